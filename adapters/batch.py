@@ -1,0 +1,86 @@
+"""What flows from the tokenizer through the encoder to the head: rows of word pieces, and padded batches of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from meltpoint.tasks.core.task import Label
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One input of the encoder: an example, or one window of a sentence too long for it.
+
+    Attributes:
+        example: the example's position in its split.
+        offset: the position, in its sentence, of the row's first word; 0 but for later windows.
+        pieces: word-piece ids, special tokens included.
+        segments: token types, as long as `pieces`; empty where the tokenizer has none.
+        word_starts: for each word of the row, the position of its first piece; empty but for sequence labelling.
+        label: the example's label; for sequence labelling those of the row's words; None where hidden.
+    """
+
+    example: int
+    offset: int
+    pieces: tuple[int, ...]
+    segments: tuple[int, ...]
+    word_starts: tuple[int, ...]
+    label: Label
+
+
+@dataclass(frozen=True)
+class EncodedSplit:
+    """A tokenised split.
+
+    Attributes:
+        rows: in the examples' order; more rows than examples where sentences were cut into windows.
+        examples: how many examples the split has.
+        truncated: how many examples lost pieces to the length limit.
+        windowed: how many sequence-labelling sentences were cut into several windows (no word is lost).
+    """
+
+    rows: list[Row]
+    examples: int
+    truncated: int = 0
+    windowed: int = 0
+    word_counts: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Padded rows as tensors.
+
+    Attributes:
+        rows: which rows of the split these are, in this order.
+        pieces: (batch, pieces) int64.
+        piece_mask: (batch, pieces) bool, True on real pieces.
+        segments: (batch, pieces) int64, or None where the tokenizer has no token types.
+        word_starts: (batch, words) int64, 0 where padded; None but for sequence labelling.
+        word_mask: (batch, words) bool; None but for sequence labelling.
+        labels: (batch,) int64 or float32, or (batch, words) int64 with 0 where padded; None where hidden.
+    """
+
+    rows: tuple[int, ...]
+    pieces: Tensor
+    piece_mask: Tensor
+    segments: Tensor | None = None
+    word_starts: Tensor | None = None
+    word_mask: Tensor | None = None
+    labels: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch with every tensor on `device`."""
+
+        def move(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.to(device, non_blocking=True)
+
+        return Batch(
+            self.rows, self.pieces.to(device, non_blocking=True), self.piece_mask.to(device, non_blocking=True),
+            move(self.segments), move(self.word_starts), move(self.word_mask), move(self.labels),
+        )  # fmt: skip

@@ -1,0 +1,73 @@
+"""What the rest of Meltpoint asks of a pretrained encoder."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from meltpoint.adapters.batch import Batch
+
+
+@dataclass(frozen=True)
+class LayerGroup:
+    """Parameters that are frozen, thawed and given a learning rate together."""
+
+    name: str
+    parameters: tuple[nn.Parameter, ...]
+
+
+class Tokenizer(Protocol):
+    """Text → word-piece ids, with the special tokens where the encoder wants them."""
+
+    pad_piece: int
+
+    def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], bool]:
+        """(pieces, segments or [], whether pieces were cut) of one sentence of at most `limit` pieces."""
+
+    def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], bool]:
+        """The same for a pair, encoded jointly; the longer sentence is cut first."""
+
+    def word(self, word: str) -> list[int]:
+        """The pieces of one word in the middle of a sentence, without special tokens; never empty."""
+
+    def frame(self, pieces: Sequence[int]) -> tuple[list[int], list[int], int]:
+        """(pieces with special tokens, segments or [], how many specials come before the first piece)."""
+
+
+class Encoder(nn.Module, ABC):
+    """A pretrained encoder: all its layers out, its parameters in layer groups, bottom → top.
+
+    Attributes:
+        dim: size of a state.
+        max_pieces: the longest input, special tokens included.
+        tokenizer: the tokenizer it was pretrained with.
+        fingerprint: sha256 (hex, 16 characters) of the weights as loaded.
+        revision: where the weights came from: a folder, or `ID@COMMIT`.
+    """
+
+    dim: int
+    max_pieces: int
+    tokenizer: Tokenizer
+    fingerprint: str
+    revision: str
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Every layer's states, embeddings first: a tuple of (batch, pieces, dim)."""
+
+    @property
+    @abstractmethod
+    def layers(self) -> int:
+        """How many layers `forward` gives, the embeddings counted."""
+
+    @abstractmethod
+    def layer_groups(self) -> list[LayerGroup]:
+        """Every parameter of the encoder in exactly one group, bottom → top."""
+
+    @abstractmethod
+    def set_dropout(self, ratio: float) -> None:
+        """Set every dropout inside the encoder; it acts in training mode only."""

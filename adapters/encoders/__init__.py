@@ -1,0 +1,1 @@
+"""The encoders: one file a name; any other Hugging Face encoder goes by `hf:`."""

@@ -1,0 +1,1 @@
+"""The heads: one file a head, each exporting `HEAD`."""

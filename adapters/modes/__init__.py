@@ -1,0 +1,1 @@
+"""The modes: one file a mode, each exporting `MODE`."""

@@ -1,0 +1,83 @@
+"""The hyperparameters that a setting may hold: their types, limits and defaults, declared where they are used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Value = bool | int | float | str
+Setting = Mapping[str, Value]
+"""One point of a search space: parameter name → value. A name is plain (`learning_rate`) or dotted by the
+plug-in that declares it (`slanted_triangular.cut_fraction`, `bilstm.hidden_size`)."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One hyperparameter.
+
+    Attributes:
+        name: its key in settings, spaces, MLflow and tables.
+        default: the value it has where a space does not name it; its type is the parameter's type.
+        minimum, maximum: the closed interval of numbers that make sense.
+        choices: the values of a word; empty for numbers and booleans.
+        help: one line, with the unit.
+    """
+
+    name: str
+    default: Value
+    help: str
+    minimum: float = -math.inf
+    maximum: float = math.inf
+    choices: tuple[str, ...] = ()
+
+    def check(self, value: object) -> Value:
+        """The value in the parameter's own type.
+
+        Raises:
+            ValueError: wrong type, outside the limits, or not a choice; the message says what would be right.
+        """
+        kind = type(self.default)
+        if isinstance(value, bool) != (kind is bool) or not isinstance(value, bool | int | float | str):
+            raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
+        if kind is float and isinstance(value, int):
+            value = float(value)
+        if kind is int and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, kind):
+            raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
+        if isinstance(value, str) and value not in self.choices:
+            raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
+        if not isinstance(value, str) and not self.minimum <= value <= self.maximum:
+            raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
+        return value
+
+    def domain(self) -> str:
+        """What the parameter takes, in words."""
+        if isinstance(self.default, bool):
+            return "true or false"
+        if isinstance(self.default, str):
+            return " or ".join(self.choices)
+        kind = "a whole number" if isinstance(self.default, int) else "a number"
+        if math.isinf(self.minimum) and math.isinf(self.maximum):
+            return kind
+        if math.isinf(self.maximum):
+            return f"{kind} of at least {self.minimum:g}"
+        return f"{kind} from {self.minimum:g} to {self.maximum:g}"
+
+
+COMMON = (
+    Parameter("learning_rate", 1e-3, "peak learning rate of the top layer group", 0.0, 1.0),
+    Parameter("dropout", 0.1, "dropout ratio on the head's input and between its layers", 0.0, 0.95),
+    Parameter("encoder_dropout", 0.1, "dropout ratio inside the encoder while it trains", 0.0, 0.95),
+    Parameter("weight_decay", 0.01, "AdamW's decoupled weight decay; never on biases and layer norms", 0.0, 1.0),
+    Parameter("epochs", 3, "passes over the training data", 1, 1000),
+    Parameter("batch_size", 32, "examples a step", 1, 4096),
+    Parameter("gradient_clip", 1.0, "largest norm of the gradient; 0 is no clipping", 0.0, 1e6),
+    Parameter("max_pieces", 128, "longest input in word pieces, special tokens included", 8, 8192),
+    Parameter(
+        "precision", "auto", "bf16 autocast, fp32, or auto: bf16 where the hardware has it",
+        choices=("auto", "bf16", "fp32"),
+    ),
+)  # fmt: skip
+"""What every cell's setting has, whatever its encoder, mode, head and tricks."""

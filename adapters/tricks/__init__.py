@@ -1,0 +1,1 @@
+"""The tricks: one file a trick, each exporting `TRICK`."""

@@ -1,0 +1,1 @@
+"""What a model is adapted to: one file a task; `core` holds what the tasks share."""

@@ -1,0 +1,125 @@
+"""The types of the tasks room: an example, a task, and which data a cell is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+Kind = Literal["sequence_labelling", "sentence_classification", "pair_classification", "pair_regression"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+Split = Literal["train", "dev", "test"]
+
+Label = int | float | tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One example of any kind.
+
+    Attributes:
+        id: unique within its split, stable between runs; the source's own id where it has one.
+        texts: one sentence, or the two of a pair; empty for sequence labelling.
+        words: the words of a sentence to label; empty for the other kinds.
+        label: a class id (an index into `Task.labels`), a score in `Task.label_range`, one label id a word,
+            or None where the label is hidden.
+        group: what the source groups by: a document (CoNLL-2003), a genre (MultiNLI), a domain (CoLA), or "".
+    """
+
+    id: str
+    texts: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    label: Label = None
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """Where a task's parquet files lie on the Hugging Face hub, and what their columns mean.
+
+    Attributes:
+        id: the data set's id on the hub.
+        revision: the pinned commit or the `refs/convert/parquet` branch; never a moving branch with scripts.
+        config: the configuration's name, or None.
+        splits: our split → the data set's split.
+        example: (row, position in its split, the column's class names or ()) → an example.
+        label_column: the column whose feature holds the class names.
+    """
+
+    id: str
+    revision: str
+    config: str | None
+    splits: Mapping[Split, str]
+    example: Callable[[Mapping[str, object], int, tuple[str, ...]], Example]
+    label_column: str = "label"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a model is adapted to; metric, direction, splits and label names are its fields.
+
+    Attributes:
+        name: its file name, and its word on the command line.
+        kind: one of `KINDS`.
+        metric: the key in `metrics.METRICS` that settings are chosen by; always higher is better.
+        labels: the label names in id order; empty for regression. Sequence labelling uses IOB2 names.
+        label_range: lowest and highest score, for regression only.
+        folder: the folder under `--data-dir` that holds the original files.
+        readers: split → a function from that folder to its examples; a split that the original release
+            does not have is absent.
+        hub: the same data on the hub, or None for tasks that live in files only.
+        test_labels: "public", or "hidden" where only a server (GLUE) can score the test split.
+        description: one line for `meltpoint list tasks`.
+    """
+
+    name: str
+    kind: Kind
+    metric: str
+    folder: str
+    readers: Mapping[Split, Callable[[Path], list[Example]]]
+    labels: tuple[str, ...] = ()
+    label_range: tuple[float, float] | None = None
+    hub: HubSource | None = None
+    test_labels: Literal["public", "hidden"] = "public"
+    description: str = ""
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a head gives for one example (or one word): the labels, or one score."""
+        return len(self.labels) if self.labels else 1
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Which data a cell is trained and scored on; part of a sweep's specification.
+
+    Attributes:
+        task: a task's name, or the path of a user's own task file (`*.yaml`).
+        data_dir: the folder with the original files, or None for the hub (or a task's own generator).
+        max_train_examples: train on a seeded sample of this many examples; dev and test stay whole.
+        test_from: an explicit slice (`train[-1000:]`, `dev[:400]`) that is carved off as the labelled test
+            split, or None for the task's own.
+    """
+
+    task: str
+    data_dir: str | None = None
+    max_train_examples: int | None = None
+    test_from: str | None = None
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a training worker may see: train and dev, never test.
+
+    Attributes:
+        fingerprint: sha256 (hex, 16 characters) over the task's labels and every example of both splits.
+        notes: what a table has to say of this data ("1 000 of 6 920 training examples, seed 0").
+    """
+
+    task: Task
+    train: list[Example]
+    dev: list[Example]
+    fingerprint: str
+    notes: tuple[str, ...] = field(default=())

@@ -1,0 +1,40 @@
+"""The registry that every room uses: a plug-in's file name is its word on the command line."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Iterable
+from types import ModuleType
+
+
+def names(package: ModuleType) -> list[str]:
+    """The plug-ins of a package: its modules, by file name; packages and `_private` files are not plug-ins."""
+    found = pkgutil.iter_modules(package.__path__)
+    return sorted(item.name for item in found if not item.ispkg and not item.name.startswith("_"))
+
+
+def unknown(word: str, what: str, known: Iterable[str]) -> ValueError:
+    """The one message for a word that nobody knows: what it is, its near misses, and all there is.
+
+    Args:
+        word: what the user wrote.
+        what: what it should have been ("task", "encoder", "key of a space", …).
+        known: every word that would have been right.
+    """
+    known = sorted(known)
+    near = difflib.get_close_matches(word, known, n=3, cutoff=0.6)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    return ValueError(f"Unknown {what} '{word}'.{hint} There is: {', '.join(known)}.")
+
+
+def load(package: ModuleType, word: str, what: str) -> ModuleType:
+    """Import the plug-in `word` of a package.
+
+    Raises:
+        ValueError: nobody knows the word; the message names the near misses.
+    """
+    if word not in names(package):
+        raise unknown(word, what, names(package))
+    return importlib.import_module(f"{package.__name__}.{word}")
