@@ -1,1 +1,21 @@
 """The modes: one file a mode, each exporting `MODE`."""
+
+import sys
+
+from meltpoint.adapters.table import Mode
+from meltpoint.tasks.core import words
+
+
+def names() -> list[str]:
+    """Every mode there is."""
+    return words.names(sys.modules[__name__])
+
+
+def get(word: str) -> Mode:
+    """The mode of that name.
+
+    Raises:
+        ValueError: there is none; the message names near misses.
+    """
+    mode: Mode = words.load(sys.modules[__name__], word, "mode").MODE
+    return mode

@@ -1,0 +1,66 @@
+"""Which hyperparameters a cell's settings may hold, and how a setting is completed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from meltpoint.adapters import heads, modes, tricks
+from meltpoint.adapters.parameters import COMMON, Parameter, Setting, Value
+from meltpoint.adapters.table import Trick
+
+ENCODER_DROPOUT = "encoder_dropout"
+
+
+def schedule_parameter() -> Parameter:
+    """The key that picks one of the schedules among the tricks."""
+    choices = ("constant", *(trick.name for trick in tricks.every() if trick.is_schedule))
+    return Parameter("schedule", "constant", "how the learning rate moves over the steps", choices=choices)
+
+
+def switch(trick: Trick) -> Parameter:
+    """The key that switches a trick on."""
+    return Parameter(trick.name, False, trick.summary)
+
+
+def encoder_tricks() -> tuple[Trick, ...]:
+    """The tricks that treat layer groups differently, hence need an encoder that trains."""
+    return tuple(trick for trick in tricks.every() if not trick.is_schedule)
+
+
+def parameters(mode: str, head: str) -> tuple[Parameter, ...]:
+    """Every hyperparameter that a setting of this mode and head may hold.
+
+    Raises:
+        ValueError: an unknown mode or head.
+    """
+    found = list(COMMON) + [schedule_parameter()]
+    found += [own for trick in tricks.every() if trick.is_schedule for own in trick.hyperparameters]
+    if modes.get(mode).trains_encoder:
+        for trick in encoder_tricks():
+            found += [switch(trick), *trick.hyperparameters]
+    else:
+        found = [parameter for parameter in found if parameter.name != ENCODER_DROPOUT]
+    return (*found, *modes.get(mode).hyperparameters, *heads.get(head).hyperparameters)
+
+
+def all_parameters() -> tuple[Parameter, ...]:
+    """Every hyperparameter of every mode and head, each once."""
+    each = (own for mode in modes.names() for head in heads.names() for own in parameters(mode, head))
+    return tuple({own.name: own for own in each}.values())
+
+
+def complete(setting: Setting, mode: str, head: str) -> dict[str, Value]:
+    """A setting with every default filled in, and without the parameters of tricks that are off.
+
+    Two settings that train the same way complete to the same mapping, so that one identity stands for both.
+
+    Raises:
+        ValueError: a key that this mode and head do not have, or a value outside its limits.
+    """
+    allowed: Mapping[str, Parameter] = {own.name: own for own in parameters(mode, head)}
+    for name in setting:
+        if name not in allowed:
+            raise ValueError(f"{name} has no place in a setting of {mode} with head {head}.")
+    full = {name: own.check(setting.get(name, own.default)) for name, own in allowed.items()}
+    idle = {own.name for trick in tricks.every() if not trick.is_on(full) for own in trick.hyperparameters}
+    return {name: value for name, value in sorted(full.items()) if name not in idle}

@@ -1,0 +1,33 @@
+"""❄🔥 Stack and fine-tune: first the head alone on the frozen encoder, then everything together at a small rate.
+
+"How About the Best of Both Worlds?" (arXiv 1907.05338), Methodology. The first phase's rate of 1e-3 was the best of
+the five tried there.
+"""
+
+from meltpoint.adapters.parameters import Parameter, Setting
+from meltpoint.adapters.table import Mode, Phase
+
+EPOCHS = Parameter("stack_and_finetune.stack_epochs", 2, "epochs of the first phase, the encoder frozen", 1, 1000)
+RATE = Parameter("stack_and_finetune.stack_learning_rate", 1e-3, "learning rate of the first phase", 0.0, 1.0)
+RESTART = Parameter(
+    "stack_and_finetune.restart_schedule", True, "whether the schedule starts anew with the second phase"
+)
+
+
+def phases(setting: Setting) -> tuple[Phase, ...]:
+    """The head alone, then everything."""
+    stack = Phase("stack", int(setting[EPOCHS.name]), float(setting[RATE.name]), encoder_trains=False)
+    finetune = Phase("finetune", int(setting["epochs"]), float(setting["learning_rate"]), encoder_trains=True)
+    return (stack, finetune)
+
+
+MODE = Mode(
+    name="stack_and_finetune",
+    symbol="❄🔥",
+    layers="top",
+    trains_encoder=True,
+    head="bilstm",
+    phases=phases,
+    hyperparameters=(EPOCHS, RATE, RESTART),
+    summary="the head trains on the frozen encoder first, then everything trains together",
+)

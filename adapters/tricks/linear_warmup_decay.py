@@ -1,0 +1,35 @@
+"""Linear warm-up, then linear decay to zero: BERT's own schedule (Devlin et al. 2018, appendix A.2).
+
+Helps nearly always where a transformer is fine-tuned; the warm-up keeps Adam's first, badly scaled steps small.
+"""
+
+from meltpoint.adapters.parameters import Parameter, Setting
+from meltpoint.adapters.table import Plan, Trick
+
+WARMUP = Parameter("linear_warmup_decay.warmup_fraction", 0.1, "share of the steps in which the rate rises", 0.0, 0.999)
+
+
+def warmup_decay(step: int, steps: int, warmup_fraction: float) -> float:
+    """A factor of the peak rate: rises over the first steps, is 1 after them, and falls towards 0 at `steps`.
+
+    It is shifted by one step against the usual form, whose first factor is 0: here 0 means frozen and nothing else.
+    """
+    warmup = round(steps * warmup_fraction)
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    return (steps - step) / max(1, steps - warmup)
+
+
+def multiplier(group: int, step: int, plan: Plan, setting: Setting) -> float:
+    """The same for every group."""
+    at, span = plan.schedule_at(step)
+    return warmup_decay(at, span, float(setting[WARMUP.name]))
+
+
+TRICK = Trick(
+    name="linear_warmup_decay",
+    multiplier=multiplier,
+    is_schedule=True,
+    hyperparameters=(WARMUP,),
+    summary="BERT's schedule: linear warm-up, then linear decay (Devlin et al. 2018, A.2)",
+)

@@ -1,0 +1,41 @@
+"""Slanted triangular rates: a short linear rise, then a long linear fall (Howard & Ruder 2018, eq. 3).
+
+Helps where a fine-tuned encoder should move quickly to a good region and then settle. Scores of different lengths
+cannot be compared half-way, so it rules out early stopping.
+"""
+
+from meltpoint.adapters.parameters import Parameter, Setting
+from meltpoint.adapters.table import Plan, Trick
+
+CUT = Parameter("slanted_triangular.cut_fraction", 0.1, "share of the steps in which the rate rises", 0.001, 0.999)
+RATIO = Parameter("slanted_triangular.ratio", 32.0, "how much smaller the lowest rate is than the peak", 1.0, 1e6)
+
+
+def slanted_triangle(step: int, steps: int, cut_fraction: float, ratio: float) -> float:
+    """Howard & Ruder 2018, eq. 3, as a factor of the peak rate; from 1/ratio up to 1 and back.
+
+    Args:
+        step: t, counted from 0.
+        steps: T.
+        cut_fraction: cut_frac.
+        ratio: ratio.
+    """
+    cut = max(1, int(steps * cut_fraction))
+    share = step / cut if step < cut else 1 - (step - cut) / (cut * (1 / cut_fraction - 1))
+    # ⌊T · cut_frac⌋ loses up to a step, and then the equation falls below 0 before it reaches T.
+    return (1 + max(0.0, share) * (ratio - 1)) / ratio
+
+
+def multiplier(group: int, step: int, plan: Plan, setting: Setting) -> float:
+    """The same triangle for every group."""
+    at, span = plan.schedule_at(step)
+    return slanted_triangle(at, span, float(setting[CUT.name]), float(setting[RATIO.name]))
+
+
+TRICK = Trick(
+    name="slanted_triangular",
+    multiplier=multiplier,
+    is_schedule=True,
+    hyperparameters=(CUT, RATIO),
+    summary="the rate rises for a tenth of the steps, then falls (Howard & Ruder 2018, eq. 3)",
+)
