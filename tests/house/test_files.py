@@ -1,0 +1,99 @@
+"""What the tree may hold: no utils.py, no machine's own paths, and plug-ins that export their constant."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("tasks", "adapters", "search_spaces", "sweeps", "reports")
+OUTSIDE = {".git", ".venv", "build", "dist", "runs", "__pycache__"}
+TEXT = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".cfg", ".json", ".sh", ".html", ".svg", ""}
+MACHINE_PATH = re.compile(r"(?<![\w.~:/$}])/(?:work|root|Users|home/(?!meltpoint\b)\w+)/")
+PLUG_INS = {
+    "tasks": "TASK",
+    "adapters/encoders": "ENCODER",
+    "adapters/heads": "HEAD",
+    "adapters/modes": "MODE",
+    "adapters/tricks": "TRICK",
+}
+
+
+def kept_files() -> list[Path]:
+    """The files of the project: what git tracks, or everything but the built where this is no git checkout."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listing.returncode == 0 and listing.stdout:
+        return [path for name in listing.stdout.decode().split("\0") if name and (path := ROOT / name).is_file()]
+    return [p for p in ROOT.rglob("*") if p.is_file() and not OUTSIDE & set(p.relative_to(ROOT).parts)]
+
+
+def plug_ins() -> list[tuple[str, str, str]]:
+    """(folder, module, constant) of every plug-in file."""
+    return [
+        (folder, path.stem, constant)
+        for folder, constant in PLUG_INS.items()
+        for path in sorted((ROOT / folder).glob("*.py"))
+        if not path.name.startswith("_")
+    ]
+
+
+def test_no_file_is_a_drawer_for_everything() -> None:
+    drawers = {"utils.py", "util.py", "helpers.py", "helper.py", "common.py", "misc.py"}
+    assert [str(path.relative_to(ROOT)) for path in kept_files() if path.name in drawers] == []
+
+
+def test_no_source_file_is_longer_than_400_lines() -> None:
+    lengths = {
+        path: len(path.read_text(encoding="utf-8").splitlines()) for path in kept_files() if path.suffix == ".py"
+    }
+    assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > 400} == {}
+
+
+def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
+    own = f"{ROOT}/"
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+        for path in kept_files()
+        if path.suffix in TEXT and path.name != "LICENSE" and path != Path(__file__).resolve()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if MACHINE_PATH.search(line) or own in line
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("text", ["open('/work/data')", "cd /root/x", "see /home/anna/runs", "=/Users/bo/x"])
+def test_the_search_for_machine_paths_finds_them(text: str) -> None:
+    assert MACHINE_PATH.search(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["https://x.org/work/a", "/srv/meltpoint/runs", "../shared/root/x", "/home/meltpoint/"]
+)
+def test_the_search_for_machine_paths_leaves_others_alone(text: str) -> None:
+    assert not MACHINE_PATH.search(text)
+
+
+@pytest.mark.parametrize(("folder", "module", "constant"), plug_ins())
+def test_a_plug_in_exports_its_constant_under_its_file_name(folder: str, module: str, constant: str) -> None:
+    loaded = importlib.import_module(f"meltpoint.{folder.replace('/', '.')}.{module}")
+    assert hasattr(loaded, constant), f"{folder}/{module}.py has no {constant}"
+    name = getattr(getattr(loaded, constant), "name", module)
+    assert name == module, f"{folder}/{module}.py calls itself '{name}'; the file name is the word on the command line"
+
+
+@pytest.mark.parametrize("folder", PLUG_INS)
+def test_every_registry_has_at_least_one_plug_in(folder: str) -> None:
+    assert [entry for entry in plug_ins() if entry[0] == folder]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_folder_with_modules_is_a_package_with_a_docstring(room: str) -> None:
+    folders = {path.parent for path in (ROOT / room).rglob("*.py")}
+    for folder in folders:
+        init = folder / "__init__.py"
+        assert init.is_file(), f"{folder.relative_to(ROOT)} has no __init__.py"
+        assert init.read_text(encoding="utf-8").startswith('"""'), f"{init.relative_to(ROOT)} does not say what it is"

@@ -1,0 +1,73 @@
+"""The checkout is the package: the built wheel's only top level is meltpoint/."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_SHIPPED = {"tests", "docs", "deploy", "build", "dist", "runs"}
+
+
+def packages() -> list[Path]:
+    """Every package of the tree, relative to the checkout."""
+    return [
+        path.parent.relative_to(ROOT)
+        for path in sorted(ROOT.glob("*/**/__init__.py"))
+        if not path.relative_to(ROOT).parts[0].startswith(".") and path.relative_to(ROOT).parts[0] not in NOT_SHIPPED
+    ]
+
+
+def tracked_copy(destination: Path) -> Path:
+    """The package's files as they are now, copied so that the build leaves nothing in the checkout."""
+    destination.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "__init__.py", "launch.py"):
+        shutil.copy(ROOT / name, destination / name)
+    for room in {package.parts[0] for package in packages()}:
+        shutil.copytree(ROOT / room, destination / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "tests", destination / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    return destination
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The names of the files inside the built wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = tracked_copy(folder / "source")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=os.environ, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    (built,) = folder.glob("*.whl")
+    return zipfile.ZipFile(built).namelist()
+
+
+def test_the_only_top_level_is_meltpoint(wheel: list[str]) -> None:
+    tops = {PurePosixPath(name).parts[0] for name in wheel}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"meltpoint"}
+
+
+def test_the_wheel_holds_every_module_of_every_package(wheel: list[str]) -> None:
+    modules = [path for package in packages() for path in (ROOT / package).glob("*.py")]
+    expected = {f"meltpoint/{path.relative_to(ROOT).as_posix()}" for path in [*modules, ROOT / "launch.py"]}
+    assert expected - set(wheel) == set()
+
+
+def test_the_wheel_holds_every_file_that_is_no_module(wheel: list[str]) -> None:
+    data = [
+        path
+        for package in packages()
+        for path in (ROOT / package).iterdir()
+        if path.suffix in {".yaml", ".json", ".typed"}
+    ]
+    assert {f"meltpoint/{path.relative_to(ROOT).as_posix()}" for path in data} - set(wheel) == set()
+
+
+def test_the_wheel_holds_no_tests_and_the_licence(wheel: list[str]) -> None:
+    assert [name for name in wheel if "tests/" in name or "conftest" in name] == []
+    assert [name for name in wheel if name.endswith("LICENSE")]
