@@ -1,1 +1,33 @@
 """What a model is adapted to: one file a task; `core` holds what the tasks share."""
+
+from __future__ import annotations
+
+import sys
+
+from meltpoint.tasks.core import words
+from meltpoint.tasks.core.own import is_task_file, read_task_file
+from meltpoint.tasks.core.task import Task
+
+__all__ = ["get", "names"]
+
+
+def names() -> list[str]:
+    """The tasks that ship with Meltpoint, by the word they have on the command line."""
+    return words.names(sys.modules[__name__])
+
+
+def get(word: str) -> Task:
+    """The task that a word names.
+
+    Args:
+        word: a name from `names()`, or the path of a user's own task file (`*.yaml`, `*.yml`; docs/tasks.md).
+
+    Raises:
+        ValueError: nobody knows the word (near misses are named), or the task file is missing or wrong.
+    """
+    if is_task_file(word):
+        return read_task_file(word, taken=names())
+    task = words.load(sys.modules[__name__], word, "task").TASK
+    assert isinstance(task, Task)
+    assert task.name == word, f"tasks/{word}.py calls its task {task.name}"
+    return task

@@ -46,6 +46,10 @@ class HubSource:
         splits: our split → the data set's split.
         example: (row, position in its split, the column's class names or ()) → an example.
         label_column: the column whose feature holds the class names.
+        pattern: where a split's parquet files lie in the repository; `{config}` and `{split}` (the data set's word)
+            are filled in. The default is the layout of the hub's own `refs/convert/parquet` branch.
+        columns: the columns to read; empty for all.
+        elsewhere: splits that another data set holds: a release with labels, or a server's test split.
     """
 
     id: str
@@ -54,6 +58,9 @@ class HubSource:
     splits: Mapping[Split, str]
     example: Callable[[Mapping[str, object], int, tuple[str, ...]], Example]
     label_column: str = "label"
+    pattern: str = "{config}/{split}/*.parquet"
+    columns: tuple[str, ...] = ()
+    elsewhere: Mapping[Split, HubSource] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -66,12 +73,15 @@ class Task:
         metric: the key in `metrics.METRICS` that settings are chosen by; always higher is better.
         labels: the label names in id order; empty for regression. Sequence labelling uses IOB2 names.
         label_range: lowest and highest score, for regression only.
-        folder: the folder under `--data-dir` that holds the original files.
+        folder: the folder under `--data-dir` that holds the original files; absolute for a user's own task.
         readers: split → a function from that folder to its examples; a split that the original release
             does not have is absent.
         hub: the same data on the hub, or None for tasks that live in files only.
         test_labels: "public", or "hidden" where only a server (GLUE) can score the test split.
         description: one line for `meltpoint list tasks`.
+        files: split → the names of its original files in `folder`, `a|b` where either will do; what is checked to be
+            there before the first trial.
+        generated: the examples come from a seeded generator; no file is read and `--data-dir` does not matter.
     """
 
     name: str
@@ -84,6 +94,8 @@ class Task:
     hub: HubSource | None = None
     test_labels: Literal["public", "hidden"] = "public"
     description: str = ""
+    files: Mapping[Split, tuple[str, ...]] = field(default_factory=dict)
+    generated: bool = False
 
     @property
     def outputs(self) -> int:
@@ -114,7 +126,8 @@ class TrainingData:
     """What a training worker may see: train and dev, never test.
 
     Attributes:
-        fingerprint: sha256 (hex, 16 characters) over the task's labels and every example of both splits.
+        fingerprint: sha256 (hex, 16 characters) over the task's labels and every example of both splits (texts, words
+            and label; not ids, groups or paths, so the same data from the hub or from a folder has the same one).
         notes: what a table has to say of this data ("1 000 of 6 920 training examples, seed 0").
     """
 

@@ -1,0 +1,192 @@
+"""Strict reading of text files: every error names the file, the line, the field and the remedy."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from meltpoint.tasks.core import words
+
+
+def read_text(path: Path) -> str:
+    """A file's text, decoded as UTF-8; a byte order mark is dropped.
+
+    Raises:
+        ValueError: the file is missing, unreadable, empty, or not UTF-8 (the line and byte are named).
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing. Put the file there, or check the folder's name.") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}). Make it a readable file.") from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        # `start` counts from after the byte order mark, where there is one.
+        start = error.start + (3 if data.startswith(b"\xef\xbb\xbf") else 0)
+        line = data.count(b"\n", 0, start) + 1
+        raise ValueError(
+            f"{path}, line {line}: byte {start} (0x{data[start]:02x}) is not UTF-8. "
+            "Convert the file to UTF-8, for example with iconv."
+        ) from None
+    if not text.strip():
+        raise ValueError(f"{path} is empty. Replace it with the complete file.")
+    return text
+
+
+def read_lines(path: Path) -> list[str]:
+    r"""The lines of a UTF-8 file, ended by `\n` or `\r\n` and by nothing else; the last may lack its end.
+
+    `str.splitlines` would also cut at U+0085, U+2028 and other characters that real sentences hold.
+    """
+    lines = read_text(path).split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One row of a table, which knows where it stands so that its errors can say so.
+
+    Attributes:
+        path: the file.
+        line: the row's (last) line, counted from 1.
+        fields: the cells.
+        positions: column name → its place in `fields`.
+    """
+
+    path: Path
+    line: int
+    fields: Sequence[str]
+    positions: Mapping[str, int]
+
+    def problem(self, column: str, what: str) -> ValueError:
+        """The error for a wrong cell: file, line, field, and what is wrong."""
+        return ValueError(f"{self.path}, line {self.line}, field {self.positions[column] + 1} ({column}): {what}")
+
+    def cell(self, column: str) -> str:
+        """The cell as it stands."""
+        return self.fields[self.positions[column]]
+
+    def text(self, column: str) -> str:
+        """The cell without spaces around it; other white space, such as U+00A0, belongs to the text.
+
+        Raises:
+            ValueError: there is nothing left.
+        """
+        text = self.cell(column).strip(" ")
+        if not text:
+            raise self.problem(column, "the text is empty. Fill it in or remove the row.")
+        return text
+
+    def label(self, column: str, labels: Mapping[str, int]) -> int:
+        """The class id that the cell's label has.
+
+        Raises:
+            ValueError: an unknown label; the known ones are named.
+        """
+        label = labels.get(self.cell(column))
+        if label is None:
+            unknown = words.unknown(self.cell(column), "label", labels)
+            raise self.problem(column, f"{unknown} Correct the file.")
+        return label
+
+    def score(self, column: str, label_range: tuple[float, float]) -> float:
+        """The cell as a number within the range.
+
+        Raises:
+            ValueError: not a number, or outside the range.
+        """
+        low, high = label_range
+        try:
+            score = float(self.cell(column))
+        except ValueError:
+            score = math.nan
+        if math.isnan(score):
+            raise self.problem(column, f"'{self.cell(column)}' is not a number. Write a score from {low:g} to {high:g}.")
+        if not low <= score <= high:
+            raise self.problem(column, f"the score {score:g} is outside {low:g} to {high:g}. Correct it or the range.")
+        return score
+
+
+def read_table(
+    path: Path, columns: Sequence[str], *, header: bool, widths: Collection[int] = (), separator: str = "\t"
+) -> list[Record]:
+    """The rows of a file that separates cells by one character and quotes nothing.
+
+    Args:
+        path: the file.
+        columns: with a header, the columns that must be in it; without, the names of the cells in order.
+        header: whether the first line names the columns.
+        widths: other numbers of cells that a row may have, where there is no header.
+        separator: what stands between two cells.
+
+    Raises:
+        ValueError: the file cannot be read, lacks a column, has no rows, or a row has a wrong number of cells.
+    """
+    numbered = ((number, line.split(separator)) for number, line in enumerate(read_lines(path), 1))
+    return _records(path, numbered, columns, header, widths)
+
+
+def read_csv(
+    path: Path, columns: Sequence[str], *, header: bool, widths: Collection[int] = (), separator: str = ","
+) -> list[Record]:
+    """The same for a file whose cells may stand in double quotes and hold separators and line ends (RFC 4180)."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=separator, strict=True)
+
+    def numbered() -> Iterable[tuple[int, list[str]]]:
+        try:
+            for row in reader:
+                if row:
+                    yield reader.line_num, row
+        except csv.Error as error:
+            remedy = "Close every quote and double the ones inside a cell, or set quoting: false."
+            raise ValueError(f"{path}, line {reader.line_num}: broken row ({error}). {remedy}") from None
+
+    return _records(path, numbered(), columns, header, widths)
+
+
+def _records(
+    path: Path,
+    numbered: Iterable[tuple[int, list[str]]],
+    columns: Sequence[str],
+    header: bool,
+    widths: Collection[int],
+) -> list[Record]:
+    rows = iter(numbered)
+    if header:
+        columns = _header(path, next(rows)[1], columns)
+        widths = ()
+    positions = {column: position for position, column in enumerate(columns)}
+    allowed = {len(columns), *widths}
+    records = []
+    for line, fields in rows:
+        if len(fields) not in allowed:
+            wanted = " or ".join(str(width) for width in sorted(allowed))
+            raise ValueError(f"{path}, line {line}: {len(fields)} fields, not {wanted}. Repair or remove the row.")
+        records.append(Record(path, line, fields, positions))
+    if not records:
+        raise ValueError(f"{path} has no rows under its header. Replace it with the complete file.")
+    return records
+
+
+def _header(path: Path, found: Sequence[str], columns: Sequence[str]) -> Sequence[str]:
+    for column in columns:
+        if column not in found:
+            raise ValueError(
+                f"{path}, line 1: there is no column '{column}'. The columns are: {', '.join(found)}. "
+                "Name one of these, or restore the file's header."
+            )
+    return found
+
+
+def first_present(folder: Path, names: str) -> Path:
+    """The first of the files `a|b|c` that the folder has; the first name where it has none."""
+    candidates = [folder / name for name in names.split("|")]
+    return next((path for path in candidates if path.exists()), candidates[0])
