@@ -1,0 +1,119 @@
+"""Opening the matrix: every cell's encoder, head, space and data, checked before the first trial starts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from meltpoint.adapters import catalogue, encoders, heads, modes
+from meltpoint.adapters.encoders import EncoderReference
+from meltpoint.adapters.parameters import Parameter
+from meltpoint.search_spaces import files
+from meltpoint.search_spaces.space import Space
+from meltpoint.sweeps.specification import SweepSpec, check
+from meltpoint.tasks import get
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import DataSpec, Task, TrainingData
+
+
+@dataclass(frozen=True)
+class OpenCell:
+    """One encoder × mode × task with its head, ready to be searched.
+
+    Attributes:
+        encoder: the word, as given.
+        task_name: the task's own name (a user's task file has one too).
+        data: which data, as a worker needs to know it.
+        data_fingerprint: of its train and dev split.
+        train_examples, dev_examples: how many there are.
+        mean_words: words an example, for estimates.
+        notes: what a table must say of the data.
+    """
+
+    encoder: str
+    mode: str
+    task: Task
+    task_name: str
+    head: str
+    space: Space
+    reference: EncoderReference
+    encoder_fingerprint: str
+    data: DataSpec
+    data_fingerprint: str
+    train_examples: int
+    dev_examples: int
+    mean_words: float
+    notes: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """(encoder, mode, task): what tells cells apart within a sweep."""
+        return self.encoder, self.mode, self.task_name
+
+    @property
+    def name(self) -> str:
+        """E.M.T, fit for a file name."""
+        return cell_name(*self.key)
+
+
+def cell_name(encoder: str, mode: str, task: str) -> str:
+    """E.M.T, where what a file name cannot hold becomes an underscore."""
+    return ".".join(re.sub(r"[^A-Za-z0-9_-]+", "_", part).strip("_") for part in (encoder, mode, task))
+
+
+def data_spec(spec: SweepSpec, task: str) -> DataSpec:
+    """Which data a sweep uses for a task."""
+    return DataSpec(task, spec.data_dir, spec.max_train_examples, spec.test_from)
+
+
+def cell_space(spec: SweepSpec, encoder: str, mode: str, task: str, head: str) -> Space:
+    """The space of a cell: the user's file or the shipped layers, then the overrides.
+
+    Raises:
+        ValueError: unknown or impossible keys, values outside their limits; one line.
+    """
+    allowed: dict[str, Parameter] = {own.name: own for own in catalogue.parameters(mode, head)}
+    every = {own.name: own for own in catalogue.all_parameters()}
+    if spec.space is not None:
+        space = files.load(spec.space, allowed, mode=mode, every=every)
+    else:
+        space = files.find(mode, encoder, task, allowed, every=every)
+    return space.with_overrides(spec.overrides)
+
+
+def open_cells(spec: SweepSpec) -> list[OpenCell]:
+    """Every cell of a sweep, in the matrix's order; reads train and dev of each task once.
+
+    Raises:
+        ValueError: whatever is wrong with the words, the spaces or the data; one line with the remedy.
+    """
+    check(spec)
+    tasks = [get(word) for word in spec.tasks]
+    chosen = [(mode, spec.head or modes.get(mode).head) for mode in spec.modes]
+    for task in tasks:
+        for encoder in spec.encoders:
+            encoders.resolve(encoder, task.kind)
+        for mode, head in chosen:
+            heads.check_kind(head, task.kind)
+            for encoder in spec.encoders:
+                cell_space(spec, encoder, mode, task.name, head)
+    loaded = [load_training_data(data_spec(spec, word)) for word in spec.tasks]
+    return [
+        _open(spec, encoder, mode, head, word, data)
+        for encoder in spec.encoders
+        for mode, head in chosen
+        for word, data in zip(spec.tasks, loaded, strict=True)
+    ]
+
+
+def _open(spec: SweepSpec, encoder: str, mode: str, head: str, word: str, data: TrainingData) -> OpenCell:
+    reference = encoders.resolve(encoder, data.task.kind)
+    words = sum(len(e.words) + sum(len(text.split()) for text in e.texts) for e in data.train)
+    return OpenCell(
+        encoder=encoder, mode=mode, task=data.task, task_name=data.task.name, head=head,
+        space=cell_space(spec, encoder, mode, data.task.name, head),
+        reference=reference, encoder_fingerprint=encoders.fingerprint(reference),
+        data=data_spec(spec, word), data_fingerprint=data.fingerprint,
+        train_examples=len(data.train), dev_examples=len(data.dev),
+        mean_words=words / max(1, len(data.train)), notes=data.notes,
+    )  # fmt: skip

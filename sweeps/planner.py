@@ -1,0 +1,210 @@
+"""Which trial comes next: fair between cells, a study a cell, search before finals. Knows no Ray and no MLflow."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from meltpoint.adapters.catalogue import complete
+from meltpoint.adapters.parameters import Setting, Value
+from meltpoint.search_spaces.space import Space
+from meltpoint.sweeps.cells import OpenCell
+from meltpoint.sweeps.records import Role, TrialRecord, identity
+from meltpoint.sweeps.selection import best_of
+from meltpoint.sweeps.specification import SweepSpec, code_version
+from meltpoint.sweeps.studies import Study
+
+Wait = Literal["wait"]
+Done = Literal["done"]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A trial that the planner wants run, before it is known where."""
+
+    id: str
+    number: int
+    role: Role
+    cell: OpenCell
+    setting: dict[str, Value]
+    seed: int
+
+
+@dataclass
+class CellProgress:
+    """A cell's share of the sweep.
+
+    Attributes:
+        target: search trials planned: what was asked for, or the whole space where that is smaller.
+        search, finals: what ended, by trial id.
+        running: what began and has not ended.
+        cut: True once the time budget ended the cell's search.
+    """
+
+    cell: OpenCell
+    target: int
+    study: Study
+    search: dict[str, TrialRecord] = field(default_factory=dict)
+    finals: dict[str, TrialRecord] = field(default_factory=dict)
+    running: dict[str, Proposal] = field(default_factory=dict)
+    cut: bool = False
+
+    @property
+    def begun(self) -> int:
+        """Search trials that ended or run."""
+        return len(self.search) + sum(proposal.role == "search" for proposal in self.running.values())
+
+    @property
+    def searched(self) -> bool:
+        """Whether the search is over."""
+        return not any(p.role == "search" for p in self.running.values()) and (
+            len(self.search) >= self.target or self.cut
+        )
+
+    @property
+    def best(self) -> TrialRecord | None:
+        """The best finished search trial so far."""
+        return best_of(self.search.values())
+
+
+def planned_trials(space: Space, spec: SweepSpec) -> int:
+    """How many search trials a cell gets: those asked for, or every point where there are fewer.
+
+    Raises:
+        ValueError: the grid searcher on a range without grid points.
+    """
+    if spec.searcher == "grid" or space.size() is not None:
+        return sum(1 for _ in itertools.islice(space.points(), spec.trials))
+    return spec.trials
+
+
+class Planner:
+    """The state of a sweep's search, built from the ledger's records and moved on by `begin` and `end`."""
+
+    def __init__(self, spec: SweepSpec, cells: Iterable[OpenCell], records: Iterable[TrialRecord]) -> None:
+        self.spec = spec
+        past: dict[tuple[str, str, str], list[TrialRecord]] = {}
+        for record in records:
+            past.setdefault(record.cell, []).append(record)
+        self.cells = {cell.key: self._open(cell, past.get(cell.key, [])) for cell in cells}
+        self.recalled: list[Proposal] = []
+        self.closed_for_search = False
+
+    def _open(self, cell: OpenCell, past: list[TrialRecord]) -> CellProgress:
+        target = planned_trials(cell.space, self.spec)
+        search = {record.id: record for record in past if record.role == "search"}
+        finals = {record.id: record for record in past if record.role == "final"}
+        study = Study(cell.space, self.spec.searcher, (self.spec.seed, *cell.key), list(search.values()))
+        # A cell whose test split was opened is closed: searching on could only pick a setting by its test score.
+        return CellProgress(cell, target, study, search, finals, cut=any(f.test is not None for f in finals.values()))
+
+    def trial_id(self, cell: OpenCell, setting: Setting, seed: int, role: Role) -> str:
+        """The identity of a trial."""
+        return identity({
+            "encoder": cell.encoder, "encoder_fingerprint": cell.encoder_fingerprint, "mode": cell.mode,
+            "task": cell.task_name, "head": cell.head, "setting": dict(setting), "seed": seed, "role": role,
+            "data": cell.data_fingerprint, "code": code_version(),
+        })  # fmt: skip
+
+    def recall(self, orders: Iterable[dict[str, object]]) -> None:
+        """Take up trials that began before the sweep was cut off: the same settings come first again."""
+        for order in orders:
+            key = (str(order["encoder"]), str(order["mode"]), str(order["task"]))
+            progress = self.cells.get(key)
+            setting = dict(order["setting"])  # type: ignore[call-overload]
+            seed, role = int(str(order["seed"])), "final" if order["role"] == "final" else "search"
+            if progress is None or self.trial_id(progress.cell, setting, seed, role) != order["id"]:  # type: ignore[arg-type]
+                continue
+            number = int(str(order["number"]))
+            proposal = Proposal(str(order["id"]), number, role, progress.cell, setting, seed)  # type: ignore[arg-type]
+            if role == "search":
+                progress.study.expect(proposal.id, setting)
+                self.recalled.append(proposal)
+
+    def next(self) -> Proposal | Wait | Done:
+        """The next trial; "wait" while only running trials can tell; "done" when there is nothing left."""
+        if self.recalled:
+            return self.recalled.pop(0)
+        return self._next_final() or self._next_search() or ("wait" if self._is_busy() else "done")
+
+    def _is_busy(self) -> bool:
+        return any(progress.running for progress in self.cells.values())
+
+    def _next_final(self) -> Proposal | None:
+        for progress in self.cells.values():
+            for proposal in self.missing_finals(progress):
+                return proposal
+        return None
+
+    def missing_finals(self, progress: CellProgress) -> list[Proposal]:
+        """The finals that a searched cell still lacks: its best setting, once a seed."""
+        best = progress.best
+        if not progress.searched or best is None:
+            return []
+        missing = []
+        for number in range(self.spec.seeds):
+            seed = self.spec.seed + number
+            trial = self.trial_id(progress.cell, best.setting, seed, "final")
+            if trial not in progress.finals and trial not in progress.running:
+                missing.append(Proposal(trial, number, "final", progress.cell, dict(best.setting), seed))
+        return missing
+
+    def answer(self, progress: CellProgress, proposal: Proposal) -> TrialRecord | None:
+        """The search trial that is the same run as a missing final: same setting, same seed."""
+        best = progress.best
+        same = best is not None and proposal.role == "final" and best.seed == proposal.seed
+        return best if same else None
+
+    def _next_search(self) -> Proposal | None:
+        if self.closed_for_search:
+            return None
+        open_cells = [p for p in self.cells.values() if not p.cut and p.begun < p.target]
+        for progress in sorted(open_cells, key=lambda p: p.begun / p.target):  # fair: the least served cell first
+            proposal = self._propose(progress)
+            if proposal is not None:
+                return proposal
+        return None
+
+    def _propose(self, progress: CellProgress) -> Proposal | None:
+        cell = progress.cell
+
+        def identify(setting: Setting) -> tuple[str, dict[str, Value]]:
+            full = complete(setting, cell.mode, cell.head)
+            return self.trial_id(cell, full, self.spec.seed, "search"), full
+
+        asked = progress.study.ask(identify)
+        if asked is None:  # every point of the space has been tried
+            progress.target = progress.begun
+            return None
+        trial, setting = asked
+        return Proposal(trial, progress.begun, "search", cell, setting, self.spec.seed)
+
+    def begin(self, proposal: Proposal) -> None:
+        """A proposal was taken up."""
+        self.cells[proposal.cell.key].running[proposal.id] = proposal
+
+    def end(self, record: TrialRecord) -> None:
+        """A trial ended, however it ended."""
+        progress = self.cells[record.cell]
+        progress.running.pop(record.id, None)
+        if record.role == "search":
+            progress.search[record.id] = record
+            progress.study.tell(record)
+        else:
+            progress.finals[record.id] = record
+
+    def abandon(self, trial: str) -> None:
+        """A trial was cut off without a result; it will run again when the sweep goes on."""
+        for progress in self.cells.values():
+            progress.running.pop(trial, None)
+
+    def close_search(self) -> None:
+        """The time budget is spent: no new search trial begins, and cells with a finished trial go to their finals."""
+        self.closed_for_search = True
+        for progress in self.cells.values():
+            if len(progress.search) < progress.target:
+                progress.cut = True
+
+

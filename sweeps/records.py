@@ -1,0 +1,110 @@
+"""What the ledger knows of one trial: the document that other programs may read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from meltpoint.adapters.parameters import Value
+
+Role = Literal["search", "final"]
+Status = Literal["finished", "stopped", "failed"]
+
+
+class HardwareRecord(BaseModel):
+    """What a trial ran on.
+
+    Attributes:
+        device: "cpu" or "cuda:0".
+        name: the processor.
+        threads: CPU threads of one operation.
+        gpu_share: the share of the GPU that Ray gave; 0 on a CPU.
+        precision: "bf16" or "fp32", as resolved on that hardware.
+        host: the machine's name.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    device: str
+    name: str
+    threads: int
+    gpu_share: float
+    precision: str
+    host: str
+
+
+class EpochRecord(BaseModel):
+    """One epoch of a trial; `dev` maps metric names to values, `finished_at` is seconds since 1970."""
+
+    model_config = ConfigDict(frozen=True)
+
+    epoch: int
+    phase: str
+    step: int
+    train_loss: float
+    dev: dict[str, float]
+    train_seconds: float
+    dev_seconds: float
+    learning_rate: float
+    finished_at: float
+
+
+class TrialRecord(BaseModel):
+    """One trial, as `trials/ID.json`.
+
+    Attributes:
+        id: its identity (`identity`).
+        number: its place in the cell's order, from 0.
+        status: `finished`; `stopped` early by the space's rule or the time budget; `failed` with an `error`.
+        dev: the task's metric at `best_epoch`, on dev.
+        dev_metrics: every metric at that epoch.
+        test: every metric on test; finals only, once they are scored.
+        answered_by: the trial whose run this one shares, where setting and seed agree.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    number: int
+    encoder: str
+    mode: str
+    task: str
+    head: str
+    role: Role
+    seed: int
+    setting: dict[str, Value]
+    status: Status
+    metric: str
+    dev: float | None = None
+    dev_metrics: dict[str, float] = Field(default_factory=dict)
+    best_epoch: int | None = None
+    epochs: list[EpochRecord] = Field(default_factory=list)
+    test: dict[str, float] | None = None
+    error: str | None = None
+    answered_by: str | None = None
+    mlflow_run_id: str | None = None
+    hardware: HardwareRecord | None = None
+    input_notes: list[str] = Field(default_factory=list)
+    data_fingerprint: str
+    code_version: str
+    started_at: float
+    seconds: float
+
+    @property
+    def cell(self) -> tuple[str, str, str]:
+        """(encoder, mode, task)."""
+        return self.encoder, self.mode, self.task
+
+
+def identity(parts: Mapping[str, object]) -> str:
+    """A trial's identity: 16 hex characters of the sha256 over (cell, setting, seed, role, data, code).
+
+    Args:
+        parts: anything that JSON can hold; the order of keys does not matter.
+    """
+    canonical = json.dumps(parts, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
