@@ -26,7 +26,7 @@ def sources() -> Iterator[tuple[str, Path]]:
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """(line, absolute dotted name) of all that a module imports, wherever in it; a relative import starts with a dot."""
+    """(line, absolute dotted name) of all that a module imports, wherever in it; relative ones start with a dot."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
