@@ -21,9 +21,15 @@ class LayerGroup:
 
 
 class Tokenizer(Protocol):
-    """Text → word-piece ids, with the special tokens where the encoder wants them."""
+    """Text → word-piece ids, with the special tokens where the encoder wants them.
+
+    Attributes:
+        pad_piece: the piece id of padded positions.
+        max_pieces: the longest input of its encoder, special tokens included.
+    """
 
     pad_piece: int
+    max_pieces: int
 
     def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], bool]:
         """(pieces, segments or [], whether pieces were cut) of one sentence of at most `limit` pieces."""

