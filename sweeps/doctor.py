@@ -120,7 +120,7 @@ def _available_bytes() -> int:
 
 
 def accelerators() -> list[Check]:
-    """bf16 on the processor, and each GPU that torch sees; a torch that cannot be imported is a finding, not a crash."""
+    """bf16 on the processor, and each GPU that torch sees; a torch that does not import is a finding, no crash."""
     try:
         import torch
 

@@ -10,13 +10,14 @@ import sqlite3
 import tempfile
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 TIMEOUT_SECONDS = 3.0
 """A service on the same network answers in milliseconds; a doctor that hangs is no doctor."""
@@ -26,9 +27,8 @@ RAY_PORTS = {"ray-head": 6379, "ray": 10001, "http": 8265, "https": 443}
 
 DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
-START = "start it (mlflow server --backend-store-uri sqlite:///FILE), or name another with --tracking-uri"
 REFUSALS = {
-    401: "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, and look whether sign-in works in a browser",
+    401: "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) to a user that it knows",
     403: 'its host check refuses this name: start it with mlflow server --allowed-hosts "HOST:*,localhost:*"',
 }
 
@@ -132,18 +132,36 @@ def _known_revisions() -> tuple[set[str], str]:
 
 
 def _server(uri: str) -> Check:
-    shown, version = _without_password(uri), metadata.version("mlflow")
+    """A tracking server: up, of this major version, and willing to list experiments to this user under this name.
+
+    /health and /version are exempt from MLflow's host check and its sign-in, so a real question is asked as well.
+    """
+    shown, version = _without_password(uri).rstrip("/"), metadata.version("mlflow")
     try:
-        _get(f"{uri.rstrip('/')}/health")
-        found = _get(f"{uri.rstrip('/')}/version").strip()
+        found = _get(f"{shown}/version", {}).strip()
+        _get(f"{shown}/api/2.0/mlflow/experiments/search?max_results=1", _sign_in(uri, os.environ))
     except urllib.error.HTTPError as error:
-        return Check(STORE, False, f"{shown} answers {error.code} {error.reason}", REFUSALS.get(error.code, START))
+        remedy = REFUSALS.get(error.code, "read that server's log, and look whether the address is MLflow's")
+        return Check(STORE, False, f"{shown} answers {error.code} {error.reason}", remedy)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return Check(STORE, False, f"{shown} does not answer ({getattr(error, 'reason', error)})", START)
+        remedy = "start it (mlflow server --backend-store-uri sqlite:///FILE), or name another with --tracking-uri"
+        return Check(STORE, False, f"{shown} does not answer ({getattr(error, 'reason', error)})", remedy)
     if found.partition(".")[0] != version.partition(".")[0]:
         detail = f"{shown} runs MLflow {found[:20]}, here is {version}"
         return Check(STORE, False, detail, "bring both to the same major version")
     return Check(STORE, True, f"{shown} answers, MLflow {found}, here is {version}")
+
+
+def _sign_in(uri: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """The header that MLflow's client would sign in with: from the URI, or from MLflow's own variables."""
+    parts = urlsplit(uri)
+    user = parts.username or environment.get("MLFLOW_TRACKING_USERNAME")
+    password = parts.password or environment.get("MLFLOW_TRACKING_PASSWORD", "")
+    if user:
+        pair = f"{unquote(user)}:{unquote(password)}" if parts.username else f"{user}:{password}"
+        return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+    token = environment.get("MLFLOW_TRACKING_TOKEN")
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _database(uri: str, default_port: int) -> Check:
@@ -209,8 +227,9 @@ def existing(path: Path) -> Path:
     return next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
 
 
-def _get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:
+def _get(url: str, headers: Mapping[str, str]) -> str:
+    request = urllib.request.Request(url, headers=dict(headers))
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
         return str(answer.read(10_000).decode("utf-8", "replace"))
 
 

@@ -1,0 +1,239 @@
+"""doctor: each check says what was found and, where something is wrong, the remedy; and it changes nothing."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from meltpoint.sweeps import doctor, reach
+from meltpoint.sweeps.doctor import Check
+
+
+def by_name(found: list[Check]) -> dict[str, Check]:
+    return {check.name: check for check in found}
+
+
+def test_every_check_has_a_remedy_exactly_where_it_is_not_ok(tmp_path: Path) -> None:
+    found = doctor.checks(tmp_path, "http://127.0.0.1:9", "127.0.0.1:9")
+    assert len({check.name for check in found}) == len(found)
+    for check in found:
+        assert check.detail
+        assert bool(check.remedy) != check.ok, check
+        assert "\n" not in check.detail + check.remedy
+
+
+def test_this_machine_meets_the_supported_ranges_and_the_checks_cover_every_declared_part(tmp_path: Path) -> None:
+    found = by_name(doctor.checks(tmp_path, None, None))
+    for name in ("Python", "torch", "transformers", "ray", "optuna", "datasets", "mlflow", "pytorch-crf"):
+        assert found[name].ok, found[name]
+    assert {"cores", "memory", "bf16 on the CPU", "storage", "MLflow store", "hub cache", "minilm", "Ray"} <= set(found)
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    doctor.checks(tmp_path / "new" / "runs", None, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    doctor.checks(tmp_path, None, None)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("line", ["torch>=99", "no-such-part-anywhere>=1"])
+def test_a_part_outside_its_range_or_missing_is_named_with_the_command_that_installs_it(line: str) -> None:
+    check = doctor.package(Requirement(line))
+    assert not check.ok
+    assert line.partition(">=")[2] in check.detail
+    assert f"pip install '{line}'" in check.remedy
+
+
+def test_a_local_build_of_a_part_counts_as_its_version() -> None:
+    assert doctor.package(Requirement("torch>=2.13")).ok
+
+
+@pytest.mark.parametrize(("quota", "ok"), [("50000 100000", False), ("100000 100000", True), ("max 100000", True)])
+def test_a_container_with_less_than_one_core_is_told_so(tmp_path: Path, quota: str, ok: bool) -> None:
+    (tmp_path / "cpu.max").write_text(quota)
+    check = doctor.cores(tmp_path)
+    assert check.ok is ok
+    assert ("0.5 of" in check.detail) is not ok
+
+
+def test_a_containers_memory_limit_counts_and_not_the_machines_memory(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text(str(2 * doctor.GIB))
+    (tmp_path / "memory.current").write_text(str(doctor.GIB))
+    check = doctor.memory(tmp_path)
+    assert not check.ok
+    assert check.detail == "1.0 of 2.0 GiB free"
+
+
+def test_a_machine_with_a_gpu_that_torch_cannot_use_is_told_so(tmp_path: Path) -> None:
+    driver = tmp_path / "nvidiactl"
+    assert doctor.no_gpu(driver).ok
+    driver.touch()
+    check = doctor.no_gpu(driver)
+    assert not check.ok
+    assert "CUDA build" in check.remedy
+
+
+def test_a_storage_folder_is_writable_or_can_be_made(tmp_path: Path) -> None:
+    assert "is writable" in doctor.storage_folder(tmp_path).detail
+    assert "can be made" in doctor.storage_folder(tmp_path / "a" / "b").detail
+
+
+@pytest.mark.parametrize("name", ["file", "file/runs"])
+def test_a_storage_folder_that_cannot_be_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    check = doctor.storage_folder(tmp_path / name)
+    assert not check.ok
+    assert "--storage" in check.remedy
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_storage_folder_closed_to_this_user_is_refused(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    assert not doctor.storage_folder(closed).ok
+
+
+def test_a_full_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "LEAST_FREE_BYTES", 1 << 62)
+    check = doctor.storage_folder(tmp_path)
+    assert not check.ok
+    assert "free 1 GiB" in check.remedy
+
+
+def test_the_hub_cache_follows_hf_home_and_says_when_it_is_offline(tmp_path: Path) -> None:
+    (tmp_path / "hub" / "models--a--b").mkdir(parents=True)
+    online = doctor.hub_cache({"HF_HOME": str(tmp_path)})
+    offline = doctor.hub_cache({"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"})
+    assert online.ok
+    assert offline.ok
+    assert str(tmp_path) in online.detail
+    assert "1 encoders kept" in online.detail
+    assert "offline" in offline.detail
+    assert "offline" not in online.detail
+
+
+def test_a_hub_cache_that_cannot_be_written_matters_only_online(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    home = str(tmp_path / "file" / "home")
+    assert not doctor.hub_cache({"HOME": home}).ok
+    assert doctor.hub_cache({"HOME": home, "HF_HUB_OFFLINE": "true"}).ok
+
+
+def test_the_default_encoders_weights_are_the_published_ones(minilm: Path) -> None:
+    assert doctor.minilm().ok
+
+
+def test_weights_with_one_other_byte_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"abc")
+    sha256_of_abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1
+    assert doctor.weights(path, sha256_of_abc).ok
+    path.write_bytes(b"abd")
+    assert not doctor.weights(path, sha256_of_abc).ok
+    assert not doctor.weights(tmp_path / "missing", sha256_of_abc).ok
+
+
+def test_rays_token_needs_a_home_that_can_be_written_or_another_source(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    closed = str(tmp_path / "file" / "home")
+    token = tmp_path / "token"
+    assert doctor.ray_token({"HOME": str(tmp_path)}).ok
+    assert not doctor.ray_token({"HOME": closed}).ok
+    assert not doctor.ray_token({"HOME": closed, "RAY_AUTH_TOKEN_PATH": str(token)}).ok
+    token.write_text("0123")
+    assert doctor.ray_token({"HOME": closed, "RAY_AUTH_TOKEN_PATH": str(token)}).ok
+    assert doctor.ray_token({"HOME": closed, "RAY_AUTH_TOKEN": "0123"}).ok
+    assert doctor.ray_token({"HOME": closed, "RAY_AUTH_MODE": "disabled"}).ok
+
+
+def test_no_secret_reaches_a_check(tmp_path: Path) -> None:
+    token = tmp_path / ".ray" / "auth_token"
+    token.parent.mkdir()
+    token.write_text("s3cret")
+    texts = [
+        doctor.ray_token({"HOME": str(tmp_path)}),
+        doctor.ray_token({"RAY_AUTH_TOKEN": "s3cret"}),
+        reach.tracking_store("postgresql://user:s3cret@127.0.0.1:9/mlflow"),
+        reach.tracking_store("http://user:s3cret@127.0.0.1:9"),
+    ]
+    assert "s3cret" not in repr(texts)
+
+
+def store(path: Path, *revisions: str) -> str:
+    """An SQLite file whose tables claim these revisions."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table alembic_version (version_num varchar(32))")
+        connection.executemany("insert into alembic_version values (?)", [(revision,) for revision in revisions])
+    connection.close()
+    return f"sqlite:///{path}"
+
+
+def test_a_store_that_mlflow_made_itself_is_current(tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    MlflowClient(uri).search_experiments(max_results=1)
+    assert reach.tracking_store(uri).ok
+
+
+def test_an_older_store_is_told_how_to_move_up_and_is_not_moved(tmp_path: Path) -> None:
+    first_ever = "451aebb31d03"  # mlflow/store/db_migrations/versions/451aebb31d03_add_metric_step.py
+    uri = store(tmp_path / "old.db", first_ever)
+    before = (tmp_path / "old.db").read_bytes()
+    check = reach.tracking_store(uri)
+    assert not check.ok
+    assert f"mlflow db upgrade {uri}" in check.remedy
+    assert (tmp_path / "old.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("revisions", [(), ("feedfacecafe",), ("451aebb31d03", "feedfacecafe")])
+def test_a_store_of_a_newer_or_broken_mlflow_is_refused_without_offering_to_upgrade_it(
+    tmp_path: Path, revisions: tuple[str, ...]
+) -> None:
+    check = reach.tracking_store(store(tmp_path / "new.db", *revisions))
+    assert not check.ok
+    assert "upgrade" not in check.remedy
+
+
+def test_a_file_that_is_no_database_or_another_programs_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text(
+        "no database, but long enough to have a header of its own, which is not SQLite's\n" * 9
+    )
+    sqlite3.connect(tmp_path / "other.db").execute("create table t (x int)").connection.close()
+    assert not reach.tracking_store(f"sqlite:///{tmp_path / 'text.db'}").ok
+    assert not reach.tracking_store(f"sqlite:///{tmp_path / 'other.db'}").ok
+
+
+def test_a_store_that_does_not_exist_yet_is_fine_where_it_can_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert reach.tracking_store(f"sqlite:///{tmp_path / 'a' / 'mlflow.db'}").ok
+    assert not reach.tracking_store(f"sqlite:///{tmp_path / 'file' / 'mlflow.db'}").ok
+
+
+@pytest.mark.parametrize("uri", ["./mlruns", "file:mlruns", "sqlite://", "sqlite:///:memory:"])
+def test_a_store_that_mlflow_refuses_or_that_nobody_else_could_read_is_refused(uri: str) -> None:
+    assert not reach.tracking_store(uri).ok
+
+
+@pytest.mark.parametrize(
+    ("address", "ok"), [(None, True), ("local", True), ("127.0.0.1:x", False), ("127.0.0.1:9", False)]
+)
+def test_a_ray_address_must_answer_where_one_is_given(address: str | None, ok: bool) -> None:
+    assert reach.ray_cluster(address).ok is ok
+
+
+def test_auto_finds_what_ray_start_wrote_down_or_says_that_nothing_runs(tmp_path: Path) -> None:
+    environment = {"RAY_TMPDIR": str(tmp_path)}
+    nothing = reach.ray_cluster("auto", environment)
+    assert "ray start --head" in nothing.remedy
+    note = tmp_path / "ray" / "ray_current_cluster"
+    note.parent.mkdir()
+    note.write_text("127.0.0.1:9")
+    assert "127.0.0.1:9 does not answer" in reach.ray_cluster("auto", environment).detail
