@@ -83,7 +83,7 @@ def input_notes(data: EncodedData) -> list[str]:
 
 
 def run(order: Order) -> Iterator[Event]:
-    """Train an order: one `epoch` event an epoch, then one `outcome` event, whatever happens.
+    """Train an order: a `ready` event, one `epoch` event an epoch, and one `outcome` event, whatever happens.
 
     NaN, out of memory and errors of a setting are outcomes, not exceptions: the worker lives on.
     """
@@ -91,37 +91,35 @@ def run(order: Order) -> Iterator[Event]:
     try:
         hardware = seize(int(order.cpus), order.gpus)
         trainer = training(order, hardware)
-        yield {"event": "ready", "body": {"notes": input_notes(trainer.data)}}
+        yield {"event": "ready", "body": _ready(trainer, hardware)}
         for result in trainer.epochs():
             body = EpochRecord(**asdict(result), finished_at=time.time())
             yield {"event": "epoch", "score": result.dev[trainer.data.task.metric], "body": body.model_dump()}
         save_weights(trainer.best_state, Path(order.checkpoint))
-        yield _outcome(order, started, "finished", trainer=trainer, hardware=hardware)
+        yield _outcome(started, "finished", best_epoch=trainer.best[1])
     except NotFiniteError as error:
-        yield _outcome(order, started, "failed", error=str(error))
+        yield _outcome(started, "failed", error=str(error))
     except torch.OutOfMemoryError as error:
         torch.cuda.empty_cache()
         advice = "a smaller batch_size or max_pieces, or more memory a trial (--gpus-per-trial)"
-        yield _outcome(order, started, "failed", error=f"out of memory: {str(error).splitlines()[0]}; {advice}")
+        yield _outcome(started, "failed", error=f"out of memory: {str(error).splitlines()[0]}; {advice}")
     except MemoryError:
-        yield _outcome(order, started, "failed", error="out of memory on the machine; a smaller batch_size or max_pieces")
+        yield _outcome(started, "failed", error="out of memory on the machine; a smaller batch_size or max_pieces")
     except Exception as error:  # noqa: BLE001 - whatever broke is this trial's outcome; the sweep goes on
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(last.filename).name}:{last.lineno}"
-        yield _outcome(order, started, "failed", error=f"{type(error).__name__}: {error} ({where})")
+        yield _outcome(started, "failed", error=f"{type(error).__name__}: {error} ({where})")
 
 
-def _outcome(
-    order: Order, started: float, status: str, trainer: Trainer | None = None, hardware: Hardware | None = None,
-    error: str | None = None,
-) -> Event:  # fmt: skip
-    body: dict[str, Any] = {"status": status, "error": error, "started_at": started, "seconds": time.time() - started}
-    if trainer is not None and hardware is not None:
-        host = socket.gethostname()
-        body["hardware"] = HardwareRecord(**asdict(hardware), precision=trainer.precision, host=host).model_dump()
-        body["best_epoch"] = trainer.best[1]
-        body["input_notes"] = input_notes(trainer.data)
-    return {"event": "outcome", "body": body}
+def _ready(trainer: Trainer, hardware: Hardware) -> dict[str, Any]:
+    host = socket.gethostname()
+    record = HardwareRecord(**asdict(hardware), precision=trainer.precision, host=host)
+    return {"hardware": record.model_dump(), "input_notes": input_notes(trainer.data)}
+
+
+def _outcome(started: float, status: str, best_epoch: int | None = None, error: str | None = None) -> Event:
+    seconds = time.time() - started
+    return {"event": "outcome", "body": {"status": status, "error": error, "best_epoch": best_epoch, "seconds": seconds}}
 
 
 def save_weights(state: dict[str, Tensor], folder: Path) -> None:

@@ -1,0 +1,232 @@
+"""The driver's side of a running sweep: hands out orders, keeps the ledger, MLflow, the checkpoints and the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from meltpoint.search_spaces.space import EarlyStopping
+from meltpoint.sweeps.cells import OpenCell
+from meltpoint.sweeps.ledger import Ledger
+from meltpoint.sweeps.orders import Order
+from meltpoint.sweeps.planner import CellProgress, Planner, Proposal
+from meltpoint.sweeps.progress import Progress
+from meltpoint.sweeps.records import EpochRecord, HardwareRecord, TrialRecord
+from meltpoint.sweeps.scoring import Scorer
+from meltpoint.sweeps.selection import best_final, finals_of
+from meltpoint.sweeps.specification import code_version
+from meltpoint.sweeps.tracking import Tracker
+
+
+@dataclass
+class Live:
+    """A trial under way: what its worker has said so far."""
+
+    order: Order
+    proposal: Proposal
+    began: float
+    run_id: str | None = None
+    epochs: list[EpochRecord] = field(default_factory=list)
+    ready: dict[str, Any] = field(default_factory=dict)
+
+
+class SweepConductor:
+    """One process drives a sweep; this is what it knows and does while Ray's workers train.
+
+    Attributes:
+        deadline: `time.monotonic()` at which the search ends, or None.
+        is_done: whether every trial was trained; False after Ray returns means Ctrl-C.
+    """
+
+    def __init__(
+        self, planner: Planner, ledger: Ledger, tracker: Tracker, progress: Progress, scorer: Scorer,
+        cpus: float, gpus: float, deadline: float | None, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.planner, self.ledger, self.tracker, self.progress, self.scorer = planner, ledger, tracker, progress, scorer
+        self.cpus, self.gpus, self.deadline, self.clock = cpus, gpus, deadline, clock
+        self.live: dict[str, Live] = {}
+        self.waiting: dict[str, Live] = {}  # handed to Ray, not yet taken up by a worker
+        self.is_done = False
+
+    # What Ray asks.
+
+    def next_order(self) -> Order | str:
+        """The planner's next trial as an order; "done" once nothing is left to train."""
+        self._watch_clock()
+        self._answer_finals()
+        proposal = self.planner.next()
+        if isinstance(proposal, str):
+            self.is_done = proposal == "done"
+            return proposal
+        order = self._order(proposal)
+        self.planner.begin(proposal)
+        self.ledger.start(order.as_json())
+        self.waiting[order.id] = Live(order, proposal, time.time())
+        return order
+
+    def began(self, order: Order) -> None:
+        """A worker took the order up."""
+        live = self.waiting.pop(order.id)
+        live.began = time.time()
+        live.run_id = self.tracker.begin(live.proposal, code_version())
+        self.live[order.id] = live
+        self.progress.began(live.proposal)
+
+    def heard(self, order: Order, event: dict[str, Any]) -> None:
+        """A worker's event: ready, epoch or outcome."""
+        live = self.live.get(order.id)
+        if live is None:
+            return
+        if event["event"] == "ready":
+            live.ready = event["body"]
+        elif event["event"] == "epoch":
+            epoch = EpochRecord.model_validate(event["body"])
+            live.epochs.append(epoch)
+            self.tracker.epoch(order.id, epoch)
+            self.progress.epoch(live.proposal, epoch)
+        else:
+            body = event["body"]
+            self._keep(live, body["status"], error=body["error"], best_epoch=body["best_epoch"])
+
+    def lost(self, order: Order, reason: str) -> None:
+        """A trial left Ray without an outcome: stopped by a rule, or its worker died."""
+        self.waiting.pop(order.id, None)
+        live = self.live.get(order.id)
+        if live is None:
+            return
+        if reason == "stopped" and live.epochs:
+            why = "stopped by the time budget" if self.wants_stop(order) else "stopped early: its rung was lost"
+            self._keep(live, "stopped", error=why)
+        elif reason == "stopped":
+            self._abandon(live)
+        else:
+            self._keep(live, "failed", error=reason)
+
+    def wants_stop(self, order: Order) -> bool:
+        """The time budget ends running search trials at their next epoch."""
+        return order.role == "search" and self.planner.closed_for_search
+
+    def early_stopping(self, order: Order) -> EarlyStopping | None:
+        """The rule of the order's cell."""
+        return self.planner.cells[order.cell].cell.space.early_stopping
+
+    def tick(self) -> None:
+        """Between events: finals that are answered, scores that came in, the clock, the screen."""
+        self._watch_clock()
+        self._answer_finals()
+        self.score(timeout_seconds=0.0)
+
+    def score(self, timeout_seconds: float) -> bool:
+        """Send finalists to be scored and keep the scores that came in; whether any is still out."""
+        self._score_finalists()
+        for record in self.scorer.collect(timeout_seconds):
+            self._replace(record)
+        self.progress.refresh()
+        return bool(self.scorer.pending)
+
+    # What it does.
+
+    def interrupted(self) -> None:
+        """Ctrl-C: let go of what runs; the started notes make it run again."""
+        for live in [*self.live.values()]:
+            self._abandon(live)
+
+    def _abandon(self, live: Live) -> None:
+        self.live.pop(live.order.id, None)
+        self.planner.abandon(live.order.id)
+        self.tracker.abandon(live.order.id)
+
+    def _order(self, proposal: Proposal) -> Order:
+        cell = proposal.cell
+        return Order(
+            id=proposal.id, number=proposal.number, role=proposal.role, encoder=cell.encoder, mode=cell.mode,
+            task=cell.task_name, head=cell.head, seed=proposal.seed, setting=proposal.setting, data=cell.data,
+            data_fingerprint=cell.data_fingerprint, encoder_fingerprint=cell.encoder_fingerprint,
+            checkpoint=str(self.ledger.checkpoint(proposal.id)), cpus=self.cpus, gpus=self.gpus,
+        )  # fmt: skip
+
+    def _keep(self, live: Live, status: str, error: str | None, best_epoch: int | None = None) -> None:
+        """Write the trial's record, then let the study, MLflow and the screen know."""
+        record = self._record(live, status, error, best_epoch)
+        self.ledger.write(record)
+        self.live.pop(record.id, None)
+        self.planner.end(record)
+        self.tracker.end(record)
+        self.progress.ended(record)
+        self._drop_losers(self.planner.cells[record.cell])
+
+    def _record(self, live: Live, status: str, error: str | None, best_epoch: int | None) -> TrialRecord:
+        order, task = live.order, live.proposal.cell.task
+        best = next((epoch for epoch in live.epochs if epoch.epoch == best_epoch), None)
+        if best is None and live.epochs:
+            best = max(live.epochs, key=lambda epoch: (epoch.dev[task.metric], -epoch.epoch))
+        return TrialRecord(
+            id=order.id, number=order.number, encoder=order.encoder, mode=order.mode, task=order.task, head=order.head,
+            role=order.role, seed=order.seed, setting=order.setting, status=status, metric=task.metric,  # type: ignore[arg-type]
+            dev=best.dev[task.metric] if best else None, dev_metrics=best.dev if best else {},
+            best_epoch=best.epoch if best else None, epochs=live.epochs, error=error, mlflow_run_id=live.run_id,
+            hardware=HardwareRecord(**live.ready["hardware"]) if live.ready else None,
+            input_notes=live.ready.get("input_notes", []), data_fingerprint=order.data_fingerprint,
+            code_version=code_version(), started_at=live.began, seconds=time.time() - live.began,
+        )  # fmt: skip
+
+    def _watch_clock(self) -> None:
+        if self.deadline is not None and self.clock() >= self.deadline and not self.planner.closed_for_search:
+            self.planner.close_search()
+            self.progress.say("The time budget is spent: no new search trial begins; finals follow.")
+
+    def _answer_finals(self) -> None:
+        """A final with the search's own seed is the search trial itself: the same run, so it is not run twice."""
+        for progress in self.planner.cells.values():
+            for proposal in self.planner.missing_finals(progress):
+                source = self.planner.answer(progress, proposal)
+                if source is not None and self.ledger.checkpoint(source.id).exists():
+                    self._answer(proposal, source)
+
+    def _answer(self, proposal: Proposal, source: TrialRecord) -> None:
+        run_id = self.tracker.begin(proposal, code_version())
+        for epoch in source.epochs:
+            self.tracker.epoch(proposal.id, epoch)
+        self.ledger.checkpoint(source.id).replace(self.ledger.checkpoint(proposal.id))
+        changes = {"id": proposal.id, "role": "final", "number": proposal.number, "answered_by": source.id}
+        record = source.model_copy(update={**changes, "mlflow_run_id": run_id})
+        self.ledger.write(record)
+        self.planner.end(record)
+        self.tracker.end(record)
+
+    def _drop_losers(self, progress: CellProgress) -> None:
+        """Delete weights that cannot win any more: all but the best search trial's, until the finals have theirs."""
+        best = progress.best
+        for record in progress.search.values():
+            answered = any(final.answered_by == record.id for final in progress.finals.values())
+            if best is None or record.id != best.id or answered:
+                self.ledger.drop_checkpoint(record.id)
+
+    def _score_finalists(self) -> None:
+        """Send a cell's finals to be scored once all of them are trained."""
+        for progress in self.planner.cells.values():
+            if self.planner.missing_finals(progress) or any(p.role == "final" for p in progress.running.values()):
+                continue
+            for final in finals_of(progress.best, progress.finals.values()):
+                if final.test is None and not self.scorer.has(final.id) and progress.searched:
+                    self.scorer.submit(self._order_of(progress.cell, final), final)
+
+    def _order_of(self, cell: OpenCell, record: TrialRecord) -> Order:
+        proposal = Proposal(record.id, record.number, record.role, cell, record.setting, record.seed)
+        return self._order(proposal)
+
+    def _replace(self, record: TrialRecord) -> None:
+        """A finalist came back with its test scores."""
+        self.ledger.write(record)
+        self.planner.end(record)
+        self.tracker.end(record)
+        self.progress.scored(record)
+        progress = self.planner.cells[record.cell]
+        finals = finals_of(progress.best, progress.finals.values())
+        if all(final.test is not None for final in finals):
+            keep = best_final(finals)
+            for final in finals:
+                if keep is None or final.id != keep.id:
+                    self.ledger.drop_checkpoint(final.id)

@@ -1,0 +1,261 @@
+"""MLflow: experiment = sweep, parent run = cell, child run = trial; written by the driver alone.
+
+The ledger is the truth. While the server is away, nothing stops: `reconcile` writes what is missing from the ledger.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mlflow.entities import DatasetInput, Experiment, InputTag, Metric, Param, Run, RunTag
+from mlflow.entities import Dataset as DatasetEntity
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+
+from meltpoint.sweeps.cells import OpenCell
+from meltpoint.sweeps.planner import Proposal
+from meltpoint.sweeps.records import EpochRecord, TrialRecord
+
+Result = TypeVar("Result")
+
+SQLITE_BUSY_SECONDS = 30
+FINISHED = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}
+
+
+def default_uri(storage: Path) -> str:
+    """The SQLite store in the storage folder."""
+    return f"sqlite:///{storage / 'mlflow.db'}"
+
+
+def _calm_client() -> None:
+    """A dead server must not hold the sweep up: few retries, short waits, no telemetry."""
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
+
+
+class Tracker:
+    """The sweep's window in MLflow.
+
+    Attributes:
+        trouble: the first failure, in one line; after it nothing more is sent until `reconcile`.
+    """
+
+    def __init__(self, sweep: str, uri: str, storage: Path) -> None:
+        _calm_client()
+        self.sweep, self.uri, self.storage = sweep, uri, storage
+        self.trouble: str | None = None
+        self.client: MlflowClient | None = None
+        self.experiment: str = ""
+        self.parents: dict[tuple[str, str, str], str] = {}
+        self.runs: dict[str, str] = {}  # trial id → run id
+        self.logged_epochs: dict[str, int] = {}
+
+    def open(self, cells: Iterable[OpenCell], specification: str) -> None:
+        """Find or make the experiment and the cells' runs, and learn which trials have a run already."""
+        self._try(lambda: self._open(list(cells), specification))
+
+    def _open(self, cells: list[OpenCell], specification: str) -> None:
+        client = self.client = MlflowClient(self.uri)
+        experiment = client.get_experiment_by_name(self.sweep)
+        self.experiment = experiment.experiment_id if experiment else self._create_experiment(specification)
+        for run in self._existing(client, experiment):
+            tags = run.data.tags
+            key = (tags.get("meltpoint.encoder", ""), tags.get("meltpoint.mode", ""), tags.get("meltpoint.task", ""))
+            if tags.get("meltpoint.role") == "cell":
+                self.parents[key] = run.info.run_id
+            elif "meltpoint.trial" in tags:
+                self.runs[tags["meltpoint.trial"]] = run.info.run_id
+        for cell in cells:
+            if cell.key not in self.parents:
+                self.parents[cell.key] = self._create_parent(cell)
+
+    def _existing(self, client: MlflowClient, experiment: Experiment | None) -> list[Run]:
+        if experiment is None:
+            return []
+        found, token = [], None
+        while True:
+            page = client.search_runs([self.experiment], max_results=1000, page_token=token)
+            found += list(page)
+            token = page.token
+            if not token:
+                return found
+
+    def _create_experiment(self, specification: str) -> str:
+        assert self.client is not None
+        local = self.uri.startswith("sqlite:")
+        location = (self.storage / "mlartifacts" / self.sweep).as_uri() if local else None
+        return self.client.create_experiment(
+            self.sweep, artifact_location=location, tags={"meltpoint.specification": specification[:5000]}
+        )
+
+    def _create_parent(self, cell: OpenCell) -> str:
+        assert self.client is not None
+        tags = self._tags(cell, trial="", role="cell", status="running")
+        run = self.client.create_run(self.experiment, tags=tags, run_name=cell.name)
+        run_id = run.info.run_id
+        self.client.log_batch(run_id, params=[Param("trials_metric", cell.task.metric), Param("head", cell.head)])
+        self.client.log_text(run_id, cell.space.dump(), "space.yaml")
+        self._log_data(run_id, cell)
+        return run_id
+
+    def _log_data(self, run_id: str, cell: OpenCell) -> None:
+        """The data set as an input; MLflow shows its name, digest and size, and keeps none of its text."""
+        assert self.client is not None
+        profile = json.dumps({"train_examples": cell.train_examples, "dev_examples": cell.dev_examples})
+        data = DatasetEntity(
+            name=cell.task_name, digest=cell.data_fingerprint, source_type="meltpoint",
+            source=json.dumps({"data_dir": cell.data.data_dir, "notes": list(cell.notes)}), profile=profile,
+        )  # fmt: skip
+        context = [InputTag("mlflow.data.context", "train and dev")]
+        self.client.log_inputs(run_id, datasets=[DatasetInput(data, context)])
+
+    def _tags(self, cell: OpenCell, trial: str, role: str, status: str) -> dict[str, str]:
+        tags = {"sweep": self.sweep, "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name}
+        tags |= {"head": cell.head, "role": role, "status": status, "data_fingerprint": cell.data_fingerprint}
+        if trial:
+            tags["trial"] = trial
+        return {f"meltpoint.{key}": value for key, value in tags.items()}
+
+    def begin(self, proposal: Proposal, code: str) -> str | None:
+        """A trial begins: make its run, or take up the one that it had before the sweep was cut off."""
+        return self._try(lambda: self._begin(proposal, code))
+
+    def _begin(self, proposal: Proposal, code: str) -> str:
+        assert self.client is not None
+        known = self.runs.get(proposal.id)
+        if known is not None:
+            self.client.update_run(known, status="RUNNING")
+            self.client.set_tag(known, "meltpoint.status", "running")
+            past = self.client.get_metric_history(known, "train/loss")
+            self.logged_epochs[proposal.id] = len({metric.step for metric in past})
+            return known
+        tags = self._tags(proposal.cell, proposal.id, proposal.role, "running")
+        tags |= {"mlflow.parentRunId": self.parents[proposal.cell.key], "meltpoint.code_version": code}
+        label = f"seed {proposal.seed}" if proposal.role == "final" else f"trial {proposal.number}"
+        run = self.client.create_run(self.experiment, tags=tags, run_name=f"{proposal.cell.name} {label}")
+        run_id: str = run.info.run_id
+        self.runs[proposal.id] = run_id
+        params = [Param(name, str(value)) for name, value in proposal.setting.items()]
+        params += [
+            Param("seed", str(proposal.seed)), Param("encoder", proposal.cell.encoder), Param("mode", proposal.cell.mode),
+            Param("task", proposal.cell.task_name), Param("head", proposal.cell.head),
+        ]  # fmt: skip
+        self.client.log_batch(run_id, params=params)
+        return run_id
+
+    def epoch(self, trial: str, epoch: EpochRecord) -> None:
+        """One epoch's metrics in one call, at its real step and time."""
+        self._try(lambda: self._epochs(trial, [epoch]))
+
+    def _epochs(self, trial: str, epochs: list[EpochRecord]) -> None:
+        assert self.client is not None
+        done = self.logged_epochs.get(trial, 0)
+        metrics = [metric for epoch in epochs if epoch.epoch > done for metric in epoch_metrics(epoch)]
+        for start in range(0, len(metrics), 900):  # MLflow takes at most 1 000 a call
+            self.client.log_batch(self.runs[trial], metrics=metrics[start : start + 900])
+        self.logged_epochs[trial] = max([done, *(epoch.epoch for epoch in epochs)])
+
+    def end(self, record: TrialRecord) -> None:
+        """A trial ended."""
+        self._try(lambda: self._end(record))
+
+    def _end(self, record: TrialRecord) -> None:
+        assert self.client is not None
+        run_id = self.runs[record.id]
+        last = record.epochs[-1] if record.epochs else None
+        when = int((last.finished_at if last else time.time()) * 1000)
+        step = last.step if last else 0
+        values = {"seconds": record.seconds} | ({} if record.dev is None else {"best_dev": record.dev})
+        values |= {f"test/{name}": value for name, value in (record.test or {}).items()}
+        if record.best_epoch is not None:
+            values["best_epoch"] = float(record.best_epoch)
+        tags = {"meltpoint.status": record.status}
+        if record.hardware is not None:
+            tags |= {f"meltpoint.{k}": str(v) for k, v in record.hardware.model_dump().items()}
+        if record.error:
+            tags["mlflow.note.content"] = record.error
+        if record.answered_by:
+            tags["meltpoint.answered_by"] = record.answered_by
+        self.client.log_batch(
+            run_id, metrics=[Metric(name, value, when, step) for name, value in values.items()],
+            tags=[RunTag(name, value) for name, value in tags.items()],
+        )  # fmt: skip
+        self.client.set_terminated(run_id, FINISHED[record.status])
+
+    def abandon(self, trial: str) -> None:
+        """A trial was cut off; its run is taken up again when the sweep goes on."""
+        if trial in self.runs:
+            self._try(lambda: self._kill(self.runs[trial]))
+
+    def _kill(self, run_id: str) -> None:
+        assert self.client is not None
+        self.client.set_tag(run_id, "meltpoint.status", "interrupted")
+        self.client.set_terminated(run_id, "KILLED")
+
+    def reconcile(self, records: Iterable[TrialRecord], proposals: Callable[[TrialRecord], Proposal], code: str) -> None:
+        """Write whatever the ledger has and MLflow has not, and close runs of trials that no longer run."""
+        self.trouble = None if self.client is not None else self.trouble
+        self._try(lambda: self._reconcile(list(records), proposals, code))
+
+    def _reconcile(self, records: list[TrialRecord], proposals: Callable[[TrialRecord], Proposal], code: str) -> None:
+        assert self.client is not None
+        state = {run.data.tags.get("meltpoint.trial", ""): run for run in self._all_runs()}
+        for record in records:
+            run = state.get(record.id)
+            whole = run is not None and run.info.status == FINISHED[record.status]
+            if whole and run is not None and len(record.test or {}) == sum(k.startswith("test/") for k in run.data.metrics):
+                continue
+            self._begin(proposals(record), code)
+            self._epochs(record.id, record.epochs)
+            self._end(record)
+        ledger = {record.id for record in records}
+        for trial, run in state.items():
+            if trial and trial not in ledger and run.info.status == "RUNNING":
+                self._kill(run.info.run_id)
+
+    def _all_runs(self) -> list[Run]:
+        assert self.client is not None
+        return self._existing(self.client, self.client.get_experiment(self.experiment))
+
+    def close(self, cells: Iterable[tuple[OpenCell, dict[str, float]]], done: bool, artifacts: dict[str, str]) -> None:
+        """End the cells' runs with their summary figures, and keep the table with each."""
+        self._try(lambda: self._close(list(cells), done, artifacts))
+
+    def _close(self, cells: list[tuple[OpenCell, dict[str, float]]], done: bool, artifacts: dict[str, str]) -> None:
+        assert self.client is not None
+        now = int(time.time() * 1000)
+        for cell, figures in cells:
+            run_id = self.parents[cell.key]
+            tag = [RunTag("meltpoint.status", "finished" if done else "interrupted")]
+            self.client.log_batch(run_id, metrics=[Metric(k, v, now, 0) for k, v in figures.items()], tags=tag)
+            for name, text in artifacts.items():
+                self.client.log_text(run_id, text, name)
+            self.client.set_terminated(run_id, "FINISHED" if done else "KILLED")
+
+    def _try(self, action: Callable[[], Result]) -> Result | None:
+        if self.trouble is not None:
+            return None
+        try:
+            return action()
+        except (MlflowException, OSError) as error:
+            self.trouble = (
+                f"MLflow at {self.uri} failed ({str(error).splitlines()[0][:160]}); the sweep goes on, the ledger keeps "
+                f"everything, and the same command fills MLflow in once it answers."
+            )
+            return None
+
+
+def epoch_metrics(epoch: EpochRecord) -> list[Metric]:
+    """An epoch as MLflow metrics: `train/loss`, `dev/…`, the rate and the seconds."""
+    values: dict[str, Any] = {"train/loss": epoch.train_loss, "learning_rate_at_step": epoch.learning_rate}
+    values |= {f"dev/{name}": value for name, value in epoch.dev.items()}
+    values |= {"epoch": epoch.epoch, "train_seconds": epoch.train_seconds, "dev_seconds": epoch.dev_seconds}
+    when = int(epoch.finished_at * 1000)
+    return [Metric(name, float(value), when, epoch.step) for name, value in values.items()]
