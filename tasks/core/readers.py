@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from meltpoint.tasks.core import words
@@ -109,20 +110,23 @@ class Record:
         except ValueError:
             score = math.nan
         if math.isnan(score):
-            raise self.problem(column, f"'{self.cell(column)}' is not a number. Write a score from {low:g} to {high:g}.")
+            raise self.problem(
+                column, f"'{self.cell(column)}' is not a number. Write a score from {low:g} to {high:g}."
+            )
         if not low <= score <= high:
             raise self.problem(column, f"the score {score:g} is outside {low:g} to {high:g}. Correct it or the range.")
         return score
 
 
 def read_table(
-    path: Path, columns: Sequence[str], *, header: bool, widths: Collection[int] = (), separator: str = "\t"
+    path: Path, columns: Sequence[str] | None, *, header: bool, widths: Collection[int] = (), separator: str = "\t"
 ) -> list[Record]:
     """The rows of a file that separates cells by one character and quotes nothing.
 
     Args:
         path: the file.
-        columns: with a header, the columns that must be in it; without, the names of the cells in order.
+        columns: with a header, the columns that must be in it; without, the names of the cells in order. None asks for
+            whatever there is: the header's names, or "0", "1", … as many as the first row has cells.
         header: whether the first line names the columns.
         widths: other numbers of cells that a row may have, where there is no header.
         separator: what stands between two cells.
@@ -135,7 +139,7 @@ def read_table(
 
 
 def read_csv(
-    path: Path, columns: Sequence[str], *, header: bool, widths: Collection[int] = (), separator: str = ","
+    path: Path, columns: Sequence[str] | None, *, header: bool, widths: Collection[int] = (), separator: str = ","
 ) -> list[Record]:
     """The same for a file whose cells may stand in double quotes and hold separators and line ends (RFC 4180)."""
     reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=separator, strict=True)
@@ -155,14 +159,16 @@ def read_csv(
 def _records(
     path: Path,
     numbered: Iterable[tuple[int, list[str]]],
-    columns: Sequence[str],
+    columns: Sequence[str] | None,
     header: bool,
     widths: Collection[int],
 ) -> list[Record]:
     rows = iter(numbered)
     if header:
-        columns = _header(path, next(rows)[1], columns)
-        widths = ()
+        columns, widths = _header(path, next(rows)[1], columns or ()), ()
+    elif columns is None:
+        first = next(rows)
+        columns, rows = [str(position) for position in range(len(first[1]))], chain([first], rows)
     positions = {column: position for position, column in enumerate(columns)}
     allowed = {len(columns), *widths}
     records = []
@@ -176,14 +182,19 @@ def _records(
     return records
 
 
-def _header(path: Path, found: Sequence[str], columns: Sequence[str]) -> Sequence[str]:
+def _header(path: Path, found: Sequence[str], columns: Iterable[str]) -> Sequence[str]:
     for column in columns:
         if column not in found:
-            raise ValueError(
-                f"{path}, line 1: there is no column '{column}'. The columns are: {', '.join(found)}. "
-                "Name one of these, or restore the file's header."
-            )
+            raise no_column(path, 1, column, found)
     return found
+
+
+def no_column(path: Path, line: int, column: str, found: Iterable[str]) -> ValueError:
+    """The error for a column that a table lacks: the ones it has are named."""
+    remedy = "Name one of these, or restore the file's header."
+    return ValueError(
+        f"{path}, line {line}: there is no column '{column}'. The columns are: {', '.join(found)}. {remedy}"
+    )
 
 
 def first_present(folder: Path, names: str) -> Path:

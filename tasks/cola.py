@@ -1,0 +1,64 @@
+"""CoLA: is a sentence acceptable English? (Warstadt et al. 2019). Dev is in-domain and out-of-domain dev together."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from meltpoint.tasks.core.hub import text_row
+from meltpoint.tasks.core.readers import read_table
+from meltpoint.tasks.core.task import Example, HubSource, Task
+
+LABELS = ("unacceptable", "acceptable")
+
+
+def _read(folder: Path, names: tuple[str, ...]) -> list[Example]:
+    return [example for name in names for example in _read_one(folder / f"{name}.tsv")]
+
+
+def _read_one(path: Path) -> list[Example]:
+    records = read_table(path, ["source", "label", "mark", "sentence"], header=False)
+    domain = path.name.rsplit("_", 1)[0]
+    return [
+        Example(
+            id=f"{path.stem}-{position}",
+            texts=(record.text("sentence"),),
+            label=record.label("label", {"0": 0, "1": 1}),
+            group=domain,
+        )
+        for position, record in enumerate(records)
+    ]
+
+
+def _read_unlabelled(folder: Path) -> list[Example]:
+    records = read_table(folder / "test.tsv", ["index", "sentence"], header=True)
+    return [Example(record.cell("index"), (record.text("sentence"),)) for record in records]
+
+
+TASK = Task(
+    name="cola",
+    kind="sentence_classification",
+    metric="matthews",
+    folder="cola",
+    readers={
+        "train": partial(_read, names=("in_domain_train",)),
+        "dev": partial(_read, names=("in_domain_dev", "out_of_domain_dev")),
+        "test": _read_unlabelled,
+    },
+    files={
+        "train": ("in_domain_train.tsv",),
+        "dev": ("in_domain_dev.tsv", "out_of_domain_dev.tsv"),
+        "test": ("test.tsv",),
+    },
+    labels=LABELS,
+    hub=HubSource(
+        id="nyu-mll/glue",
+        revision="bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
+        config="cola",
+        splits={"train": "train", "dev": "validation", "test": "test"},
+        example=partial(text_row, texts=("sentence",), labels=LABELS, id_column="idx"),
+        pattern="{config}/{split}-*.parquet",
+    ),
+    test_labels="hidden",
+    description="is a sentence acceptable English? GLUE hides the test labels",
+)

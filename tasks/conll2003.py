@@ -1,0 +1,44 @@
+"""CoNLL-2003 named entities in English news (Tjong Kim Sang & De Meulder 2003)."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from meltpoint.tasks.core.conll import ConllLayout, read_conll
+from meltpoint.tasks.core.hub import tagged_row
+from meltpoint.tasks.core.task import Example, HubSource, Task
+
+LABELS = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC")
+
+LAYOUT = ConllLayout(word=0, tag=3, width=4, scheme="iob1")
+
+
+def _read(folder: Path, name: str) -> list[Example]:
+    return read_conll(folder / name, LABELS, LAYOUT)
+
+
+TASK = Task(
+    name="conll2003",
+    kind="sequence_labelling",
+    metric="span_f1",
+    folder="conll2003",
+    readers={
+        "train": partial(_read, name="eng.train"),
+        "dev": partial(_read, name="eng.testa"),
+        "test": partial(_read, name="eng.testb"),
+    },
+    files={"train": ("eng.train",), "dev": ("eng.testa",), "test": ("eng.testb",)},
+    labels=LABELS,
+    # The hub's copy has no -DOCSTART- lines: its examples carry no document.
+    hub=HubSource(
+        id="eriktks/conll2003",
+        revision="refs/convert/parquet",
+        config="conll2003",
+        splits={"train": "train", "dev": "validation", "test": "test"},
+        example=partial(tagged_row, tokens="tokens", tags="ner_tags", labels=LABELS),
+        label_column="ner_tags",
+        columns=("tokens", "ner_tags"),
+    ),
+    description="named entities in news: PER, ORG, LOC, MISC",
+)

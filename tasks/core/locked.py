@@ -1,0 +1,53 @@
+"""The locked test split: the one place that opens it, once for each finalist, after selection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from meltpoint import tasks
+from meltpoint.tasks.core.slices import parse_slice
+from meltpoint.tasks.core.sources import read_locked_split, read_split
+from meltpoint.tasks.core.splits import fingerprint
+from meltpoint.tasks.core.task import DataSpec, Example
+
+
+@dataclass(frozen=True)
+class TestData:
+    """A task's test split.
+
+    Attributes:
+        examples: the examples; their labels are None where they are hidden.
+        labelled: whether every example has its label, so that it can be scored here.
+        fingerprint: sha256 (hex, 16 characters) over the task's labels and every example.
+        notes: what a table has to say of this test ("test = train[-1000:]").
+    """
+
+    __test__: ClassVar[bool] = False  # not a test class, whatever pytest thinks of its name
+
+    examples: list[Example]
+    labelled: bool
+    fingerprint: str
+    notes: tuple[str, ...] = ()
+
+
+def open_test(spec: DataSpec) -> TestData:
+    """Open the test split: the task's own, or the slice that `test_from` carved off train or dev.
+
+    The caller writes down that it did. A carved test never overlaps what `load_training_data` gives.
+
+    Raises:
+        ValueError: the task has no test split, or its file is missing or broken.
+    """
+    task = tasks.get(spec.task)
+    if spec.test_from:
+        cut = parse_slice(spec.test_from)
+        _, examples = cut.carve(read_split(spec, cut.split))
+        notes = [f"test = {cut.text}"]
+    else:
+        examples = read_locked_split(spec)
+        notes = []
+    labelled = all(example.label is not None for example in examples)
+    if not labelled:
+        notes.append("test labels hidden")
+    return TestData(examples, labelled, fingerprint(task, examples), tuple(notes))

@@ -1,0 +1,199 @@
+"""A user's own task: one YAML file, checked before anything is read (docs/tasks.md describes it)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from meltpoint.tasks.core import words
+from meltpoint.tasks.core.conll import TagScheme
+from meltpoint.tasks.core.metrics import DEFAULT, METRICS
+from meltpoint.tasks.core.own_formats import COLUMNS, OwnLayout, read_own
+from meltpoint.tasks.core.readers import read_text
+from meltpoint.tasks.core.task import Kind, Split, Task
+
+Format = Literal["tsv", "csv", "jsonl", "parquet", "conll"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Files(_Strict):
+    """The files of the splits, relative to the task file; test may be left out (see `--test-from`)."""
+
+    train: str
+    dev: str
+    test: str | None = None
+
+
+class Columns(_Strict):
+    """The columns by name, or by position counted from 0 where there is no header."""
+
+    text: str | None = None
+    text_a: str | None = None
+    text_b: str | None = None
+    words: str | None = None
+    tags: str | None = None
+    label: str | None = None
+
+
+class OwnTask(_Strict):
+    """The task file.
+
+    Attributes:
+        name: lower-case letters, digits and `_`; the task's word in tables and file names.
+        kind: one of the four kinds.
+        metric: what settings are chosen by; the kind's own where it is left out.
+        files, format, columns: where the examples are.
+        header: whether a tsv or csv file names its columns in the first line.
+        quoting: whether cells may stand in double quotes; csv yes, tsv no where it is left out.
+        labels: the label words as the files spell them, in id order; IOB2 names for sequence labelling.
+        range: lowest and highest score, for regression.
+        tag_scheme: how a conll file's tags are written.
+    """
+
+    name: str
+    kind: Kind
+    metric: str | None = None
+    files: Files
+    format: Format
+    columns: Columns = Columns()
+    header: bool = True
+    quoting: bool | None = None
+    labels: tuple[str, ...] = ()
+    range: tuple[float, float] | None = None
+    tag_scheme: TagScheme = "iob2"
+    description: str = ""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
+            raise ValueError(f"name: '{self.name}' has to be lower-case letters, digits and _, letter first.")
+        self._check_labels()
+        self._check_columns()
+        self._check_metric()
+        return self
+
+    def _check_labels(self) -> None:
+        if self.kind == "pair_regression":
+            if self.labels or self.range is None or not self.range[0] < self.range[1]:
+                raise ValueError("range: a pair_regression task takes range: [lowest, highest], and no labels.")
+            return
+        if self.range is not None or len(set(self.labels)) < 2 or len(set(self.labels)) < len(self.labels):
+            raise ValueError(f"labels: a {self.kind} task takes a list of two or more different labels, and no range.")
+        if self.kind == "sequence_labelling":
+            for label in self.labels:
+                if not re.fullmatch(r"O|[BI]-.+", label):
+                    raise ValueError(f"labels: '{label}' is no IOB2 name; write O, B-X and I-X.")
+                if label.startswith("I-") and f"B-{label[2:]}" not in self.labels:
+                    raise ValueError(f"labels: I-{label[2:]} needs B-{label[2:]} beside it.")
+
+    def _check_columns(self) -> None:
+        if (self.format == "conll") != (self.kind == "sequence_labelling") and self.format in {"conll", "tsv", "csv"}:
+            raise ValueError(f"format: {self.kind} is not read from {self.format}; see docs/tasks.md for what is.")
+        needed = COLUMNS[self.kind]
+        given = {name for name, column in self.columns.model_dump().items() if column is not None}
+        for name in needed:
+            if name not in given and self.format != "conll":
+                raise ValueError(f"columns: '{name}' is missing; {self.kind} needs {', '.join(needed)}.")
+        for name in given.difference(needed):
+            raise ValueError(f"columns: '{name}' does not fit {self.kind}, which takes {', '.join(needed)}.")
+        for name in given:
+            column = self.columns.model_dump()[name]
+            if self.format == "conll" and not re.fullmatch(r"-?\d+", column):
+                raise ValueError(f"columns: {name} of a conll file is a position counted from 0, not '{column}'.")
+
+    def _check_metric(self) -> None:
+        if self.metric is None:
+            return
+        known = [
+            m.name for m in METRICS.values() if self.kind in m.kinds and (not m.two_classes or len(self.labels) == 2)
+        ]
+        if self.metric not in known:
+            raise ValueError(f"metric: {words.unknown(self.metric, f'metric of {self.kind}', known)}")
+
+
+def is_task_file(word: str) -> bool:
+    """Whether a word on the command line is meant as a task file."""
+    return word.endswith((".yaml", ".yml"))
+
+
+def read_task_file(word: str, taken: Iterable[str] = ()) -> Task:
+    """The task that a YAML file describes.
+
+    Args:
+        word: the file's path.
+        taken: names that a user's own task must not have.
+
+    Raises:
+        ValueError: the file is missing, is no YAML, has an unknown key, or its parts do not fit together.
+    """
+    path = Path(word).expanduser().resolve()
+    document = _parse(path)
+    _refuse_unknown(path, document)
+    try:
+        own = OwnTask.model_validate(document)
+    except ValidationError as error:
+        raise ValueError(f"{path}: {_first_line(error)} See docs/tasks.md.") from None
+    if own.name in taken:
+        raise ValueError(f"{path}: name: '{own.name}' is a task of Meltpoint's own. Choose another name.")
+    return _task(own, path.parent)
+
+
+def _parse(path: Path) -> Mapping[str, object]:
+    try:
+        # BaseLoader keeps every scalar as written: `labels: [no, yes]` are words here, not booleans.
+        document = yaml.load(read_text(path), Loader=yaml.BaseLoader)
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is not YAML ({reason}). Correct the file; docs/tasks.md has examples.") from None
+    if not isinstance(document, dict):
+        raise ValueError(f"{path} is not a list of keys with values. docs/tasks.md has examples.")  # noqa: TRY004
+    return document
+
+
+def _refuse_unknown(path: Path, document: Mapping[str, object]) -> None:
+    for place, model in (("", OwnTask), ("files", Files), ("columns", Columns)):
+        part = document.get(place) if place else document
+        for key in part if isinstance(part, dict) else ():
+            if key not in model.model_fields:
+                what = f"key in {place}" if place else "key"
+                raise ValueError(f"{path}: {words.unknown(str(key), what, model.model_fields)}")
+
+
+def _first_line(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ").rstrip(".")
+    if first["type"] == "missing":
+        message = "is missing"
+    return f"{place}: {message}." if place else f"{message}."
+
+
+def _task(own: OwnTask, folder: Path) -> Task:
+    quoting = own.format == "csv" if own.quoting is None else own.quoting
+    columns = {name: column for name, column in own.columns.model_dump().items() if column is not None}
+    layout = OwnLayout(
+        own.kind, own.format, columns, own.header, quoting, own.labels, own.range, own.tag_scheme
+    )  # fmt: skip
+    files: dict[Split, str] = {"train": own.files.train, "dev": own.files.dev}
+    if own.files.test is not None:
+        files["test"] = own.files.test
+    return Task(
+        name=own.name,
+        kind=own.kind,
+        metric=own.metric or DEFAULT[own.kind],
+        folder=str(folder),
+        readers={split: partial(read_own, name=name, layout=layout) for split, name in files.items()},
+        files={split: (name,) for split, name in files.items()},
+        labels=own.labels,
+        label_range=own.range,
+        description=own.description,
+    )

@@ -1,0 +1,119 @@
+"""Where a task's examples come from, one split at a time: original files, the hub, or a generator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, get_args
+
+from meltpoint import tasks
+from meltpoint.tasks.core.hub import load_hub_split
+from meltpoint.tasks.core.readers import first_present
+from meltpoint.tasks.core.slices import parse_slice
+from meltpoint.tasks.core.task import DataSpec, Example, Split, Task
+
+OpenSplit = Literal["train", "dev"]
+
+TestState = Literal["labelled", "carved", "hidden", "absent"]
+
+
+def read_split(spec: DataSpec, split: OpenSplit) -> list[Example]:
+    """The examples of train or dev as the source has them, whole.
+
+    Raises:
+        ValueError: any other split is asked for, or the source is missing or broken.
+    """
+    if split not in get_args(OpenSplit):
+        raise ValueError(f"The {split} split is locked; only tasks/core/locked.py opens it, once for each finalist.")
+    return _read(spec, split)
+
+
+def read_locked_split(spec: DataSpec) -> list[Example]:
+    """The examples of the test split. `tasks/core/locked.py` alone may call this; a test sees to it.
+
+    Raises:
+        ValueError: there is nothing to open, or the source is missing or broken.
+    """
+    task = tasks.get(spec.task)
+    if _test_state(task, _folder(task, spec)) == "absent":
+        raise ValueError(_no_split(task, "test"))
+    return _read(spec, "test")
+
+
+def check(spec: DataSpec) -> TestState:
+    """Stop early: see that a cell's data is there, all splits of it, without opening a file.
+
+    Returns:
+        what `locked.open_test` will give: `labelled` (the task's own test), `carved` (by `test_from`),
+        `hidden` (examples without labels, for a server), or `absent` (nothing to open).
+
+    Raises:
+        ValueError: an unknown task, a missing folder or file, or a `test_from` that is not a slice.
+    """
+    task = tasks.get(spec.task)
+    if spec.max_train_examples is not None and spec.max_train_examples < 1:
+        raise ValueError(f"--max-train-examples is {spec.max_train_examples}; it takes a whole number of at least 1.")
+    folder = _folder(task, spec)
+    for split in ("train", "dev"):
+        missing = _missing(task, folder, split)
+        if missing:
+            raise _absent_file(missing, task)
+    if spec.test_from:
+        parse_slice(spec.test_from)
+        return "carved"
+    return _test_state(task, folder)
+
+
+def _test_state(task: Task, folder: Path | None) -> TestState:
+    has_own = task.hub is not None and "test" in task.hub.splits if folder is None else "test" in task.readers
+    missing = _missing(task, folder, "test")
+    if not has_own or (missing and task.test_labels == "hidden"):
+        return "absent"
+    if missing:
+        raise _absent_file(missing, task)
+    return "labelled" if task.test_labels == "public" else "hidden"
+
+
+def _folder(task: Task, spec: DataSpec) -> Path | None:
+    """The folder with the task's original files; None where the hub is read."""
+    if task.generated:
+        return Path()
+    if Path(task.folder).is_absolute():
+        return Path(task.folder)
+    if spec.data_dir is None:
+        if task.hub is None:
+            raise ValueError(f"{task.name} is not on the hub. Name the folder of its original files with --data-dir.")
+        return None
+    folder = Path(spec.data_dir).expanduser() / task.folder
+    if not folder.is_dir():
+        wanted = ", ".join(name for names in task.files.values() for name in names)
+        remedy = "Put them there" + (", or leave --data-dir out to read the hub." if task.hub else ".")
+        raise ValueError(f"The folder {folder} is missing; {task.name} reads {wanted} from it. {remedy}")
+    return folder
+
+
+def _missing(task: Task, folder: Path | None, split: Split) -> Path | None:
+    if folder is None:
+        return None
+    paths = (first_present(folder, names) for names in task.files.get(split, ()))
+    return next((path for path in paths if not path.is_file()), None)
+
+
+def _absent_file(path: Path, task: Task) -> ValueError:
+    return ValueError(f"{path} is missing; {task.name} needs it. Put the original file there.")
+
+
+def _read(spec: DataSpec, split: Split) -> list[Example]:
+    task = tasks.get(spec.task)
+    folder = _folder(task, spec)
+    if folder is not None:
+        if split not in task.readers:
+            raise ValueError(_no_split(task, split))
+        return task.readers[split](folder)
+    assert task.hub is not None
+    if split not in task.hub.splits:
+        raise ValueError(_no_split(task, split))
+    return load_hub_split(task.hub, split)
+
+
+def _no_split(task: Task, split: Split) -> str:
+    return f"{task.name} has no {split} split here. Carve a labelled test with --test-from, such as train[-1000:]."

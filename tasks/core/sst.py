@@ -1,0 +1,91 @@
+"""The Stanford Sentiment Treebank's own formats: `stsa.binary.*` sentences and bracketed trees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from meltpoint.tasks.core.readers import Record, read_lines
+from meltpoint.tasks.core.task import Example
+
+LABELS = ("negative", "positive")
+
+# What the Penn Treebank writes for these characters; `stsa.binary.*` writes them in lower case.
+ESCAPES: Mapping[str, str] = {
+    "-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}",
+}  # fmt: skip
+
+NEUTRAL = 2
+
+
+def unescape(token: str) -> str:
+    r"""A token without the treebank's escapes: `-LRB-` → `(`, `\/` → `/`, `\*` → `*`."""
+    return ESCAPES.get(token.lower(), token).replace("\\/", "/").replace("\\*", "*")
+
+
+def plain(sentence: str) -> str:
+    """A sentence without the treebank's escapes; tokens are divided by the ASCII space alone (some hold U+00A0)."""
+    return " ".join(unescape(token) for token in sentence.strip(" ").split(" "))
+
+
+def read_sentences(path: Path) -> list[Example]:
+    """`stsa.binary.*`: `label sentence`, lower-cased, 1 = positive. The id is the line's position."""
+    examples = []
+    for number, line in enumerate(read_lines(path), 1):
+        fields = line.split(" ", 1)
+        if len(fields) != 2:
+            raise ValueError(
+                f"{path}, line {number}: no sentence after the label. Write: label, a space, the sentence."
+            )
+        record = Record(path, number, fields, {"label": 0, "sentence": 1})
+        label = record.label("label", {"0": 0, "1": 1})
+        examples.append(Example(str(number - 1), texts=(plain(record.text("sentence")),), label=label))
+    return examples
+
+
+def read_subtrees(path: Path) -> list[Example]:
+    """Every node of every tree that is not neutral, as a phrase: 3 and 4 positive, 0 and 1 negative.
+
+    The phrases are lower-cased as `stsa.binary.*` is, so that a cased encoder sees the same spelling on dev.
+    `group` is the tree's number, so that a slice can be seen to keep sentences together.
+    """
+    examples = []
+    for number, line in enumerate(read_lines(path), 1):
+        for position, (rating, tokens) in enumerate(parse_tree(path, number, line)):
+            if rating != NEUTRAL:
+                text = " ".join(unescape(token) for token in tokens).lower()
+                label = int(rating > NEUTRAL)
+                examples.append(Example(f"{number - 1}-{position}", texts=(text,), label=label, group=str(number - 1)))
+    return examples
+
+
+def parse_tree(path: Path, number: int, line: str) -> list[tuple[int, list[str]]]:
+    """The nodes of a tree such as `(3 (2 It) (4 works))`, each with its rating and its tokens; the root comes last.
+
+    Raises:
+        ValueError: brackets that do not match, or a rating that is not 0 to 4.
+    """
+    broken = ValueError(f"{path}, line {number}: not a tree such as (3 (2 It) (4 works)). Restore the line.")
+    nodes: list[tuple[int, list[str]]] = []
+    stack: list[tuple[int, int]] = []  # (rating, how many tokens of the tree come before the node)
+    tokens: list[str] = []
+    # Brackets of the text itself are written -LRB- and -RRB-, so every bracket here is structure.
+    for part in line.replace("(", " ( ").replace(")", " ) ").split(" "):
+        if part == "(":
+            stack.append((-1, len(tokens)))
+        elif part == ")":
+            if not stack or stack[-1][0] < 0 or stack[-1][1] == len(tokens):
+                raise broken
+            rating, start = stack.pop()
+            nodes.append((rating, tokens[start:]))
+        elif part and stack and stack[-1][0] < 0:
+            if part not in {"0", "1", "2", "3", "4"}:
+                raise broken
+            stack[-1] = (int(part), len(tokens))
+        elif part:
+            if not stack:
+                raise broken
+            tokens.append(part)
+    if stack or not nodes:
+        raise broken
+    return nodes

@@ -1,0 +1,58 @@
+"""The GLUE server's submission files, for tasks whose test labels only the server has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from meltpoint.tasks.core import words
+from meltpoint.tasks.core.metrics import Prediction
+from meltpoint.tasks.core.task import Task
+
+FILES: Mapping[str, str] = {
+    "cola": "CoLA.tsv", "mnli": "MNLI-m.tsv", "mrpc": "MRPC.tsv", "qnli": "QNLI.tsv", "qqp": "QQP.tsv",
+    "rte": "RTE.tsv", "sst2": "SST-2.tsv", "sst2_phrases": "SST-2.tsv", "sst2_subtrees": "SST-2.tsv",
+    "stsb": "STS-B.tsv", "wnli": "WNLI.tsv",
+}  # fmt: skip
+"""Task → the file name that the server wants; a user's own task of one of these names has one too."""
+
+# The server wants these tasks' labels in words and the others' as numbers.
+_IN_WORDS = frozenset({"mnli", "qnli", "rte"})
+
+
+def write_glue_submission(task: Task, predictions: Sequence[Prediction], ids: Sequence[str], folder: Path) -> Path:
+    """Write the predictions on GLUE's test split as the server reads them: a header, then `index TAB prediction`.
+
+    Args:
+        task: a GLUE task.
+        predictions: one class id or score for each test example.
+        ids: the examples' ids: GLUE's own indices.
+        folder: where the file goes; made where it is missing.
+
+    Returns:
+        the file's path.
+
+    Raises:
+        ValueError: no task of GLUE's, unequal lengths, or ids that are not each number from 0 once.
+    """
+    if task.name not in FILES:
+        raise words.unknown(task.name, "GLUE task", FILES)
+    if len(predictions) != len(ids):
+        raise ValueError(f"{len(predictions)} predictions for {len(ids)} ids of {task.name}; give one for each.")
+    if sorted(ids) != sorted(str(index) for index in range(len(ids))):
+        raise ValueError(f"The ids are not GLUE's indices 0 to {len(ids) - 1}; predict on GLUE's own {task.name} test.")
+    rows = sorted((int(index), _written(task, value)) for index, value in zip(ids, predictions, strict=True))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / FILES[task.name]
+    lines = ["index\tprediction", *(f"{index}\t{value}" for index, value in rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+    return path
+
+
+def _written(task: Task, value: Prediction) -> str:
+    assert isinstance(value, int | float), "GLUE has no sequence labelling"
+    if task.label_range is not None:
+        low, high = task.label_range
+        return f"{min(max(value, low), high):.3f}"
+    assert isinstance(value, int)
+    return task.labels[value] if task.name in _IN_WORDS else str(value)

@@ -1,0 +1,64 @@
+"""MRPC: do two news sentences say the same? (Dolan & Brockett 2005), with GLUE's split of the original training file.
+
+GLUE's training file is the original without the pairs of GLUE's dev, in the original's order; either is read.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from meltpoint.tasks.core.hub import text_row
+from meltpoint.tasks.core.readers import first_present, read_table
+from meltpoint.tasks.core.task import Example, HubSource, Task
+
+LABELS = ("not_equivalent", "equivalent")
+
+TRAIN = "glue/train.tsv|msr_paraphrase_train.txt"
+DEV = "glue/dev.tsv"
+
+
+def _read(path: Path) -> list[Example]:
+    columns = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
+    return [
+        Example(
+            id=f"{record.cell('#1 ID')}-{record.cell('#2 ID')}",
+            texts=(record.text("#1 String"), record.text("#2 String")),
+            label=record.label("Quality", {"0": 0, "1": 1}),
+        )
+        for record in read_table(path, columns, header=True)
+    ]
+
+
+def _train(folder: Path) -> list[Example]:
+    examples = _read(first_present(folder, TRAIN))
+    dev = {example.id for example in _dev(folder)}
+    return [example for example in examples if example.id not in dev]
+
+
+def _dev(folder: Path) -> list[Example]:
+    return _read(folder / DEV)
+
+
+def _test(folder: Path) -> list[Example]:
+    return _read(folder / "msr_paraphrase_test.txt")
+
+
+TASK = Task(
+    name="mrpc",
+    kind="pair_classification",
+    metric="accuracy",
+    folder="mrpc",
+    readers={"train": _train, "dev": _dev, "test": _test},
+    files={"train": (TRAIN, DEV), "dev": (DEV,), "test": ("msr_paraphrase_test.txt",)},
+    labels=LABELS,
+    hub=HubSource(
+        id="nyu-mll/glue",
+        revision="bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
+        config="mrpc",
+        splits={"train": "train", "dev": "validation", "test": "test"},  # the one GLUE test with its labels
+        example=partial(text_row, texts=("sentence1", "sentence2"), labels=LABELS, id_column="idx"),
+        pattern="{config}/{split}-*.parquet",
+    ),
+    description="do two news sentences say the same? GLUE's split",
+)

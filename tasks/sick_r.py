@@ -1,0 +1,24 @@
+"""SICK-R: relatedness of sentences about everyday scenes, 1 to 5 (Marelli et al. 2014)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from meltpoint.tasks.core.sick import FILES, LABEL_RANGE, hub, read_sick
+from meltpoint.tasks.core.task import Task
+
+TASK = Task(
+    name="sick_r",
+    kind="pair_regression",
+    metric="pearson",
+    folder="sick",
+    readers={
+        "train": partial(read_sick, split="train", field="relatedness"),
+        "dev": partial(read_sick, split="dev", field="relatedness"),
+        "test": partial(read_sick, split="test", field="relatedness"),
+    },
+    files=FILES,
+    label_range=LABEL_RANGE,
+    hub=hub("relatedness"),
+    description="how related are two sentences, 1 to 5? everyday scenes",
+)

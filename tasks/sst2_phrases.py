@@ -1,0 +1,42 @@
+"""SST-2, trained on GLUE's phrases (Wang et al. 2019); dev and test are whole sentences, as in `sst2`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from meltpoint.tasks.core.hub import text_row
+from meltpoint.tasks.core.readers import read_table
+from meltpoint.tasks.core.sst import LABELS
+from meltpoint.tasks.core.task import Example, HubSource, Task
+from meltpoint.tasks.sst2 import DEV_READER, HUB, TEST_READER
+
+
+def _read(folder: Path) -> list[Example]:
+    records = read_table(folder / "glue" / "train.tsv", ["sentence", "label"], header=True)
+    ids = {"0": 0, "1": 1}
+    return [
+        Example(str(position), texts=(record.text("sentence"),), label=record.label("label", ids))
+        for position, record in enumerate(records)
+    ]
+
+
+TASK = Task(
+    name="sst2_phrases",
+    kind="sentence_classification",
+    metric="accuracy",
+    folder="sst2",
+    readers={"train": _read, "dev": DEV_READER, "test": TEST_READER},
+    files={"train": ("glue/train.tsv",), "dev": ("stsa.binary.dev",), "test": ("stsa.binary.test",)},
+    labels=LABELS,
+    hub=HubSource(
+        id="nyu-mll/glue",
+        revision="bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
+        config="sst2",
+        splits={"train": "train", "dev": "validation", "test": "test"},
+        example=partial(text_row, texts=("sentence",), labels=LABELS, id_column="idx"),
+        pattern="{config}/{split}-*.parquet",
+        elsewhere={"test": HUB},
+    ),
+    description="sentiment of film reviews, trained on GLUE's 67 349 phrases",
+)
