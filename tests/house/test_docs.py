@@ -1,0 +1,47 @@
+"""The guides: what they link to exists, and what they call a plug-in's place is its place."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)|(?:src|href)=\"([^\"#]+)\"")
+
+
+def local_links(text: str) -> list[str]:
+    found = [first or second for first, second in LINK.findall(text)]
+    return [link for link in found if not re.match(r"[a-z]+:", link)]
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_local_link_of_a_guide_leads_somewhere(guide: Path) -> None:
+    links = local_links(guide.read_text(encoding="utf-8"))
+    assert [link for link in links if not (guide.parent / link).exists()] == []
+
+
+def test_the_search_for_links_sees_markdown_and_html() -> None:
+    text = 'a [b](docs/c.md#d) <img src="e.png"> [f](https://g.org/h.md)'
+    assert local_links(text) == ["docs/c.md", "e.png"]
+
+
+def test_contributing_starts_each_plug_in_from_a_file_that_exists() -> None:
+    rows = re.findall(r"\| `([\w/]+)/NAME\.py` \|.*\| `(\w+\.py)` \|", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+    assert len(rows) == 5
+    assert [row for row in rows if not (ROOT / row[0] / row[1]).is_file()] == []
+
+
+def test_every_make_target_that_a_guide_names_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    named = {
+        word
+        for guide in GUIDES
+        for code in re.findall(r"`make ([a-z -]+)`|^make ([a-z-]+)", guide.read_text(encoding="utf-8"), re.MULTILINE)
+        for words in code
+        for word in words.split()
+    }
+    assert named - targets == set()
