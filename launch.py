@@ -1,6 +1,452 @@
-"""The door: the command line, thin."""
+"""The door: the command line, thin. `meltpoint WORD …` once installed, `python launch.py WORD …` in a checkout."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+try:
+    import meltpoint
+except ImportError:
+    sys.exit("launch.py: Meltpoint is not installed here; run `make install`, then .venv/bin/python launch.py …")
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from meltpoint.sweeps.run import Outcome, Resources
+    from meltpoint.sweeps.specification import SweepSpec
+
+app = typer.Typer(
+    name="meltpoint",
+    help="Hyperparameter search for adapting pretrained encoders: freeze (❄), fine-tune (🔥), or stack and fine-tune "
+    "(❄🔥). Every cell encoder × mode × task is searched on dev, and its best setting scored once on test, over seeds.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+DONE, FAILED, BAD_INPUT = 0, 1, 2
+
+
+class TableFormat(StrEnum):
+    """What `report` writes."""
+
+    md = "md"
+    csv = "csv"
+
+
+class ExportFormat(StrEnum):
+    """What `export` writes."""
+
+    yaml = "yaml"
+    json = "json"
+
+
+class SearcherName(StrEnum):
+    """Who proposes settings."""
+
+    tpe = "tpe"
+    random = "random"
+    grid = "grid"
+
+
+class Listable(StrEnum):
+    """What `list` lists."""
+
+    encoders = "encoders"
+    modes = "modes"
+    tasks = "tasks"
+    heads = "heads"
+    tricks = "tricks"
+    spaces = "spaces"
+
+
+SWEEP, MACHINE, OUTPUT = "What is searched", "Where it runs", "Output"
+
+Words = list[str]
+NameArgument = Annotated[str, typer.Argument(help="The sweep's name.", show_default=False)]
+Name = Annotated[str, typer.Option(help="A name; the same name and options again go on.", rich_help_panel=SWEEP)]
+Encoders = Annotated[
+    Words,
+    typer.Option("--encoder", help="bert-base, minilm, hf:ID or hf:FOLDER; commas or repeats.", rich_help_panel=SWEEP),
+]
+Modes = Annotated[
+    Words,
+    typer.Option(
+        "--mode", help="feature_extraction (❄), fine_tuning (🔥), stack_and_finetune (❄🔥).", rich_help_panel=SWEEP
+    ),
+]
+Tasks = Annotated[
+    Words, typer.Option("--task", help="A name of `list tasks`, or your own task.yaml.", rich_help_panel=SWEEP)
+]
+HeadName = Annotated[
+    str | None, typer.Option("--head", help="A head for every cell; each mode's own by default.", rich_help_panel=SWEEP)
+]
+Trials = Annotated[int, typer.Option(help="Settings to try, each cell.", rich_help_panel=SWEEP)]
+Seeds = Annotated[int, typer.Option(help="Seeds for each cell's best setting.", rich_help_panel=SWEEP)]
+SearcherOption = Annotated[SearcherName, typer.Option("--searcher", help="Who proposes settings.", rich_help_panel=SWEEP)]
+SpaceFile = Annotated[
+    Path | None, typer.Option("--space", help="A space file, in place of the shipped spaces.", rich_help_panel=SWEEP)
+]
+Overrides = Annotated[
+    Words | None,
+    typer.Option("--set", help="KEY=VALUE: fix a parameter, or give it a range in YAML.", rich_help_panel=SWEEP),
+]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="Original files, D/<task folder>/…; the hub otherwise.", rich_help_panel=SWEEP)
+]
+MaxTrain = Annotated[
+    int | None, typer.Option("--max-train-examples", help="Train on a seeded sample of this size.", rich_help_panel=SWEEP)
+]
+TestFrom = Annotated[
+    str | None,
+    typer.Option("--test-from", help="Carve a labelled test off: train[-1000:] or dev[:400].", rich_help_panel=SWEEP),
+]
+Seed = Annotated[int, typer.Option("--seed", help="Of the searcher and of the search trials.", rich_help_panel=SWEEP)]
+Storage = Annotated[str, typer.Option(help="The folder of all sweeps.", rich_help_panel=MACHINE)]
+TrackingUri = Annotated[
+    str | None,
+    typer.Option("--tracking-uri", help="An MLflow server; SQLite in the storage otherwise.", rich_help_panel=MACHINE),
+]
+Address = Annotated[
+    str | None, typer.Option(help="A running Ray cluster; a local one is started otherwise.", rich_help_panel=MACHINE)
+]
+Cpus = Annotated[float, typer.Option("--cpus-per-trial", help="CPUs of one trial.", rich_help_panel=MACHINE)]
+Gpus = Annotated[float, typer.Option("--gpus-per-trial", help="GPUs of one trial, 0.25 shares one.", rich_help_panel=MACHINE)]
+Budget = Annotated[
+    str | None, typer.Option("--time-budget", help="Longest search: 90s, 30m, 2h. Finals follow.", rich_help_panel=MACHINE)
+]
+Retry = Annotated[bool, typer.Option("--retry-failed", help="Run failed trials once more.", rich_help_panel=MACHINE)]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Bad input ends with status 2 and one line; a full disk or a refused file with status 1 and one line."""
+    try:
+        yield
+    except ValueError as error:
+        _complain(str(error))
+        raise typer.Exit(BAD_INPUT) from None
+    except ArithmeticError as error:
+        _complain(str(error))
+        raise typer.Exit(FAILED) from None
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        _complain(f"{error.strerror or error}{where}; what finished is kept, and the same command goes on from there.")
+        raise typer.Exit(FAILED) from None
+    except KeyboardInterrupt:
+        _complain("stopped")
+        raise typer.Exit(FAILED) from None
+
+
+def _complain(text: str) -> None:
+    print(f"meltpoint: {' '.join(text.split())}", file=sys.stderr)
+
+
+def _split(words: list[str]) -> tuple[str, ...]:
+    """`--task a,b --task c` is three words; a folder with a comma in its name is not to be had."""
+    return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
+
+
+def _print_json(document: object) -> None:
+    print(json.dumps(document, indent=1, ensure_ascii=False))
+
+
+def _spec(  # noqa: PLR0913 - the command line's own width
+    name: str, encoder: Words, mode: Words, task: Words, head: str | None, trials: int, seeds: int,
+    searcher: SearcherName, space: Path | None, overrides: Words | None, data_dir: Path | None,
+    max_train_examples: int | None, test_from: str | None, seed: int,
+) -> SweepSpec:  # fmt: skip
+    from meltpoint.sweeps.specification import SweepSpec
+
+    return SweepSpec(
+        name=name, encoders=_split(encoder), modes=_split(mode), tasks=_split(task), head=head, trials=trials,
+        seeds=seeds, searcher=searcher.value, space=str(space.absolute()) if space else None,
+        overrides=tuple(overrides or ()), data_dir=str(data_dir.absolute()) if data_dir else None,
+        max_train_examples=max_train_examples, test_from=test_from, seed=seed,
+    )  # fmt: skip
+
+
+def seconds_of(text: str) -> float:
+    """`90s`, `30m`, `2h` or `1.5h` in seconds.
+
+    Raises:
+        ValueError: anything else.
+    """
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    try:
+        value = float(text[:-1]) * units[text[-1:]]
+    except (ValueError, KeyError):
+        value = -1.0
+    if value <= 0:
+        raise ValueError(f"--time-budget {text!r}: write 90s, 30m, 2h or 1d.")
+    return value
+
+
+@app.command(rich_help_panel="Search")
+def sweep(
+    name: Name, encoder: Encoders, mode: Modes, task: Tasks, head: HeadName = None, trials: Trials = 16,
+    seeds: Seeds = 5, searcher: SearcherOption = SearcherName.tpe, space: SpaceFile = None, overrides: Overrides = None,
+    data_dir: DataDir = None, max_train_examples: MaxTrain = None, test_from: TestFrom = None, seed: Seed = 0,
+    storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, cpus_per_trial: Cpus = 1.0,
+    gpus_per_trial: Gpus = 0.0, time_budget: Budget = None, retry_failed: Retry = False,
+) -> None:  # fmt: skip
+    """Search every cell, re-run its best setting over seeds, score it once on test, export it.
+
+    The cells are encoders × modes × tasks. Cut off (Ctrl-C, a reboot), the same command goes on where it stopped.
+
+    Example: meltpoint sweep --name first --encoder minilm --mode feature_extraction,fine_tuning --task sst2,mrpc
+    """
+    with answering():
+        spec = _spec(
+            name, encoder, mode, task, head, trials, seeds, searcher, space, overrides, data_dir, max_train_examples,
+            test_from, seed,
+        )  # fmt: skip
+        _run(spec, _resources(storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed))
+
+
+def _resources(
+    storage: str, tracking_uri: str | None, address: str | None, cpus: float, gpus: float, budget: str | None,
+    retry_failed: bool,
+) -> Resources:  # fmt: skip
+    from meltpoint.sweeps.run import Resources
+
+    if cpus <= 0 or gpus < 0:
+        raise ValueError("--cpus-per-trial must be above 0, and --gpus-per-trial at least 0.")
+    seconds = None if budget is None else seconds_of(budget)
+    return Resources(storage, tracking_uri, address, cpus, gpus, seconds, retry_failed)
+
+
+def _run(spec: SweepSpec, resources: Resources) -> None:
+    """Run a sweep, show its table, and end with its status."""
+    from meltpoint.reports.tables import render
+    from meltpoint.sweeps.run import sweep as run_sweep
+
+    outcome = run_sweep(spec, resources, Console(stderr=True), render)
+    _show(outcome, spec, resources)
+    if outcome.state != "done":
+        raise typer.Exit(FAILED)
+
+
+def _show(outcome: Outcome, spec: SweepSpec, resources: Resources) -> None:
+    from meltpoint.reports.screen import show_summary
+
+    talk = Console(stderr=True, highlight=False, soft_wrap=True)
+    show_summary(outcome.summary, Console(highlight=False))
+    for trouble in outcome.troubles:
+        talk.print(f"! {trouble}", markup=False)
+    if outcome.state == "stopped":
+        talk.print(f"Stopped; what finished is kept. It goes on with:\n  {again()}", markup=False)
+    talk.print(f"Tables     {outcome.folder / 'report.md'}", markup=False)
+    talk.print(f"Exports    {outcome.folder / 'exports'}", markup=False)
+    where = f"--tracking-uri {resources.tracking_uri}" if resources.tracking_uri else f"--storage {resources.storage}"
+    talk.print(f"Dashboard  meltpoint ui {where}", markup=False)
+
+
+def again() -> str:
+    """The command that was typed, to be typed again."""
+    import shlex
+
+    return shlex.join(["meltpoint", *sys.argv[1:]])
+
+
+@app.command(rich_help_panel="Search")
+def plan(
+    name: Name, encoder: Encoders, mode: Modes, task: Tasks, head: HeadName = None, trials: Trials = 16,
+    seeds: Seeds = 5, searcher: SearcherOption = SearcherName.tpe, space: SpaceFile = None, overrides: Overrides = None,
+    data_dir: DataDir = None, max_train_examples: MaxTrain = None, test_from: TestFrom = None, seed: Seed = 0,
+    storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, cpus_per_trial: Cpus = 1.0,
+    gpus_per_trial: Gpus = 0.0, time_budget: Budget = None, retry_failed: Retry = False, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Show what `sweep` with the same options would do and cost; trains nothing."""
+    with answering():
+        from meltpoint.sweeps.estimate import plan_sweep
+
+        spec = _spec(
+            name, encoder, mode, task, head, trials, seeds, searcher, space, overrides, data_dir, max_train_examples,
+            test_from, seed,
+        )  # fmt: skip
+        resources = _resources(
+            storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed
+        )
+        planned = plan_sweep(spec, resources)
+        if as_json:
+            _print_json(planned.as_json())
+            return
+        from meltpoint.reports.screen import show_plan
+
+        show_plan(planned, Console(highlight=False))
+
+
+@app.command(rich_help_panel="Search")
+def demo(
+    storage: Storage = "runs", name: Name = "demo", cpus_per_trial: Cpus = 1.0,
+) -> None:  # fmt: skip
+    """A small sweep on the embedded encoder and four small tasks of every kind; no network, a few minutes."""
+    with answering():
+        from meltpoint.sweeps.demo import demo_spec
+
+        _run(demo_spec(name), _resources(storage, None, None, cpus_per_trial, 0.0, None, False))
+
+
+@app.command(rich_help_panel="Results")
+def status(name: NameArgument, storage: Storage = "runs", as_json: AsJson = False) -> None:
+    """Each cell: trials planned, finished, stopped, failed, running; best dev; finals."""
+    with answering():
+        summary = _summary(name, storage)
+        if as_json:
+            _print_json(summary.as_json())
+            return
+        from meltpoint.reports.screen import show_status
+
+        show_status(summary, Console(highlight=False))
+
+
+def _summary(name: str, storage: str) -> Any:
+    from meltpoint.sweeps.ledger import Ledger
+    from meltpoint.sweeps.summary import summarise
+
+    return summarise(Ledger(Path(storage).absolute() / name))
+
+
+@app.command(rich_help_panel="Results")
+def report(
+    name: NameArgument, table_format: Annotated[TableFormat, typer.Option("--format")] = TableFormat.md,
+    storage: Storage = "runs",
+) -> None:  # fmt: skip
+    """The table of a sweep on standard output, whatever has finished so far."""
+    with answering():
+        from meltpoint.reports.tables import render
+
+        print(render(_summary(name, storage))[f"report.{table_format.value}"], end="")
+
+
+@app.command(rich_help_panel="Results")
+def export(
+    name: NameArgument, cell: Annotated[str | None, typer.Option(help="One cell, E.M.T; all otherwise.")] = None,
+    export_format: Annotated[ExportFormat, typer.Option("--format")] = ExportFormat.yaml,
+    out: Annotated[Path | None, typer.Option(help="Where to; the sweep's exports/ otherwise.")] = None,
+    model: Annotated[bool, typer.Option("--model", help="Also the best finalist as a folder that predicts.")] = False,
+    storage: Storage = "runs",
+) -> None:  # fmt: skip
+    """The best settings, one file a cell; each trains again with `meltpoint train FILE`."""
+    with answering():
+        from meltpoint.sweeps.cells import cell_name
+        from meltpoint.sweeps.export import export_cells, export_model
+        from meltpoint.sweeps.ledger import Ledger
+
+        ledger, summary = Ledger(Path(storage).absolute() / name), _summary(name, storage)
+        target = out or ledger.folder / "exports"
+        for path in export_cells(ledger, summary, target, cell, export_format.value):
+            print(path)
+        chosen = [one for one in summary.cells if model and cell in (None, cell_name(*one.header.key))]
+        for one in chosen:
+            print(export_model(ledger, summary, cell_name(*one.header.key), target))
+
+
+@app.command(rich_help_panel="Results")
+def train(
+    file: Annotated[Path, typer.Argument(help="An exported setting, E.M.T.yaml.", show_default=False)],
+    seed: Annotated[int | None, typer.Option(help="Another seed than the search's.")] = None,
+    test: Annotated[bool, typer.Option("--test", help="Score the test split too.")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the data lie now, if they moved.")] = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Train an exported setting again; on the same machine and versions, to the same last bit."""
+    with answering():
+        from meltpoint.sweeps.retrain import retrain
+
+        talk = Console(stderr=True, highlight=False)
+
+        def tell(epoch: Any) -> None:
+            shown = ", ".join(f"{name} {value:.4f}" for name, value in epoch.dev.items())
+            talk.print(f"epoch {epoch.epoch} ({epoch.phase}): train loss {epoch.train_loss:.4f}, dev {shown}")
+
+        done = retrain(str(file), seed, test, str(data_dir.absolute()) if data_dir else None, tell)
+        if as_json:
+            _print_json(done.as_json())
+        else:
+            print(f"dev {done.metric} {done.dev!r}" + ("" if done.test is None else f", test {done.test!r}"))
+        if done.recorded is not None:
+            same = done.recorded == done.dev
+            talk.print(f"The file records {done.recorded!r} for seed {done.seed}: {'equal' if same else 'different'}.")
+
+
+@app.command("list", rich_help_panel="Look around")
+def list_words(what: Annotated[Listable, typer.Argument(show_default=False)], as_json: AsJson = False) -> None:
+    """What there is: encoders, modes, tasks, heads, tricks or spaces."""
+    with answering():
+        from meltpoint.sweeps.inventory import inventory
+
+        rows = inventory(what.value)
+        if as_json:
+            _print_json(rows)
+            return
+        from meltpoint.reports.screen import show_rows
+
+        show_rows(rows, Console(highlight=False))
+
+
+@app.command(rich_help_panel="Look around")
+def doctor(
+    storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, as_json: AsJson = False
+) -> None:
+    """What this machine has and lacks, each lack with its remedy."""
+    with answering():
+        from dataclasses import asdict
+
+        from meltpoint.reports.screen import show_checks
+        from meltpoint.sweeps.doctor import checks
+
+        found = checks(Path(storage), tracking_uri, address)
+        if as_json:
+            _print_json([asdict(check) for check in found])
+        else:
+            show_checks(found, Console(highlight=False))
+        if not all(check.ok for check in found):
+            raise typer.Exit(FAILED)
+
+
+@app.command(rich_help_panel="Look around")
+def ui(
+    storage: Storage = "runs", tracking_uri: TrackingUri = None,
+    host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="On which port.")] = 5000,
+) -> None:  # fmt: skip
+    """The MLflow dashboard on this storage, until Ctrl-C."""
+    with answering():
+        from meltpoint.sweeps.dashboard import serve
+
+        raise typer.Exit(serve(Path(storage).absolute(), tracking_uri, host, port))
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"meltpoint {meltpoint.__version__}")
+        raise typer.Exit(DONE)
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:  # fmt: skip
+    """Options of every word."""
+
+
 
 
 def main() -> None:
     """Run the command line."""
-    raise SystemExit("not yet")
+    app()
+
+
+if __name__ == "__main__":
+    main()

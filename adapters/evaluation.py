@@ -54,7 +54,7 @@ def evaluate(
         distributions = model.head.probabilities(scores, batch)
         if distributions is not None:
             probabilities.update(zip(batch.rows, distributions, strict=True))
-    ordered = stitch(split, predictions)
+    ordered = stitch(split, [predictions[row] for row in range(len(split.rows))])
     gold = [example.label for example in examples]
     metrics = {} if any(label is None for label in gold) else score(task, gold, ordered)
     return Evaluation(ordered, [probabilities[row] for row in sorted(probabilities)], metrics)

@@ -33,6 +33,8 @@ class HuggingFaceEncoder(Encoder):
         revision: a folder, or `ID@COMMIT`.
     """
 
+    tokenizer: PieceTokenizer
+
     def __init__(self, model: Any, tokenizer: Any, fingerprint: str, revision: str) -> None:  # noqa: ANN401
         super().__init__()
         _make_dropouts_real(model)
@@ -55,6 +57,12 @@ class HuggingFaceEncoder(Encoder):
         if batch.segments is not None:
             inputs["token_type_ids"] = batch.segments
         return tuple(self.model(**inputs, output_hidden_states=True, return_dict=True).hidden_states)
+
+    def save(self, folder: Path) -> None:
+        """Write the encoder and its tokenizer in the hub's layout, so that `hf:FOLDER` reads them back."""
+        with _quiet():
+            self.model.save_pretrained(folder)
+            self.tokenizer.save(folder)
 
     @property
     def layers(self) -> int:

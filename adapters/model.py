@@ -79,6 +79,6 @@ def build(encoder: Encoder, task: Task, mode: str, head: str, setting: Setting, 
     top = heads.get(head)(shape, setting)
     mix = ScalarMix(encoder.layers) if adaptation.layers == "mix" else None
     if adaptation.trains_encoder:
-        encoder = copy.deepcopy(encoder)
+        encoder = copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})  # weights only
         encoder.set_dropout(float(setting["encoder_dropout"]))
     return AdaptedModel(encoder, top, mix).to(device)

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from meltpoint.adapters.batch import EncodedSplit, Row
@@ -57,6 +58,7 @@ class PieceTokenizer:
     """
 
     def __init__(self, tokenizer: Any, max_pieces: int, token_types: bool) -> None:  # noqa: ANN401
+        self._source = tokenizer
         self._backend = tokenizer.backend_tokenizer
         self._backend.no_truncation()
         self._backend.no_padding()
@@ -94,6 +96,10 @@ class PieceTokenizer:
         """(pieces with special tokens, segments or [], how many specials come before the first piece)."""
         framed, segments = self._single.fill(pieces)
         return framed, segments if self._token_types else [], len(self._single.specials[0])
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer in the hub's layout."""
+        self._source.save_pretrained(folder)
 
     def _pieces(self, text: str) -> list[int]:
         pieces: list[int] = self._backend.encode(text, add_special_tokens=False).ids

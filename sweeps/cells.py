@@ -12,6 +12,7 @@ from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification import SweepSpec, check
 from meltpoint.tasks import get
+from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Task, TrainingData
 
@@ -89,12 +90,14 @@ def open_cells(spec: SweepSpec) -> list[OpenCell]:
     """
     check(spec)
     tasks = [get(word) for word in spec.tasks]
+    for word in spec.tasks:
+        sources.check(data_spec(spec, word))
     chosen = [(mode, spec.head or modes.get(mode).head) for mode in spec.modes]
     for task in tasks:
         for encoder in spec.encoders:
             encoders.resolve(encoder, task.kind)
         for mode, head in chosen:
-            heads.check_kind(head, task.kind)
+            heads.get(head, task.kind)
             for encoder in spec.encoders:
                 cell_space(spec, encoder, mode, task.name, head)
     loaded = [load_training_data(data_spec(spec, word)) for word in spec.tasks]

@@ -129,6 +129,16 @@ class Planner:
             return self.recalled.pop(0)
         return self._next_final() or self._next_search() or ("wait" if self._is_busy() else "done")
 
+    def is_complete(self) -> bool:
+        """Whether nothing is left to train or to score, so that no worker need start."""
+        return all(
+            progress.searched
+            and not progress.running
+            and not self.missing_finals(progress)
+            and all(f.test is not None for f in progress.finals.values() if f.status == "finished")
+            for progress in self.cells.values()
+        )
+
     def _is_busy(self) -> bool:
         return any(progress.running for progress in self.cells.values())
 

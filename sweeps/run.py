@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from meltpoint.sweeps import ray_tune
-from meltpoint.sweeps.cells import OpenCell, cell_name, open_cells
+from meltpoint.sweeps.cells import OpenCell, open_cells
 from meltpoint.sweeps.conductor import SweepConductor
 from meltpoint.sweeps.export import export_cells
 from meltpoint.sweeps.ledger import Ledger, storage_folder, write_atomically
-from meltpoint.sweeps.planner import Planner, Proposal
+from meltpoint.sweeps.planner import Planner, Proposal, planned_trials
 from meltpoint.sweeps.progress import Progress
 from meltpoint.sweeps.records import TrialRecord
 from meltpoint.sweeps.scoring import Scorer
 from meltpoint.sweeps.specification import SweepSpec, code_version
-from meltpoint.sweeps.summary import SweepSummary, summarise
+from meltpoint.sweeps.summary import (
+    CellHeader,
+    CellSummary,
+    SweepFile,
+    SweepSummary,
+    read_sweep,
+    summarise,
+    write_sweep,
+)
 from meltpoint.sweeps.tracking import Tracker, default_uri
 
 
@@ -61,7 +69,11 @@ class Outcome:
     troubles: list[str]
 
 
-def sweep(spec: SweepSpec, resources: Resources, console: Console) -> Outcome:
+Render = Callable[[SweepSummary], Mapping[str, str]]
+"""From a sweep's results to the files that show them: file name → text."""
+
+
+def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Render) -> Outcome:
     """Search, select, run the finals, score them on test, export; or go on with a sweep that was cut off.
 
     Raises:
@@ -78,7 +90,8 @@ def sweep(spec: SweepSpec, resources: Resources, console: Console) -> Outcome:
         planner.recall(ledger.unfinished())
         tracker = Tracker(spec.name, resources.tracking_uri or default_uri(storage), storage)
         tracker.open(cells, spec.model_dump_json())
-        return _drive(spec, resources, ledger, planner, tracker, console)
+        conductor = _drive(resources, ledger, planner, tracker, console)
+    return _finish(conductor, ledger, tracker, render)
 
 
 def settle_specification(ledger: Ledger, spec: SweepSpec, cells: list[OpenCell]) -> None:
@@ -87,19 +100,12 @@ def settle_specification(ledger: Ledger, spec: SweepSpec, cells: list[OpenCell])
     Raises:
         ValueError: the name is taken by another specification; it says what differs.
     """
-    spaces = {cell.name: cell.space.dump() for cell in cells}
-    data = {cell.task_name: cell.data_fingerprint for cell in cells}
-    now = {"spec": spec.model_dump(mode="json"), "spaces": spaces, "data": data, "code": code_version()}
+    now = SweepFile(spec=spec, code=code_version(), cells=tuple(header(spec, cell) for cell in cells))
     if not ledger.specification.exists():
         ledger.create()
-        write_atomically(ledger.specification, json.dumps(now, indent=1) + "\n")
+        write_sweep(ledger, now)
         return
-    then = read_specification(ledger)
-    differs = spec.differences(SweepSpec.model_validate(then["spec"]))
-    differs += [f"the space of {name}" for name in spaces if name in then["spaces"] and then["spaces"][name] != spaces[name]]
-    differs += [f"the data of {name}" for name in data if then["data"].get(name, data[name]) != data[name]]
-    if then["code"] != now["code"]:
-        differs.append(f"Meltpoint's code {then['code']} → {now['code']}")
+    differs = differences(read_sweep(ledger), now)
     if differs:
         raise ValueError(
             f"The name '{spec.name}' is taken by another specification; what differs: {'; '.join(differs)}. "
@@ -108,21 +114,29 @@ def settle_specification(ledger: Ledger, spec: SweepSpec, cells: list[OpenCell])
     ledger.create()
 
 
-def read_specification(ledger: Ledger) -> dict[str, dict[str, str]]:
-    """`sweep.json`.
+def header(spec: SweepSpec, cell: OpenCell) -> CellHeader:
+    """What `sweep.json` says of a cell."""
+    return CellHeader(
+        encoder=cell.encoder, mode=cell.mode, task=cell.task_name, head=cell.head, kind=cell.task.kind,
+        metric=cell.task.metric, planned=planned_trials(cell.space, spec), space=cell.space.dump(),
+        data_fingerprint=cell.data_fingerprint, train_examples=cell.train_examples, dev_examples=cell.dev_examples,
+        notes=cell.notes,
+    )  # fmt: skip
 
-    Raises:
-        ValueError: there is no such sweep, or its file is broken.
-    """
-    try:
-        read: dict[str, dict[str, str]] = json.loads(ledger.specification.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        known = sorted(path.parent.name for path in ledger.folder.parent.glob("*/sweep.json"))
-        there = f"There is: {', '.join(known)}." if known else "There is none yet; start one with `meltpoint sweep`."
-        raise ValueError(f"No sweep '{ledger.folder.name}' under {ledger.folder.parent}. {there}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise ValueError(f"{ledger.specification} is damaged; restore it, or start the sweep under a new name.") from None
-    return read
+
+def differences(then: SweepFile, now: SweepFile) -> list[str]:
+    """What differs between the sweep that stands and the one that is asked for, in words."""
+    differs = now.spec.differences(then.spec)
+    old = {cell.key: cell for cell in then.cells}
+    for cell in now.cells:
+        before = old.get(cell.key, cell)
+        if before.space != cell.space:
+            differs.append(f"the space of {'.'.join(cell.key)}")
+        if before.data_fingerprint != cell.data_fingerprint:
+            differs.append(f"the data of {cell.task}")
+    if then.code != now.code:
+        differs.append(f"Meltpoint's code {then.code} → {now.code}")
+    return list(dict.fromkeys(differs))
 
 
 def forget_failed(ledger: Ledger) -> None:
@@ -133,8 +147,8 @@ def forget_failed(ledger: Ledger) -> None:
 
 
 def _drive(
-    spec: SweepSpec, resources: Resources, ledger: Ledger, planner: Planner, tracker: Tracker, console: Console
-) -> Outcome:
+    resources: Resources, ledger: Ledger, planner: Planner, tracker: Tracker, console: Console
+) -> SweepConductor:
     budget = resources.time_budget_seconds
     scorer = Scorer(ledger.folder, resources.cpus, resources.gpus)
     with Progress(lambda: list(planner.cells.values()), console) as progress:
@@ -142,18 +156,12 @@ def _drive(
             planner, ledger, tracker, progress, scorer, resources.cpus, resources.gpus,
             None if budget is None else time.monotonic() + budget,
         )  # fmt: skip
-        if _is_complete(planner):
+        if planner.is_complete():
             conductor.is_done = True
         else:
             _train(conductor, resources, progress)
         tracker.reconcile(ledger.records(), lambda record: _proposal(planner, record), code_version())
-    return _finish(spec, conductor, ledger, tracker)
-
-
-def _is_complete(planner: Planner) -> bool:
-    """Whether every trial is in the ledger and every finalist scored, so that Ray need not start."""
-    finals = [final for progress in planner.cells.values() for final in progress.finals.values()]
-    return planner.next() == "done" and all(f.test is not None for f in finals if f.status == "finished")
+    return conductor
 
 
 def _train(conductor: SweepConductor, resources: Resources, progress: Progress) -> None:
@@ -175,20 +183,30 @@ def _proposal(planner: Planner, record: TrialRecord) -> Proposal:
     return Proposal(record.id, record.number, record.role, cell, record.setting, record.seed)
 
 
-def _finish(spec: SweepSpec, conductor: SweepConductor, ledger: Ledger, tracker: Tracker) -> Outcome:
-    from meltpoint.reports.tables import sweep_csv, sweep_markdown  # reports read summaries; only this end needs them
-
-    summary = summarise(ledger, spec, list(conductor.planner.cells.values()))
+def _finish(conductor: SweepConductor, ledger: Ledger, tracker: Tracker, render: Render) -> Outcome:
+    summary = summarise(ledger)
     export_cells(ledger, summary, ledger.folder / "exports")
-    markdown, csv = sweep_markdown(summary), sweep_csv(summary)
-    write_atomically(ledger.folder / "report.md", markdown)
-    write_atomically(ledger.folder / "report.csv", csv)
+    tables = render(summary)
+    for name, text in tables.items():
+        write_atomically(ledger.folder / name, text)
     done = conductor.is_done and not conductor.scorer.pending
-    cells = [(progress.cell, summary.figures(*progress.cell.key)) for progress in conductor.planner.cells.values()]
-    tracker.close(cells, done, {"table.md": markdown, "table.csv": csv})
+    figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
+    tracker.close(figures, done, dict(tables))
     troubles = [f"{trial}: not scored on test: {why}" for trial, why in conductor.scorer.troubles.items()]
-    empty = [cell_name(*p.cell.key) for p in conductor.planner.cells.values() if p.searched and p.best is None]
-    troubles += [f"{name}: every trial failed; `meltpoint status {spec.name}` says why." for name in empty]
+    empty = ['.'.join(cell.header.key) for cell in summary.cells if done and cell.best is None]
+    troubles += [f"{name}: every trial failed; `meltpoint status {summary.name}` says why." for name in empty]
     troubles += [tracker.trouble] if tracker.trouble else []
     state = "stopped" if not done else "failed" if empty or conductor.scorer.troubles else "done"
     return Outcome(state, summary, ledger.folder, tracker.uri, troubles)
+
+
+def cell_figures(cell: CellSummary) -> dict[str, float]:
+    """A cell's figures for its MLflow run, by which the dashboard sorts."""
+    figures = {"trials_finished": float(cell.counts["finished"]), "train_hours": cell.seconds / 3600}
+    if cell.best is not None and cell.best.dev is not None:
+        figures["best_dev"] = cell.best.dev
+    for name, over in (("dev", cell.dev), ("test", cell.test)):
+        if over is not None:
+            figures[f"{name}_mean"] = over.mean
+            figures |= {} if over.std is None else {f"{name}_std": over.std}
+    return figures

@@ -18,7 +18,8 @@ from meltpoint.sweeps.ledger import write_atomically
 from meltpoint.sweeps.orders import Order
 from meltpoint.sweeps.records import TrialRecord
 from meltpoint.sweeps.worker import WEIGHTS, training
-from meltpoint.tasks.core.locked import open_test
+from meltpoint.tasks.core import sources
+from meltpoint.tasks.core.locked import TestData, open_test
 from meltpoint.tasks.core.submission import write_glue_submission
 from meltpoint.tasks.core.task import Example, Task
 
@@ -55,17 +56,33 @@ def restore(order: Order) -> Trainer:
 
 
 def _score_test(order: Order, record: TrialRecord, trainer: Trainer, folder: Path, name: str) -> dict[str, float]:
+    if sources.check(order.data) == "absent":
+        return {}
     _write_down(folder, record)
-    test = open_test(order.data)
-    task, tokenizer = trainer.data.task, trainer.model.encoder.tokenizer
-    limit = min(int(order.setting["max_pieces"]), trainer.model.encoder.max_pieces)
-    split = encode_split(task.kind, test.examples, tokenizer, limit)
-    result = trainer.evaluate(split, test.examples)
+    test, result = _predict_test(order, trainer)
     save_predictions(folder / "predictions" / f"{name}.seed{record.seed}.test.jsonl", trainer, result, test.examples)
     if not test.labelled:
         ids = [example.id for example in test.examples]
-        write_glue_submission(task, result.predictions, ids, folder / "submissions" / f"{name}.seed{record.seed}")
+        write_glue_submission(trainer.data.task, result.predictions, ids, folder / "submissions" / f"{name}.seed{record.seed}")
     return result.metrics
+
+
+def _predict_test(order: Order, trainer: Trainer) -> tuple[TestData, Evaluation]:
+    test = open_test(order.data)
+    limit = min(int(order.setting["max_pieces"]), trainer.model.encoder.max_pieces)
+    split = encode_split(trainer.data.task.kind, test.examples, trainer.model.encoder.tokenizer, limit)
+    return test, trainer.evaluate(split, test.examples)
+
+
+def score_on_test(order: Order) -> float | None:
+    """The task's metric on test of the weights in an order's checkpoint; None where test has no labels.
+
+    Raises:
+        ValueError: the task has no test split here.
+    """
+    trainer = restore(order)
+    _, result = _predict_test(order, trainer)
+    return result.metrics.get(trainer.data.task.metric)
 
 
 def _write_down(folder: Path, record: TrialRecord) -> None:

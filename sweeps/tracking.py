@@ -22,8 +22,8 @@ from meltpoint.sweeps.planner import Proposal
 from meltpoint.sweeps.records import EpochRecord, TrialRecord
 
 Result = TypeVar("Result")
+CellKey = tuple[str, str, str]
 
-SQLITE_BUSY_SECONDS = 30
 FINISHED = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}
 
 
@@ -224,15 +224,15 @@ class Tracker:
         assert self.client is not None
         return self._existing(self.client, self.client.get_experiment(self.experiment))
 
-    def close(self, cells: Iterable[tuple[OpenCell, dict[str, float]]], done: bool, artifacts: dict[str, str]) -> None:
+    def close(self, cells: Iterable[tuple[CellKey, dict[str, float]]], done: bool, artifacts: dict[str, str]) -> None:
         """End the cells' runs with their summary figures, and keep the table with each."""
         self._try(lambda: self._close(list(cells), done, artifacts))
 
-    def _close(self, cells: list[tuple[OpenCell, dict[str, float]]], done: bool, artifacts: dict[str, str]) -> None:
+    def _close(self, cells: list[tuple[CellKey, dict[str, float]]], done: bool, artifacts: dict[str, str]) -> None:
         assert self.client is not None
         now = int(time.time() * 1000)
-        for cell, figures in cells:
-            run_id = self.parents[cell.key]
+        for key, figures in cells:
+            run_id = self.parents[key]
             tag = [RunTag("meltpoint.status", "finished" if done else "interrupted")]
             self.client.log_batch(run_id, metrics=[Metric(k, v, now, 0) for k, v in figures.items()], tags=tag)
             for name, text in artifacts.items():

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from meltpoint.adapters.encoders._files import check_folder
+from meltpoint.adapters.encoders import _sizes as sizes
+from meltpoint.adapters.encoders._files import check_folder, locate, verify
 from meltpoint.adapters.encoders._reference import EncoderReference
 from meltpoint.tasks.core import words
 from meltpoint.tasks.core.task import Kind
@@ -20,7 +21,9 @@ from meltpoint.tasks.core.task import Kind
 if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
 
-__all__ = ["EncoderReference", "load", "names", "resolve", "summary"]
+__all__ = [
+    "EncoderReference", "fingerprint", "load", "names", "resolve", "summary", "weights_without_embeddings",
+]  # fmt: skip
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(@[\w./-]+)?")
 
@@ -62,6 +65,20 @@ def load(reference: EncoderReference) -> Encoder:
     from meltpoint.adapters import huggingface  # transformers takes seconds to import: only who loads pays for it
 
     return huggingface.load(reference)
+
+
+def fingerprint(reference: EncoderReference) -> str:
+    """sha256 (hex, 16 characters) of an encoder's weight files, downloaded first where need be.
+
+    Raises:
+        ValueError: the files cannot be had, or are not the expected ones; one line with the remedy.
+    """
+    return verify(reference, locate(reference)[0])[:16]
+
+
+def weights_without_embeddings(reference: EncoderReference) -> int:
+    """How many weights a forward pass multiplies by, look-up tables not counted."""
+    return sizes.weights_without_embeddings(locate(reference)[0])
 
 
 def _module(word: str) -> ModuleType:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from functools import lru_cache
 from pathlib import Path
 
 from meltpoint.adapters.encoders._reference import EncoderReference
 
-# Only what loading needs: a hub folder may also hold pickles, ONNX and TensorFlow copies of the same weights.
-DOWNLOADED = (
-    "config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer.json", "tokenizer_config.json",
-    "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt", "*.model",
-)  # fmt: skip
 TOKENIZER_FILES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model",
 )  # fmt: skip
@@ -23,9 +19,14 @@ def weight_files(folder: Path) -> list[Path]:
     """The safetensors files that transformers would load from a folder, in name order; empty if there are none."""
     if (folder / "model.safetensors").is_file():
         return [folder / "model.safetensors"]
-    if (folder / "model.safetensors.index.json").is_file():
-        return sorted(folder.glob("model-*.safetensors"))
-    return []
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return []
+    try:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ValueError(f"{index} is no index of weights; save the encoder again.") from error
+    return [folder / name for name in sorted(names)]
 
 
 def check_folder(folder: Path) -> Path:
@@ -38,8 +39,12 @@ def check_folder(folder: Path) -> Path:
         raise ValueError(f"There is no folder {folder}; pass the folder of an encoder, or a hub id, as hf:… .")
     if not (folder / "config.json").is_file():
         raise ValueError(f"{folder} holds no config.json; pass a folder that transformers' save_pretrained wrote.")
-    if not weight_files(folder):
+    weights = weight_files(folder)
+    if not weights:
         raise _no_weights(folder)
+    absent = [path.name for path in weights if not path.is_file()]
+    if absent:
+        raise ValueError(f"{folder} lacks {absent[0]}, which its index of weights names; copy the folder again.")
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         raise ValueError(f"{folder} holds no tokenizer (tokenizer.json); save the encoder's tokenizer there as well.")
     return folder
@@ -67,48 +72,10 @@ def locate(reference: EncoderReference) -> tuple[Path, str]:
     if reference.is_folder:
         folder = check_folder(Path(reference.source))
         return folder, str(folder)
-    folder = _cached(reference) or _download(reference)
-    return check_folder(folder), f"{reference.source}@{folder.name}"
+    from meltpoint.adapters.encoders import _hub  # huggingface_hub is slow to import: only who downloads pays for it
 
-
-def _cached(reference: EncoderReference) -> Path | None:
-    """The complete copy of a pinned revision in the local cache, without asking the network; None if there is none."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    if reference.revision is None:
-        return None
-    try:
-        folder = snapshot_download(
-            reference.source, revision=reference.revision, allow_patterns=list(DOWNLOADED), local_files_only=True
-        )
-        return check_folder(Path(folder))
-    except (LocalEntryNotFoundError, ValueError):
-        return None
-
-
-def _download(reference: EncoderReference) -> Path:
-    """Fetch an encoder's files from the hub into its cache."""
-    from huggingface_hub import errors, snapshot_download
-
-    what = f"Encoder '{reference.word}': {reference.source}"
-    try:
-        folder = snapshot_download(
-            reference.source, revision=reference.revision, allow_patterns=list(DOWNLOADED)
-        )  # fmt: skip
-    except errors.GatedRepoError as error:
-        raise ValueError(f"{what} is gated; accept its terms on the hub and set HF_TOKEN.") from error
-    except errors.RepositoryNotFoundError as error:
-        raise ValueError(f"{what} is not on the hub, or private; check the id, or set HF_TOKEN.") from error
-    except errors.RevisionNotFoundError as error:
-        raise ValueError(f"{what} has no revision '{reference.revision}' on the hub.") from error
-    except (errors.HFValidationError, errors.HfHubHTTPError, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(
-            f"{what} is not in the local cache and the hub cannot be reached ({reason}); connect once, point HF_HOME "
-            f"at a cache that holds it, or pass a folder as hf:FOLDER."
-        ) from error
-    return Path(folder)
+    folder = check_folder(_hub.snapshot(reference))
+    return folder, f"{reference.source}@{folder.name}"
 
 
 def weights_digest(folder: Path) -> str:

@@ -1,0 +1,118 @@
+"""A finalist as a folder: its encoder in the hub's own layout, its head's weights, and what it takes to predict.
+
+```python
+from meltpoint.adapters.exported import load_folder
+
+model = load_folder("minilm.fine_tuning.sst2.model")
+model.predict(["a gorgeous, witty, seductive movie ."])   # → ["positive"]
+model.predict([("A man eats.", "Someone eats.")])          # pairs; a list of words for sequence labelling
+```
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from meltpoint.adapters import encoders
+from meltpoint.adapters.evaluation import evaluate
+from meltpoint.adapters.hardware import Precision, resolve_precision
+from meltpoint.adapters.huggingface import HuggingFaceEncoder
+from meltpoint.adapters.model import AdaptedModel, build
+from meltpoint.adapters.parameters import Setting
+from meltpoint.adapters.tokenising import encode_split
+from meltpoint.tasks.core.task import Example, Task
+
+FACTS, HEAD, ENCODER = "meltpoint.json", "head.safetensors", "encoder"
+
+Text = str | tuple[str, str] | Sequence[str]
+"""A sentence, a pair (a tuple), or the words of a sentence (a list), as the task's kind wants it."""
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """A finalist that predicts.
+
+    Attributes:
+        task: the task's kind, labels and range; it has no data.
+        facts: what `meltpoint.json` says: cell, setting, scores, seed.
+    """
+
+    model: AdaptedModel
+    task: Task
+    precision: Precision
+    max_pieces: int
+    facts: Mapping[str, Any]
+
+    def predict(self, texts: Sequence[Text]) -> list[Any]:
+        """A label name, a score, or one label name a word, for each text.
+
+        Raises:
+            ValueError: a text that does not fit the task's kind.
+        """
+        examples = [self._example(index, text) for index, text in enumerate(texts)]
+        split = encode_split(self.task.kind, examples, self.model.encoder.tokenizer, self.max_pieces)
+        result = evaluate(self.model, self.task, split, examples, torch.device("cpu"), self.precision)
+        if not self.task.labels:
+            return list(result.predictions)
+        names = self.task.labels
+        return [[names[i] for i in p] if isinstance(p, list) else names[int(p)] for p in result.predictions]
+
+    def _example(self, index: int, text: Text) -> Example:
+        kind = self.task.kind
+        if kind == "sentence_classification" and isinstance(text, str):
+            return Example(str(index), texts=(text,))
+        if kind.startswith("pair") and not isinstance(text, str) and len(text) == 2:
+            return Example(str(index), texts=tuple(text))
+        if kind == "sequence_labelling" and not isinstance(text, str):
+            return Example(str(index), words=tuple(text))
+        wanted = {"sentence_classification": "a string", "sequence_labelling": "a list of words"}
+        raise ValueError(f"text {index} is {text!r}; {kind.replace('_', ' ')} takes {wanted.get(kind, 'a pair of strings')}.")
+
+
+def save_folder(
+    folder: Path, model: AdaptedModel, task: Task, mode: str, head: str, setting: Setting, precision: Precision,
+    facts: Mapping[str, Any],
+) -> None:  # fmt: skip
+    """Write a model so that it loads without the sweep, the data, or the encoder's origin."""
+    assert isinstance(model.encoder, HuggingFaceEncoder), "only Hugging Face encoders can be written in the hub's layout"
+    folder.mkdir(parents=True, exist_ok=True)
+    model.encoder.save(folder / ENCODER)
+    own = {k: v.contiguous().cpu() for k, v in model.state_dict().items() if not k.startswith("encoder.")}
+    save_file(own, folder / HEAD)
+    document = {
+        "kind": task.kind, "task": task.name, "metric": task.metric, "labels": task.labels,
+        "label_range": task.label_range, "mode": mode, "head": head, "setting": dict(setting),
+        "precision": precision, **facts,
+    }  # fmt: skip
+    (folder / FACTS).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def load_folder(folder: str | Path) -> ExportedModel:
+    """Load an exported folder.
+
+    Raises:
+        ValueError: it is none; one line.
+    """
+    path = Path(folder)
+    try:
+        facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
+        weights = load_file(path / HEAD)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is no exported model ({error}); write one with `meltpoint export NAME --model`.") from None
+    low_high = facts["label_range"]
+    task = Task(
+        name=facts["task"], kind=facts["kind"], metric=facts["metric"], folder="", readers={},
+        labels=tuple(facts["labels"]), label_range=None if low_high is None else (low_high[0], low_high[1]),
+    )  # fmt: skip
+    encoder = encoders.load(encoders.resolve(f"hf:{(path / ENCODER).absolute()}", task.kind))
+    model = build(encoder, task, facts["mode"], facts["head"], facts["setting"], "cpu")
+    model.load_state_dict({**model.state_dict(), **weights})
+    limit = min(int(facts["setting"]["max_pieces"]), encoder.max_pieces)
+    return ExportedModel(model.eval(), task, resolve_precision(facts["precision"], "cpu"), limit, facts)

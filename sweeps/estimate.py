@@ -1,0 +1,162 @@
+"""`plan`: the cells, the trials, what the ledger already answers, and what the rest will cost; trains nothing."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from meltpoint.adapters import encoders, modes
+from meltpoint.adapters.catalogue import complete
+from meltpoint.adapters.hardware import resolve_precision
+from meltpoint.sweeps.cells import OpenCell, open_cells
+from meltpoint.sweeps.ledger import Ledger, storage_folder
+from meltpoint.sweeps.planner import CellProgress, Planner
+from meltpoint.sweeps.specification import SweepSpec
+from meltpoint.sweeps.summary import read_sweep
+
+if TYPE_CHECKING:
+    from meltpoint.sweeps.run import Resources
+
+PIECES_PER_WORD = 1.3  # English text under WordPiece, special tokens included; measured on SST-2 and MRPC
+SHARE_OF_PEAK = 0.45  # of the matmul rate that a training step reaches, evaluation and padding included
+START_UP_SECONDS = 15.0  # Ray and the workers' first imports
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """What a cell still costs.
+
+    Attributes:
+        trials: search trials and finals planned.
+        answered: of them, how many the ledger has.
+        estimated_seconds: of one worker, for the rest.
+    """
+
+    encoder: str
+    mode: str
+    task: str
+    head: str
+    trials: int
+    answered: int
+    estimated_seconds: float
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """What a sweep would do.
+
+    Attributes:
+        estimated_seconds: wall time on this machine's workers.
+        workers: trials at a time.
+    """
+
+    cells: list[PlannedCell]
+    workers: int
+    estimated_seconds: float
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def trials(self) -> int:
+        """Of all cells."""
+        return sum(cell.trials for cell in self.cells)
+
+    @property
+    def answered(self) -> int:
+        """Of all cells."""
+        return sum(cell.answered for cell in self.cells)
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `plan --json`."""
+        cells = [asdict(cell) for cell in self.cells]
+        return {
+            "cells": cells, "trials": self.trials, "answered": self.answered,
+            "estimated_seconds": self.estimated_seconds,
+        }  # fmt: skip
+
+
+def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
+    """Plan a sweep as `sweep` would run it; opens the data, trains nothing, writes nothing but the storage folder.
+
+    Raises:
+        ValueError: bad input, the same as `sweep` would refuse.
+    """
+    from meltpoint.sweeps.run import differences, header
+    from meltpoint.sweeps.summary import SweepFile
+    from meltpoint.sweeps.specification import code_version
+
+    ledger = Ledger(storage_folder(resources.storage) / spec.name)
+    cells = open_cells(spec)
+    records, notes = [], []
+    if ledger.specification.exists():
+        now = SweepFile(spec=spec, code=code_version(), cells=tuple(header(spec, cell) for cell in cells))
+        differs = differences(read_sweep(ledger), now)
+        if differs:
+            raise ValueError(f"The name '{spec.name}' is taken by another specification: {'; '.join(differs)}.")
+        records = ledger.records()
+    planner = Planner(spec, cells, records)
+    rate = multiply_rate(int(resources.cpus), resources.gpus)
+    planned = [_planned(spec, progress, rate) for progress in planner.cells.values()]
+    workers = worker_count(resources)
+    wall = sum(cell.estimated_seconds for cell in planned) / workers
+    notes.append(f"estimated from a measured {rate / 1e9:.0f} GFLOP/s a trial; expect a factor of two either way")
+    return SweepPlan(planned, workers, wall + START_UP_SECONDS if wall else 0.0, notes)
+
+
+def _planned(spec: SweepSpec, progress: CellProgress, rate: float) -> PlannedCell:
+    cell = progress.cell
+    finals = spec.seeds
+    answered = min(len(progress.search), progress.target) + sum(f.test is not None for f in progress.finals.values())
+    rest = progress.target + finals - answered - (1 if not progress.finals else 0)  # the search's seed is answered
+    seconds = [record.seconds for record in progress.search.values() if record.status == "finished"]
+    each = sum(seconds) / len(seconds) if seconds else trial_seconds(cell, rate)
+    return PlannedCell(
+        cell.encoder, cell.mode, cell.task_name, cell.head, progress.target + finals, answered, max(0, rest) * each
+    )
+
+
+def trial_seconds(cell: OpenCell, rate: float) -> float:
+    """One trial of a cell by its floating-point operations: 2 a weight and piece forward, 4 more backward.
+
+    Kaplan et al. 2020, §2.1: about 2 · N operations a piece forward, twice that backward; N without embeddings.
+    """
+    setting = complete(cell.space.first(), cell.mode, cell.head)
+    pieces = min(cell.mean_words * PIECES_PER_WORD + 2, float(setting["max_pieces"]))
+    weights = encoders.weights_without_embeddings(cell.reference)
+    forward = 2.0 * weights * pieces
+    total = 0.0
+    for phase in modes.get(cell.mode).phases(setting):
+        train = forward * (3 if phase.encoder_trains else 1) * cell.train_examples
+        total += phase.epochs * (train + forward * cell.dev_examples)
+    return total / (rate * SHARE_OF_PEAK)
+
+
+def multiply_rate(threads: int, gpus: float) -> float:
+    """Floating-point operations a second of a matmul of transformer size, as one trial would run it; takes about a second."""
+    device = "cuda:0" if gpus > 0 and torch.cuda.is_available() else "cpu"
+    kind = torch.bfloat16 if resolve_precision("auto", device) == "bf16" else torch.float32
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads))
+    size, best = (512, 384, 1536), math.inf
+    left = torch.randn(size[0], size[1], device=device, dtype=kind)
+    right = torch.randn(size[1], size[2], device=device, dtype=kind)
+    for _ in range(20):
+        started = time.perf_counter()
+        for _ in range(5):
+            left @ right
+        if device != "cpu":
+            torch.cuda.synchronize()
+        best = min(best, (time.perf_counter() - started) / 5)
+    torch.set_num_threads(before)
+    return 2 * size[0] * size[1] * size[2] / best
+
+
+def worker_count(resources: Resources) -> int:
+    """Trials at a time on this machine; a cluster's size is not known before it is joined."""
+    by_cpu = int((os.cpu_count() or 1) // resources.cpus)
+    by_gpu = int(torch.cuda.device_count() / resources.gpus) if resources.gpus else by_cpu
+    return max(1, min(by_cpu, by_gpu))

@@ -1,0 +1,198 @@
+"""What a sweep's folder says: each cell's counts, best setting and finals. Read from the ledger alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from meltpoint.sweeps.ledger import Ledger, write_atomically
+from meltpoint.sweeps.records import TrialRecord
+from meltpoint.sweeps.selection import Spread, best_final, best_of, finals_of, spread
+from meltpoint.sweeps.specification import SweepSpec
+
+State = Literal["running", "done", "stopped", "failed"]
+
+
+class CellHeader(BaseModel):
+    """What `sweep.json` says of a cell.
+
+    Attributes:
+        planned: search trials: those asked for, or the whole space where that is smaller.
+        space: the space as YAML.
+        notes: what a table must say of the data.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    encoder: str
+    mode: str
+    task: str
+    head: str
+    kind: str
+    metric: str
+    planned: int
+    space: str
+    data_fingerprint: str
+    train_examples: int
+    dev_examples: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """(encoder, mode, task)."""
+        return self.encoder, self.mode, self.task
+
+
+class SweepFile(BaseModel):
+    """`sweep.json`: the specification, the cells that came of it, and the code that runs them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    spec: SweepSpec
+    code: str
+    cells: tuple[CellHeader, ...]
+
+
+@dataclass(frozen=True)
+class CellSummary:
+    """A cell's results.
+
+    Attributes:
+        counts: planned, finished, stopped, failed, running, missing search trials.
+        best: the best finished search trial, or None.
+        finals: the finished finals of that setting, by seed.
+        dev, test: over the finals' seeds; None where there are none (yet), or the labels are hidden.
+        seconds: training time of all its trials, answered finals not counted twice.
+    """
+
+    header: CellHeader
+    counts: dict[str, int]
+    best: TrialRecord | None
+    finals: list[TrialRecord]
+    dev: Spread | None
+    test: Spread | None
+    seconds: float
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def kept(self) -> TrialRecord | None:
+        """The finalist whose weights are kept."""
+        return best_final(self.finals)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its search is over and every finalist is scored."""
+        return bool(self.finals) and all(final.test is not None for final in self.finals)
+
+
+@dataclass(frozen=True)
+class SweepSummary:
+    """A sweep's results.
+
+    Attributes:
+        state: running (a process drives it), done, failed (a cell ended without a result), or stopped.
+    """
+
+    name: str
+    state: State
+    spec: SweepSpec
+    code: str
+    cells: list[CellSummary]
+
+    def cell(self, key: tuple[str, str, str]) -> CellSummary:
+        """The cell of that key."""
+        return next(cell for cell in self.cells if cell.header.key == key)
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `status --json`."""
+        return {"name": self.name, "state": self.state, "cells": [_cell_json(cell) for cell in self.cells]}
+
+
+def _cell_json(cell: CellSummary) -> dict[str, Any]:
+    head, best = cell.header, cell.best
+    final = None
+    if cell.finals:
+        final = {
+            "seeds": len(cell.finals),
+            "dev_mean": cell.dev.mean if cell.dev else None, "dev_std": cell.dev.std if cell.dev else None,
+            "test_mean": cell.test.mean if cell.test else None, "test_std": cell.test.std if cell.test else None,
+        }  # fmt: skip
+    return {
+        "encoder": head.encoder, "mode": head.mode, "task": head.task, "head": head.head, "metric": head.metric,
+        "trials": cell.counts,
+        "best": None if best is None else {"dev": best.dev, "trial": best.id, "setting": best.setting},
+        "final": final,
+    }  # fmt: skip
+
+
+def read_sweep(ledger: Ledger) -> SweepFile:
+    """`sweep.json`.
+
+    Raises:
+        ValueError: there is no such sweep, or its file is broken.
+    """
+    try:
+        return SweepFile.model_validate_json(ledger.specification.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        known = sorted(path.parent.name for path in ledger.folder.parent.glob("*/sweep.json"))
+        there = f"There is: {', '.join(known)}." if known else "There is none yet; start one with `meltpoint sweep`."
+        raise ValueError(f"No sweep '{ledger.folder.name}' under {ledger.folder.parent}. {there}") from None
+    except ValueError:
+        raise ValueError(f"{ledger.specification} is damaged; restore it, or take a new --name.") from None
+
+
+def write_sweep(ledger: Ledger, sweep: SweepFile) -> None:
+    """Write `sweep.json`."""
+    write_atomically(ledger.specification, json.dumps(sweep.model_dump(mode="json"), indent=1) + "\n")
+
+
+def summarise(ledger: Ledger) -> SweepSummary:
+    """A sweep's results, as its folder has them now.
+
+    Raises:
+        ValueError: there is no such sweep, or a file of it is broken.
+    """
+    sweep = read_sweep(ledger)
+    past: dict[tuple[str, str, str], list[TrialRecord]] = {}
+    for record in ledger.records():
+        past.setdefault(record.cell, []).append(record)
+    driven = ledger.is_driven()
+    running: dict[tuple[str, str, str], int] = {}
+    for order in ledger.unfinished() if driven else []:
+        if order["role"] == "search":
+            key = (str(order["encoder"]), str(order["mode"]), str(order["task"]))
+            running[key] = running.get(key, 0) + 1
+    cells = [_cell(header, past.get(header.key, []), running.get(header.key, 0)) for header in sweep.cells]
+    return SweepSummary(sweep.spec.name, _state(driven, cells, sweep.spec.seeds), sweep.spec, sweep.code, cells)
+
+
+def _cell(header: CellHeader, records: list[TrialRecord], running: int) -> CellSummary:
+    search = [record for record in records if record.role == "search"]
+    by_status = {status: sum(r.status == status for r in search) for status in ("finished", "stopped", "failed")}
+    missing = max(0, header.planned - len(search) - running)
+    counts = {"planned": header.planned, **by_status, "running": running, "missing": missing}
+    best = best_of(search)
+    finals = finals_of(best, records)
+    return CellSummary(
+        header=header, counts=counts, best=best, finals=finals,
+        dev=spread([final.dev for final in finals if final.dev is not None]),
+        test=spread([final.test[header.metric] for final in finals if final.test]),
+        seconds=sum(record.seconds for record in records if record.answered_by is None),
+        errors=[f"{record.id}: {record.error}" for record in records if record.status == "failed"],
+    )  # fmt: skip
+
+
+def _state(driven: bool, cells: list[CellSummary], seeds: int) -> State:
+    if driven:
+        return "running"
+    if all(cell.is_done and len(cell.finals) >= seeds for cell in cells):
+        return "done"
+    ended = all((cell.is_done and len(cell.finals) >= seeds) or _is_hopeless(cell) for cell in cells)
+    return "failed" if ended else "stopped"
+
+
+def _is_hopeless(cell: CellSummary) -> bool:
+    return cell.best is None and cell.counts["missing"] == 0 and cell.counts["running"] == 0
