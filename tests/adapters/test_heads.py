@@ -1,0 +1,216 @@
+"""Heads: every head for every kind that it serves, padding never changes a score, bf16 works, the loss teaches."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from meltpoint.adapters import heads
+from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.head import Head, HeadShape
+from meltpoint.adapters.heads._layers import BiLSTM, pool
+from meltpoint.tasks.core.task import KINDS, Kind
+
+DIM = 12
+SETTING = {"dropout": 0.0, "bilstm.hidden_size": 8, "bilstm.layers": 2, "mlp.hidden_size": 16}
+SERVED = [(word, kind) for word, kind in itertools.product(heads.names(), KINDS) if kind in heads.get(word).kinds]
+LENGTHS = [7, 4, 9]
+STARTS = [[1, 2, 4], [1], [1, 3, 4, 5, 7]]
+
+
+def build(word: str, kind: Kind, **setting: float) -> Head:
+    regression = kind == "pair_regression"
+    shape = HeadShape(kind, DIM, 1 if regression else 4, (0.0, 5.0) if regression else None)
+    torch.manual_seed(0)
+    return heads.get(word, kind)(shape, SETTING | setting)
+
+
+def make_batch(kind: Kind, rows: list[int] | None = None, width: int = 0) -> tuple[Tensor, Batch]:
+    """Random states of three rows of different lengths (or some of them), with labels; NaN-free noise on padding."""
+    rows = [0, 1, 2] if rows is None else rows
+    generator = torch.Generator().manual_seed(1)
+    everything = torch.randn(3, 12, DIM, generator=generator)
+    width = width or max(LENGTHS[row] for row in rows)
+    mask = torch.arange(width) < torch.tensor([LENGTHS[row] for row in rows])[:, None]
+    states = everything[rows, :width]
+    pieces = torch.ones(len(rows), width, dtype=torch.int64)
+    if kind != "sequence_labelling":
+        labels = torch.tensor([0.5, 4.0, 2.5] if kind == "pair_regression" else [1, 3, 0])[rows]
+        return states, Batch(tuple(rows), pieces, mask, None, labels=labels)
+    most = max(len(STARTS[row]) for row in rows)
+    starts = torch.tensor([STARTS[row] + [0] * (most - len(STARTS[row])) for row in rows])
+    word_mask = torch.tensor([[i < len(STARTS[row]) for i in range(most)] for row in rows])
+    labels = (starts + 1) % 4 * word_mask
+    return states, Batch(tuple(rows), pieces, mask, None, starts, word_mask, labels)
+
+
+# --- the registry ---
+
+
+def test_the_heads_of_the_first_release_are_there():
+    assert heads.names() == ["bilstm", "bilstm_crf", "crf", "linear", "mlp"]
+
+
+def test_an_unknown_head_names_the_near_misses():
+    with pytest.raises(ValueError, match=r"Unknown head 'lineer'. Did you mean linear\?"):
+        heads.get("lineer")
+
+
+def test_a_head_for_an_impossible_kind_names_those_that_serve_it():
+    with pytest.raises(ValueError, match="Head 'crf' cannot serve pair regression; these can: bilstm, linear, mlp"):
+        heads.get("crf", "pair_regression")
+
+
+def test_every_hyperparameter_is_there_once_and_dotted_by_its_family():
+    names = [parameter.name for parameter in heads.parameters()]
+    assert sorted(names) == ["bilstm.hidden_size", "bilstm.layers", "mlp.hidden_size"]
+
+
+# --- every head, every kind ---
+
+
+@pytest.mark.parametrize(("word", "kind"), SERVED)
+def test_scores_loss_and_predictions_have_their_shapes(word: str, kind: Kind):
+    head = build(word, kind)
+    states, batch = make_batch(kind)
+    scores = head(states, batch)
+    outputs = head.shape.outputs
+    assert scores.shape == ((3, 5, outputs) if kind == "sequence_labelling" else (3, outputs))
+    assert scores.dtype == torch.float32
+    loss = head.loss(scores, batch)
+    assert loss.shape == ()
+    predictions = head.decode(scores, batch)
+    if kind == "sequence_labelling":
+        assert [len(labels) for labels in predictions] == [3, 1, 5]
+    assert len(predictions) == 3
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in head.parameters())
+
+
+@pytest.mark.parametrize(("word", "kind"), SERVED)
+def test_padding_and_neighbours_do_not_change_a_rows_scores(word: str, kind: Kind):
+    head = build(word, kind).eval()
+    together = head(*make_batch(kind, width=12))
+    for row in range(3):
+        alone = head(*make_batch(kind, [row]))[0]
+        expected = together[row][: len(alone)]
+        torch.testing.assert_close(alone, expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("word", "kind"), SERVED)
+def test_a_head_learns_its_batch_by_heart(word: str, kind: Kind):
+    head = build(word, kind)
+    states, batch = make_batch(kind)
+    optimiser = torch.optim.Adam(head.parameters(), 0.05)
+    for _ in range(80):
+        optimiser.zero_grad()
+        head.loss(head(states, batch), batch).backward()
+        optimiser.step()
+    scores = head(states, batch)
+    assert float(head.loss(scores, batch)) < 0.05
+    found = head.decode(scores, batch)
+    if kind == "sequence_labelling":
+        assert found == [row[mask].tolist() for row, mask in zip(batch.labels, batch.word_mask, strict=True)]
+    elif kind == "pair_regression":
+        assert found == pytest.approx(batch.labels.tolist(), abs=0.3)
+    else:
+        assert found == batch.labels.tolist()
+
+
+@pytest.mark.parametrize(("word", "kind"), SERVED)
+def test_autocast_to_bf16_works_and_scores_stay_float32(word: str, kind: Kind):
+    head = build(word, kind)
+    states, batch = make_batch(kind)
+    exact = head(states, batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = head(states.bfloat16(), batch)
+        loss = head.loss(scores, batch)
+    assert (scores.dtype, loss.dtype) == (torch.float32, torch.float32)
+    torch.testing.assert_close(scores, exact, atol=0.1, rtol=0.1)
+    loss.backward()
+    assert {parameter.grad.dtype for parameter in head.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(("word", "kind"), SERVED)
+def test_dropout_acts_in_training_only(word: str, kind: Kind):
+    head = build(word, kind, dropout=0.5)
+    states, batch = make_batch(kind)
+    head.eval()
+    assert torch.equal(head(states, batch), head(states, batch))
+    head.train()
+    assert not torch.equal(head(states, batch), head(states, batch))
+
+
+@pytest.mark.parametrize(("word", "kind"), SERVED)
+def test_equal_seeds_give_equal_heads(word: str, kind: Kind):
+    one, two = build(word, kind), build(word, kind)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+
+
+# --- each head's own claims ---
+
+
+def test_linear_reads_the_first_piece_only():
+    head = build("linear", "sentence_classification")
+    states, batch = make_batch("sentence_classification")
+    changed = states.clone()
+    changed[:, 1:] = 0
+    assert torch.equal(head(states, batch), head(changed, batch))
+    assert torch.equal(head(states, batch), head.scores.linear(states[:, 0]))
+
+
+def test_linear_reads_each_words_first_piece():
+    head = build("linear", "sequence_labelling")
+    states, batch = make_batch("sequence_labelling")
+    scores = head(states, batch)
+    torch.testing.assert_close(scores[2, 3], head.scores.linear(states[2, 5]))
+
+
+def test_mlp_has_two_fully_connected_layers_of_the_size_asked_for():
+    head = build("mlp", "sentence_classification")
+    assert [tuple(p.shape) for p in head.parameters() if p.dim() == 2] == [(16, DIM), (4, 16)]
+
+
+def test_mlp_starts_with_kaimings_variance():
+    torch.manual_seed(0)
+    head = heads.get("mlp")(HeadShape("sentence_classification", 500, 2), {"mlp.hidden_size": 400})
+    assert float(head.hidden.weight.std()) == pytest.approx((2 / 500) ** 0.5, rel=0.02)
+    assert not head.hidden.bias.any()
+
+
+def test_bilstm_equals_an_unpacked_lstm_row_by_row():
+    torch.manual_seed(0)
+    bilstm = BiLSTM(DIM, SETTING)
+    states, batch = make_batch("sentence_classification", width=12)
+    together = bilstm(states, batch)
+    for row, length in enumerate(LENGTHS):
+        alone, _ = bilstm.lstm(states[row : row + 1, :length])
+        torch.testing.assert_close(together[row, :length], alone[0], atol=1e-6, rtol=1e-5)
+        assert not together[row, length:].any()
+
+
+def test_bilstm_starts_with_open_forget_gates_and_orthogonal_recurrence():
+    bilstm = BiLSTM(DIM, SETTING)
+    bias = bilstm.lstm.bias_ih_l0 + bilstm.lstm.bias_hh_l0
+    assert bias.reshape(4, 8).tolist() == [[0.0] * 8, [1.0] * 8, [0.0] * 8, [0.0] * 8]
+    gate = bilstm.lstm.weight_hh_l1_reverse[8:16]
+    torch.testing.assert_close(gate @ gate.T, torch.eye(8), atol=1e-5, rtol=0)
+
+
+def test_pooling_takes_maximum_and_mean_over_real_pieces():
+    states = torch.tensor([[[1.0], [-3.0], [99.0]], [[-1.0], [-2.0], [-6.0]]])
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    assert pool(states, mask).tolist() == [[1.0, -1.0], [-1.0, -3.0]]
+
+
+def test_a_setting_outside_a_parameters_limits_is_refused():
+    with pytest.raises(ValueError, match=r"bilstm\.hidden_size is 0"):
+        build("bilstm", "sentence_classification", **{"bilstm.hidden_size": 0})
+
+
+def test_a_head_takes_the_defaults_of_what_its_setting_does_not_name():
+    head = heads.get("bilstm")(HeadShape("sequence_labelling", DIM, 3), {})
+    assert (head.bilstm.lstm.hidden_size, head.bilstm.lstm.num_layers, head.scores.dropout.p) == (200, 2, 0.1)
