@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,15 @@ Orders = dict[str, Order]
 """Ray's trial id → the order that it runs."""
 
 
-class CellSearch(Searcher):
+class Unkept:
+    """Tune pickles its parts for a restore that never comes here; the conductor stays out of that."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+
+class CellSearch(Unkept, Searcher):
     """Asks the conductor for orders; what Tune would snapshot of it is nothing, for the ledger has it."""
 
     def __init__(self, conductor: Conductor, orders: Orders) -> None:
@@ -46,7 +56,7 @@ class CellSearch(Searcher):
         """Nothing to restore."""
 
 
-class Referee(FIFOScheduler):
+class Referee(Unkept, FIFOScheduler):
     """Routes each epoch to its own cell's ASHA bracket, where the space asks for early stopping; else first in, first out."""
 
     def __init__(self, conductor: Conductor, orders: Orders) -> None:
@@ -86,7 +96,7 @@ class Referee(FIFOScheduler):
         return str(decision)
 
 
-class Listener(Callback):
+class Listener(Unkept, Callback):
     """Passes Tune's events on."""
 
     def __init__(self, conductor: Conductor, orders: Orders) -> None:
@@ -94,7 +104,8 @@ class Listener(Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """A worker took a trial up."""
-        self.conductor.began(self.orders[trial.trial_id])
+        with self._on_record():
+            self.conductor.began(self.orders[trial.trial_id])
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
@@ -102,8 +113,18 @@ class Listener(Callback):
         """A worker's event."""
         order = self.orders.get(trial.trial_id)
         if order is not None:
-            self.conductor.heard(order, {"event": result["event"], "body": result["body"]})
+            with self._on_record():
+                self.conductor.heard(order, {"event": result["event"], "body": result["body"]})
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Between events."""
-        self.conductor.tick()
+        with self._on_record():
+            self.conductor.tick()
+
+    @contextlib.contextmanager
+    def _on_record(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.conductor.failure = error
+            raise

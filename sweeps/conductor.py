@@ -49,6 +49,7 @@ class SweepConductor:
         self.live: dict[str, Live] = {}
         self.waiting: dict[str, Live] = {}  # handed to Ray, not yet taken up by a worker
         self.is_done = False
+        self.failure: Exception | None = None
 
     # What Ray asks.
 

@@ -21,7 +21,13 @@ FOREVER = 10**9  # samples: the searcher says when there are no more
 
 
 class Conductor(Protocol):
-    """What runs a sweep, seen from Ray: it hands out orders and hears of events."""
+    """What runs a sweep, seen from Ray: it hands out orders and hears of events.
+
+    Attributes:
+        failure: an error on the driver's side (a full disk), which Tune would bury in text of its own.
+    """
+
+    failure: Exception | None
 
     def next_order(self) -> Order | str:
         """An order, "wait" or "done"."""
@@ -59,6 +65,7 @@ def cluster(address: str | None, cpus: int | None = None) -> Iterator[None]:
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("TUNE_WARN_THRESHOLD_S", "30")
+    os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")  # not every event has a score
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     import ray
 
@@ -123,4 +130,9 @@ def run_on_tune(conductor: Conductor, cpus: float, gpus: float) -> None:
                 checkpoint_config=tune.CheckpointConfig(),
             ),
         )  # fmt: skip
-        tuner.fit()
+        try:
+            tuner.fit()
+        except Exception:
+            if conductor.failure is not None:
+                raise conductor.failure from None
+            raise
