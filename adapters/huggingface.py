@@ -38,7 +38,8 @@ class HuggingFaceEncoder(Encoder):
     def __init__(self, model: Any, tokenizer: Any, fingerprint: str, revision: str) -> None:  # noqa: ANN401
         super().__init__()
         _make_dropouts_real(model)
-        self.model = model.eval()
+        self.model = model
+        self.eval()
         self.fingerprint = fingerprint
         self.revision = revision
         self.max_pieces = _longest_input(model, tokenizer)
@@ -76,8 +77,9 @@ class HuggingFaceEncoder(Encoder):
         """
         stack = [list(layer.parameters()) for layer in _layer_stack(self.model)]
         inside = {id(parameter) for layer in stack for parameter in layer}
-        bottom = [p for p in self.model.parameters() if id(p) not in inside and id(p) not in self._above]
-        stack[-1].extend(p for p in self.model.parameters() if id(p) in self._above)
+        outside = {name: p for name, p in self.model.named_parameters() if id(p) not in inside}
+        bottom = [parameter for name, parameter in outside.items() if name not in self._above]
+        stack[-1].extend(outside[name] for name in self._above)
         named = [("embeddings", bottom), *((f"layer_{number}", layer) for number, layer in enumerate(stack, 1))]
         return [LayerGroup(name, tuple(parameters)) for name, parameters in named if parameters]
 
@@ -95,8 +97,8 @@ class HuggingFaceEncoder(Encoder):
                 if "dropout" in name and isinstance(value, float):
                     setattr(module, name, ratio)
 
-    def _probe(self) -> tuple[tuple[Tensor, ...], set[int]]:
-        """One forward pass: every layer's states, and the ids of the parameters that lie above the layer stack.
+    def _probe(self) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
+        """One forward pass: every layer's states, and the names of the parameters that lie above the layer stack.
 
         What the first layer's output depends on lies below or beside it (also DeBERTa's relative positions, which
         every layer reads); the rest outside the stack lies above it (ModernBERT's final norm).
@@ -105,11 +107,12 @@ class HuggingFaceEncoder(Encoder):
         row = torch.tensor([pieces])
         batch = Batch((0,), row, torch.ones_like(row, dtype=torch.bool), torch.tensor([segments]) if segments else None)
         inside = {id(parameter) for parameter in _layer_stack(self.model).parameters()}
-        outside = [parameter for parameter in self.model.parameters() if id(parameter) not in inside]
+        outside = {name: p for name, p in self.model.named_parameters() if id(p) not in inside}
         with torch.enable_grad():
             states = self(batch)
-            reached = torch.autograd.grad(states[0 if len(states) < 3 else 1].sum(), outside, allow_unused=True)
-        above = {id(p) for p, gradient in zip(outside, reached, strict=True) if gradient is None}
+            first = states[1] if len(states) > 2 else states[0]  # a single layer's output is already past the norm
+            reached = torch.autograd.grad(first.sum(), list(outside.values()), allow_unused=True)
+        above = tuple(name for name, gradient in zip(outside, reached, strict=True) if gradient is None)
         return tuple(state.detach() for state in states), above
 
 
@@ -137,7 +140,7 @@ def _read(what: str, revision: str, auto: Any, folder: Path) -> Any:  # noqa: AN
     """Let transformers read one thing from a folder, its code never."""
     try:
         return auto.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except (ValueError, OSError, KeyError, TypeError) as error:
+    except (ValueError, OSError, KeyError, TypeError, ImportError) as error:
         raise ValueError(f"{revision}: its {what} cannot be read: {_first_line(error)}") from error
 
 

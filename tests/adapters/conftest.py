@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from tokenizers import ByteLevelBPETokenizer
+from tokenizers import ByteLevelBPETokenizer, SentencePieceUnigramTokenizer
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.encoder import Encoder
@@ -39,6 +39,15 @@ def word_piece_tokenizer(family: str) -> transformers.PreTrainedTokenizerBase:
     """A tokenizer of BERT's kind."""
     classes = {"distilbert": "DistilBertTokenizer", "electra": "ElectraTokenizer"}
     return getattr(transformers, classes.get(family, "BertTokenizer"))(vocab=word_pieces(), do_lower_case=True)
+
+
+def unigram_tokenizer() -> transformers.PreTrainedTokenizerBase:
+    """A tokenizer of XLM-R's kind (SentencePiece: words begin with a mark, not with a space)."""
+    trained = SentencePieceUnigramTokenizer()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trained.train_from_iterator(TEXT, 120, show_progress=False, special_tokens=special, unk_token="<unk>")
+    vocabulary = json.loads(trained.to_str())["model"]["vocab"]
+    return transformers.XLMRobertaTokenizer(vocab=[(piece, score) for piece, score in vocabulary])
 
 
 def byte_level_tokenizer() -> transformers.PreTrainedTokenizerBase:
@@ -79,8 +88,8 @@ FAMILIES = tuple(CONFIGS)
 
 def save_tiny(folder: Path, family: str, seed: int = 0) -> Path:
     """Write a tiny random encoder of a family, with its tokenizer, as `save_pretrained` lays them out."""
-    byte_level = family in ("roberta", "xlm-roberta", "mpnet")
-    tokenizer = byte_level_tokenizer() if byte_level else word_piece_tokenizer(family)
+    others = {"roberta": byte_level_tokenizer, "mpnet": byte_level_tokenizer, "xlm-roberta": unigram_tokenizer}
+    tokenizer = others[family]() if family in others else word_piece_tokenizer(family)
     torch.manual_seed(seed)
     model = transformers.AutoModel.from_config(CONFIGS[family](len(tokenizer)))
     transformers.utils.logging.disable_progress_bar()

@@ -55,7 +55,7 @@ def test_loss_and_best_path_equal_those_of_all_paths(seed: int, lengths: list[in
         partition = torch.logsumexp(torch.tensor(list(paths.values()), dtype=torch.float64), 0)
         expected += float(partition) - paths[tuple(labels[row, :length].tolist())]
         best.append(list(max(paths, key=paths.__getitem__)))
-    assert float(crf.loss(scores, labels, mask)) == pytest.approx(expected / sum(lengths), rel=1e-4, abs=1e-5)
+    assert crf.loss(scores, labels, mask).item() == pytest.approx(expected / sum(lengths), rel=1e-4, abs=1e-5)
     assert crf.decode(scores, mask) == best
 
 
