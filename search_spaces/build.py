@@ -88,7 +88,7 @@ def possible(
     kept: dict[str, Range] = {}
     for name, own in found.items():
         odds = {
-            other: _odds(values, found.get(other, Fixed(allowed[other].default)), other in kept or other not in found)
+            other: _odds(values, kept.get(other) if other in found else Fixed(allowed[other].default))
             for other, values in own.when.items()
         }
         never = [other for other, chance in odds.items() if chance == "never"]
@@ -104,11 +104,11 @@ def possible(
     return kept
 
 
-def _odds(values: tuple[Value, ...], other: Range, can_act: bool) -> str:
-    """Whether another parameter has one of the values `always`, `sometimes` or `never`."""
-    points = other.points() or ()
+def _odds(values: tuple[Value, ...], other: Range | None) -> str:
+    """Whether another parameter (None: it never acts) has one of the values `always`, `sometimes` or `never`."""
+    points = (other.points() or ()) if other is not None else ()
     met = [point for point in points if any(same(point, value) for value in values)]
-    if not met or not can_act:
+    if other is None or not met:
         return "never"
     return "always" if len(met) == len(points) and not other.when else "sometimes"
 

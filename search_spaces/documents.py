@@ -9,7 +9,8 @@ import yaml
 
 NULL = re.compile(r"^(?:~|null|)$")
 BOOL = re.compile(r"^(?:true|false|True|False)$")
-INT = re.compile(r"^[-+]?[0-9]+$")
+INT = re.compile(r"^[-+]?(?:0|[1-9][0-9]*)$")
+DIGITS_ONLY = re.compile(r"^[-+]?[0-9]+$")
 FLOAT = re.compile(
     r"^(?:[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+|[-+]?\.inf|\.nan)$"
 )
@@ -57,6 +58,7 @@ for _tag, _pattern, _starts in (
 ):
     Reader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _pattern, _starts)
 Writer.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, DIGITS)
+Writer.add_implicit_resolver("tag:yaml.org,2002:int", DIGITS_ONLY, DIGITS)
 Writer.add_representer(
     Flow, lambda writer, data: writer.represent_mapping("tag:yaml.org,2002:map", data, flow_style=True)
 )
@@ -97,7 +99,7 @@ def read(path: Path) -> dict[str, object]:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); name a space file.") from None
     data = parse(text, str(path))
     if not isinstance(data, dict):
-        raise ValueError(f"{path}: holds no space; write `parameters:` and one line for each parameter.")  # noqa: TRY004
+        raise ValueError(f"{path}: holds no space; write `parameters:` and one line for each parameter.")
     return data
 
 

@@ -38,7 +38,7 @@ def parse(said: object) -> EarlyStopping | None:
     if said is None:
         return None
     if not isinstance(said, Mapping):
-        raise ValueError(f"early_stopping is {said!r}; write {{grace_epochs: 1, reduction_factor: 3}}.")  # noqa: TRY004
+        raise ValueError(f"early_stopping is {said!r}; write {{grace_epochs: 1, reduction_factor: 3}}.")
     for key in said:
         if key not in FIELDS:
             raise ValueError(f"early_stopping: {unknown(key, 'key', FIELDS)}")

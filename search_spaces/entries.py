@@ -25,12 +25,12 @@ def parse(parameter: Parameter, entry: object, allowed: Mapping[str, Parameter])
     """
     if not isinstance(entry, Mapping):
         if isinstance(entry, list):
-            raise ValueError(f"{parameter.name} is a list; write {{choice: [...]}} for one of several values.")  # noqa: TRY004
+            raise ValueError(f"{parameter.name} is a list; write {{choice: [...]}} for one of several values.")
         return Fixed(parameter.check(entry), when=implied(parameter.name, allowed))
     kind = _kind(parameter, entry)
     source = entry.get("source", "")
     if not isinstance(source, str):
-        raise ValueError(f"{parameter.name}: source is {source!r}; write a sentence in quotes.")  # noqa: TRY004
+        raise ValueError(f"{parameter.name}: source is {source!r}; write a sentence in quotes.")
     when = {**_conditions(parameter, entry.get("when"), allowed), **implied(parameter.name, allowed)}
     if kind == "fixed":
         return Fixed(parameter.check(entry["fixed"]), source=source, when=when)
@@ -107,7 +107,7 @@ def _conditions(parameter: Parameter, when: object, allowed: Mapping[str, Parame
     if when is None:
         return {}
     if not isinstance(when, Mapping):
-        raise ValueError(f"{parameter.name}: when is {when!r}; write {{other_parameter: value or [values]}}.")  # noqa: TRY004
+        raise ValueError(f"{parameter.name}: when is {when!r}; write {{other_parameter: value or [values]}}.")
     found: dict[str, tuple[Value, ...]] = {}
     for name, said in when.items():
         if name not in allowed:

@@ -172,12 +172,12 @@ def mode_sections(
     if said is None:
         return {}
     if not isinstance(said, dict):
-        raise ValueError(f"{where}: modes is {said!r}; write {{MODE: {{parameters: …}}}}.")  # noqa: TRY004
+        raise ValueError(f"{where}: modes is {said!r}; write {{MODE: {{parameters: …}}}}.")
     for mode, section in said.items():
         if mode not in modes.names():
             raise ValueError(f"{where}: {unknown(mode, 'mode', modes.names())}")
         if not isinstance(section, dict):
-            raise ValueError(f"{where}: modes: {mode} is {section!r}; write {{parameters: …}}.")  # noqa: TRY004
+            raise ValueError(f"{where}: modes: {mode} is {section!r}; write {{parameters: …}}.")
         check_keys(section, SECTION, where)
         for name in parameters_of(section, where):
             build.check_name(name, every, {}, where)

@@ -1,0 +1,244 @@
+"""The shipped spaces hold what they say; layers, sections, overrides and exports do what the guide says."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+
+from meltpoint.adapters import catalogue, heads, modes
+from meltpoint.search_spaces import documents, files
+from meltpoint.search_spaces.early_stopping import EarlyStopping
+from meltpoint.search_spaces.files import SHIPPED, find, load, read_cell, shipped, stems
+from meltpoint.search_spaces.space import Space, is_one_point
+
+CELLS = [
+    (mode, encoder, task)
+    for mode in modes.names()
+    for encoder in ("minilm", "bert-base", "elmo:folder", "hf:some/encoder")
+    for task in ("sst2", "sick_e", "demo_sentiment", "folder/own.yaml")
+]
+
+
+@pytest.fixture(scope="module")
+def every():
+    return {own.name: own for own in catalogue.all_parameters()}
+
+
+def of_cell(mode, encoder, task, head, every):
+    return find(mode, encoder, task, {own.name: own for own in catalogue.parameters(mode, head)}, every=every)
+
+
+@pytest.mark.parametrize(("mode", "encoder", "task"), CELLS)
+def test_every_cell_has_a_space_whose_first_setting_can_be_trained(mode, encoder, task, every):
+    for head in heads.names():
+        space = of_cell(mode, encoder, task, head, every)
+        assert space.contains(space.first())
+        complete = catalogue.complete(space.first(), mode, head)
+        assert space.from_params(complete)[0] == space.from_params(space.first())[0]
+        assert {head.partition("_crf")[0] for name in space.first() if name.startswith(("bilstm.", "mlp."))} <= {
+            head[:6]
+        }
+
+
+@pytest.mark.parametrize(("mode", "encoder", "task"), CELLS)
+def test_every_shipped_space_can_be_searched_as_a_grid_without_training_anything_twice(mode, encoder, task, every):
+    space = of_cell(mode, encoder, task, modes.get(mode).head, every)
+    points = list(itertools.islice(space.points(), 500))
+    complete = {json.dumps(catalogue.complete(point, mode, modes.get(mode).head)) for point in points}
+    assert len(complete) == len(points) >= 3
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_range_names_its_source_and_could_be_part_of_its_mode(name):
+    parameters = documents.read(SHIPPED / f"{name}.yaml")["parameters"]
+    possible = {own.name for head in heads.names() for own in catalogue.parameters(name.partition(".")[0], head)}
+    assert parameters.keys() <= possible
+    for key, entry in parameters.items():
+        assert isinstance(entry, dict), key
+        assert len(entry["source"]) > 10, key
+
+
+def test_the_shipped_files_are_those_that_some_cell_reads():
+    read = {stem for mode, encoder, task in CELLS for stem in stems(mode, encoder, task)}
+    assert set(shipped()) <= read
+    assert set(modes.names()) <= set(shipped())
+
+
+def test_the_first_trial_of_fine_tuning_is_berts_published_recipe(every):
+    first = of_cell("fine_tuning", "bert-base", "sst2", "linear", every).first()
+    assert first == {
+        "learning_rate": 5e-5, "dropout": 0.1, "encoder_dropout": 0.1, "weight_decay": 0.01, "epochs": 3,
+        "batch_size": 32, "schedule": "linear_warmup_decay", "linear_warmup_decay.warmup_fraction": 0.1,
+        "discriminative_rates": False, "gradual_unfreezing": False,
+    }  # fmt: skip
+
+
+def test_the_grid_of_fine_tuning_holds_the_whole_published_grid(every):
+    space = of_cell("fine_tuning", "bert-base", "sst2", "linear", every)
+    published = {(rate, epochs, size) for rate in (5e-5, 3e-5, 2e-5) for epochs in (2, 3, 4) for size in (16, 32)}
+    plain = {**space.first()}
+    found = {
+        (point["learning_rate"], point["epochs"], point["batch_size"])
+        for point in space.points()
+        if all(point[k] == v for k, v in plain.items() if k not in ("learning_rate", "epochs", "batch_size"))
+        and point.keys() == plain.keys()
+    }
+    assert found == published
+
+
+def test_elmo_and_the_demo_get_their_own_ranges(every):
+    elmo = of_cell("fine_tuning", "elmo:folder", "sst2", "linear", every)
+    assert elmo.first()["schedule"] == "slanted_triangular"
+    assert elmo.first()["discriminative_rates.factor"] == 0.4
+    assert "linear_warmup_decay.warmup_fraction" not in elmo.parameters
+    assert elmo.sources["learning_rate"] == "fine_tuning.elmo.yaml"
+    assert elmo.sources["batch_size"] == "fine_tuning.yaml"
+    demo = of_cell("fine_tuning", "minilm", "demo_similarity", "linear", every)
+    assert demo.sources["learning_rate"] == "fine_tuning.minilm.demo.yaml"
+    assert demo.first()["batch_size"] == 16
+    frozen = of_cell("feature_extraction", "minilm", "sst2", "linear", every)
+    assert frozen.early_stopping == EarlyStopping(grace_epochs=2, reduction_factor=3)
+    assert of_cell("feature_extraction", "minilm", "demo_entities", "linear", every).early_stopping is None
+
+
+def test_files_are_laid_over_each_other_from_the_mode_to_the_encoder_with_the_task():
+    assert stems("fine_tuning", "elmo:folder", "demo_sentiment") == [
+        "fine_tuning", "fine_tuning.demo", "fine_tuning.demo_sentiment",
+        "fine_tuning.elmo", "fine_tuning.elmo.demo", "fine_tuning.elmo.demo_sentiment",
+    ]  # fmt: skip
+    assert stems("fine_tuning", "hf:a/b", "sst2") == ["fine_tuning", "fine_tuning.sst2"]
+    assert stems("fine_tuning", "minilm", "../own.yaml") == ["fine_tuning", "fine_tuning.minilm"]
+
+
+def test_the_most_specific_file_wins_key_by_key_and_keeps_conditions_it_does_not_name(tmp_path, allowed):
+    def write(stem, text):
+        (tmp_path / f"{stem}.yaml").write_text(text)
+
+    write("m", "parameters: {epochs: 1, dropout: 0.1, batch_size: {choice: [16, 32]}, "
+               "learning_rate: {fixed: 0.1, when: {batch_size: 16}}}\nearly_stopping: {}")  # fmt: skip
+    write("m.sst2", "parameters: {epochs: 2, dropout: 0.2}")
+    write("m.minilm", "parameters: {epochs: 3, learning_rate: 0.3}")
+    write(
+        "m.minilm.sst2",
+        "parameters: {epochs: {integer: [4, 5]}, schedule: constant, dropout: null}\nearly_stopping: null",
+    )
+    space = find("m", "minilm", "sst2", allowed, folder=tmp_path)
+    assert list(space.points()) == [
+        {"epochs": 4, "batch_size": 16, "learning_rate": 0.3, "schedule": "constant"},
+        {"epochs": 4, "batch_size": 32, "schedule": "constant"},
+        {"epochs": 5, "batch_size": 16, "learning_rate": 0.3, "schedule": "constant"},
+        {"epochs": 5, "batch_size": 32, "schedule": "constant"},
+    ]
+    assert space.sources["epochs"] == "m.minilm.sst2.yaml"
+    assert find("m", "hf:x", "mrpc", allowed, folder=tmp_path).early_stopping == EarlyStopping()
+
+
+def test_a_mode_without_a_file_is_refused_and_a_mistake_names_the_file_it_is_in(tmp_path, allowed):
+    with pytest.raises(ValueError, match=r"Mode m has no search_spaces/m\.yaml; add one"):
+        find("m", "minilm", "sst2", allowed, folder=tmp_path)
+    (tmp_path / "m.yaml").write_text("parameters: {epochs: 3}")
+    (tmp_path / "m.sst2.yaml").write_text("parameters: {epochs: 0}")
+    with pytest.raises(ValueError, match=r"^m\.sst2\.yaml: epochs is 0"):
+        find("m", "minilm", "sst2", allowed, folder=tmp_path)
+
+
+def test_a_user_file_may_differ_by_mode(space_file, allowed):
+    path = space_file("parameters: {epochs: 3, dropout: 0.1}\nmodes: {fine_tuning: {parameters: {epochs: 2}}}")
+    assert load(path, allowed, mode="fine_tuning").first() == {"dropout": 0.1, "epochs": 2}
+    assert load(path, allowed, mode="feature_extraction").first() == {"dropout": 0.1, "epochs": 3}
+
+
+def test_numbers_are_read_as_people_write_them(space_file, allowed):
+    path = space_file("parameters: {learning_rate: {log_uniform: [1e-5, 1E-3], first: 3e-5}, epochs: 10, dropout: .5}")
+    assert load(path, allowed).first() == {"learning_rate": 3e-5, "epochs": 10, "dropout": 0.5}
+
+
+PROVENANCE = {
+    "dev": 0.8912345678901234, "seeds": [0, 1], "test": None, "commit": "1234e56", "run": "0123456789", "answer": "no",
+    "metric": "dev/f1", "day": "2026-01-02", "mark": "❄ 🔥: #x", "nan": float("inf"), "nested": {"a": [{"b": -1e-7}]},
+}  # fmt: skip
+
+
+def test_an_exported_setting_reads_back_with_its_cell_and_provenance(space_file, make, allowed):
+    cell = {"encoder": "hf:./my folder", "mode": "fine_tuning", "task": "sst2", "head": "linear"}
+    setting = {"learning_rate": 1.2345678901234567e-05, "schedule": "slanted_triangular",
+               "slanted_triangular.ratio": 32.0, "gradual_unfreezing": False}  # fmt: skip
+    exported = make({"epochs": {"choice": [2, 3]}}).fixed(setting, cell=cell, provenance=PROVENANCE)
+    path = space_file(exported.dump())
+    again = load(path, allowed, mode="fine_tuning")
+    assert again == exported
+    assert again.first() == setting
+    assert again.provenance == PROVENANCE
+    assert again.cell == cell == read_cell(path)
+    assert is_one_point(again)
+    assert documents.read(path)["parameters"] == setting  # scalars only
+
+
+def test_a_setting_exported_as_json_reads_back_the_same(space_file, allowed):
+    data = {"mode": "fine_tuning", "parameters": {"learning_rate": 1e-05, "gradual_unfreezing": True},
+            "provenance": {"dev": 1e22, "commit": "12e4", "test": None}}  # fmt: skip
+    again = load(space_file(json.dumps(data, indent=1)), allowed)
+    assert again.first() == data["parameters"]
+    assert again.provenance == data["provenance"]
+
+
+def test_a_setting_that_the_cell_cannot_have_cannot_be_fixed(make):
+    with pytest.raises(ValueError, match="Unknown key of a space 'epoch'"):
+        make({}).fixed({"epoch": 3})
+
+
+def test_overrides_fix_replace_and_remove(make):
+    space = make(
+        {
+            "learning_rate": {"log_uniform": [1e-5, 1e-3]},
+            "epochs": {"choice": [2, 3]},
+            "schedule": {"choice": ["constant", "slanted_triangular"]},
+            "slanted_triangular.ratio": {"uniform": [2.0, 64.0]},
+            "batch_size": {"choice": [8, 16], "when": {"epochs": 2}},
+        }
+    )
+    new = space.with_overrides(
+        ["learning_rate=3e-5", "slanted_triangular.ratio={choice: [16, 32]}", " batch_size = 16 ", "dropout=0.3"]
+    )
+    assert new.size() == 2 * (1 + 2)
+    assert new.first() == {
+        "learning_rate": 3e-5, "dropout": 0.3, "epochs": 2, "schedule": "constant", "batch_size": 16,
+    }  # fmt: skip
+    assert {"epochs", "schedule"} == {
+        name for name, found in new.parameters.items() if not found.when and found.count > 1
+    }
+    assert new.sources["learning_rate"] == "--set learning_rate=3e-5"
+    assert "learning_rate" not in space.with_overrides(["learning_rate=null"]).parameters
+    assert space.with_overrides([]) == space
+
+
+def test_overrides_reach_early_stopping_and_keep_the_cell(make):
+    space = make({"epochs": 3}, early_stopping={"grace_epochs": 2})
+    assert space.with_overrides(["early_stopping=null", "epochs={choice: [2, 3]}"]).early_stopping is None
+    changed = space.with_overrides(["early_stopping={reduction_factor: 4}"])
+    assert changed.early_stopping == EarlyStopping(1, 4)
+    one = space.fixed({"epochs": 3}, cell={"task": "sst2"}, provenance={"dev": 1})
+    assert (one.with_overrides(["epochs=4"]).cell, one.with_overrides([]).provenance) == ({"task": "sst2"}, {"dev": 1})
+
+
+def test_a_dump_has_one_line_a_parameter(make):
+    space: Space = make({"epochs": {"choice": [2, 3], "source": "x" * 300}, "dropout": 0.1}, early_stopping=None)
+    assert len(space.dump().splitlines()) == 1 + 2
+
+
+def test_a_key_of_another_head_is_passed_over_in_shipped_files_but_a_typo_is_not(tmp_path, allowed, every):
+    (tmp_path / "m.yaml").write_text("parameters: {epochs: 3, bilstm.layers: 1}")
+    known = {**every, **allowed}
+    assert find("m", "minilm", "sst2", allowed, every=known, folder=tmp_path).first() == {"epochs": 3}
+    (tmp_path / "m.yaml").write_text("parameters: {epochs: 3, bilstm.layer: 1}")
+    with pytest.raises(ValueError, match=r"^m\.yaml: Unknown key of a space 'bilstm.layer'"):
+        find("m", "minilm", "sst2", allowed, every=known, folder=tmp_path)
+
+
+def test_reasons_cover_every_parameter_that_some_cell_cannot_have(every):
+    for mode, head in itertools.product(modes.names(), heads.names()):
+        allowed = {own.name: own for own in catalogue.parameters(mode, head)}
+        for name, reason in files.elsewhere(allowed, every).items():
+            assert reason.endswith("or leave it out"), name
