@@ -1,0 +1,92 @@
+"""Figures and words as tables write them: percent points, durations, settings, footnote marks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from meltpoint.adapters.parameters import Value
+from meltpoint.search_spaces import documents
+from meltpoint.sweeps.selection import Spread
+from meltpoint.sweeps.summary import CellHeader
+
+NOTHING = "–"
+
+SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def percent(fraction: float) -> str:
+    """A score in percent points with one decimal; correlations too, so that a table has one unit."""
+    return _signed(f"{100 * fraction:.1f}")
+
+
+def spread_text(spread: Spread) -> str:
+    """`85.1 ± 0.3` in percent points; without the deviation where one seed gives none."""
+    return percent(spread.mean) + ("" if spread.std is None else f" ± {100 * spread.std:.1f}")
+
+
+def difference_text(mean: float, error: float | None) -> str:
+    """`+1.2 ± 0.5` in percent points; without the error where it cannot be had."""
+    return _signed(f"{100 * mean:+.1f}") + ("" if error is None else f" ± {100 * error:.1f}")
+
+
+def _signed(text: str) -> str:
+    """A typographic minus, and no sign on what rounds to zero."""
+    return "0.0" if text in ("-0.0", "+0.0") else text.replace("-", "−")
+
+
+def duration(seconds: float) -> str:
+    """A time in words: `45 s`, `9 min 30 s`, `1 h 20 min`, `2 d 3 h`; two units at most."""
+    total = round(seconds)
+    for unit, smaller, size, step in (("d", "h", 86400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1)):
+        if total >= size:
+            whole, rest = divmod(round(total / step), size // step)
+            return f"{whole} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{total} s"
+
+
+def value_text(value: Value) -> str:
+    """A setting's value, short: three digits, `5e-5` and not `5e-05`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return re.sub(r"e([-+])0*(\d)", r"e\1\2", f"{value:.3g}")
+    return str(value)
+
+
+def setting_text(setting: Mapping[str, Value], names: Iterable[str]) -> str:
+    """`learning_rate 5e-5, epochs 3`: those of the names that the setting has."""
+    return ", ".join(f"{name} {value_text(setting[name])}" for name in names if name in setting)
+
+
+def searched_names(header: CellHeader) -> list[str]:
+    """The parameters of a cell's space that have more than one value, in the space's order.
+
+    Raises:
+        ValueError: the space in `sweep.json` is not YAML.
+    """
+    space = documents.parse(header.space, f"the space of {'.'.join(header.key)}")
+    said = space.get("parameters") if isinstance(space, dict) else None
+    return [name for name, entry in said.items() if _is_searched(entry)] if isinstance(said, dict) else []
+
+
+def _is_searched(entry: object) -> bool:
+    if not isinstance(entry, Mapping) or "fixed" in entry:
+        return False
+    choices = entry.get("choice")
+    return not (isinstance(choices, list) and len(choices) == 1)
+
+
+def marks(numbers: Iterable[int]) -> str:
+    """Footnote marks in superscript: `¹`, or `¹,²` for two."""
+    return ",".join(str(number) for number in numbers).translate(SUPERSCRIPTS)
+
+
+def counted(number: int) -> str:
+    """A whole number with spaces between thousands."""
+    return f"{number:,}".replace(",", " ")
+
+
+def listed(words: Iterable[object]) -> str:
+    """Words with commas, each once, in order."""
+    return ", ".join(dict.fromkeys(str(word) for word in words))

@@ -1,0 +1,83 @@
+"""What has to stand under a table: data, inputs that were cut, seeds, searcher, the rule of selection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from meltpoint.reports.formats import counted, listed
+from meltpoint.reports.matrix import symbol
+from meltpoint.sweeps.records import HardwareRecord, TrialRecord
+from meltpoint.sweeps.summary import CellSummary, SweepSummary
+
+SELECTION = (
+    "Selection: the best epoch of a trial by dev, the earliest among equals; the best setting of a cell by dev, among "
+    "equals the one of fewer epochs, then the earlier; stopped trials are no candidates. Test was opened once a "
+    "finalist, after that."
+)
+
+
+def notes(summary: SweepSummary) -> list[str]:
+    """Every note of a sweep's tables, one line each."""
+    return [*data_notes(summary), *input_notes(summary), *_method(summary)]
+
+
+def task_notes(summary: SweepSummary) -> list[str]:
+    """What was done to a task's splits (a sample, a carved test, hidden labels), once a task; nothing of the others."""
+    heads = [cell.header for cell in summary.cells if cell.header.notes]
+    return list(dict.fromkeys(f"{head.task}: {'; '.join(head.notes)}" for head in heads))
+
+
+def data_notes(summary: SweepSummary) -> list[str]:
+    """Each task's examples, and what was done to its splits, once a task."""
+    found = []
+    for cell in summary.cells:
+        head = cell.header
+        sizes = f"{counted(head.train_examples)} training and {counted(head.dev_examples)} dev examples"
+        said = "; ".join([sizes, *head.notes])
+        found.append(f"Data of {head.task}: {said} (fingerprint {head.data_fingerprint}).")
+    return list(dict.fromkeys(found))
+
+
+def input_notes(summary: SweepSummary) -> list[str]:
+    """What best trials and finals say of inputs that were too long, modes with the same note together."""
+    grouped: dict[tuple[str, str, str], list[str]] = {}
+    for cell in summary.cells:
+        head = cell.header
+        for note in dict.fromkeys(note for record in _records(cell) for note in record.input_notes):
+            grouped.setdefault((head.encoder, head.task, note), []).append(symbol(head.mode))
+    return [
+        f"Inputs of {task}, {encoder} ({', '.join(marks)}): {note}." for (encoder, task, note), marks in grouped.items()
+    ]
+
+
+def _method(summary: SweepSummary) -> Iterator[str]:
+    spec = summary.spec
+    seeds = sorted({final.seed for cell in summary.cells for final in cell.finals})
+    yield f"Search: {spec.searcher}, {spec.trials} trials planned a cell, seed {spec.seed}."
+    yield f"Finals: {f'seeds {listed(seeds)}' if seeds else 'none yet'}; {spec.seeds} planned a cell."
+    if spec.space is not None:
+        yield f"Space: {Path(spec.space).name} in place of the shipped spaces."
+    if spec.overrides:
+        yield f"Set by hand: {listed(spec.overrides)}."
+    hardware = list(dict.fromkeys(_hardware(record.hardware) for record in _all_records(summary) if record.hardware))
+    if hardware:
+        yield f"Trained on: {'; '.join(hardware)}."
+    yield f"Code: meltpoint {summary.code}."
+    yield SELECTION
+
+
+def _hardware(hardware: HardwareRecord) -> str:
+    share = f", {hardware.gpu_share:g} of the GPU" if 0 < hardware.gpu_share < 1 else ""
+    threads = f"{hardware.threads} thread{'' if hardware.threads == 1 else 's'}"
+    return f"{hardware.name} ({hardware.device}, {threads}{share}, {hardware.precision})"
+
+
+def _records(cell: CellSummary) -> list[TrialRecord]:
+    """The records that a cell's figures come from."""
+    return [*([cell.best] if cell.best else []), *cell.finals]
+
+
+def _all_records(summary: SweepSummary) -> Iterator[TrialRecord]:
+    for cell in summary.cells:
+        yield from _records(cell)

@@ -1,0 +1,155 @@
+"""A sweep's results as files: `report.md` for people, `report.csv` for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from meltpoint.reports.formats import (
+    NOTHING,
+    duration,
+    marks,
+    percent,
+    searched_names,
+    setting_text,
+    spread_text,
+)
+from meltpoint.reports.matrix import (
+    BOLD_NOTE,
+    DIFFERENCE_NOTE,
+    SPREAD_NOTE,
+    Block,
+    Row,
+    Shown,
+    matrix,
+    title,
+)
+from meltpoint.reports.notes import notes
+from meltpoint.sweeps.selection import Spread
+from meltpoint.sweeps.summary import CellSummary, SweepSummary
+
+COLUMNS = (
+    "sweep", "encoder", "mode", "task", "head", "kind", "metric",
+    "trials_planned", "trials_finished", "trials_stopped", "trials_failed", "trials_running", "trials_missing",
+    "best_dev", "best_trial", "best_epoch", "seeds", "dev_mean", "dev_std", "test_mean", "test_std",
+    "train_examples", "dev_examples", "train_seconds", "setting", "notes", "data_fingerprint", "code_version",
+)  # fmt: skip
+"""Of `report.csv`; docs/tables.md says what each holds."""
+
+
+def render(summary: SweepSummary) -> dict[str, str]:
+    """The files that show a sweep's results, whatever has finished so far: file name → text."""
+    return {"report.md": markdown(summary), "report.csv": comma_separated(summary)}
+
+
+def markdown(summary: SweepSummary) -> str:
+    """The ❄/🔥 table, the cells, the best settings, and the notes."""
+    table = matrix(summary)
+    parts = [f"# Sweep {_plain(summary.name)}", _state(summary)]
+    for block in table.blocks:
+        parts += [f"## {_plain(block.encoder)}", _block(block)]
+    parts.append("\n".join(f"{marks([number])} {text}.  " for number, text in enumerate(table.footnotes, 1)).rstrip())
+    parts += [_bullets([SPREAD_NOTE, DIFFERENCE_NOTE, BOLD_NOTE])]
+    parts += ["## Cells", _cells(summary), "## Best settings", SETTINGS_NOTE, _settings(summary)]
+    parts += ["## Notes", _bullets(notes(summary))]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+SETTINGS_NOTE = "The searched parameters only, rounded to three digits; the exported files hold every value exactly."
+
+
+def _state(summary: SweepSummary) -> str:
+    done = sum(cell.is_done for cell in summary.cells)
+    seconds = sum(cell.seconds for cell in summary.cells)
+    return f"State: {summary.state}; {done} of {len(summary.cells)} cells done; {duration(seconds)} of training."
+
+
+def _block(block: Block) -> str:
+    heads = ["mode", "head", *(f"{_plain(task)} ({metric})" for task, metric in block.tasks)]
+    rows = [_matrix_row(row) for row in (*block.modes, *block.differences)]
+    return _table(heads, rows, "ll" + "r" * len(block.tasks))
+
+
+def _matrix_row(row: Row) -> list[str]:
+    return [row.title, row.head, *(_shown(shown) for shown in row.shown)]
+
+
+def _shown(shown: Shown) -> str:
+    return (f"**{shown.label}**" if shown.is_best else shown.label) + marks(shown.notes)
+
+
+def _cells(summary: SweepSummary) -> str:
+    heads = ["encoder", "mode", "task", "head", "trials finished", "best dev", "best epoch", "dev", "test", "training"]
+    return _table(heads, [_cell_row(cell) for cell in summary.cells], "llllrrrrrr")
+
+
+def _cell_row(cell: CellSummary) -> list[str]:
+    head, best = cell.header, cell.best
+    return [
+        _plain(head.encoder), title(head.mode), _plain(head.task), head.head, trials_text(cell.counts),
+        NOTHING if best is None or best.dev is None else percent(best.dev),
+        NOTHING if best is None or best.best_epoch is None else f"{best.best_epoch} of {len(best.epochs)}",
+        _spread(cell.dev), _spread(cell.test), duration(cell.seconds),
+    ]  # fmt: skip
+
+
+def trials_text(counts: Mapping[str, int]) -> str:
+    """`14/16 (1 stopped, 1 failed)`: finished of planned, and what became of the others."""
+    others = [f"{counts[word]} {word}" for word in ("stopped", "failed", "running") if counts[word]]
+    return f"{counts['finished']}/{counts['planned']}" + (f" ({', '.join(others)})" if others else "")
+
+
+def _spread(spread: Spread | None) -> str:
+    return NOTHING if spread is None else spread_text(spread)
+
+
+def _settings(summary: SweepSummary) -> str:
+    rows = []
+    for cell in summary.cells:
+        head = cell.header
+        text = setting_text(cell.best.setting, searched_names(head)) or "nothing is searched" if cell.best else NOTHING
+        rows.append([_plain(head.encoder), title(head.mode), _plain(head.task), _plain(text)])
+    return _table(["encoder", "mode", "task", "best setting"], rows, "llll")
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> str:
+    rules = ["---:" if side == "r" else "---" for side in align]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, rules, *rows))
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {' '.join(line.split())}" for line in lines)
+
+
+def _plain(text: str) -> str:
+    """Text that cannot break a table's row."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def comma_separated(summary: SweepSummary) -> str:
+    """One line a cell; scores are fractions, absent values are empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for cell in summary.cells:
+        writer.writerow(_line(cell, summary))
+    return text.getvalue()
+
+
+def _line(cell: CellSummary, summary: SweepSummary) -> dict[str, object]:
+    head, best, said = cell.header, cell.best, cell.header.notes
+    inputs = [note for record in ([best] if best else []) for note in record.input_notes]
+    return {
+        "sweep": summary.name, "encoder": head.encoder, "mode": head.mode, "task": head.task, "head": head.head,
+        "kind": head.kind, "metric": head.metric,
+        **{f"trials_{word}": number for word, number in cell.counts.items()},
+        "best_dev": best and best.dev, "best_trial": best and best.id, "best_epoch": best and best.best_epoch,
+        "seeds": " ".join(str(final.seed) for final in cell.finals),
+        "dev_mean": cell.dev and cell.dev.mean, "dev_std": cell.dev and cell.dev.std,
+        "test_mean": cell.test and cell.test.mean, "test_std": cell.test and cell.test.std,
+        "train_examples": head.train_examples, "dev_examples": head.dev_examples, "train_seconds": cell.seconds,
+        "setting": best and json.dumps(best.setting, sort_keys=True), "notes": "; ".join([*said, *inputs]),
+        "data_fingerprint": head.data_fingerprint, "code_version": summary.code,
+    }  # fmt: skip

@@ -1,0 +1,104 @@
+"""Sweeps built by hand: a cell from the scores of its trials and finals, a summary from its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from meltpoint.sweeps.records import EpochRecord, HardwareRecord, TrialRecord
+from meltpoint.sweeps.selection import best_of, finals_of, spread
+from meltpoint.sweeps.specification import SweepSpec
+from meltpoint.sweeps.summary import CellHeader, CellSummary, State, SweepSummary
+
+SPACE = """\
+parameters:
+  learning_rate: {log_uniform: [1.0e-5, 1.0e-4], first: 5.0e-5, source: "Devlin et al. 2018, A.3"}
+  dropout: {uniform: [0.0, 0.3]}
+  weight_decay: {fixed: 0.01, source: "A.2"}
+  epochs: {choice: [2, 3, 4]}
+  batch_size: {choice: [32]}
+  precision: auto
+  slanted_triangular.ratio: {integer: [16, 64], when: {schedule: [slanted_triangular]}}
+"""
+SETTING = {"learning_rate": 4.25e-5, "dropout": 0.1, "weight_decay": 0.01, "epochs": 3, "batch_size": 32}
+HARDWARE = HardwareRecord(device="cpu", name="Test CPU", threads=1, gpu_share=0.0, precision="bf16", host="here")
+
+Scores = Sequence[float | None]
+MakeCell = Callable[..., CellSummary]
+MakeSweep = Callable[..., SweepSummary]
+
+
+def epoch(number: int, dev: float) -> EpochRecord:
+    return EpochRecord(
+        epoch=number, phase="train", step=10 * number, train_loss=0.5, dev={"accuracy": dev}, train_seconds=1.0,
+        dev_seconds=0.5, learning_rate=5e-5, finished_at=float(number),
+    )  # fmt: skip
+
+
+def record(header: CellHeader, number: int, **said: Any) -> TrialRecord:
+    dev = said.get("dev", 0.5)
+    values: dict[str, Any] = {
+        "id": f"{header.mode}.{header.task}.{number}", "number": number, "encoder": header.encoder,
+        "mode": header.mode, "task": header.task, "head": header.head, "role": "search", "seed": 0, "setting": SETTING,
+        "status": "finished", "metric": header.metric, "dev": dev, "best_epoch": 2, "hardware": HARDWARE,
+        "epochs": [epoch(place, dev or 0.0) for place in (1, 2, 3)], "data_fingerprint": header.data_fingerprint,
+        "code_version": "0.1.0+abc", "started_at": float(number), "seconds": 60.0,
+    }  # fmt: skip
+    return TrialRecord(**(values | said))
+
+
+@pytest.fixture
+def make_cell() -> MakeCell:
+    """A cell from dev scores of its search trials and (dev, test) scores of its finals.
+
+    A final's test score is a number, `"hidden"` (scored, no labels), or None (not scored yet).
+    """
+
+    def make(
+        mode: str = "fine_tuning", task: str = "sst2", *, encoder: str = "minilm", search: Scores = (0.8,),
+        finals: Sequence[tuple[float, float | str | None]] = (), failed: Sequence[str] = (), planned: int | None = None,
+        running: int = 0, metric: str = "accuracy", notes: tuple[str, ...] = (), input_notes: tuple[str, ...] = (),
+        setting: dict[str, Any] | None = None,
+    ) -> CellSummary:  # fmt: skip
+        header = CellHeader(
+            encoder=encoder, mode=mode, task=task, head="linear", kind="sentence_classification", metric=metric,
+            planned=planned or len(search) + len(failed), space=SPACE, data_fingerprint="d" * 16, train_examples=6920,
+            dev_examples=872, notes=notes,
+        )  # fmt: skip
+        common = {"input_notes": list(input_notes), "setting": setting or SETTING}
+        tried = [record(header, number, dev=dev, **common) for number, dev in enumerate(search)]
+        broken = [
+            record(header, 50 + number, dev=None, status="failed", error=error) for number, error in enumerate(failed)
+        ]
+        tests = [{} if test == "hidden" else None if test is None else {metric: test} for _, test in finals]
+        ended = [
+            record(header, 100 + seed, role="final", seed=seed, dev=dev, test=test, **common)
+            for seed, ((dev, _), test) in enumerate(zip(finals, tests, strict=True))
+        ]
+        best = best_of(tried)
+        kept = finals_of(best, ended)
+        counts = {"planned": header.planned, "finished": len(tried), "stopped": 0, "failed": len(broken)}
+        counts |= {"running": running, "missing": max(0, header.planned - len(tried) - len(broken) - running)}
+        return CellSummary(
+            header, counts, best, kept, spread([final.dev for final in kept if final.dev is not None]),
+            spread([final.test[metric] for final in kept if final.test]), 60.0 * len([*tried, *broken, *ended]),
+            [f"{one.id}: {one.error}" for one in broken],
+        )  # fmt: skip
+
+    return make
+
+
+@pytest.fixture
+def make_sweep() -> MakeSweep:
+    """A summary of cells; the specification is read off them."""
+
+    def make(*cells: CellSummary, state: State = "done", seeds: int = 2, **said: Any) -> SweepSummary:
+        words = zip(*(cell.header.key for cell in cells), strict=True)
+        encoders, modes, tasks = (tuple(dict.fromkeys(column)) for column in words)
+        values: dict[str, Any] = {"name": "first", "encoders": encoders, "modes": modes, "tasks": tasks, "trials": 4}
+        spec = SweepSpec(**(values | {"seeds": seeds} | said))
+        return SweepSummary(spec.name, state, spec, "0.1.0+abc", list(cells))
+
+    return make
