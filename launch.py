@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,9 +17,43 @@ except ImportError:
 import typer
 from rich.console import Console
 
+from meltpoint.sweeps.options import (
+    Address,
+    AsJson,
+    Budget,
+    Cpus,
+    DataDir,
+    Encoders,
+    ExportFormat,
+    Gpus,
+    HeadName,
+    Listable,
+    MaxTrain,
+    Modes,
+    Name,
+    NameArgument,
+    Overrides,
+    Retry,
+    SearcherName,
+    SearcherOption,
+    Seed,
+    Seeds,
+    SpaceFile,
+    Storage,
+    TableFormat,
+    Tasks,
+    TestFrom,
+    TrackingUri,
+    Trials,
+    Words,
+    seconds_of,
+)
+
 if TYPE_CHECKING:
+    from meltpoint.adapters.loop import EpochResult
     from meltpoint.sweeps.run import Outcome, Resources
     from meltpoint.sweeps.specification import SweepSpec
+    from meltpoint.sweeps.summary import SweepSummary
 
 app = typer.Typer(
     name="meltpoint",
@@ -33,98 +66,6 @@ app = typer.Typer(
 )
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
-
-
-class TableFormat(StrEnum):
-    """What `report` writes."""
-
-    md = "md"
-    csv = "csv"
-
-
-class ExportFormat(StrEnum):
-    """What `export` writes."""
-
-    yaml = "yaml"
-    json = "json"
-
-
-class SearcherName(StrEnum):
-    """Who proposes settings."""
-
-    tpe = "tpe"
-    random = "random"
-    grid = "grid"
-
-
-class Listable(StrEnum):
-    """What `list` lists."""
-
-    encoders = "encoders"
-    modes = "modes"
-    tasks = "tasks"
-    heads = "heads"
-    tricks = "tricks"
-    spaces = "spaces"
-
-
-SWEEP, MACHINE, OUTPUT = "What is searched", "Where it runs", "Output"
-
-Words = list[str]
-NameArgument = Annotated[str, typer.Argument(help="The sweep's name.", show_default=False)]
-Name = Annotated[str, typer.Option(help="A name; the same name and options again go on.", rich_help_panel=SWEEP)]
-Encoders = Annotated[
-    Words,
-    typer.Option("--encoder", help="bert-base, minilm, hf:ID or hf:FOLDER; commas or repeats.", rich_help_panel=SWEEP),
-]
-Modes = Annotated[
-    Words,
-    typer.Option(
-        "--mode", help="feature_extraction (❄), fine_tuning (🔥), stack_and_finetune (❄🔥).", rich_help_panel=SWEEP
-    ),
-]
-Tasks = Annotated[
-    Words, typer.Option("--task", help="A name of `list tasks`, or your own task.yaml.", rich_help_panel=SWEEP)
-]
-HeadName = Annotated[
-    str | None, typer.Option("--head", help="A head for every cell; each mode's own by default.", rich_help_panel=SWEEP)
-]
-Trials = Annotated[int, typer.Option(help="Settings to try, each cell.", rich_help_panel=SWEEP)]
-Seeds = Annotated[int, typer.Option(help="Seeds for each cell's best setting.", rich_help_panel=SWEEP)]
-SearcherOption = Annotated[SearcherName, typer.Option("--searcher", help="Who proposes settings.", rich_help_panel=SWEEP)]
-SpaceFile = Annotated[
-    Path | None, typer.Option("--space", help="A space file, in place of the shipped spaces.", rich_help_panel=SWEEP)
-]
-Overrides = Annotated[
-    Words | None,
-    typer.Option("--set", help="KEY=VALUE: fix a parameter, or give it a range in YAML.", rich_help_panel=SWEEP),
-]
-DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="Original files, D/<task folder>/…; the hub otherwise.", rich_help_panel=SWEEP)
-]
-MaxTrain = Annotated[
-    int | None, typer.Option("--max-train-examples", help="Train on a seeded sample of this size.", rich_help_panel=SWEEP)
-]
-TestFrom = Annotated[
-    str | None,
-    typer.Option("--test-from", help="Carve a labelled test off: train[-1000:] or dev[:400].", rich_help_panel=SWEEP),
-]
-Seed = Annotated[int, typer.Option("--seed", help="Of the searcher and of the search trials.", rich_help_panel=SWEEP)]
-Storage = Annotated[str, typer.Option(help="The folder of all sweeps.", rich_help_panel=MACHINE)]
-TrackingUri = Annotated[
-    str | None,
-    typer.Option("--tracking-uri", help="An MLflow server; SQLite in the storage otherwise.", rich_help_panel=MACHINE),
-]
-Address = Annotated[
-    str | None, typer.Option(help="A running Ray cluster; a local one is started otherwise.", rich_help_panel=MACHINE)
-]
-Cpus = Annotated[float, typer.Option("--cpus-per-trial", help="CPUs of one trial.", rich_help_panel=MACHINE)]
-Gpus = Annotated[float, typer.Option("--gpus-per-trial", help="GPUs of one trial, 0.25 shares one.", rich_help_panel=MACHINE)]
-Budget = Annotated[
-    str | None, typer.Option("--time-budget", help="Longest search: 90s, 30m, 2h. Finals follow.", rich_help_panel=MACHINE)
-]
-Retry = Annotated[bool, typer.Option("--retry-failed", help="Run failed trials once more.", rich_help_panel=MACHINE)]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
 
 
 @contextmanager
@@ -160,7 +101,7 @@ def _print_json(document: object) -> None:
     print(json.dumps(document, indent=1, ensure_ascii=False))
 
 
-def _spec(  # noqa: PLR0913 - the command line's own width
+def _spec(
     name: str, encoder: Words, mode: Words, task: Words, head: str | None, trials: int, seeds: int,
     searcher: SearcherName, space: Path | None, overrides: Words | None, data_dir: Path | None,
     max_train_examples: int | None, test_from: str | None, seed: int,
@@ -173,22 +114,6 @@ def _spec(  # noqa: PLR0913 - the command line's own width
         overrides=tuple(overrides or ()), data_dir=str(data_dir.absolute()) if data_dir else None,
         max_train_examples=max_train_examples, test_from=test_from, seed=seed,
     )  # fmt: skip
-
-
-def seconds_of(text: str) -> float:
-    """`90s`, `30m`, `2h` or `1.5h` in seconds.
-
-    Raises:
-        ValueError: anything else.
-    """
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-    try:
-        value = float(text[:-1]) * units[text[-1:]]
-    except (ValueError, KeyError):
-        value = -1.0
-    if value <= 0:
-        raise ValueError(f"--time-budget {text!r}: write 90s, 30m, 2h or 1d.")
-    return value
 
 
 @app.command(rich_help_panel="Search")
@@ -210,7 +135,9 @@ def sweep(
             name, encoder, mode, task, head, trials, seeds, searcher, space, overrides, data_dir, max_train_examples,
             test_from, seed,
         )  # fmt: skip
-        _run(spec, _resources(storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed))
+        _run(
+            spec, _resources(storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed)
+        )
 
 
 def _resources(
@@ -310,7 +237,7 @@ def status(name: NameArgument, storage: Storage = "runs", as_json: AsJson = Fals
         show_status(summary, Console(highlight=False))
 
 
-def _summary(name: str, storage: str) -> Any:
+def _summary(name: str, storage: str) -> SweepSummary:
     from meltpoint.sweeps.ledger import Ledger
     from meltpoint.sweeps.summary import summarise
 
@@ -366,7 +293,7 @@ def train(
 
         talk = Console(stderr=True, highlight=False)
 
-        def tell(epoch: Any) -> None:
+        def tell(epoch: EpochResult) -> None:
             shown = ", ".join(f"{name} {value:.4f}" for name, value in epoch.dev.items())
             talk.print(f"epoch {epoch.epoch} ({epoch.phase}): train loss {epoch.train_loss:.4f}, dev {shown}")
 
@@ -436,11 +363,11 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:  # fmt: skip
     """Options of every word."""
-
-
 
 
 def main() -> None:

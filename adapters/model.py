@@ -45,7 +45,8 @@ class AdaptedModel(nn.Module):
         """What the head sees: (batch, pieces, dim)."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder_is_frozen):
             layers = self.encoder(batch)
-        return self.mix(layers) if self.mix is not None else layers[-1]
+        states: Tensor = layers[-1] if self.mix is None else self.mix(layers)
+        return states
 
     def forward(self, batch: Batch) -> Tensor:
         """The head's scores: (batch, outputs) or (batch, words, outputs)."""

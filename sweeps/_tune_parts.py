@@ -34,7 +34,7 @@ class CellSearch(Unkept, Searcher):
         super().__init__(metric="score", mode="max")
         self.conductor, self.orders = conductor, orders
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+    def suggest(self, trial_id: str) -> Any:
         """The next order as a Tune configuration."""
         order = self.conductor.next_order()
         if isinstance(order, str):
@@ -57,10 +57,10 @@ class CellSearch(Unkept, Searcher):
 
 
 class Referee(Unkept, FIFOScheduler):
-    """Routes each epoch to its own cell's ASHA bracket, where the space asks for early stopping; else first in, first out."""
+    """Routes each epoch to its own cell's ASHA bracket where the space asks for early stopping; else lets it go on."""
 
     def __init__(self, conductor: Conductor, orders: Orders) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.conductor, self.orders = conductor, orders
         self.brackets: dict[tuple[str, str, str], AsyncHyperBandScheduler] = {}
 

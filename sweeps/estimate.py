@@ -86,8 +86,8 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         ValueError: bad input, the same as `sweep` would refuse.
     """
     from meltpoint.sweeps.run import differences, header
-    from meltpoint.sweeps.summary import SweepFile
     from meltpoint.sweeps.specification import code_version
+    from meltpoint.sweeps.summary import SweepFile
 
     ledger = Ledger(storage_folder(resources.storage) / spec.name)
     cells = open_cells(spec)
@@ -136,7 +136,7 @@ def trial_seconds(cell: OpenCell, rate: float) -> float:
 
 
 def multiply_rate(threads: int, gpus: float) -> float:
-    """Floating-point operations a second of a matmul of transformer size, as one trial would run it; takes about a second."""
+    """Floating-point operations a second of a matmul of transformer size, as one trial would run it."""
     device = "cuda:0" if gpus > 0 and torch.cuda.is_available() else "cpu"
     kind = torch.bfloat16 if resolve_precision("auto", device) == "bf16" else torch.float32
     before = torch.get_num_threads()

@@ -115,7 +115,9 @@ def export_model(ledger: Ledger, summary: SweepSummary, cell: str, out: Path) ->
     trainer = restore(order)
     folder = out / f"{cell}.model"
     facts = {"sweep": summary.name, "trial": final.id, "seed": final.seed, "dev": final.dev, "test": final.test}
-    save_folder(folder, trainer.model, trainer.data.task, order.mode, order.head, order.setting, trainer.precision, facts)
+    save_folder(
+        folder, trainer.model, trainer.data.task, order.mode, order.head, order.setting, trainer.precision, facts
+    )
     return folder
 
 

@@ -216,5 +216,3 @@ class Planner:
         for progress in self.cells.values():
             if len(progress.search) < progress.target:
                 progress.cut = True
-
-

@@ -77,7 +77,9 @@ def cluster(address: str | None, cpus: int | None = None) -> Iterator[None]:
             ray.init(num_cpus=cpus, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
         where = f"--address {address}" if address else "A local Ray cluster"
-        raise ValueError(f"{where}: Ray did not start ({str(error).splitlines()[0][:200]}); see `meltpoint doctor`.") from None
+        raise ValueError(
+            f"{where}: Ray did not start ({str(error).splitlines()[0][:200]}); see `meltpoint doctor`."
+        ) from None
     try:
         yield
     finally:
@@ -92,7 +94,7 @@ def slots(cpus: float, gpus: float) -> int:
     """
     import ray
 
-    have = ray.cluster_resources()
+    have: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     found = int(have.get("CPU", 0) // cpus) if cpus else 10**6
     if gpus:
         found = min(found, int(have.get("GPU", 0) / gpus + 1e-9))

@@ -123,5 +123,3 @@ def _order(path: str, space: Space, seed: int, data_dir: str | None) -> Order:
         seed=seed, setting=catalogue.complete(space.first(), mode, head), data=spec, data_fingerprint=fingerprint,
         encoder_fingerprint="", checkpoint="", cpus=hardware.get("threads", 1), gpus=hardware.get("gpu_share", 0.0),
     )  # fmt: skip
-
-

@@ -193,7 +193,7 @@ def _finish(conductor: SweepConductor, ledger: Ledger, tracker: Tracker, render:
     figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
     tracker.close(figures, done, dict(tables))
     troubles = [f"{trial}: not scored on test: {why}" for trial, why in conductor.scorer.troubles.items()]
-    empty = ['.'.join(cell.header.key) for cell in summary.cells if done and cell.best is None]
+    empty = [".".join(cell.header.key) for cell in summary.cells if done and cell.best is None]
     troubles += [f"{name}: every trial failed; `meltpoint status {summary.name}` says why." for name in empty]
     troubles += [tracker.trouble] if tracker.trouble else []
     state = "stopped" if not done else "failed" if empty or conductor.scorer.troubles else "done"

@@ -24,7 +24,6 @@ from meltpoint.tasks.core.submission import write_glue_submission
 from meltpoint.tasks.core.task import Example, Task
 
 
-
 def score_finalist(order_json: dict[str, Any], record_json: str, sweep_folder: str) -> dict[str, Any]:
     """Score one finalist on dev and on test with its saved weights, and save its predictions.
 
@@ -39,7 +38,9 @@ def score_finalist(order_json: dict[str, Any], record_json: str, sweep_folder: s
         if dev.metrics[record.metric] != record.dev:
             raise ValueError(f"its weights give dev {dev.metrics[record.metric]!r}, its record says {record.dev!r}")
         name = cell_name(*record.cell)
-        save_predictions(folder / "predictions" / f"{name}.seed{record.seed}.dev.jsonl", trainer, dev, trainer.data.dev_examples)
+        save_predictions(
+            folder / "predictions" / f"{name}.seed{record.seed}.dev.jsonl", trainer, dev, trainer.data.dev_examples
+        )
         return {"test": _score_test(order, record, trainer, folder, name), "error": None}
     except (ValueError, OSError, RuntimeError) as error:
         return {"test": None, "error": f"{type(error).__name__}: {error}"}
@@ -63,7 +64,9 @@ def _score_test(order: Order, record: TrialRecord, trainer: Trainer, folder: Pat
     save_predictions(folder / "predictions" / f"{name}.seed{record.seed}.test.jsonl", trainer, result, test.examples)
     if not test.labelled:
         ids = [example.id for example in test.examples]
-        write_glue_submission(trainer.data.task, result.predictions, ids, folder / "submissions" / f"{name}.seed{record.seed}")
+        write_glue_submission(
+            trainer.data.task, result.predictions, ids, folder / "submissions" / f"{name}.seed{record.seed}"
+        )
     return result.metrics
 
 
@@ -97,7 +100,11 @@ def save_predictions(path: Path, trainer: Trainer, result: Evaluation, examples:
     task = trainer.data.task
     lines = []
     for index, (example, predicted) in enumerate(zip(examples, result.predictions, strict=True)):
-        line: dict[str, Any] = {"id": example.id, "gold": named(task, example.label), "prediction": named(task, predicted)}
+        line: dict[str, Any] = {
+            "id": example.id,
+            "gold": named(task, example.label),
+            "prediction": named(task, predicted),
+        }
         if result.probabilities:
             shares = zip(task.labels, result.probabilities[index], strict=True)
             line["probabilities"] = {label: round(share, 6) for label, share in shares}
@@ -160,5 +167,3 @@ class Scorer:
             self.troubles[record.id] = answer["error"]
             return None
         return record.model_copy(update={"test": answer["test"]})
-
-

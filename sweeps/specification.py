@@ -57,7 +57,9 @@ class SweepSpec(BaseModel):
         """
         mine, theirs = self.model_dump(), other.model_dump()
         paths = {"data_dir", "space"}
-        return [f"{key} {theirs[key]!r} → {mine[key]!r}" for key in mine if key not in paths and mine[key] != theirs[key]]
+        return [
+            f"{key} {theirs[key]!r} → {mine[key]!r}" for key in mine if key not in paths and mine[key] != theirs[key]
+        ]
 
 
 def check(spec: SweepSpec) -> None:

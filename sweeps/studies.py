@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import warnings
 from collections.abc import Callable
 
+import numpy as np
 import optuna
 from optuna.trial import TrialState, create_trial
 
@@ -38,7 +38,7 @@ class Study:
         self.seen: set[str] = {record.id for record in past}
         self.asked: dict[str, optuna.Trial] = {}
         number = derived_seed(*seed, len(past))
-        self.random = random.Random(number)
+        self.random = np.random.default_rng(number)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mlflow.entities import DatasetInput, Experiment, InputTag, Metric, Param, Run, RunTag
 from mlflow.entities import Dataset as DatasetEntity
+from mlflow.entities import DatasetInput, Experiment, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
@@ -93,16 +93,16 @@ class Tracker:
         assert self.client is not None
         local = self.uri.startswith("sqlite:")
         location = (self.storage / "mlartifacts" / self.sweep).as_uri() if local else None
-        return self.client.create_experiment(
-            self.sweep, artifact_location=location, tags={"meltpoint.specification": specification[:5000]}
-        )
+        tags = {"meltpoint.specification": specification[:5000]}
+        created: str = self.client.create_experiment(self.sweep, artifact_location=location, tags=tags)
+        return created
 
     def _create_parent(self, cell: OpenCell) -> str:
         assert self.client is not None
         tags = self._tags(cell, trial="", role="cell", status="running")
         run = self.client.create_run(self.experiment, tags=tags, run_name=cell.name)
         run_id = run.info.run_id
-        self.client.log_batch(run_id, params=[Param("trials_metric", cell.task.metric), Param("head", cell.head)])
+        self.client.log_batch(run_id, params=_cell_params(cell))
         self.client.log_text(run_id, cell.space.dump(), "space.yaml")
         self._log_data(run_id, cell)
         return run_id
@@ -146,8 +146,8 @@ class Tracker:
         self.runs[proposal.id] = run_id
         params = [Param(name, str(value)) for name, value in proposal.setting.items()]
         params += [
-            Param("seed", str(proposal.seed)), Param("encoder", proposal.cell.encoder), Param("mode", proposal.cell.mode),
-            Param("task", proposal.cell.task_name), Param("head", proposal.cell.head),
+            Param("encoder", proposal.cell.encoder), Param("mode", proposal.cell.mode),
+            Param("task", proposal.cell.task_name), Param("head", proposal.cell.head), Param("seed", str(proposal.seed)),
         ]  # fmt: skip
         self.client.log_batch(run_id, params=params)
         return run_id
@@ -178,9 +178,9 @@ class Tracker:
         values |= {f"test/{name}": value for name, value in (record.test or {}).items()}
         if record.best_epoch is not None:
             values["best_epoch"] = float(record.best_epoch)
-        tags = {"meltpoint.status": record.status}
+        tags: dict[str, str] = {"meltpoint.status": record.status}
         if record.hardware is not None:
-            tags |= {f"meltpoint.{k}": str(v) for k, v in record.hardware.model_dump().items()}
+            tags |= {f"meltpoint.hardware.{k}": str(v) for k, v in record.hardware.model_dump().items()}
         if record.error:
             tags["mlflow.note.content"] = record.error
         if record.answered_by:
@@ -201,7 +201,9 @@ class Tracker:
         self.client.set_tag(run_id, "meltpoint.status", "interrupted")
         self.client.set_terminated(run_id, "KILLED")
 
-    def reconcile(self, records: Iterable[TrialRecord], proposals: Callable[[TrialRecord], Proposal], code: str) -> None:
+    def reconcile(
+        self, records: Iterable[TrialRecord], proposals: Callable[[TrialRecord], Proposal], code: str
+    ) -> None:
         """Write whatever the ledger has and MLflow has not, and close runs of trials that no longer run."""
         self.trouble = None if self.client is not None else self.trouble
         self._try(lambda: self._reconcile(list(records), proposals, code))
@@ -212,7 +214,11 @@ class Tracker:
         for record in records:
             run = state.get(record.id)
             whole = run is not None and run.info.status == FINISHED[record.status]
-            if whole and run is not None and len(record.test or {}) == sum(k.startswith("test/") for k in run.data.metrics):
+            if (
+                whole
+                and run is not None
+                and len(record.test or {}) == sum(k.startswith("test/") for k in run.data.metrics)
+            ):
                 continue
             self._begin(proposals(record), code)
             self._epochs(record.id, record.epochs)
@@ -248,15 +254,21 @@ class Tracker:
             return action()
         except (MlflowException, OSError) as error:
             self.trouble = (
-                f"MLflow at {self.uri} failed ({str(error).splitlines()[0][:160]}); the sweep goes on, the ledger keeps "
-                f"everything, and the same command fills MLflow in once it answers."
+                f"MLflow at {self.uri} failed ({str(error).splitlines()[0][:160]}); the sweep goes on, the ledger "
+                f"keeps everything, and the same command fills MLflow in once it answers."
             )
             return None
 
 
+def _cell_params(cell: OpenCell) -> list[Param]:
+    """What the dashboard's columns and filters tell cells by."""
+    words = {"encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name, "head": cell.head}
+    return [Param(key, value) for key, value in {**words, "metric": cell.task.metric}.items()]
+
+
 def epoch_metrics(epoch: EpochRecord) -> list[Metric]:
     """An epoch as MLflow metrics: `train/loss`, `dev/…`, the rate and the seconds."""
-    values: dict[str, Any] = {"train/loss": epoch.train_loss, "learning_rate_at_step": epoch.learning_rate}
+    values: dict[str, Any] = {"train/loss": epoch.train_loss, "learning_rate_now": epoch.learning_rate}
     values |= {f"dev/{name}": value for name, value in epoch.dev.items()}
     values |= {"epoch": epoch.epoch, "train_seconds": epoch.train_seconds, "dev_seconds": epoch.dev_seconds}
     when = int(epoch.finished_at * 1000)

@@ -119,7 +119,10 @@ def _ready(trainer: Trainer, hardware: Hardware) -> dict[str, Any]:
 
 def _outcome(started: float, status: str, best_epoch: int | None = None, error: str | None = None) -> Event:
     seconds = time.time() - started
-    return {"event": "outcome", "body": {"status": status, "error": error, "best_epoch": best_epoch, "seconds": seconds}}
+    return {
+        "event": "outcome",
+        "body": {"status": status, "error": error, "best_epoch": best_epoch, "seconds": seconds},
+    }
 
 
 def save_weights(state: dict[str, Tensor], folder: Path) -> None:

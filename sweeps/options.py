@@ -1,0 +1,124 @@
+"""The options of a sweep, as the command line types and explains them. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class SearcherName(StrEnum):
+    """Who proposes settings."""
+
+    tpe = "tpe"
+    random = "random"
+    grid = "grid"
+
+
+SWEEP, MACHINE = "What is searched", "Where it runs"
+
+Words = list[str]
+NameArgument = Annotated[str, typer.Argument(help="The sweep's name.", show_default=False)]
+Name = Annotated[str, typer.Option(help="A name; the same name and options again go on.", rich_help_panel=SWEEP)]
+Encoders = Annotated[
+    Words,
+    typer.Option("--encoder", help="bert-base, minilm, hf:ID or hf:FOLDER; commas or repeats.", rich_help_panel=SWEEP),
+]
+Modes = Annotated[
+    Words,
+    typer.Option(
+        "--mode", help="feature_extraction (❄), fine_tuning (🔥), stack_and_finetune (❄🔥).", rich_help_panel=SWEEP
+    ),
+]
+Tasks = Annotated[
+    Words, typer.Option("--task", help="A name of `list tasks`, or your own task.yaml.", rich_help_panel=SWEEP)
+]
+HeadName = Annotated[
+    str | None, typer.Option("--head", help="A head for every cell; each mode's own by default.", rich_help_panel=SWEEP)
+]
+Trials = Annotated[int, typer.Option(help="Settings to try, each cell.", rich_help_panel=SWEEP)]
+Seeds = Annotated[int, typer.Option(help="Seeds for each cell's best setting.", rich_help_panel=SWEEP)]
+SearcherOption = Annotated[
+    SearcherName, typer.Option("--searcher", help="Who proposes settings.", rich_help_panel=SWEEP)
+]
+SpaceFile = Annotated[
+    Path | None, typer.Option("--space", help="A space file, in place of the shipped spaces.", rich_help_panel=SWEEP)
+]
+Overrides = Annotated[
+    Words | None,
+    typer.Option("--set", help="KEY=VALUE: fix a parameter, or give it a range in YAML.", rich_help_panel=SWEEP),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Original files, D/<task folder>/…; the hub otherwise.", rich_help_panel=SWEEP),
+]
+MaxTrain = Annotated[
+    int | None,
+    typer.Option("--max-train-examples", help="Train on a seeded sample of this size.", rich_help_panel=SWEEP),
+]
+TestFrom = Annotated[
+    str | None,
+    typer.Option("--test-from", help="Carve a labelled test off: train[-1000:] or dev[:400].", rich_help_panel=SWEEP),
+]
+Seed = Annotated[int, typer.Option("--seed", help="Of the searcher and of the search trials.", rich_help_panel=SWEEP)]
+Storage = Annotated[str, typer.Option(help="The folder of all sweeps.", rich_help_panel=MACHINE)]
+TrackingUri = Annotated[
+    str | None,
+    typer.Option("--tracking-uri", help="An MLflow server; SQLite in the storage otherwise.", rich_help_panel=MACHINE),
+]
+Address = Annotated[
+    str | None, typer.Option(help="A running Ray cluster; a local one is started otherwise.", rich_help_panel=MACHINE)
+]
+Cpus = Annotated[float, typer.Option("--cpus-per-trial", help="CPUs of one trial.", rich_help_panel=MACHINE)]
+Gpus = Annotated[
+    float, typer.Option("--gpus-per-trial", help="GPUs of one trial, 0.25 shares one.", rich_help_panel=MACHINE)
+]
+Budget = Annotated[
+    str | None,
+    typer.Option("--time-budget", help="Longest search: 90s, 30m, 2h. Finals follow.", rich_help_panel=MACHINE),
+]
+Retry = Annotated[bool, typer.Option("--retry-failed", help="Run failed trials once more.", rich_help_panel=MACHINE)]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
+
+
+class TableFormat(StrEnum):
+    """What `report` writes."""
+
+    md = "md"
+    csv = "csv"
+
+
+class ExportFormat(StrEnum):
+    """What `export` writes."""
+
+    yaml = "yaml"
+    json = "json"
+
+
+class Listable(StrEnum):
+    """What `list` lists."""
+
+    encoders = "encoders"
+    modes = "modes"
+    tasks = "tasks"
+    heads = "heads"
+    tricks = "tricks"
+    spaces = "spaces"
+
+
+def seconds_of(text: str) -> float:
+    """`90s`, `30m`, `2h` or `1.5h` in seconds.
+
+    Raises:
+        ValueError: anything else.
+    """
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    try:
+        value = float(text[:-1]) * units[text[-1:]]
+    except (ValueError, KeyError):
+        value = -1.0
+    if value <= 0:
+        raise ValueError(f"--time-budget {text!r}: write 90s, 30m, 2h or 1d.")
+    return value

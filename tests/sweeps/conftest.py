@@ -1,0 +1,127 @@
+"""A tiny random BERT and a small task of one's own, so that whole sweeps run in seconds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from meltpoint.sweeps.cells import OpenCell, open_cells
+from meltpoint.sweeps.records import EpochRecord, HardwareRecord, TrialRecord
+from meltpoint.sweeps.specification import SweepSpec
+
+GOOD, BAD = ("fine", "lovely", "great", "warm"), ("dull", "awful", "cold", "poor")
+THINGS = ("film", "meal", "hotel", "story", "song", "walk")
+
+TASK_YAML = """\
+name: tiny_reviews
+kind: sentence_classification
+files: {train: train.tsv, dev: dev.tsv, test: test.tsv}
+format: tsv
+header: true
+columns: {text: sentence, label: label}
+labels: [bad, good]
+metric: accuracy
+"""
+
+QUICK_SPACE = """\
+parameters:
+  learning_rate: {log_uniform: [1.0e-4, 1.0e-2], first: 1.0e-3, grid: [1.0e-3, 1.0e-2]}
+  dropout: {choice: [0.0, 0.1], first: 0.1}
+  epochs: 2
+  batch_size: 8
+"""
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """`hf:FOLDER` of a random two-layer BERT."""
+    folder = tmp_path_factory.mktemp("tiny-bert")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "was", "and", *GOOD, *BAD, *THINGS]
+    tokenizer = transformers.BertTokenizer(vocab={word: index for index, word in enumerate(words)}, do_lower_case=True)
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(words), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    transformers.BertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return f"hf:{folder}"
+
+
+@pytest.fixture(scope="session")
+def tiny_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A task file with its three splits beside it."""
+    folder = tmp_path_factory.mktemp("tiny-task")
+    draw = random.Random(0)
+    for split, count in (("train", 32), ("dev", 16), ("test", 24)):
+        rows = ["sentence\tlabel"]
+        for index in range(count):
+            tone = (BAD, GOOD)[index % 2]
+            rows.append(
+                f"the {draw.choice(THINGS)} was {draw.choice(tone)} and {draw.choice(tone)}\t{('bad', 'good')[index % 2]}"
+            )
+        (folder / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    path = folder / "tiny_reviews.yaml"
+    path.write_text(TASK_YAML, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def quick_space(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A space whose trials take a second."""
+    path = tmp_path_factory.mktemp("space") / "quick.yaml"
+    path.write_text(QUICK_SPACE, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def spec(tiny_encoder: str, tiny_task: Path, quick_space: Path) -> SweepSpec:
+    """Two cells of the tiny encoder on the tiny task."""
+    return SweepSpec(
+        name="tiny", encoders=(tiny_encoder,), modes=("feature_extraction", "fine_tuning"), tasks=(str(tiny_task),),
+        head="linear", trials=3, seeds=2, space=str(quick_space),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def cells(spec: SweepSpec) -> list[OpenCell]:
+    """The opened cells of `spec`."""
+    return open_cells(spec)
+
+
+MakeRecord = Callable[..., TrialRecord]
+
+
+@pytest.fixture
+def make_record() -> MakeRecord:
+    """Builds a trial's record from a proposal and its dev scores, an epoch each."""
+
+    def make(proposal: object, dev: tuple[float, ...] = (0.5, 0.75), **changes: object) -> TrialRecord:
+        cell: OpenCell = proposal.cell  # type: ignore[attr-defined]
+        epochs = [
+            EpochRecord(
+                epoch=number, phase="train", step=4 * number, train_loss=1.0 / number, dev={cell.task.metric: score},
+                train_seconds=1.0, dev_seconds=0.5, learning_rate=1e-3, finished_at=1_700_000_000.0 + number,
+            )
+            for number, score in enumerate(dev, 1)
+        ]  # fmt: skip
+        best = max(epochs, key=lambda epoch: (epoch.dev[cell.task.metric], -epoch.epoch), default=None)
+        facts = {
+            "id": proposal.id, "number": proposal.number, "encoder": cell.encoder, "mode": cell.mode,  # type: ignore[attr-defined]
+            "task": cell.task_name, "head": cell.head, "role": proposal.role, "seed": proposal.seed,  # type: ignore[attr-defined]
+            "setting": proposal.setting, "status": "finished", "metric": cell.task.metric,  # type: ignore[attr-defined]
+            "dev": best.dev[cell.task.metric] if best else None, "dev_metrics": best.dev if best else {},
+            "best_epoch": best.epoch if best else None, "epochs": epochs,
+            "hardware": HardwareRecord(
+                device="cpu", name="AVX2", threads=1, gpu_share=0.0, precision="fp32", host="here"
+            ),
+            "data_fingerprint": cell.data_fingerprint, "code_version": "0", "started_at": 1.7e9, "seconds": 3.0,
+        }  # fmt: skip
+        return TrialRecord.model_validate(facts | changes)
+
+    return make

@@ -1,0 +1,190 @@
+"""planner and studies: which trial comes next, and what the studies learn of those that ended."""
+
+from __future__ import annotations
+
+import pytest
+from optuna.trial import TrialState
+
+from meltpoint.sweeps.planner import Planner, Proposal
+from meltpoint.sweeps.selection import best_of, spread
+from meltpoint.sweeps.specification import SweepSpec
+
+
+def drive(planner: Planner, make_record, score=lambda proposal: 0.5, limit: int = 1000) -> list[Proposal]:
+    """Run proposals one by one until there are no more."""
+    taken = []
+    while isinstance(proposal := planner.next(), Proposal):
+        planner.begin(proposal)
+        planner.end(make_record(proposal, dev=(score(proposal),)))
+        taken.append(proposal)
+        assert len(taken) < limit
+    assert proposal == "done"
+    return taken
+
+
+def changed(spec: SweepSpec, **changes: object) -> SweepSpec:
+    return spec.model_copy(update=changes)
+
+
+def test_every_cell_gets_its_trials_and_then_its_finals(spec, cells, make_record):
+    taken = drive(Planner(spec, cells, []), make_record)
+    assert len(taken) == 2 * (3 + 2)
+    for cell in cells:
+        own = [proposal for proposal in taken if proposal.cell.key == cell.key]
+        assert [p.role for p in own] == ["search"] * 3 + ["final"] * 2
+        assert [p.seed for p in own] == [0, 0, 0, 0, 1]
+
+
+def test_the_published_setting_is_the_first_trial_of_each_cell(spec, cells, make_record):
+    for searcher in ("tpe", "random", "grid"):
+        taken = drive(Planner(changed(spec, searcher=searcher), cells, []), make_record)
+        for cell in cells:
+            first = next(p for p in taken if p.cell.key == cell.key)
+            assert {key: first.setting[key] for key in cell.space.first()} == cell.space.first()
+
+
+def test_no_cell_runs_ahead_of_another(spec, cells):
+    planner = Planner(changed(spec, trials=6), cells, [])
+    begun = dict.fromkeys((cell.key for cell in cells), 0)
+    for _ in range(12):
+        proposal = planner.next()
+        planner.begin(proposal)
+        begun[proposal.cell.key] += 1
+        assert max(begun.values()) - min(begun.values()) <= 1
+
+
+def test_no_setting_is_tried_twice(spec, cells, make_record):
+    for searcher in ("tpe", "random"):
+        taken = drive(Planner(changed(spec, trials=12, searcher=searcher), cells, []), make_record)
+        search = [p.id for p in taken if p.role == "search"]
+        assert len(set(search)) == len(search) == 24
+
+
+def test_a_finite_space_is_searched_whole_and_without_repeats(spec, cells, make_record):
+    # 2 learning rates × 2 dropouts make 4 grid points, though 50 trials are asked for.
+    planner = Planner(changed(spec, trials=50, searcher="grid"), cells, [])
+    taken = [p for p in drive(planner, make_record) if p.role == "search"]
+    assert len(taken) == 2 * 4
+    points = {(p.cell.key, p.setting["learning_rate"], p.setting["dropout"]) for p in taken}
+    assert len(points) == 8
+
+
+def test_the_best_dev_is_the_finalist_and_its_settings_are_the_same_for_every_seed(spec, cells, make_record):
+    taken = drive(Planner(spec, cells, []), make_record, score=lambda p: 0.9 if p.number == 1 else 0.1)
+    for cell in cells:
+        own = [p for p in taken if p.cell.key == cell.key]
+        assert [p.setting for p in own if p.role == "final"] == [own[1].setting] * 2
+
+
+def test_planning_goes_on_from_the_records_of_a_sweep_that_was_cut_off(spec, cells, make_record):
+    planner, records = Planner(spec, cells, []), []
+    for _ in range(4):
+        proposal = planner.next()
+        planner.begin(proposal)
+        records.append(make_record(proposal))
+        planner.end(records[-1])
+    rest = drive(Planner(spec, cells, records), make_record)
+    assert len(rest) == 10 - 4
+    assert not {p.id for p in rest} & {record.id for record in records}
+
+
+def test_a_trial_that_was_cut_off_comes_first_again_with_the_same_identity(spec, cells, make_record):
+    planner = Planner(spec, cells, [])
+    proposal = planner.next()
+    order = {
+        "id": proposal.id, "role": "search", "number": 0, "seed": 0, "setting": proposal.setting,
+        "encoder": proposal.cell.encoder, "mode": proposal.cell.mode, "task": proposal.cell.task_name,
+    }  # fmt: skip
+    again = Planner(spec, cells, [])
+    again.recall([order])
+    taken = drive(again, make_record)
+    assert taken[0].id == proposal.id
+    assert len(taken) == 10
+    assert len({p.id for p in taken}) == 10
+
+
+def test_an_identity_depends_on_setting_seed_role_and_data(spec, cells):
+    planner, cell = Planner(spec, cells, []), cells[0]
+    setting = {"learning_rate": 1e-3, "epochs": 2}
+    same = planner.trial_id(cell, setting, 0, "search")
+    assert planner.trial_id(cell, dict(reversed(setting.items())), 0, "search") == same
+    others = {
+        planner.trial_id(cell, {**setting, "epochs": 3}, 0, "search"),
+        planner.trial_id(cell, setting, 1, "search"),
+        planner.trial_id(cell, setting, 0, "final"),
+        planner.trial_id(cells[1], setting, 0, "search"),
+    }
+    assert len(others | {same}) == 5
+
+
+def test_a_failed_trial_is_closed_in_the_study_as_the_worst_there_is(spec, cells, make_record):
+    planner = Planner(spec, cells, [])
+    for _ in range(6):
+        proposal = planner.next()
+        planner.begin(proposal)
+        planner.end(make_record(proposal, dev=(), status="failed", error="the loss is not finite"))
+    assert planner.next() == "done"
+    for progress in planner.cells.values():
+        states = [trial.state for trial in progress.study.study.get_trials()]
+        assert TrialState.RUNNING not in states
+        assert states.count(TrialState.PRUNED) == 3
+        assert progress.best is None
+
+
+def test_a_stopped_trial_teaches_the_study_but_cannot_win(spec, cells, make_record):
+    planner = Planner(spec, cells, [])
+    first = planner.next()
+    planner.begin(first)
+    planner.end(make_record(first, dev=(0.99,), status="stopped"))
+    progress = planner.cells[first.cell.key]
+    assert progress.best is None
+    assert progress.study.study.get_trials()[0].intermediate_values == {1: 0.99}
+
+
+def test_past_trials_are_told_to_a_fresh_study(spec, cells, make_record):
+    planner = Planner(spec, cells, [])
+    first = planner.next()
+    record = make_record(first, dev=(0.25, 0.75))
+    told = Planner(spec, cells, [record]).cells[first.cell.key].study.study.get_trials()
+    assert [(trial.state, trial.value) for trial in told] == [(TrialState.COMPLETE, 0.75)]
+    assert told[0].params["learning_rate"] == first.setting["learning_rate"]
+
+
+def test_a_spent_time_budget_ends_the_search_and_sends_cells_to_their_finals(spec, cells, make_record):
+    planner = Planner(spec, cells, [])
+    first = planner.next()
+    planner.begin(first)
+    planner.end(make_record(first))
+    planner.close_search()
+    rest = drive(planner, make_record)
+    assert [(p.cell.key, p.role) for p in rest] == [(first.cell.key, "final")] * 2
+
+
+def test_a_cell_whose_test_was_opened_is_closed_for_search(spec, cells, make_record):
+    planner = Planner(spec, cells, [])
+    search = planner.next()
+    final = Proposal("f" * 16, 0, "final", search.cell, search.setting, 0)
+    records = [make_record(search), make_record(final, test={"accuracy": 0.5})]
+    again = Planner(spec, cells, records)
+    assert again.cells[search.cell.key].searched
+    assert all(p.role == "final" for p in drive(again, make_record) if p.cell.key == search.cell.key)
+
+
+def test_best_is_the_highest_dev_then_the_shorter_course_then_the_first(spec, cells, make_record):
+    proposal = Planner(spec, cells, []).next()
+
+    def record(number: int, *dev: float, status: str = "finished"):
+        return make_record(proposal, dev=dev, id=str(number), number=number, status=status)
+
+    assert best_of([record(0, 0.7), record(1, 0.9), record(2, 0.8)]).number == 1
+    assert best_of([record(0, 0.1, 0.9), record(1, 0.9)]).number == 1
+    assert best_of([record(1, 0.9), record(0, 0.9)]).number == 0
+    assert best_of([record(0, 0.9, status="stopped"), record(1, 0.1)]).number == 1
+    assert best_of([]) is None
+
+
+def test_the_spread_of_one_seed_has_no_deviation():
+    assert spread([0.5]).std is None
+    assert spread([0.4, 0.6]).mean == pytest.approx(0.5)
+    assert spread([0.4, 0.6]).std == pytest.approx(0.1414213562)
+    assert spread([]) is None
