@@ -83,7 +83,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "event": ("festival", "tournament", "summit", "carnival", "match", "parade", "ceremony", "regatta"),
     "work": ("bridge", "tunnel", "railway", "refinery", "museum", "harbour", "library", "reservoir"),
     "deal": ("contract", "treaty", "bargain", "pact", "settlement", "compromise", "merger", "truce"),
-    "job": ("director", "mayor", "president", "ambassador", "chairman", "architect", "captain", "lawyer", "coach", "vicar"),
+    "job": ("director", "mayor", "president", "ambassador", "chairman", "architect", "captain", "lawyer"),
     "day": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
 }  # fmt: skip
 

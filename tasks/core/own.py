@@ -155,7 +155,7 @@ def _parse(path: Path) -> Mapping[str, object]:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} is not YAML ({reason}). Correct the file; docs/tasks.md has examples.") from None
     if not isinstance(document, dict):
-        raise ValueError(f"{path} is not a list of keys with values. docs/tasks.md has examples.")  # noqa: TRY004
+        raise ValueError(f"{path} is not a list of keys with values. docs/tasks.md has examples.")
     return document
 
 

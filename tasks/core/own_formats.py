@@ -107,7 +107,7 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {number}: not JSON ({error}). Write one object a line.") from None
         if not isinstance(row, dict):
-            raise ValueError(f"{path}, line {number}: not a JSON object. Write one object a line.")  # noqa: TRY004
+            raise ValueError(f"{path}, line {number}: not a JSON object. Write one object a line.")
         yield number, row
 
 

@@ -1,0 +1,120 @@
+"""Nothing that trains can open a test split: by the source text, by the imports, and by watching the files opened."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from meltpoint import tasks
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import DataSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("tasks", "adapters", "search_spaces", "sweeps", "reports", "launch.py")
+LOCKED = Path("tasks/core/locked.py")
+SOURCES = Path("tasks/core/sources.py")
+
+REAL = ["cola", "conll2003", "mnli", "mrpc", "sst2", "sst2_phrases", "sst2_subtrees", "stsb"]
+
+
+def modules():
+    for room in ROOMS:
+        place = ROOT / room
+        for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
+            yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def mentions(tree, name):
+    """Whether a module names something: as a variable, an attribute, an import or a text."""
+    for node in ast.walk(tree):
+        words = (getattr(node, key, None) for key in ("id", "attr", "name", "value"))
+        if any(word == name for word in words if isinstance(word, str)):
+            return True
+    return False
+
+
+def test_only_the_locked_room_asks_for_the_test_split():
+    found = {path for path, tree in modules() if mentions(tree, "read_locked_split")}
+    defined = {path for path, tree in modules() if any(getattr(n, "name", "") == "read_locked_split" for n in tree.body)}
+    assert found - defined == {LOCKED}
+    assert defined == {SOURCES}
+
+
+def test_only_sources_touches_a_tasks_readers_and_hub():
+    for path, tree in modules():
+        touched = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        if path != SOURCES:
+            assert "readers" not in touched, f"{path} reads a split past tasks/core/sources.py"
+        if path not in {SOURCES, Path("tasks/core/hub.py")}:
+            assert not mentions(tree, "load_hub_split"), f"{path} reads the hub past tasks/core/sources.py"
+
+
+def imported(path):
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_no_task_and_no_adapter_imports_the_locked_room():
+    for path, _ in modules():
+        if path.parts[0] in {"tasks", "adapters", "search_spaces"} and path != LOCKED:
+            assert not any(name.endswith("core.locked") for name in imported(path)), path
+
+
+def test_loading_training_data_does_not_even_load_the_locked_room():
+    code = (
+        "import sys\n"
+        "from meltpoint.tasks.core.splits import load_training_data\n"
+        "from meltpoint.tasks.core.task import DataSpec\n"
+        "load_training_data(DataSpec('demo_sentiment'))\n"
+        "assert 'meltpoint.tasks.core.locked' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+WATCH = """
+import json, sys
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import DataSpec
+for name in json.loads(sys.argv[2]):
+    load_training_data(DataSpec(name, sys.argv[1]))
+print(json.dumps(opened))
+"""
+
+
+def test_loading_training_data_opens_no_test_file(shared_data):
+    done = subprocess.run(
+        [sys.executable, "-c", WATCH, str(shared_data), json.dumps(REAL)], capture_output=True, text=True, check=True
+    )
+    opened = {Path(path) for path in json.loads(done.stdout)}
+    for name in REAL:
+        task = tasks.get(name)
+        folder = shared_data / task.folder
+        # The watch itself works: the training files are among what it saw.
+        assert any(folder / one in opened for names in task.files["train"] for one in names.split("|"))
+        for names in task.files["test"]:
+            assert not any(folder / one in opened for one in names.split("|")), f"{name} opened its test"
+    unlocked = {"sts-test.csv", "eng.testb", "stsa.binary.test", "msr_paraphrase_test.txt"}
+    assert not {path.name for path in opened} & (unlocked | {"test.tsv", "test.txt", "test_matched.tsv"})
+
+
+@pytest.mark.parametrize("name", [name for name in tasks.names() if name.startswith("demo_")])
+def test_generated_training_data_never_makes_a_test_example(name, monkeypatch):
+    from meltpoint.tasks.core import grammar
+
+    asked = []
+    real = grammar.generate
+    monkeypatch.setattr(grammar, "generate", lambda name, split, make: asked.append(split) or real(name, split, make))
+    load_training_data(DataSpec(name))
+    assert asked == ["train", "dev"]

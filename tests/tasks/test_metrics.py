@@ -1,0 +1,147 @@
+"""The metrics equal seqeval, scikit-learn and scipy, and say so when there is nothing to score."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from seqeval.metrics import f1_score, precision_score, recall_score
+from sklearn import metrics as sk
+
+from meltpoint.tasks.core.metrics import METRICS, score
+from meltpoint.tasks.core.spans import spans, split_labels
+from meltpoint.tasks.core.task import Task
+
+NER = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+
+
+def task(kind, metric, labels=(), label_range=None):
+    return Task("toy", kind, metric, "toy", {}, labels, label_range)
+
+
+ENTITIES = task("sequence_labelling", "span_f1", NER)
+PAIRS = task("pair_classification", "accuracy", ("no", "yes"))
+THREE = task("pair_classification", "accuracy", ("a", "b", "c"))
+JUDGED = task("sentence_classification", "matthews", ("bad", "good"))
+SIMILAR = task("pair_regression", "pearson", label_range=(0.0, 5.0))
+
+tagged = st.lists(
+    st.integers(1, 9).flatmap(lambda n: st.tuples(*[st.lists(st.integers(0, 4), min_size=n, max_size=n)] * 2)),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(tagged)
+def test_span_scores_equal_seqeval(sentences):
+    gold, predicted = ([list(pair[side]) for pair in sentences] for side in (0, 1))
+    names = [[[NER[tag] for tag in tags] for tags in side] for side in (gold, predicted)]
+    found = score(ENTITIES, gold, predicted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # seqeval warns where there is nothing to divide by; both give 0
+        assert found["span_f1"] == pytest.approx(f1_score(*names), abs=1e-12)
+        assert found["span_precision"] == pytest.approx(precision_score(*names), abs=1e-12)
+        assert found["span_recall"] == pytest.approx(recall_score(*names), abs=1e-12)
+
+
+def test_an_i_tag_starts_a_span_where_its_type_changes():
+    tags = [NER.index(name) for name in ("I-PER", "I-LOC", "I-LOC", "B-LOC", "O", "I-PER")]
+    assert spans(tags, split_labels(NER)) == [(0, 1, "PER"), (1, 3, "LOC"), (3, 4, "LOC"), (5, 6, "PER")]
+
+
+def test_a_dev_set_of_3250_sentences_is_scored_within_0_3_seconds():
+    random = Random(0)
+    gold = [[random.choice((0, 0, 0, 1, 2, 3, 4)) for _ in range(16)] for _ in range(3_250)]
+    predicted = [[tag if random.random() < 0.9 else 0 for tag in tags] for tags in gold]
+    seconds = []
+    for _ in range(3):
+        start = time.process_time()
+        score(ENTITIES, gold, predicted)
+        seconds.append(time.process_time() - start)
+    assert min(seconds) < 0.3
+
+
+classes = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
+
+
+@given(classes)
+def test_classification_equals_scikit_learn(pairs):
+    gold, predicted = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    found = score(PAIRS, gold, predicted)
+    assert list(found) == ["accuracy", "f1"]
+    assert found["accuracy"] == pytest.approx(sk.accuracy_score(gold, predicted))
+    assert found["f1"] == pytest.approx(sk.f1_score(gold, predicted, zero_division=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        matthews = score(JUDGED, gold, predicted)["matthews"]
+        assert matthews == pytest.approx(sk.matthews_corrcoef(gold, predicted), abs=1e-9)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=30))
+def test_three_classes_equal_scikit_learn_and_have_no_f1_of_one_class(pairs):
+    gold, predicted = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    assert list(score(THREE, gold, predicted)) == ["accuracy"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        macro = METRICS["macro_f1"].compute(THREE, gold, predicted)
+        assert macro == pytest.approx(sk.f1_score(gold, predicted, average="macro", zero_division=0))
+        matthews = METRICS["matthews"].compute(THREE, gold, predicted)
+        assert matthews == pytest.approx(sk.matthews_corrcoef(gold, predicted), abs=1e-9)
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(-9, 9)), min_size=3, max_size=30))
+def test_correlations_equal_scipy(pairs):
+    gold, predicted = [pair[0] / 4 for pair in pairs], [pair[1] / 3 for pair in pairs]
+    found = score(SIMILAR, gold, predicted)
+    assert list(found) == ["pearson", "spearman"]
+    if len(set(gold)) > 1 and len(set(predicted)) > 1:
+        assert found["pearson"] == pytest.approx(stats.pearsonr(gold, predicted).statistic, abs=1e-9)
+        assert found["spearman"] == pytest.approx(stats.spearmanr(gold, predicted).statistic, abs=1e-9)
+
+
+def test_constant_predictions_correlate_0_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert score(SIMILAR, [0.0, 1.0, 5.0], [0.1] * 3) == {"pearson": 0.0, "spearman": 0.0}
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_pearson_bears_tiny_and_huge_predictions(scale):
+    assert score(SIMILAR, [0.0, 1.0, 5.0], [0.0, scale, 5 * scale])["pearson"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_predictions_that_are_not_finite_are_refused(bad):
+    with pytest.raises(ValueError, match="not a finite number; the training diverged"):
+        score(SIMILAR, [0.0, 1.0], [1.0, bad])
+
+
+@pytest.mark.parametrize(
+    ("what", "gold", "predicted", "match"),
+    [
+        (PAIRS, [0, 1], [1], "1 predictions for 2 examples"),
+        (PAIRS, [], [], "0 predictions for 0 examples"),
+        (PAIRS, [0, None], [1, 1], "labels are hidden"),
+        (ENTITIES, [(0, 0), (1,)], [[0, 0], [1, 0]], "sentence 1: 2 labels for 1 words"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(what, gold, predicted, match):
+    with pytest.raises(ValueError, match=match):
+        score(what, gold, predicted)
+
+
+def test_the_tasks_own_metric_comes_first():
+    assert list(score(JUDGED, [0, 1], [0, 1])) == ["matthews", "accuracy"]
+    assert score(ENTITIES, [(1, 2, 0)], [[1, 2, 0]]) == {
+        "span_f1": 1.0,
+        "span_precision": 1.0,
+        "span_recall": 1.0,
+        "word_accuracy": 1.0,
+    }
+    assert all(isinstance(value, float) for value in score(PAIRS, [0, 1], np.array([0, 1]).tolist()).values())

@@ -1,0 +1,171 @@
+"""Readers refuse what is broken, in one line that names the file, the line, the field and the remedy."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meltpoint.tasks.core.conll import ConllLayout, iob1_to_iob2, read_conll
+from meltpoint.tasks.core.readers import read_csv, read_lines, read_table, read_text
+from meltpoint.tasks.core.spans import spans
+from meltpoint.tasks.core.sst import parse_tree, plain, read_sentences, read_subtrees
+
+LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+
+
+def write(tmp_path, data, name="data.txt"):
+    path = tmp_path / name
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+def message(function, *args, **kwargs):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  (every test below matches the text itself)
+        function(*args, **kwargs)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_a_missing_file_is_named(tmp_path):
+    assert "nothing.txt is missing. Put the file there" in message(read_text, tmp_path / "nothing.txt")
+
+
+def test_a_folder_in_place_of_a_file_is_named(tmp_path):
+    assert "cannot be read" in message(read_text, tmp_path)
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\n  \n", b"\xef\xbb\xbf"])
+def test_an_empty_file_is_refused(tmp_path, data):
+    assert "is empty" in message(read_text, write(tmp_path, data))
+
+
+@pytest.mark.parametrize(("start", "byte"), [(b"", 9), (b"\xef\xbb\xbf", 12)])
+def test_bytes_that_are_not_utf8_are_named_by_line_and_position(tmp_path, start, byte):
+    path = write(tmp_path, start + b"good\n1\tba\xe9d\n")
+    assert f"{path}, line 2: byte {byte} (0xe9) is not UTF-8" in message(read_text, path)
+
+
+def test_lines_end_at_line_feeds_only(tmp_path):
+    path = write(tmp_path, "\ufeffa\u0085b\r\nc\u2028d\x0ce\u0012\nf")
+    assert read_lines(path) == ["a\u0085b", "c\u2028d\x0ce\u0012", "f"]
+
+
+def test_a_row_with_a_wrong_number_of_fields_is_named(tmp_path):
+    path = write(tmp_path, "a\tb\n1\t2\n1\t2\t3\n")
+    text = message(read_table, path, ["a", "b"], header=True)
+    assert text == f"{path}, line 3: 3 fields, not 2. Repair or remove the row."
+
+
+def test_quotes_are_plain_characters_in_a_table(tmp_path):
+    path = write(tmp_path, 'a\tb\n"one\ttwo"\n')
+    assert read_table(path, ["a"], header=True)[0].fields == ['"one', 'two"']
+
+
+def test_quoted_cells_hold_separators_and_line_ends(tmp_path):
+    path = write(tmp_path, 'a,b\r\n"one, ""1""\ntwo",x\r\n')
+    assert read_csv(path, ["a"], header=True)[0].fields == ['one, "1"\ntwo', "x"]
+
+
+def test_an_open_quote_is_an_error_with_its_remedy(tmp_path):
+    path = write(tmp_path, 'a,b\n"one,x\n')
+    assert "quoting: false" in message(read_csv, path, ["a"], header=True)
+
+
+def test_a_missing_column_is_named_with_those_that_exist(tmp_path):
+    path = write(tmp_path, "text\tstars\nx\t1\n")
+    text = message(read_table, path, ["text", "label"], header=True)
+    assert "there is no column 'label'. The columns are: text, stars." in text
+
+
+def test_a_table_without_rows_is_refused(tmp_path):
+    assert "no rows under its header" in message(read_table, write(tmp_path, "a\tb\n"), ["a"], header=True)
+
+
+@pytest.fixture
+def record(tmp_path):
+    path = write(tmp_path, "text\tlabel\tscore\n  \tpositve\t7.5\nok\tnegative\tmany\n")
+    return read_table(path, ["text", "label", "score"], header=True)
+
+
+def test_an_unknown_label_is_named_with_its_place_and_near_misses(record):
+    text = message(record[0].label, "label", {"positive": 1, "negative": 0})
+    assert "line 2, field 2 (label): Unknown label 'positve'. Did you mean positive?" in text
+
+
+def test_scores_outside_the_range_or_no_numbers_are_refused(record):
+    assert "field 3 (score): the score 7.5 is outside 0 to 5" in message(record[0].score, "score", (0.0, 5.0))
+    assert "line 3, field 3 (score): 'many' is not a number" in message(record[1].score, "score", (0.0, 5.0))
+
+
+@pytest.mark.parametrize("score", ["nan", "inf", "-inf", ""])
+def test_scores_are_finite(tmp_path, score):
+    row = read_table(write(tmp_path, f"{score}\tx\n"), ["score", "text"], header=False)[0]
+    assert "score" in message(row.score, "score", (0.0, 5.0))
+
+
+def test_an_empty_text_is_refused(record):
+    assert "field 1 (text): the text is empty" in message(record[0].text, "text")
+
+
+CONLL = (
+    "-DOCSTART- -X- O O\n\nAnn NN I I-PER\nBob NN I B-PER\nleft VB I O\n\n-DOCSTART- -X- -X- O\n\nU\u00a0S NN I I-LOC\n"
+)
+
+
+def test_conll_documents_words_and_iob2_tags(tmp_path):
+    layout = ConllLayout(0, 3, 4, "iob1")
+    first, second = read_conll(write(tmp_path, CONLL), LABELS, layout)
+    assert first.words == ("Ann", "Bob", "left")
+    assert [LABELS[tag] for tag in first.label] == ["B-PER", "B-PER", "O"]
+    assert (first.group, second.group) == ("1", "2")
+    assert second.words == ("U\u00a0S",)
+
+
+def test_conll_errors_name_the_line(tmp_path):
+    layout = ConllLayout(0, 3, 4, "iob1")
+    assert "line 2: 3 columns, not 4" in message(read_conll, write(tmp_path, "a NN I O\nb NN O\n"), LABELS, layout)
+    assert "line 1, the tag's column: Unknown tag 'I-PRE'" in message(
+        read_conll, write(tmp_path, "a NN I I-PRE\n"), LABELS, layout
+    )
+    assert "holds no sentence" in message(read_conll, write(tmp_path, "-DOCSTART- -X- O O\n\n"), LABELS, layout)
+
+
+@given(st.lists(st.sampled_from(["O", "I-PER", "I-LOC", "B-PER", "B-LOC"]), max_size=12))
+def test_iob2_has_the_entities_of_iob1_and_is_stable(tags):
+    converted = iob1_to_iob2(tags)
+    ids = {"O": ("O", ""), **{f"{p}-{t}": (p, t) for p in "BI" for t in ("PER", "LOC")}}
+    names = list(ids)
+    wanted = spans([names.index(tag) for tag in tags], [ids[name] for name in names])
+    found = spans([names.index(tag) for tag in converted], [ids[name] for name in names])
+    assert found == wanted
+    assert iob1_to_iob2(converted) == converted
+    assert sum(tag.startswith("B-") for tag in converted) == len(wanted)
+
+
+def test_treebank_sentences_are_split_at_the_ascii_space_alone(tmp_path):
+    path = write(tmp_path, "1 a -lrb- 2\u00a01\\/2 -rrb- \\*\\*\n0 no\n")
+    examples = read_sentences(path)
+    assert examples[0].texts == ("a ( 2\u00a01/2 ) **",)
+    assert [example.label for example in examples] == [1, 0]
+
+
+def test_a_treebank_line_without_a_sentence_is_named(tmp_path):
+    assert "line 2: no sentence after the label" in message(read_sentences, write(tmp_path, "1 good\n0\n"))
+    assert "line 1, field 1 (label)" in message(read_sentences, write(tmp_path, "2 good\n"))
+
+
+def test_subtrees_are_the_nodes_that_are_not_neutral(tmp_path):
+    path = write(tmp_path, "(3 (2 It) (4 (2 's) (4 (3 -LRB-) (1 Fun))))\n")
+    found = {(example.texts[0], example.label) for example in read_subtrees(path)}
+    assert found == {("it 's ( fun", 1), ("'s ( fun", 1), ("( fun", 1), ("(", 1), ("fun", 0)}
+
+
+@pytest.mark.parametrize("line", ["(3 (2 It)", "3 It", "(5 It)", "(3 )", "()", "(3 a) b", ")"])
+def test_a_broken_tree_is_named(tmp_path, line):
+    assert "trees.txt, line 7: not a tree" in message(parse_tree, tmp_path / "trees.txt", 7, line)
+
+
+def test_plain_leaves_other_text_alone():
+    assert plain("it 's `` great '' .") == "it 's `` great '' ."

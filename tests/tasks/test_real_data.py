@@ -1,0 +1,157 @@
+"""The real files give the published counts, with every trap of theirs handled."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+from meltpoint import tasks
+from meltpoint.tasks.core.locked import open_test
+from meltpoint.tasks.core.spans import spans, split_labels
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import DataSpec
+
+# ../shared/data/README.md; MultiNLI's train is the subset that lies there, CoLA and MultiNLI have no public test.
+COUNTS = {
+    "conll2003": (14_041, 3_250, 3_453),
+    "sst2": (6_920, 872, 1_821),
+    "sst2_phrases": (67_349, 872, 1_821),
+    "sst2_subtrees": (98_794, 872, 1_821),
+    "mrpc": (3_668, 408, 1_725),
+    "stsb": (5_749, 1_500, 1_379),
+    "mnli": (25_072, 9_815, None),
+    "cola": (8_551, 1_043, None),
+}
+
+
+@pytest.mark.parametrize("name", sorted(COUNTS))
+def test_every_split_has_the_published_number_of_examples(name, shared_data, real):
+    spec = DataSpec(name, str(shared_data))
+    data = real(name)
+    train, dev, test = COUNTS[name]
+    assert (len(data.train), len(data.dev)) == (train, dev)
+    if test is not None:
+        opened = open_test(spec)
+        assert len(opened.examples) == test
+        assert opened.labelled
+
+
+@pytest.mark.parametrize("name", sorted(COUNTS))
+def test_ids_are_unique_and_labels_fit_the_task(name, real):
+    data = real(name)
+    for split in (data.train, data.dev):
+        assert len({example.id for example in split}) == len(split)
+    for example in data.dev:
+        if data.task.label_range:
+            assert data.task.label_range[0] <= example.label <= data.task.label_range[1]
+        elif data.task.kind == "sequence_labelling":
+            assert len(example.label) == len(example.words) > 0
+        else:
+            assert example.label in range(len(data.task.labels))
+
+
+def test_conll2003_has_the_published_documents_and_entities(shared_data):
+    # Tjong Kim Sang & De Meulder 2003, tables 1 and 2.
+    task, folder = tasks.get("conll2003"), shared_data / "conll2003"
+    wanted = {
+        "train": (946, {"LOC": 7140, "MISC": 3438, "ORG": 6321, "PER": 6600}),
+        "dev": (216, {"LOC": 1837, "MISC": 922, "ORG": 1341, "PER": 1842}),
+        "test": (231, {"LOC": 1668, "MISC": 702, "ORG": 1661, "PER": 1617}),
+    }
+    labels = split_labels(task.labels)
+    for split, (documents, entities) in wanted.items():
+        examples = task.readers[split](folder)
+        assert len({example.group for example in examples}) == documents
+        found = Counter(kind for example in examples for _, _, kind in spans(example.label, labels))
+        assert found == entities
+        assert not any("-DOCSTART-" in example.words for example in examples)
+
+
+def test_conll2003_is_iob2_after_reading(real):
+    task = real("conll2003").task
+    for example in real("conll2003").dev:
+        names = ["O", *(task.labels[tag] for tag in example.label)]
+        for before, tag in zip(names, names[1:], strict=False):
+            assert not tag.startswith("I-") or before[2:] == tag[2:]
+
+
+def test_conll2003_train_loads_within_a_second(shared_data):
+    task, folder = tasks.get("conll2003"), shared_data / "conll2003"
+    seconds = []
+    for _ in range(3):
+        start = time.process_time()
+        task.readers["train"](folder)
+        seconds.append(time.process_time() - start)
+    assert min(seconds) < 1.0
+
+
+def test_the_three_sst2_tasks_share_dev_and_it_is_glues_word_for_word(shared_data, real):
+    devs = [real(name).dev for name in ("sst2", "sst2_phrases", "sst2_subtrees")]
+    assert devs[0] == devs[1] == devs[2]
+    lines = (shared_data / "sst2/glue/dev.tsv").read_text(encoding="utf-8").split("\n")[1:-1]
+    glue = {tuple(line.split("\t")) for line in lines}
+    assert {(f"{example.texts[0]} ", str(example.label)) for example in devs[0]} == glue
+
+
+def test_sst2_keeps_no_break_spaces_inside_tokens_and_undoes_escapes(real):
+    train = real("sst2").train
+    texts = [example.texts[0] for example in train]
+    assert sum("\u00a0" in text for text in texts) > 0
+    assert not any("-lrb-" in text or "\\" in text for text in texts)
+    assert any(" ( " in text for text in texts)
+    assert Counter(example.label for example in train) == {1: 3610, 0: 3310}
+
+
+def test_subtrees_speak_the_spelling_of_dev(real):
+    train = real("sst2_subtrees").train
+    texts = [example.texts[0] for example in train]
+    assert all(text == text.lower() for text in texts)
+    assert not any("-lrb-" in text or "\\" in text for text in texts)
+    assert len({example.group for example in train}) > 8_000
+
+
+def test_mrpc_reads_the_same_split_from_glues_files_and_from_the_original(shared_data, tmp_path):
+    original = tmp_path / "mrpc"
+    (original / "glue").mkdir(parents=True)
+    for name in ("msr_paraphrase_train.txt", "glue/dev.tsv"):
+        (original / name).symlink_to(shared_data / "mrpc" / name)
+    train = tasks.get("mrpc").readers["train"]
+    assert train(original) == train(shared_data / "mrpc")
+
+
+def test_mrpc_keeps_quotes_and_control_characters(real):
+    train = real("mrpc").train
+    texts = [text for example in train for text in example.texts]
+    assert sum(text.count('"') % 2 for text in texts) > 100
+    assert any("\u0012" in text for text in texts)
+    assert not any("\r" in text or "\ufeff" in text for text in texts)
+
+
+def test_mnli_keeps_the_hypotheses_that_pandas_takes_for_missing(real):
+    train = real("mnli").train
+    assert sum(example.texts[1] == "n/a" for example in train) == 1
+    assert {example.group for example in train} == {"fiction", "government", "slate", "telephone", "travel"}
+
+
+def test_cola_dev_is_both_domains_with_their_names(real):
+    dev = real("cola").dev
+    assert Counter(example.group for example in dev) == {"in_domain": 527, "out_of_domain": 516}
+
+
+def test_stsb_scores_stay_as_written(real):
+    dev = real("stsb").dev
+    assert (dev[1].label, dev[1].id, dev[1].group) == (4.75, "MSRvid-2012test-0002", "main-captions")
+
+
+@pytest.mark.parametrize("name", ["mnli", "cola"])
+def test_a_hidden_test_says_how_to_carve_one(name, shared_data, real):
+    spec = DataSpec(name, str(shared_data))
+    assert "test labels hidden" in real(name).notes
+    with pytest.raises(ValueError, match="Carve a labelled test with --test-from"):
+        open_test(spec)
+    carved = DataSpec(name, str(shared_data), test_from="train[-500:]")
+    opened = open_test(carved)
+    assert (len(opened.examples), opened.labelled, opened.notes) == (500, True, ("test = train[-500:]",))
+    assert opened.examples[0].id not in {example.id for example in load_training_data(carved).train}

@@ -1,0 +1,59 @@
+"""Every task there is, by one table-driven test; and the words that name no task."""
+
+from __future__ import annotations
+
+import pytest
+
+from meltpoint import tasks
+from meltpoint.tasks.core.metrics import METRICS
+from meltpoint.tasks.core.task import KINDS
+
+DEMO = {"demo_entities", "demo_entailment", "demo_sentiment", "demo_similarity"}
+REAL = {"cola", "conll2003", "mnli", "mrpc", "sick_e", "sick_r", "sst2", "sst2_phrases", "sst2_subtrees", "stsb"}
+
+
+def test_the_names_are_the_files():
+    assert set(tasks.names()) == DEMO | REAL
+    assert tasks.names() == sorted(tasks.names())
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_every_task_is_whole(name):
+    task = tasks.get(name)
+    assert task.name == name
+    assert task.kind in KINDS
+    assert METRICS[task.metric].fits(task)
+    assert bool(task.labels) != bool(task.label_range)
+    assert task.description
+    assert {"train", "dev", "test"} == set(task.readers)
+    assert task.generated or {"train", "dev", "test"} == set(task.files)
+    if task.kind == "sequence_labelling":
+        assert task.labels[0] == "O"
+        assert all(f"B-{label[2:]}" in task.labels for label in task.labels if label.startswith("I-"))
+    assert task.outputs == (len(task.labels) or 1)
+
+
+@pytest.mark.parametrize("name", sorted(REAL - {"sst2_subtrees"}))
+def test_every_hub_source_is_pinned(name):
+    source = tasks.get(name).hub
+    assert source is not None
+    for one in (source, *source.elsewhere.values()):
+        assert one.revision == "refs/convert/parquet" or len(one.revision) == 40
+        assert "{split}" in one.pattern
+    assert set(source.splits) == {"train", "dev", "test"}
+
+
+def test_the_demo_has_one_task_of_each_kind():
+    assert sorted(tasks.get(name).kind for name in DEMO) == sorted(KINDS)
+
+
+def test_an_unknown_task_names_its_near_misses():
+    with pytest.raises(ValueError, match=r"^Unknown task 'sst3'\. Did you mean sst2.*There is: cola, ") as caught:
+        tasks.get("sst3")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("word", ["", "core", "core.task", "../sst2", "sst2.py"])
+def test_words_that_are_no_task_are_refused(word):
+    with pytest.raises(ValueError, match="Unknown task"):
+        tasks.get(word)

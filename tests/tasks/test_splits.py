@@ -1,0 +1,171 @@
+"""Samples, carved tests and fingerprints: the same from any process and any folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meltpoint import tasks
+from meltpoint.tasks.core.locked import open_test
+from meltpoint.tasks.core.slices import parse_slice
+from meltpoint.tasks.core.sources import check, read_split
+from meltpoint.tasks.core.splits import fingerprint, load_training_data, sample
+from meltpoint.tasks.core.task import DataSpec, Example
+
+MANY = [Example(str(number), (f"text {number}",), label=number % 2) for number in range(50)]
+
+
+def folder(tmp_path, lines=40, name="data"):
+    """A folder with CoLA's three files, in the original format."""
+    cola = tmp_path / name / "cola"
+    cola.mkdir(parents=True)
+    for file in ("in_domain_train", "in_domain_dev", "out_of_domain_dev"):
+        rows = [f"x\t{number % 2}\t\tsentence {number} of {file}" for number in range(lines)]
+        (cola / f"{file}.tsv").write_text("\n".join(rows))
+    return str(tmp_path / name)
+
+
+@given(st.integers(1, 50))
+def test_a_sample_is_the_same_each_time_in_order_and_without_repeats(size):
+    found = sample(MANY, size)
+    assert found == sample(MANY, size)
+    ids = [int(example.id) for example in found]
+    assert ids == sorted(set(ids))
+    assert len(ids) == size
+
+
+@given(st.integers(-60, 60) | st.none(), st.integers(-60, 60) | st.none())
+def test_carving_divides_the_split_as_python_slices_do(start, stop):
+    written = f"train[{'' if start is None else start}:{'' if stop is None else stop}]"
+    wanted = MANY[start:stop]
+    if start is None and stop is None:
+        with pytest.raises(ValueError, match="is not a slice"):
+            parse_slice(written)
+    elif wanted in ([], MANY):
+        with pytest.raises(ValueError, match=r"is empty|leaves nothing"):
+            parse_slice(written).carve(MANY)
+    else:
+        rest, carved = parse_slice(written).carve(MANY)
+        assert carved == wanted
+        assert rest == [example for example in MANY if example not in wanted]
+
+
+@pytest.mark.parametrize("text", ["test[:10]", "train", "train[10]", "train[::2]", "train[a:b]", "train[:10", ""])
+def test_other_slices_are_refused_with_the_right_form(text):
+    with pytest.raises(ValueError, match=r"Write train\[-1000:\] or dev\[:400\]"):
+        parse_slice(text)
+
+
+def test_the_notes_state_the_sample_and_the_slice(tmp_path):
+    spec = DataSpec("cola", folder(tmp_path), max_train_examples=10, test_from="train[-15:]")
+    data = load_training_data(spec)
+    assert data.notes == ("test = train[-15:]", "10 of 25 training examples, seed 0")
+    assert (len(data.train), len(data.dev)) == (10, 80)
+
+
+def test_a_carved_test_overlaps_neither_train_nor_dev(tmp_path):
+    for cut in ("train[-15:]", "dev[10:30]"):
+        spec = DataSpec("cola", folder(tmp_path, name=cut[:3]), test_from=cut)
+        data, opened = load_training_data(spec), open_test(spec)
+        assert not {example.id for example in opened.examples} & {example.id for example in data.train + data.dev}
+        assert opened.labelled
+        assert opened.notes == (f"test = {cut}",)
+        assert len(opened.examples) + len(data.train) + len(data.dev) == 120
+
+
+def test_a_sample_as_large_as_train_is_all_of_it_and_no_note(tmp_path):
+    data = load_training_data(DataSpec("cola", folder(tmp_path), max_train_examples=40))
+    assert len(data.train) == 40
+    assert data.notes == ("test labels hidden",)
+
+
+@pytest.mark.parametrize("size", [0, -3])
+def test_a_sample_of_nothing_is_refused(tmp_path, size):
+    spec = DataSpec("cola", folder(tmp_path), max_train_examples=size)
+    for function in (check, load_training_data):
+        with pytest.raises(ValueError, match="at least 1"):
+            function(spec)
+
+
+def test_the_fingerprint_depends_on_the_data_and_not_on_the_folder(tmp_path):
+    first = load_training_data(DataSpec("cola", folder(tmp_path, name="one")))
+    second = load_training_data(DataSpec("cola", folder(tmp_path, name="two")))
+    fewer = load_training_data(DataSpec("cola", folder(tmp_path, lines=39, name="three")))
+    assert first.fingerprint == second.fingerprint != fewer.fingerprint
+    assert len(first.fingerprint) == 16
+
+
+def test_the_fingerprint_sees_texts_labels_order_and_where_a_split_ends():
+    task = tasks.get("cola")
+    base = fingerprint(task, MANY, MANY[:5])
+    relabelled = [Example("0", ("text 0",), label=1), *MANY[1:]]
+    assert base != fingerprint(task, relabelled, MANY[:5])
+    assert base != fingerprint(task, MANY[::-1], MANY[:5])
+    assert base != fingerprint(task, [*MANY, MANY[0]], MANY[1:5])
+    assert base != fingerprint(tasks.get("sst2"), MANY, MANY[:5])
+
+
+def test_the_fingerprint_is_the_same_in_another_process(tmp_path):
+    spec = DataSpec("cola", folder(tmp_path), max_train_examples=10)
+    code = (
+        "from meltpoint.tasks.core.splits import load_training_data as load\n"
+        "from meltpoint.tasks.core.task import DataSpec\n"
+        f"print(load({spec!r}).fingerprint, load(DataSpec('demo_similarity')).fingerprint)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    wanted = [load_training_data(one).fingerprint for one in (spec, DataSpec("demo_similarity"))]
+    assert done.stdout.split() == wanted
+
+
+def test_check_says_what_the_test_will_be(tmp_path):
+    data = folder(tmp_path)
+    assert check(DataSpec("cola", data)) == "absent"
+    assert check(DataSpec("cola", data, test_from="train[-5:]")) == "carved"
+    (tmp_path / "data/cola/test.tsv").write_text("index\tsentence\n0\tone\n1\ttwo\n")
+    assert check(DataSpec("cola", data)) == "hidden"
+    assert check(DataSpec("cola")) == "hidden"
+    assert check(DataSpec("demo_sentiment")) == "labelled"
+
+
+def test_a_hidden_test_opens_without_labels(tmp_path):
+    data = folder(tmp_path)
+    (tmp_path / "data/cola/test.tsv").write_text("index\tsentence\n0\tone\n1\ttwo\n")
+    opened = open_test(DataSpec("cola", data))
+    assert not opened.labelled
+    assert opened.notes == ("test labels hidden",)
+    assert [(example.id, example.texts, example.label) for example in opened.examples] == [
+        ("0", ("one",), None),
+        ("1", ("two",), None),
+    ]
+
+
+def test_a_missing_folder_names_the_files_and_the_way_out(tmp_path):
+    with pytest.raises(ValueError, match=r"cola is missing; cola reads .*in_domain_train\.tsv.*leave --data-dir out"):
+        check(DataSpec("cola", str(tmp_path)))
+
+
+def test_a_missing_file_of_any_split_stops_before_anything_is_read(tmp_path):
+    data = folder(tmp_path)
+    (tmp_path / "data/cola/out_of_domain_dev.tsv").unlink()
+    with pytest.raises(ValueError, match=r"out_of_domain_dev\.tsv is missing; cola needs it"):
+        check(DataSpec("cola", data))
+    sick = tmp_path / "data/sick"
+    sick.mkdir()
+    for name in ("SICK_train.txt", "SICK_trial.txt"):
+        (sick / name).write_text("x")
+    with pytest.raises(ValueError, match=r"SICK_test_annotated\.txt is missing"):
+        check(DataSpec("sick_e", data))
+
+
+def test_a_task_of_files_only_asks_for_the_folder():
+    with pytest.raises(ValueError, match="sst2_subtrees is not on the hub. Name the folder"):
+        check(DataSpec("sst2_subtrees"))
+
+
+def test_the_open_door_refuses_the_locked_split(tmp_path):
+    with pytest.raises(ValueError, match=r"locked; only tasks/core/locked\.py opens it"):
+        read_split(DataSpec("cola", folder(tmp_path)), "test")
