@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from rich.console import Console
 from rich.table import Table
@@ -160,15 +160,23 @@ def _show_paragraph(row: Mapping[str, object], console: Console) -> None:
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
     for key, value in others:
-        if _value(value):
-            grid.add_row("", Text(key.replace("_", " ")), Text(_value(value)))
+        text = "\n".join(value) if _is_phrases(value) else _value(value)
+        if text:
+            grid.add_row("", Text(key.replace("_", " ")), Text(text))
     console.print(grid)
+
+
+def _is_phrases(value: object) -> TypeGuard[list[str]]:
+    """Whether a value is a list whose items want a line each."""
+    return isinstance(value, list) and any(isinstance(item, str) and " " in item for item in value)
 
 
 def _value(value: object) -> str:
     """A value of a row as one line."""
     if value is None:
         return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ", ".join(_value(one) for one in value)
     return " ".join(str(value).split())

@@ -118,7 +118,7 @@ def _space(name: str) -> Row:
     data = documents.read(files.SHIPPED / f"{name}.yaml")
     said = files.parameters_of(data, f"{name}.yaml")
     ranges = [f"{key} {_range(entry)}" for key, entry in said.items()]
-    return {"name": f"{name}.yaml", "parameters": ranges, "early_stopping": _stopping(data.get("early_stopping"))}
+    return {"name": f"{name}.yaml", "parameters": ranges, "early_stopping": _stopping(data)}
 
 
 def _range(entry: object) -> str:
@@ -133,8 +133,12 @@ def _range(entry: object) -> str:
     return values if kind == "choice" else f"{kind} {values}"
 
 
-def _stopping(said: object) -> str:
-    return ", ".join(f"{key} {value}" for key, value in said.items()) if isinstance(said, Mapping) else "none"
+def _stopping(data: Mapping[str, object]) -> str:
+    """What a file says of early stopping: its numbers, "off", or nothing, where a more general file decides."""
+    said = data.get("early_stopping", "")
+    if isinstance(said, Mapping):
+        return ", ".join(f"{key} {value}" for key, value in said.items())
+    return "off" if said is None else ""
 
 
 def _written(value: Value) -> str:
