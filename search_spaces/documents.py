@@ -46,6 +46,12 @@ class Writer(yaml.SafeDumper):
         return True
 
 
+def quoted(writer: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """A word; Unicode's own line breaks are escaped, which PyYAML would write bare and read back as spaces."""
+    breaks = set(text) & set("\x85\u2028\u2029")
+    return writer.represent_scalar("tag:yaml.org,2002:str", text, style='"' if breaks else None)
+
+
 class Flow(dict[str, object]):
     """A mapping that is written on one line."""
 
@@ -59,6 +65,7 @@ for _tag, _pattern, _starts in (
     Reader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _pattern, _starts)
 Writer.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, DIGITS)
 Writer.add_implicit_resolver("tag:yaml.org,2002:int", DIGITS_ONLY, DIGITS)
+Writer.add_representer(str, quoted)
 Writer.add_representer(
     Flow, lambda writer, data: writer.represent_mapping("tag:yaml.org,2002:map", data, flow_style=True)
 )

@@ -31,7 +31,8 @@ def parse(parameter: Parameter, entry: object, allowed: Mapping[str, Parameter])
     source = entry.get("source", "")
     if not isinstance(source, str):
         raise ValueError(f"{parameter.name}: source is {source!r}; write a sentence in quotes.")
-    when = {**_conditions(parameter, entry.get("when"), allowed), **implied(parameter.name, allowed)}
+    when = _conditions(parameter, entry.get("when"), allowed) | implied(parameter.name, allowed)
+    when = dict(sorted(when.items()))
     if kind == "fixed":
         return Fixed(parameter.check(entry["fixed"]), source=source, when=when)
     if kind == "choice":
@@ -41,7 +42,7 @@ def parse(parameter: Parameter, entry: object, allowed: Mapping[str, Parameter])
     return _real(parameter, entry, kind == "log_uniform", source, when)
 
 
-def implied(name: str, allowed: Mapping[str, Parameter]) -> Conditions:
+def implied(name: str, allowed: Mapping[str, Parameter]) -> dict[str, tuple[Value, ...]]:
     """The condition that a trick's own parameter has by its name: `TRICK.x` acts only where the trick is on.
 
     A trick is on by a switch of its name (`gradual_unfreezing: true`) or by a choice (`schedule: slanted_triangular`).
@@ -103,7 +104,7 @@ def _kind(parameter: Parameter, entry: Mapping[str, object]) -> str:
     return kinds[0]
 
 
-def _conditions(parameter: Parameter, when: object, allowed: Mapping[str, Parameter]) -> Conditions:
+def _conditions(parameter: Parameter, when: object, allowed: Mapping[str, Parameter]) -> dict[str, tuple[Value, ...]]:
     if when is None:
         return {}
     if not isinstance(when, Mapping):
@@ -120,7 +121,7 @@ def _conditions(parameter: Parameter, when: object, allowed: Mapping[str, Parame
         except ValueError as error:
             raise ValueError(f"{parameter.name}: when: {error}") from None
         found[name] = tuple(sorted(checked, key=repr))
-    return dict(sorted(found.items()))
+    return found
 
 
 def _choice(parameter: Parameter, entry: Mapping[str, object], source: str, when: Conditions) -> Choice:
