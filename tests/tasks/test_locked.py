@@ -40,18 +40,36 @@ def mentions(tree, name):
 
 def test_only_the_locked_room_asks_for_the_test_split():
     found = {path for path, tree in modules() if mentions(tree, "read_locked_split")}
-    defined = {path for path, tree in modules() if any(getattr(n, "name", "") == "read_locked_split" for n in tree.body)}
+    defined = {
+        path for path, tree in modules() if any(getattr(n, "name", "") == "read_locked_split" for n in tree.body)
+    }
     assert found - defined == {LOCKED}
     assert defined == {SOURCES}
 
 
-def test_only_sources_touches_a_tasks_readers_and_hub():
+def reads(tree):
+    """Whether a module takes a reader out of a task; `set(task.readers)` only asks which splits there are."""
+    names_only = {
+        id(argument)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"set", "sorted", "len"}
+        for argument in node.args
+    }
+    readers = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "readers")
+    return any(id(node) not in names_only for node in readers)
+
+
+def test_only_sources_takes_a_reader_or_the_hub_out_of_a_task():
     for path, tree in modules():
-        touched = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        if path != SOURCES:
-            assert "readers" not in touched, f"{path} reads a split past tasks/core/sources.py"
+        assert reads(tree) == (path == SOURCES), f"{path} reads a split past tasks/core/sources.py"
         if path not in {SOURCES, Path("tasks/core/hub.py")}:
             assert not mentions(tree, "load_hub_split"), f"{path} reads the hub past tasks/core/sources.py"
+
+
+@pytest.mark.parametrize("code", ["task.readers['test'](f)", "r = task.readers", "list(task.readers.values())"])
+def test_the_watch_over_readers_sees_every_way_round_it(code):
+    assert reads(ast.parse(code))
+    assert not reads(ast.parse("set(task.readers)"))
 
 
 def imported(path):

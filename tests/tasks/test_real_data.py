@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -73,7 +74,7 @@ def test_conll2003_is_iob2_after_reading(real):
     task = real("conll2003").task
     for example in real("conll2003").dev:
         names = ["O", *(task.labels[tag] for tag in example.label)]
-        for before, tag in zip(names, names[1:], strict=False):
+        for before, tag in pairwise(names):
             assert not tag.startswith("I-") or before[2:] == tag[2:]
 
 

@@ -162,7 +162,7 @@ def test_a_missing_file_of_any_split_stops_before_anything_is_read(tmp_path):
 
 
 def test_a_task_of_files_only_asks_for_the_folder():
-    with pytest.raises(ValueError, match="sst2_subtrees is not on the hub. Name the folder"):
+    with pytest.raises(ValueError, match="sst2_subtrees is not on the hub"):
         check(DataSpec("sst2_subtrees"))
 
 

@@ -1,0 +1,182 @@
+"""The hub's parquet files, in its own layouts, through `datasets`: one split at a time, labels by their names."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import datasets
+import pytest
+from datasets import ClassLabel, Dataset, Features, Value
+
+from meltpoint import tasks
+from meltpoint.tasks.core import hub
+from meltpoint.tasks.core.hub import class_id, load_hub_split, parquet_files
+
+NER = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def mirror(source, folder):
+    """The same source, read from a folder in the data set's layout."""
+    elsewhere = {split: mirror(other, folder) for split, other in source.elsewhere.items()}
+    return dataclasses.replace(source, id=str(folder), elsewhere=elsewhere)
+
+
+def write(folder, path, rows, features):
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    target = folder / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    Dataset.from_dict(columns, features=Features(features)).to_parquet(target)
+
+
+TEXT, NUMBER = Value("string"), Value("int32")
+
+
+def test_glue_labels_come_by_name_and_hidden_ones_as_none(tmp_path):
+    features = {"sentence": TEXT, "label": ClassLabel(names=["unacceptable", "acceptable"]), "idx": NUMBER}
+    rows = [{"sentence": "Good. ", "label": 1, "idx": 7}, {"sentence": "bad the", "label": 0, "idx": 8}]
+    write(tmp_path, "cola/validation-00000-of-00001.parquet", rows, features)
+    hidden = [{"sentence": "x", "label": -1, "idx": 0}]
+    write(tmp_path, "cola/test-00000-of-00001.parquet", hidden, features)
+    source = mirror(tasks.get("cola").hub, tmp_path)
+    found = load_hub_split(source, "dev")
+    assert [(e.id, e.texts, e.label) for e in found] == [("7", ("Good.",), 1), ("8", ("bad the",), 0)]
+    assert load_hub_split(source, "test")[0].label is None
+
+
+def test_class_names_in_another_order_keep_our_ids(tmp_path):
+    features = {"sentence1": TEXT, "sentence2": TEXT, "label": ClassLabel(names=["equivalent", "not_equivalent"])}
+    rows = [{"sentence1": "a", "sentence2": "b", "label": 0}]
+    write(tmp_path, "mrpc/train-00000-of-00001.parquet", [{**rows[0], "idx": 3}], {**features, "idx": NUMBER})
+    assert load_hub_split(mirror(tasks.get("mrpc").hub, tmp_path), "train")[0].label == 1
+
+
+def test_conll_tags_of_the_converted_branch(tmp_path):
+    names = NER[::-1]
+    tags = datasets.Sequence(ClassLabel(names=names))
+    rows = [{"id": "0", "tokens": ["Ann", "left"], "ner_tags": [names.index("B-PER"), names.index("O")]}]
+    features = {"id": TEXT, "tokens": datasets.Sequence(TEXT), "ner_tags": tags}
+    write(tmp_path, "conll2003/validation/0000.parquet", rows, features)
+    task = tasks.get("conll2003")
+    (example,) = load_hub_split(mirror(task.hub, tmp_path), "dev")
+    assert example.words == ("Ann", "left")
+    assert [task.labels[tag] for tag in example.label] == ["B-PER", "O"]
+
+
+def test_stsb_scores_are_scaled_back_to_0_to_5(tmp_path):
+    rows = [{"sentence1": "a", "sentence2": "b", "score": score / 5} for score in (0.0, 3.8, 2.917, 5.0)]
+    features = {"sentence1": TEXT, "sentence2": TEXT, "score": Value("float32")}
+    write(tmp_path, "data/test-00000-of-00001.parquet", rows, features)
+    found = load_hub_split(mirror(tasks.get("stsb").hub, tmp_path), "test")
+    assert [example.label for example in found] == pytest.approx([0.0, 3.8, 2.917, 5.0], abs=1e-6)
+
+
+@pytest.mark.parametrize(("name", "label"), [("sick_e", 2), ("sick_r", 3.6)])
+def test_sick_has_both_labels_in_one_row(tmp_path, name, label):
+    classes = ClassLabel(names=["entailment", "neutral", "contradiction"])
+    row = {"id": "9", "sentence_A": "a", "sentence_B": "b", "label": 2, "relatedness_score": 3.6, "extra": "x"}
+    features = {
+        "id": TEXT, "sentence_A": TEXT, "sentence_B": TEXT, "label": classes,
+        "relatedness_score": Value("float32"), "extra": TEXT,
+    }  # fmt: skip
+    write(tmp_path, "default/train/0000.parquet", [row], features)
+    (example,) = load_hub_split(mirror(tasks.get(name).hub, tmp_path), "train")
+    assert (example.id, example.texts, example.label) == ("9", ("a", "b"), label)
+
+
+def test_sst2_sentences_lose_the_treebanks_escapes(tmp_path):
+    rows = [{"text": "a -lrb- b\\/c -rrb-", "label": 1, "label_text": "positive"}]
+    features = {"text": TEXT, "label": Value("int64"), "label_text": TEXT}
+    write(tmp_path, "default/test/0000.parquet", rows, features)
+    for name in ("sst2", "sst2_phrases"):  # the phrases' test is the labelled one, from elsewhere
+        (example,) = load_hub_split(mirror(tasks.get(name).hub, tmp_path), "test")
+        assert (example.texts, example.label) == (("a ( b/c )",), 1)
+
+
+def test_mnli_keeps_genres_and_takes_its_test_from_glue(tmp_path):
+    classes = ClassLabel(names=["entailment", "neutral", "contradiction"])
+    row = {"pairID": "5e", "premise": "a", "hypothesis": " n/a", "genre": "slate", "label": 1}
+    features = {"pairID": TEXT, "premise": TEXT, "hypothesis": TEXT, "genre": TEXT, "label": classes}
+    write(tmp_path, "data/validation_matched-00000-of-00001.parquet", [row], features)
+    other = {"premise": TEXT, "hypothesis": TEXT, "label": classes, "idx": NUMBER}
+    write(
+        tmp_path,
+        "mnli/test_matched-00000-of-00001.parquet",
+        [{"premise": "a", "hypothesis": "b", "label": -1, "idx": 4}],
+        other,
+    )
+    source = mirror(tasks.get("mnli").hub, tmp_path)
+    (dev,) = load_hub_split(source, "dev")
+    assert (dev.id, dev.texts, dev.label, dev.group) == ("5e", ("a", "n/a"), 1, "slate")
+    (test,) = load_hub_split(source, "test")
+    assert (test.id, test.label) == ("4", None)
+
+
+WATCH = """
+import json, sys
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+import dataclasses
+from meltpoint import tasks
+from meltpoint.tasks.core.hub import load_hub_split
+load_hub_split(dataclasses.replace(tasks.get("stsb").hub, id=sys.argv[1]), "train")
+print(json.dumps(opened))
+"""
+
+
+def test_one_split_opens_no_other_splits_file(tmp_path):
+    features = {"sentence1": TEXT, "sentence2": TEXT, "score": Value("float64")}
+    for split in ("train", "validation", "test"):
+        rows = [{"sentence1": split, "sentence2": "b", "score": 0.5}]
+        write(tmp_path, f"data/{split}-00000-of-00001.parquet", rows, features)
+    done = subprocess.run([sys.executable, "-c", WATCH, str(tmp_path)], capture_output=True, text=True, check=True)
+    opened = [path.rsplit("/", 1)[-1] for path in json.loads(done.stdout.splitlines()[-1]) if path.endswith(".parquet")]
+    # pyarrow opens without telling Python, so the files are also made unreadable for the other splits below.
+    assert not [name for name in opened if not name.startswith("train")]
+    for split in ("validation", "test"):
+        (tmp_path / f"data/{split}-00000-of-00001.parquet").write_bytes(b"not parquet: reading this would fail")
+    (example,) = load_hub_split(mirror(tasks.get("stsb").hub, tmp_path), "train")
+    assert example.texts == ("train", "b")
+
+
+def test_files_on_the_hub_are_named_with_their_pinned_revision():
+    assert parquet_files(tasks.get("conll2003").hub, "dev") == (
+        "hf://datasets/eriktks/conll2003@refs/convert/parquet/conll2003/validation/*.parquet"
+    )
+    revision = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
+    wanted = f"hf://datasets/nyu-mll/glue@{revision}/mrpc/train-*.parquet"
+    assert parquet_files(tasks.get("mrpc").hub, "train") == wanted
+
+
+def test_missing_files_and_no_network_are_one_line_with_the_remedy(tmp_path):
+    source = tasks.get("mrpc").hub
+    for one in (mirror(source, tmp_path), source):  # the tests run offline
+        with pytest.raises(ValueError, match=r"could not be loaded .*--data-dir") as caught:
+            load_hub_split(one, "train")
+        assert "\n" not in str(caught.value)
+
+
+def test_a_missing_label_column_names_those_that_exist(tmp_path):
+    write(tmp_path, "data/train-0.parquet", [{"sentence1": "a", "mark": 1}], {"sentence1": TEXT, "mark": NUMBER})
+    with pytest.raises(ValueError, match="no column 'score'; its columns are: sentence1, mark"):
+        load_hub_split(mirror(tasks.get("stsb").hub, tmp_path), "train")
+
+
+def test_labels_that_the_task_lacks_are_refused():
+    assert class_id(1, (), ("a", "b")) == 1
+    assert class_id(None, (), ("a", "b")) is None
+    with pytest.raises(ValueError, match="label 2 is not one of 0 to 1"):
+        class_id(2, (), ("a", "b"))
+    with pytest.raises(ValueError, match="Unknown label 'c'"):
+        class_id(0, ("c",), ("a", "b"))
+
+
+def test_local_files_need_no_datasets_library():
+    assert "datasets" not in vars(hub)  # imported where it is used: a second of start-up for every worker

@@ -1,0 +1,228 @@
+"""A user's own task: every format and kind, and one clear line for every mistake."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from meltpoint import tasks
+from meltpoint.tasks.core.locked import open_test
+from meltpoint.tasks.core.sources import check
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import DataSpec
+
+SENTENCES = """\
+name: reviews
+kind: sentence_classification
+files: {train: train.tsv, dev: dev.tsv}
+format: tsv
+columns: {text: review, label: verdict}
+labels: [no, yes]
+"""
+
+
+def own(folder, text, **files):
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_text(content, encoding="utf-8")
+    path = folder / "task.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def load(folder, text, **files):
+    return load_training_data(DataSpec(own(folder, text, **files)))
+
+
+def problem(folder, text, **files):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  (every test below matches the text itself)
+        load(folder, text, **files)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+GOOD = {"train__tsv": "id\treview\tverdict\n1\tfine\tyes\n2\tpoor\tno\n", "dev__tsv": "verdict\treview\nno\tbad\n"}
+
+
+def test_columns_are_found_by_name_and_labels_are_words_even_where_yaml_would_take_them_for_booleans(tmp_path):
+    data = load(tmp_path, SENTENCES, **GOOD)
+    assert [(e.texts, e.label) for e in data.train] == [(("fine",), 1), (("poor",), 0)]
+    assert [(e.texts, e.label) for e in data.dev] == [(("bad",), 0)]
+    assert (data.task.name, data.task.metric, data.task.labels) == ("reviews", "accuracy", ("no", "yes"))
+
+
+def test_the_files_lie_beside_the_task_file_whatever_data_dir_says(tmp_path):
+    path = own(tmp_path, SENTENCES, **GOOD)
+    assert load_training_data(DataSpec(path, data_dir="/nowhere")).train
+
+
+def test_positions_without_a_header(tmp_path):
+    text = SENTENCES.replace("text: review, label: verdict", "text: 1, label: 0") + "header: false\n"
+    data = load(tmp_path, text, train__tsv="no\tone\nyes\ttwo\n", dev__tsv="yes\tthree\n")
+    assert [(e.texts, e.label) for e in data.train] == [(("one",), 0), (("two",), 1)]
+
+
+def test_csv_is_quoted_and_tsv_is_not_unless_said(tmp_path):
+    text = SENTENCES.replace(".tsv", ".csv").replace("format: tsv", "format: csv")
+    data = load(
+        tmp_path, text, train__csv='review,verdict\n"a ""b"", c\nd",yes\n', dev__csv="review,verdict\nx,no\n"
+    )  # fmt: skip
+    assert data.train[0].texts == ('a "b", c\nd',)
+    files = {"train__tsv": 'review\tverdict\n"a\tyes\n', "dev__tsv": 'review\tverdict\n"b"\tno\n'}
+    assert load(tmp_path, SENTENCES, **files).train[0].texts == ('"a',)
+    assert "line 2: broken row" in problem(tmp_path, SENTENCES + "quoting: true\n", **files)
+
+
+PAIRS = """\
+name: answers
+kind: pair_classification
+metric: f1
+files: {train: train.jsonl, dev: dev.jsonl, test: test.jsonl}
+format: jsonl
+columns: {text_a: q, text_b: a, label: ok}
+labels: ["false", "true"]
+"""
+
+
+def lines(*rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_json_lines_with_booleans_and_a_test_of_its_own(tmp_path):
+    rows = lines({"q": "who?", "a": "me", "ok": True}, {"q": "why?", "a": 7, "ok": False})
+    path = own(tmp_path, PAIRS, train__jsonl=rows, dev__jsonl=rows, test__jsonl=rows)
+    data = load_training_data(DataSpec(path))
+    assert [(e.texts, e.label) for e in data.train] == [(("who?", "me"), 1), (("why?", "7"), 0)]
+    assert check(DataSpec(path)) == "labelled"
+    assert open_test(DataSpec(path)).labelled
+    assert data.task.metric == "f1"
+
+
+SCORES = """\
+name: closeness
+kind: pair_regression
+files: {train: train.parquet, dev: train.parquet}
+format: parquet
+columns: {text_a: left, text_b: right, label: score}
+range: [0, 1]
+"""
+
+
+def test_parquet_scores(tmp_path):
+    table = pyarrow.table({"left": ["a", "b"], "right": ["c", "d"], "score": [0.25, 1.0], "other": [1, 2]})
+    parquet.write_table(table, tmp_path / "train.parquet")
+    data = load(tmp_path, SCORES)
+    assert [e.label for e in data.train] == [0.25, 1.0]
+    assert (data.task.metric, data.task.label_range, data.task.outputs) == ("pearson", (0.0, 1.0), 1)
+    assert "no column 'mark'. The columns are: left, right, score, other" in problem(
+        tmp_path, SCORES.replace("label: score", "label: mark")
+    )
+    assert "line 2, field 3 (label): the score 1 is outside 0 to 0.5" in problem(
+        tmp_path, SCORES.replace("[0, 1]", "[0, 0.5]")
+    )
+
+
+TAGS = """\
+name: genes
+kind: sequence_labelling
+files: {train: train.conll, dev: train.conll}
+format: conll
+labels: [O, B-GENE, I-GENE]
+tag_scheme: iob1
+"""
+
+
+def test_conll_columns_and_tag_scheme(tmp_path):
+    data = load(tmp_path, TAGS, train__conll="p53\tI-GENE\nbinds O\nA I-GENE\nB B-GENE\n\nx O\n")
+    assert [(e.words, e.label) for e in data.train] == [(("p53", "binds", "A", "B"), (1, 0, 1, 1)), (("x",), (0,))]
+    swapped = TAGS + "columns: {words: 1, tags: 0}\n"
+    assert load(tmp_path, swapped, train__conll="O a\nI-GENE b\n").train[0].words == ("a", "b")
+
+
+def test_tagged_words_as_json_lists(tmp_path):
+    text = TAGS.replace("conll", "jsonl") + "columns: {words: tokens, tags: marks}\n"
+    row = {"tokens": ["p53", "binds"], "marks": ["I-GENE", "O"]}
+    assert load(tmp_path, text, train__jsonl=lines(row)).train[0].label == (1, 0)
+    short = {**row, "marks": ["O"]}
+    assert "line 2: 2 words but 1 tags" in problem(tmp_path, text, train__jsonl=lines(row, short))
+    wrong = {**row, "marks": ["O", "GENE"]}
+    assert "line 1, field 1 (marks): Unknown label 'GENE'" in problem(tmp_path, text, train__jsonl=lines(wrong))
+    empty = {"tokens": [], "marks": []}
+    assert "not a list of words" in problem(tmp_path, text, train__jsonl=lines(empty))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        ("labels:", "label:", "Unknown key 'label'. Did you mean labels"),
+        ("{train:", "{trian: x, train:", "Unknown key in files 'trian'. Did you mean train?"),
+        ("{text:", "{txt: x, text:", "Unknown key in columns 'txt'. Did you mean text"),
+        ("kind: sentence_classification\n", "", "kind: is missing."),
+        ("sentence_classification", "sentiment", "kind: Input should be 'sequence_labelling'"),
+        ("format: tsv", "format: xml", "format: Input should be 'tsv'"),
+        (", dev: dev.tsv", "", "files.dev: is missing."),
+        ("labels: [no, yes]", "labels: [no]", "labels: a sentence_classification task takes a list of two or more"),
+        ("labels: [no, yes]", "labels: [no, no, yes]", "two or more different labels"),
+        ("labels: [no, yes]", "range: [0, 5]", "labels: a sentence_classification task takes"),
+        ("text: review, ", "", "columns: 'text' is missing; sentence_classification needs text, label."),
+        ("text: review", "text_b: x, text: review", "columns: 'text_b' does not fit sentence_classification"),
+        ("format: tsv", "format: conll", "format: sentence_classification is not read from conll"),
+        ("format: tsv", "format: tsv\nmetric: acuracy", "Unknown metric of sentence_classification 'acuracy'. Did you"),
+        ("format: tsv", "format: tsv\nmetric: pearson", "There is: accuracy, f1, macro_f1, matthews."),
+        ("name: reviews", "name: My Reviews", "name: 'My Reviews' has to be lower-case letters"),
+        ("name: reviews", "name: sst2", "'sst2' is a task of Meltpoint's own"),
+        ("text: review", "text: reviews", "no column 'reviews'. The columns are: id, review, verdict."),
+        ("train.tsv", "trainn.tsv", "trainn.tsv is missing"),
+        ("[no, yes]", "[no, yes", "is not YAML"),
+    ],
+)
+def test_every_mistake_is_one_line_that_names_it(tmp_path, old, new, wanted):
+    assert old in SENTENCES
+    assert wanted in problem(tmp_path, SENTENCES.replace(old, new), **GOOD)
+
+
+def test_labels_of_sequences_are_iob2_names(tmp_path):
+    for labels, wanted in (("[O, GENE]", "'GENE' is no IOB2 name"), ("[O, I-GENE]", "I-GENE needs B-GENE")):
+        assert wanted in problem(tmp_path, TAGS.replace("[O, B-GENE, I-GENE]", labels), train__conll="a O\n")
+
+
+def test_regression_takes_a_range(tmp_path):
+    for text in (SCORES.replace("range: [0, 1]", "labels: [a, b]"), SCORES.replace("[0, 1]", "[1, 0]")):
+        assert "range: a pair_regression task takes range: [lowest, highest]" in problem(tmp_path, text)
+
+
+def test_a_missing_task_file_and_a_text_that_is_no_mapping(tmp_path):
+    with pytest.raises(ValueError, match=r"none\.yaml is missing"):
+        tasks.get(str(tmp_path / "none.yaml"))
+    assert "is not a list of keys with values" in problem(tmp_path, "- a\n- b\n")
+
+
+def test_broken_json_names_its_line(tmp_path):
+    row = lines({"q": "a", "a": "b", "ok": True})
+    assert "line 2: not JSON" in problem(tmp_path, PAIRS, train__jsonl=row + "{\n", dev__jsonl=row, test__jsonl=row)
+    missing = lines({"q": "a", "ok": True})
+    assert "line 1: there is no column 'a'. The columns are: q, ok." in problem(tmp_path, PAIRS, train__jsonl=missing)
+    null = lines({"q": "a", "a": None, "ok": True})
+    assert "line 1, field 'a': None is neither text nor a number" in problem(tmp_path, PAIRS, train__jsonl=null)
+
+
+def test_a_task_without_a_test_asks_for_a_slice(tmp_path):
+    path = own(tmp_path, SENTENCES, **GOOD)
+    assert check(DataSpec(path)) == "absent"
+    with pytest.raises(ValueError, match="--test-from"):
+        open_test(DataSpec(path))
+    assert len(open_test(DataSpec(path, test_from="train[:1]")).examples) == 1
+
+
+def test_tasks_files_are_what_the_documentation_shows(tmp_path, checkout):
+    text = (checkout / "docs" / "tasks.md").read_text(encoding="utf-8")
+    shown = [block.split("```")[0] for block in text.split("```yaml\n")[1:]]
+    kinds = set()
+    for position, block in enumerate(shown):
+        path = tmp_path / f"{position}.yaml"
+        path.write_text(block, encoding="utf-8")
+        kinds.add(tasks.get(str(path)).kind)
+    assert len(shown) >= 4
+    assert len(kinds) == 4
