@@ -1,7 +1,7 @@
 """Demo: does a sentence follow from another? Small scenes of who does what, with what, wearing what, and where.
 
-Each form of hypothesis comes with each of the labels, so that the hypothesis alone says nothing: a colour, a place or
-a "not" has to be compared with the premise.
+A colour, a place or a "not" has to be compared with the premise: a bag of words of both sentences, or of the hypothesis
+alone, gets about 0.6 where chance is 0.35.
 """
 
 from __future__ import annotations
