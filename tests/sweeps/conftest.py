@@ -62,9 +62,8 @@ def tiny_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = ["sentence\tlabel"]
         for index in range(count):
             tone = (BAD, GOOD)[index % 2]
-            rows.append(
-                f"the {draw.choice(THINGS)} was {draw.choice(tone)} and {draw.choice(tone)}\t{('bad', 'good')[index % 2]}"
-            )
+            sentence = f"the {draw.choice(THINGS)} was {draw.choice(tone)} and {draw.choice(tone)}"
+            rows.append(f"{sentence}\t{('bad', 'good')[index % 2]}")
         (folder / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     path = folder / "tiny_reviews.yaml"
     path.write_text(TASK_YAML, encoding="utf-8")

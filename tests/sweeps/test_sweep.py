@@ -1,0 +1,245 @@
+"""A whole sweep on a real local Ray and a real MLflow store: through the door, as a stranger would."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from meltpoint.sweeps.specification import SweepSpec
+
+TRIALS, SEEDS = 3, 2
+PATIENCE_SECONDS = 240
+
+
+def command(spec: SweepSpec, storage: Path, *more: str, **changes: object) -> list[str]:
+    """The command line that asks for a specification."""
+    spec = spec.model_copy(update=changes)
+    assert spec.space is not None
+    return [
+        sys.executable, "-m", "meltpoint.launch", "sweep", "--name", spec.name, "--encoder", spec.encoders[0],
+        "--mode", ",".join(spec.modes), "--task", spec.tasks[0], "--head", "linear", "--trials", str(spec.trials),
+        "--seeds", str(spec.seeds), "--space", spec.space, "--storage", str(storage), *more,
+    ]  # fmt: skip
+
+
+def run(words: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+
+
+def records(storage: Path, name: str = "tiny") -> list[dict]:
+    return [json.loads(path.read_text()) for path in (storage / name / "trials").glob("*.json")]
+
+
+def roles(storage: Path) -> Counter:
+    return Counter(record["role"] for record in records(storage))
+
+
+def mlflow_runs(storage: Path, name: str = "tiny") -> list:
+    client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name(name)
+    return client.search_runs([experiment.experiment_id], max_results=1000)
+
+
+def assert_whole(storage: Path, cells: int, trials: int, seeds: int) -> None:
+    """Every trial exactly once in the ledger and in MLflow, and no run left running."""
+    found = records(storage)
+    assert roles(storage) == {"search": cells * trials, "final": cells * seeds}
+    assert {record["status"] for record in found} == {"finished"}
+    courses = [json.dumps([r["mode"], r["seed"], r["role"], r["setting"]], sort_keys=True) for r in found]
+    assert len(set(courses)) == len(courses), "no setting is trained twice"
+    runs = mlflow_runs(storage)
+    assert Counter(run.data.tags["meltpoint.role"] for run in runs) == {
+        "cell": cells, "search": cells * trials, "final": cells * seeds,
+    }  # fmt: skip
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    assert {run.info.run_id for run in runs} >= {record["mlflow_run_id"] for record in found}
+    assert not list((storage / "tiny" / "started").iterdir())
+
+
+@pytest.fixture(scope="module")
+def done(
+    tmp_path_factory: pytest.TempPathFactory, tiny_encoder, tiny_task, quick_space
+) -> Iterator[tuple[SweepSpec, Path]]:
+    """A sweep of two cells, run once for the module: (its specification, its storage)."""
+    spec = SweepSpec(
+        name="tiny", encoders=(tiny_encoder,), modes=("feature_extraction", "fine_tuning"), tasks=(str(tiny_task),),
+        head="linear", trials=TRIALS, seeds=SEEDS, space=str(quick_space),
+    )  # fmt: skip
+    storage = tmp_path_factory.mktemp("done")
+    finished = run(command(spec, storage))
+    assert finished.returncode == 0, finished.stderr
+    return spec, storage
+
+
+def test_a_sweep_ends_with_every_trial_once_in_the_ledger_and_in_mlflow(done):
+    _, storage = done
+    assert_whole(storage, cells=2, trials=TRIALS, seeds=SEEDS)
+
+
+def test_the_same_command_again_answers_from_the_ledger_without_starting_ray(done):
+    spec, storage = done
+    before = {path: path.stat().st_mtime_ns for path in (storage / "tiny" / "trials").iterdir()}
+    started = time.monotonic()
+    again = run(command(spec, storage, "--address", "127.0.0.1:1"))  # nobody answers there, and nobody is asked
+    assert again.returncode == 0, again.stderr
+    assert time.monotonic() - started < 60
+    assert {path: path.stat().st_mtime_ns for path in (storage / "tiny" / "trials").iterdir()} == before
+
+
+def test_test_is_opened_once_a_finalist_after_selection_and_on_the_record(done):
+    _, storage = done
+    openings = [json.loads(line) for line in (storage / "tiny" / "test_openings.jsonl").read_text().splitlines()]
+    finals = {record["id"]: record for record in records(storage) if record["role"] == "final"}
+    assert Counter(line["trial"] for line in openings) == Counter(finals.keys())
+    for line in openings:
+        cell = finals[line["trial"]]["mode"]
+        searched = [r for r in records(storage) if r["role"] == "search" and r["mode"] == cell]
+        assert line["opened_at"] > max(r["epochs"][-1]["finished_at"] for r in searched)
+
+
+def test_only_the_best_finalist_of_a_cell_keeps_its_weights(done):
+    _, storage = done
+    kept = {path.name for path in (storage / "tiny" / "checkpoints").iterdir()}
+    finals = [record for record in records(storage) if record["role"] == "final"]
+    best = {
+        max((f for f in finals if f["mode"] == mode), key=lambda f: (f["dev"], -f["seed"]))["id"]
+        for mode in ("feature_extraction", "fine_tuning")
+    }
+    assert kept == best
+
+
+def test_the_final_with_the_searchs_own_seed_is_the_search_trial_itself(done):
+    _, storage = done
+    by_id = {record["id"]: record for record in records(storage)}
+    answered = [record for record in by_id.values() if record["answered_by"]]
+    assert [record["seed"] for record in answered] == [0, 0]
+    for record in answered:
+        assert by_id[record["answered_by"]]["dev"] == record["dev"]
+
+
+def test_the_predictions_of_finalists_give_their_scores(done):
+    _, storage = done
+    for record in (r for r in records(storage) if r["role"] == "final"):
+        for split, score in (("dev", record["dev"]), ("test", record["test"]["accuracy"])):
+            (path,) = (storage / "tiny" / "predictions").glob(
+                f"*.{record['mode']}.*.seed{record['seed']}.{split}.jsonl"
+            )
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            assert sum(line["gold"] == line["prediction"] for line in lines) / len(lines) == score
+            assert all(abs(sum(line["probabilities"].values()) - 1) < 1e-4 for line in lines)
+
+
+def test_status_is_the_document_of_the_contract(done):
+    _, storage = done
+    said = run([sys.executable, "-m", "meltpoint.launch", "status", "tiny", "--json", "--storage", str(storage)])
+    document = json.loads(said.stdout)
+    assert document["state"] == "done"
+    cell = document["cells"][0]
+    assert cell["trials"] == {"planned": 3, "finished": 3, "stopped": 0, "failed": 0, "running": 0, "missing": 0}
+    assert set(cell["final"]) == {"seeds", "dev_mean", "dev_std", "test_mean", "test_std"}
+    assert cell["best"]["dev"] == max(
+        r["dev"] for r in records(storage) if r["mode"] == cell["mode"] and r["role"] == "search"
+    )
+
+
+def test_an_exported_setting_trains_again_to_the_last_bit_in_a_fresh_process(done):
+    _, storage = done
+    (path,) = (storage / "tiny" / "exports").glob("*.fine_tuning.*.yaml")
+    recorded = {r["seed"]: r for r in records(storage) if r["role"] == "final" and r["mode"] == "fine_tuning"}
+    for seed in (0, 1):
+        words = [sys.executable, "-m", "meltpoint.launch", "train", str(path), "--seed", str(seed), "--test", "--json"]
+        again = run(words)
+        document = json.loads(again.stdout)
+        assert document["dev"] == recorded[seed]["dev"]
+        assert document["test"] == recorded[seed]["test"]["accuracy"]
+        assert document["metric"] == "accuracy"
+        assert "equal" in again.stderr
+
+
+def test_an_exported_model_predicts_in_a_fresh_process(done, tmp_path):
+    _, storage = done
+    words = [sys.executable, "-m", "meltpoint.launch", "export", "tiny", "--model", "--out", str(tmp_path)]
+    assert run([*words, "--storage", str(storage)]).returncode == 0
+    code = "import sys\nfrom meltpoint.adapters.exported import load_folder\n"
+    code += "print(load_folder(sys.argv[1]).predict(['the film was lovely and great', 'the meal was awful and cold']))"
+    for folder in tmp_path.glob("*.model"):
+        said = run([sys.executable, "-c", code, str(folder)])
+        assert set(eval(said.stdout)) <= {"good", "bad"}, said.stderr
+
+
+def test_another_specification_under_the_name_is_refused_and_says_what_differs(done):
+    spec, storage = done
+    refused = run(command(spec, storage, trials=5))
+    assert refused.returncode == 2
+    assert "'tiny' is taken by another specification" in refused.stderr
+    assert "trials 3 → 5" in refused.stderr
+
+
+def wait_for(storage: Path, count: int, process: subprocess.Popen) -> None:
+    """Until the ledger has so many trials, or the process ended."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(records(storage)) < count and process.poll() is None:
+        assert time.monotonic() < deadline, "the sweep does not get on"
+        time.sleep(0.02)
+
+
+def started(words: list[str], log: Path) -> subprocess.Popen:
+    with log.open("a") as file:
+        return subprocess.Popen(words, stdout=file, stderr=file)
+
+
+def test_ctrl_c_stops_cleanly_prints_the_way_on_and_going_on_completes_the_sweep(spec, tmp_path):
+    words = command(spec, tmp_path, modes=("fine_tuning",))
+    process = started(words, tmp_path / "log")
+    (tmp_path / "tiny" / "trials").mkdir(parents=True, exist_ok=True)
+    wait_for(tmp_path, 1, process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 1, (tmp_path / "log").read_text()
+    assert "It goes on with:" in (tmp_path / "log").read_text()
+    assert "RUNNING" not in {run.info.status for run in mlflow_runs(tmp_path)}
+    assert run(words).returncode == 0
+    assert_whole(tmp_path, cells=1, trials=3, seeds=2)
+
+
+def kill_and_go_on(spec: SweepSpec, storage: Path, moments: list[int]) -> None:
+    """SIGKILL the driver once the ledger has so many trials, for each moment; then let it finish."""
+    (storage / "tiny" / "trials").mkdir(parents=True, exist_ok=True)
+    words = command(spec, storage)
+    for count in moments:
+        process = started(words, storage / "log")
+        wait_for(storage, count, process)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    finished = run(words)
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_a_killed_driver_loses_no_trial_and_repeats_none(spec, tmp_path):
+    kill_and_go_on(spec, tmp_path, moments=[2])
+    assert_whole(tmp_path, cells=2, trials=3, seeds=2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_driver_killed_at_five_moments_of_twelve_trials_loses_none_and_repeats_none(spec, tmp_path):
+    kill_and_go_on(spec.model_copy(update={"trials": 6}), tmp_path, moments=[0, 1, 4, 8, 11])
+    assert_whole(tmp_path, cells=2, trials=6, seeds=2)
+
+
+def test_a_time_budget_ends_the_search_and_the_finals_still_follow(spec, tmp_path):
+    words = command(spec, tmp_path, "--time-budget", "8s", modes=("fine_tuning",), trials=400)
+    ended = run(words)
+    assert ended.returncode == 0, ended.stderr
+    assert "time budget is spent" in ended.stderr
+    found = roles(tmp_path)
+    assert 1 <= found["search"] < 400
+    assert found["final"] == 2

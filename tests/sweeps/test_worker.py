@@ -1,0 +1,147 @@
+"""worker: what a trial reports, how it fails, and that it cannot see a test split."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from meltpoint.sweeps import worker
+from meltpoint.sweeps.orders import Order
+from meltpoint.sweeps.planner import Planner, Proposal
+from meltpoint.sweeps.specification import SweepSpec
+
+AUDITED = """
+import json, sys
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+from meltpoint.sweeps.worker import run
+from meltpoint.sweeps.orders import Order
+events = list(run(Order.model_validate_json(sys.argv[1])))
+locked = [name for name in sys.modules if name == "meltpoint.tasks.core.locked"]
+print(json.dumps({"opened": opened, "locked": locked, "events": [event["event"] for event in events],
+                  "status": events[-1]["body"]["status"], "error": events[-1]["body"]["error"]}))
+"""
+
+
+def order_of(proposal: Proposal, folder: Path, **changes: object) -> Order:
+    cell = proposal.cell
+    order = Order(
+        id=proposal.id, number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name,
+        head=cell.head, seed=0, setting=proposal.setting, data=cell.data, data_fingerprint=cell.data_fingerprint,
+        encoder_fingerprint=cell.encoder_fingerprint, checkpoint=str(folder / proposal.id), cpus=1, gpus=0,
+    )  # fmt: skip
+    return order.model_copy(update=changes)
+
+
+@pytest.fixture
+def order(spec, cells, tmp_path) -> Order:
+    """A fine-tuning trial of the tiny encoder."""
+    planner = Planner(spec.model_copy(update={"modes": ("fine_tuning",)}), cells[1:], [])
+    return order_of(planner.next(), tmp_path)
+
+
+def without_times(events: list[dict]) -> list[dict]:
+    timed = {"finished_at", "train_seconds", "dev_seconds", "seconds"}
+    return [{k: v for k, v in event["body"].items() if k not in timed} for event in events]
+
+
+def test_a_trial_says_ready_then_each_epoch_then_its_outcome_and_leaves_its_weights(order):
+    events = list(worker.run(order))
+    assert [event["event"] for event in events] == ["ready", "epoch", "epoch", "outcome"]
+    assert events[0]["body"]["hardware"]["device"] == "cpu"
+    assert events[0]["body"]["hardware"]["threads"] == 1
+    assert events[-1]["body"]["status"] == "finished"
+    assert [path.name for path in Path(order.checkpoint).iterdir()] == [worker.WEIGHTS]
+
+
+def test_the_same_order_gives_the_same_numbers_to_the_last_bit_in_a_warm_worker(order):
+    first = list(worker.run(order))
+    again = list(worker.run(order))
+    assert without_times(first) == without_times(again)
+
+
+def test_another_seed_gives_other_numbers(order):
+    losses = {
+        event["body"]["train_loss"]
+        for seed in (0, 1)
+        for event in list(worker.run(order.model_copy(update={"seed": seed})))[1:2]
+    }
+    assert len(losses) == 2
+
+
+def test_a_trial_does_not_change_the_warm_encoder(order):
+    data = worker.warm_training_data(order.data)
+    encoder = worker.warm_encoder(order.encoder, data.task.kind)
+    before = {name: weight.clone() for name, weight in encoder.state_dict().items()}
+    list(worker.run(order))
+    assert all(torch.equal(before[name], weight) for name, weight in encoder.state_dict().items())
+
+
+def test_a_loss_that_is_not_finite_is_a_failed_trial_with_its_remedy(order):
+    wild = order.model_copy(update={"setting": {**order.setting, "learning_rate": 1.0, "gradient_clip": 0.0}})
+
+    def explode(self, scores, batch):
+        return scores.sum() * float("nan")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("meltpoint.adapters.head.Head.loss", explode)
+        events = list(worker.run(wild))
+    assert events[-1]["body"]["status"] == "failed"
+    assert "not finite in epoch 1" in events[-1]["body"]["error"]
+    assert "lower learning rate" in events[-1]["body"]["error"]
+    assert not Path(order.checkpoint).exists()
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), MemoryError()]
+)
+def test_out_of_memory_is_a_failed_trial_with_its_remedy_and_the_worker_lives(order, error):
+    def run_out(self, batch):
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("meltpoint.adapters.model.AdaptedModel.forward", run_out)
+        outcome = list(worker.run(order))[-1]["body"]
+    assert outcome["status"] == "failed"
+    assert outcome["error"].startswith("out of memory")
+    assert "smaller batch_size" in outcome["error"]
+    assert list(worker.run(order))[-1]["body"]["status"] == "finished"
+
+
+def test_data_that_changed_under_the_sweep_fails_the_trial(order):
+    outcome = list(worker.run(order.model_copy(update={"data_fingerprint": "0" * 16})))[-1]["body"]
+    assert outcome["status"] == "failed"
+    assert "changed since the sweep was opened" in outcome["error"]
+
+
+def test_a_gpu_that_is_not_there_fails_the_trial_with_a_pointer_to_doctor(order):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    outcome = list(worker.run(order.model_copy(update={"gpus": 1.0})))[-1]["body"]
+    assert "meltpoint doctor" in outcome["error"]
+
+
+def test_a_training_worker_opens_no_test_split(order):
+    done = subprocess.run(
+        [sys.executable, "-c", AUDITED, order.model_dump_json()], capture_output=True, text=True, check=True
+    )
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["status"] == "finished", said["error"]
+    names = {Path(path).name for path in said["opened"]}
+    assert {"train.tsv", "dev.tsv"} <= names, "the audit must see what a worker opens"
+    assert "test.tsv" not in names
+    assert said["locked"] == [], "a worker must not even import the lock's key"
+
+
+def test_the_data_that_a_worker_holds_have_no_test_split(order, spec: SweepSpec):
+    data = worker.warm_training_data(order.data)
+    assert not hasattr(data, "test")
+    held = {example.texts for example in [*data.train, *data.dev]}
+    test_file = Path(spec.tasks[0]).with_name("test.tsv")
+    unseen = {(line.split("\t")[0],) for line in test_file.read_text().splitlines()[1:]} - held
+    assert unseen, "the test split has sentences of its own, and none of them is in the worker's hands"
