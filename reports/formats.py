@@ -15,6 +15,10 @@ NOTHING = "–"
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
+UNITS = (("d", "h", 86400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1))
+"""(unit, the one that is told beside it, both in seconds)."""
+
+
 def percent(fraction: float) -> str:
     """A score in percent points with one decimal; correlations too, so that a table has one unit."""
     return _signed(f"{100 * fraction:.1f}")
@@ -38,10 +42,12 @@ def _signed(text: str) -> str:
 def duration(seconds: float) -> str:
     """A time in words: `45 s`, `9 min 30 s`, `1 h 20 min`, `2 d 3 h`; two units at most."""
     total = round(seconds)
-    for unit, smaller, size, step in (("d", "h", 86400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1)):
+    step = next((step for _, _, size, step in UNITS if total >= size), 1)
+    total = round(total / step) * step  # before the unit is chosen: 23 h 59 min 59 s is a day
+    for unit, smaller, size, step in UNITS:
         if total >= size:
-            whole, rest = divmod(round(total / step), size // step)
-            return f"{whole} {unit}" + (f" {rest} {smaller}" if rest else "")
+            rest = total % size // step
+            return f"{total // size} {unit}" + (f" {rest} {smaller}" if rest else "")
     return f"{total} s"
 
 

@@ -27,6 +27,8 @@ STOP_SECONDS = 10.0
 
 POLL_SECONDS = 0.25
 
+STANDARD_ERROR = 2
+
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 """Addresses that a server listens on, but that no browser can open → one of this machine that it can."""
 
@@ -110,13 +112,13 @@ def command(storage: Path, host: str, port: int) -> list[str]:
 
 
 def environment(uri: str, host: str, port: int) -> dict[str, str]:
-    """The server's environment: the store, no background jobs, no telemetry, and a named host let through.
+    """The server's environment: the store, no background jobs, telemetry or warnings, and its own host let through.
 
     MLflow answers only requests to localhost and to private addresses unless it is told other names (its check against
     DNS rebinding); a name that the person chose to listen on is one to let through.
     """
     added = {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    defaults = {"MLFLOW_DISABLE_TELEMETRY": "true"}
+    defaults = {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "ignore"}
     if not _is_address(host):
         defaults["MLFLOW_SERVER_ALLOWED_HOSTS"] = f"{host}:{port},localhost:{port},127.0.0.1:{port}"
     return defaults | dict(os.environ) | added
@@ -135,7 +137,7 @@ def _is_address(host: str) -> bool:
 def _run(arguments: list[str], variables: dict[str, str], host: str, port: int) -> int:
     """Run the server to its end. What it prints goes to standard error."""
     child = subprocess.Popen(
-        arguments, env=variables, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), start_new_session=True
+        arguments, env=variables, stdin=subprocess.DEVNULL, stdout=STANDARD_ERROR, start_new_session=True
     )
     try:
         if not _wait_for_answer(child, host, port):
@@ -184,21 +186,16 @@ def address(host: str, port: int) -> str:
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     """End the server and the workers that it started; they have a process group of their own, named by its id."""
-    for ending in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, ending)
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=STOP_SECONDS)
-            if not _is_group_alive(child.pid):
-                return
+    _signal_group(child.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(timeout=STOP_SECONDS)
+    _signal_group(child.pid, signal.SIGKILL)  # whoever did not listen
+    child.wait()
 
 
-def _is_group_alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # nobody is left; macOS says the latter of the ended
+        os.killpg(group, number)
 
 
 @contextmanager

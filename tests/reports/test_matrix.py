@@ -1,0 +1,192 @@
+"""The ❄/🔥 table's values: means, Δ and its error by hand, reasons for what is missing, and who leads."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meltpoint.reports.matrix import HIDDEN, NO_TEST, UNSCORED, Matrix, Shown, _difference, difference, matrix
+from meltpoint.sweeps.selection import spread
+from meltpoint.sweeps.summary import CellSummary, SweepSummary
+
+MakeCell = Callable[..., CellSummary]
+MakeSweep = Callable[..., SweepSummary]
+MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
+
+
+def entry(table: Matrix, mode: str, column: int = 0) -> Shown:
+    return next(row.shown[column] for row in table.blocks[0].modes if row.title.endswith(mode))
+
+
+def reasons(table: Matrix, shown: Shown) -> list[str]:
+    """The footnotes that an entry points to."""
+    return [table.footnotes[number - 1] for number in shown.notes]
+
+
+def test_a_difference_and_its_error_are_those_worked_out_by_hand(make_cell: MakeCell) -> None:
+    frozen = make_cell("feature_extraction", finals=[(0.7, 0.70), (0.7, 0.74)])
+    tuned = make_cell("fine_tuning", finals=[(0.8, 0.80), (0.8, 0.83), (0.8, 0.86)])
+    found = difference(tuned, frozen)
+    assert found is not None
+    assert found.split == "test"
+    assert found.mean == pytest.approx(0.83 - 0.72)
+    # s² of 0.80, 0.83, 0.86 is 0.0009, over 3 seeds; of 0.70, 0.74 it is 0.0008, over 2
+    assert found.error == pytest.approx(math.sqrt(0.0009 / 3 + 0.0008 / 2))
+
+
+scores = st.lists(st.floats(0, 1), min_size=2, max_size=6)
+
+
+@given(scores, scores)
+def test_a_difference_turns_round_with_its_sides_and_its_error_does_not(left: list[float], right: list[float]) -> None:
+    upper, lower = spread(left), spread(right)
+    assert upper is not None
+    assert lower is not None
+    there, back = _difference(upper, lower, "dev"), _difference(lower, upper, "dev")
+    assert there.mean == -back.mean
+    assert there.error == back.error
+    assert there.error is not None
+    variances = [statistics.variance(side) / len(side) for side in (left, right)]
+    assert there.error == pytest.approx(math.sqrt(sum(variances)), abs=1e-12)
+
+
+def test_a_side_with_one_seed_leaves_a_difference_without_error(make_cell: MakeCell) -> None:
+    one, two = make_cell(finals=[(0.8, 0.81)]), make_cell(finals=[(0.7, 0.7), (0.7, 0.72)])
+    found = difference(one, two)
+    assert found is not None
+    assert found.error is None
+
+
+def test_a_difference_is_of_dev_where_only_one_side_has_a_test_score(make_cell: MakeCell) -> None:
+    tested, hidden = make_cell(finals=[(0.9, 0.5)]), make_cell(finals=[(0.8, "hidden")])
+    found = difference(tested, hidden)
+    assert found is not None
+    assert found.split == "dev"
+    assert found.mean == pytest.approx(0.1)
+
+
+def test_there_is_no_difference_to_a_cell_without_finals(make_cell: MakeCell) -> None:
+    assert difference(make_cell(finals=[(0.9, 0.9)]), make_cell()) is None
+
+
+def test_the_differences_are_fire_minus_ice_and_stack_minus_fire(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    means = {"feature_extraction": 0.7, "fine_tuning": 0.75, "stack_and_finetune": 0.74}
+    cells = [make_cell(mode, finals=[(mean, mean)]) for mode, mean in means.items()]
+    block = matrix(make_sweep(*cells, seeds=1)).blocks[0]
+    assert [(row.title, row.shown[0].text) for row in block.differences] == [
+        ("Δ 🔥 − ❄", "+5.0"),
+        ("Δ ❄🔥 − 🔥", "−1.0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "titles"),
+    [
+        (MODES[:2], ["Δ 🔥 − ❄"]),
+        (MODES[1:], ["Δ ❄🔥 − 🔥"]),
+        ((MODES[0], MODES[2]), []),
+        (MODES[:1], []),
+    ],
+)
+def test_a_difference_is_shown_only_where_both_modes_are_in_the_sweep(
+    chosen: tuple[str, ...], titles: list[str], make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    block = matrix(make_sweep(*(make_cell(mode, finals=[(0.8, 0.8)]) for mode in chosen))).blocks[0]
+    assert [row.title for row in block.differences] == titles
+
+
+@pytest.mark.parametrize(
+    ("cell", "state", "reason"),
+    [
+        ({"search": (), "failed": ["nan"] * 3}, "failed", "every trial failed"),
+        ({"search": (), "planned": 4, "running": 1}, "running", "running: no trial has finished yet"),
+        ({"search": (), "planned": 4}, "stopped", "no trial finished"),
+        ({"search": (), "failed": ["nan"], "planned": 4}, "stopped", "no trial finished"),
+        ({"search": (0.8,), "planned": 4}, "running", "running: no seed of the best setting has finished yet"),
+        ({"search": (0.8,)}, "stopped", "cut off before its finals"),
+    ],
+)
+def test_a_missing_cell_is_a_dash_with_the_reason_in_a_footnote(
+    cell: dict[str, object], state: str, reason: str, make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    table = matrix(make_sweep(make_cell(**cell), state=state))
+    shown = entry(table, "fine_tuning")
+    assert shown.text == "–"
+    assert shown.mean is None
+    assert reasons(table, shown) == [reason]
+
+
+@pytest.mark.parametrize(
+    ("test", "notes", "reason"),
+    [
+        ("hidden", ("test labels hidden",), HIDDEN),
+        (None, ("test labels hidden",), HIDDEN),
+        ("hidden", (), NO_TEST),
+        (None, (), UNSCORED),
+    ],
+)
+def test_a_cell_without_test_scores_shows_dev_says_so_and_why(
+    test: str | None, notes: tuple[str, ...], reason: str, make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    cell = make_cell(finals=[(0.848, test), (0.854, test)], notes=notes)
+    table = matrix(make_sweep(cell))
+    shown = entry(table, "fine_tuning")
+    assert shown.label == "dev 85.1 ± 0.4"
+    assert reasons(table, shown) == [reason]
+
+
+def test_a_plain_test_score_over_every_seed_has_no_footnote(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    table = matrix(make_sweep(make_cell(finals=[(0.8, 0.79), (0.8, 0.81)])))
+    assert entry(table, "fine_tuning").label == "80.0 ± 1.4"
+    assert table.footnotes == ()
+
+
+def test_fewer_seeds_than_planned_and_fewer_scores_than_seeds_are_both_said(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    table = matrix(make_sweep(make_cell(finals=[(0.8, 0.7), (0.8, None)]), seeds=5, state="running"))
+    shown = entry(table, "fine_tuning")
+    assert shown.label == "70.0"
+    assert reasons(table, shown) == ["1 of 2 seeds scored on test", "2 of 5 seeds finished"]
+
+
+def test_one_seed_has_no_deviation(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    assert entry(matrix(make_sweep(make_cell(finals=[(0.8, 0.805)]), seeds=1)), "fine_tuning").text == "80.5"
+
+
+def test_cells_with_the_same_reason_share_a_footnote(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    table = matrix(make_sweep(*(make_cell(mode, search=(), failed=["nan"]) for mode in MODES), state="failed"))
+    assert table.footnotes == ("every trial failed",)
+    assert [row.shown[0].notes for row in table.blocks[0].modes] == [(1,)] * 3
+
+
+def test_the_leader_of_each_task_is_the_highest_mean(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    means = {("feature_extraction", "sst2"): 0.9, ("feature_extraction", "mrpc"): 0.7}
+    means |= {("fine_tuning", "sst2"): 0.8, ("fine_tuning", "mrpc"): 0.75}
+    cells = [make_cell(mode, task, finals=[(0.5, mean)]) for (mode, task), mean in means.items()]
+    table = matrix(make_sweep(*cells, seeds=1))
+    best = {(mode, column): entry(table, mode, column).is_best for mode in MODES[:2] for column in (0, 1)}
+    assert best == {(MODES[0], 0): True, (MODES[1], 0): False, (MODES[0], 1): False, (MODES[1], 1): True}
+
+
+@pytest.mark.parametrize("others", [[], [{"search": ()}], [{"finals": [(0.9, "hidden")]}]])
+def test_nobody_leads_alone_or_across_splits(
+    others: list[dict[str, object]], make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    cells = [make_cell("feature_extraction", **other) for other in others]
+    table = matrix(make_sweep(*cells, make_cell("fine_tuning", finals=[(0.8, 0.8)])))
+    assert not any(shown.is_best for row in table.blocks[0].modes for shown in row.shown)
+
+
+def test_encoders_have_a_block_each_and_do_not_compete(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    pairs = itertools.product(("minilm", "bert-base"), MODES[:2])
+    cells = [make_cell(mode, encoder=encoder, finals=[(0.8, 0.8)]) for encoder, mode in pairs]
+    table = matrix(make_sweep(*cells, seeds=1))
+    assert [block.encoder for block in table.blocks] == ["minilm", "bert-base"]
+    assert all(row.shown[0].is_best for block in table.blocks for row in block.modes)  # equal means lead together

@@ -1,0 +1,195 @@
+"""The terminal's tables: whole at 80 columns, plain when piped, nothing of a user's text taken for markup."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from meltpoint.reports.layout import stacked
+from meltpoint.reports.screen import show_checks, show_plan, show_rows, show_status, show_summary
+from meltpoint.sweeps.inventory import ROWS, inventory
+from meltpoint.sweeps.reach import Check
+from meltpoint.sweeps.summary import CellSummary, SweepSummary
+
+MakeCell = Callable[..., CellSummary]
+MakeSweep = Callable[..., SweepSummary]
+MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
+TASKS = ("demo_sentiment", "demo_entailment", "demo_similarity", "demo_entities")
+
+
+@dataclass
+class Planned:
+    """A cell of a plan, as `sweeps.estimate` gives it."""
+
+    encoder: str
+    mode: str
+    task: str
+    head: str = "bilstm_crf"
+    trials: int = 21
+    answered: int = 3
+    estimated_seconds: float = 4800.0
+
+
+@dataclass
+class Plan:
+    """A plan, as `sweeps.estimate` gives it."""
+
+    cells: list[Planned]
+    trials: int = 252
+    answered: int = 36
+    estimated_seconds: float = 4800.0
+    workers: int = 2
+    notes: list[str] = field(default_factory=lambda: ["expect a factor of two either way"])
+
+
+def shown(show: Callable[[Any, Console], None], what: object, width: int = 80) -> str:
+    """What a pipe gets."""
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    show(what, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def widest(text: str) -> int:
+    return max(cell_len(line.rstrip()) for line in text.splitlines())
+
+
+@pytest.fixture
+def wide(make_cell: MakeCell, make_sweep: MakeSweep) -> SweepSummary:
+    """Three modes × four tasks with long names, one of them with hidden labels."""
+    cells = []
+    for mode in MODES:
+        for task in TASKS:
+            test = "hidden" if task == "demo_entities" else 0.855
+            cells.append(make_cell(mode, task, finals=[(0.9, test), (0.8, test)], failed=["nan"], planned=9))
+    return make_sweep(*cells)
+
+
+@pytest.mark.parametrize("show", [show_summary, show_status])
+def test_four_tasks_fit_into_eighty_columns_without_a_lost_character(show: Any, wide: SweepSummary) -> None:
+    text = shown(show, wide)
+    assert widest("\n".join(line for line in text.splitlines() if not line.startswith("✗"))) <= 80
+    assert "…" not in text
+    assert "\x1b" not in text
+
+
+def test_four_tasks_stand_side_by_side_at_eighty_columns(wide: SweepSummary) -> None:
+    lines = shown(show_summary, wide).splitlines()
+    row = next(line for line in lines if line.strip().startswith("❄ feature_extraction"))
+    assert row.count("85.5 ± 0.0") == 3
+    assert sum("🔥 fine_tuning" in line for line in lines) == 1
+    assert "dev" in row
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_every_score_is_shown_at_every_width(width: int, wide: SweepSummary) -> None:
+    text = shown(show_summary, wide, width)
+    assert widest(text) <= width
+    assert text.count("85.5 ± 0.0") == 9
+    assert text.count("85.0 ± 7.1¹") == 3
+
+
+def test_what_was_done_to_a_tasks_data_stands_under_the_table(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cells = [make_cell(mode, finals=[(0.8, 0.8)], notes=("test = train[-1000:]",)) for mode in MODES]
+    assert shown(show_summary, make_sweep(*cells)).count("sst2: test = train[-1000:]") == 1
+
+
+def test_status_gives_every_error_one_line_and_takes_no_text_for_markup(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    errors = ["ValueError: [red]no[/red] [/x]\n  at line 3", "out of memory: " + "x" * 200]
+    lines = shown(show_status, make_sweep(make_cell(failed=errors), state="failed")).splitlines()
+    found = [line for line in lines if line.startswith("✗")]
+    assert len(found) == 2
+    assert found[0].endswith("ValueError: [red]no[/red] [/x] at line 3")
+    assert found[1].endswith("x" * 200)
+
+
+def test_status_counts_what_ran_what_failed_and_what_is_missing(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cell = make_cell(search=(0.7, 0.8123), failed=["nan"], planned=6, running=2, finals=[(0.8, None)])
+    text = shown(show_status, make_sweep(cell, state="running"), 120)
+    assert "2/6" in text
+    assert "1 failed, 2 running, 1 missing" in text
+    assert "81.2" in text
+    assert "1/2, dev 80.0" in text
+    assert "first: running, 0 of 1 cells done." in text
+
+
+def test_a_plan_has_a_line_a_cell_and_its_total_time_in_words() -> None:
+    plan = Plan([Planned("minilm", mode, task) for mode in MODES for task in TASKS])
+    text = shown(show_plan, plan)
+    assert widest(text) <= 80
+    assert "…" not in text
+    joined = " ".join(text.split())
+    assert joined.count("1 h 20 min") == 13
+    assert (
+        "12 cells, 252 trials, their finals included; the ledger answers 36; about 1 h 20 min on 2 workers." in joined
+    )
+    assert "expect a factor of two either way" in joined
+
+
+def test_each_encoder_of_a_plan_has_its_own_table() -> None:
+    plan = Plan([Planned(encoder, "fine_tuning", "sst2") for encoder in ("minilm", "bert-base")], workers=1)
+    text = shown(show_plan, plan)
+    assert text.index("minilm") < text.index("bert-base")
+    assert text.count("answered") == 2
+    assert "on 1 worker." in " ".join(text.split())
+
+
+@pytest.mark.parametrize("what", ROWS)
+def test_everything_that_can_be_listed_fits_into_eighty_columns(what: str) -> None:
+    rows = inventory(what)
+    text = shown(show_rows, rows)
+    assert widest(text) <= 80
+    assert "…" not in text.replace("…", "", str(rows).count("…"))
+    assert all(str(row["name"]) in text for row in rows)
+
+
+def test_short_rows_are_a_table_and_long_ones_paragraphs() -> None:
+    short = shown(show_rows, [{"name": "a", "kind": "x"}, {"name": "b", "kind": "[y]", "on": True}])
+    assert [line.split() for line in short.splitlines() if line.strip()][-1] == ["b", "[y]", "yes"]
+    long = shown(
+        show_rows, [{"name": "a", "summary": "word " * 30, "parameters": ["p = 1: a number", "q = 2: another"]}]
+    )
+    assert long.startswith("a\n")
+    assert sum("p = 1" in line for line in long.splitlines()) == 1
+    assert not any("p = 1" in line and "q = 2" in line for line in long.splitlines())
+
+
+def test_no_rows_at_all_are_no_error() -> None:
+    shown(show_rows, [])
+
+
+def test_a_check_shows_its_mark_and_its_remedy_and_the_lacks_are_counted() -> None:
+    checks = [
+        Check("Python", True, "3.11 [ok]"),
+        Check("GPU", False, "driver " + "too old " * 20, "install a newer one"),
+    ]
+    text = shown(show_checks, checks)
+    assert widest(text) <= 80
+    assert "✓ Python 3.11 [ok]" in text
+    assert "✗ GPU" in text
+    assert "→ install a newer one" in text
+    assert "1 of 2 need attention: GPU." in text
+    assert "All is well." in shown(show_checks, checks[:1])
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("demo_entailment", ["demo_", "entailment"]),
+        ("sst2", ["sst2"]),
+        ("a_b_c", ["a_b_c"]),
+        ("x" * 30, ["x" * 30]),
+        ("", [""]),
+    ],
+)
+def test_a_long_name_is_stacked_at_its_underscores_and_loses_nothing(name: str, lines: list[str]) -> None:
+    assert stacked(name).split("\n") == lines
+    assert stacked(name).replace("\n", "") == name

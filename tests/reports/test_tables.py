@@ -1,0 +1,159 @@
+"""report.md and report.csv: what they say is what the summary holds, every table is whole, every note is there."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from meltpoint.reports.tables import COLUMNS, render
+from meltpoint.sweeps.summary import CellSummary, SweepSummary
+
+MakeCell = Callable[..., CellSummary]
+MakeSweep = Callable[..., SweepSummary]
+MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
+
+
+@pytest.fixture
+def mixed(make_cell: MakeCell, make_sweep: MakeSweep) -> SweepSummary:
+    """Three modes × two tasks: test scores, hidden labels, a cell whose trials all failed, awkward text."""
+    done = [make_cell(mode, finals=[(0.8, 0.79), (0.8, 0.81)], input_notes=("train: 3 cut",)) for mode in MODES]
+    hidden = [make_cell(mode, "mnli", finals=[(0.7, "hidden")], notes=("test labels hidden",)) for mode in MODES[:2]]
+    broken = make_cell(MODES[2], "mnli", search=(), failed=['ValueError: "a | b",\nc'], notes=("test labels hidden",))
+    return make_sweep(*done, *hidden, broken, state="failed", overrides=("epochs=3",), space="/a/b/mine.yaml")
+
+
+def tables(text: str) -> list[list[str]]:
+    """Every Markdown table, as its lines."""
+    runs = re.findall(r"(?:^\|.*\|$\n?)+", text, re.MULTILINE)
+    return [run.splitlines() for run in runs]
+
+
+def columns(line: str) -> int:
+    return len(re.findall(r"(?<!\\)\|", line)) - 1
+
+
+def test_every_row_of_every_markdown_table_has_as_many_columns_as_its_head(mixed: SweepSummary) -> None:
+    found = tables(render(mixed)["report.md"])
+    assert [len(lines) for lines in found] == [7, 8, 8]  # 3 modes and 2 differences; 6 cells; 6 settings; 2 head lines
+    for lines in found:
+        assert {columns(line) for line in lines} == {columns(lines[0])}
+
+
+def test_a_name_with_a_bar_or_a_line_break_cannot_break_a_row(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cell = make_cell(task="a|b", encoder="hf:x\n|y", finals=[(0.8, 0.8)], setting={"learning_rate": 0.1})
+    for lines in tables(render(make_sweep(cell))["report.md"]):
+        assert {columns(line) for line in lines} == {columns(lines[0])}
+
+
+def test_the_matrix_shows_modes_by_tasks_with_the_metric_in_the_head(mixed: SweepSummary) -> None:
+    head, _, ice, fire, stack, first, second = tables(render(mixed)["report.md"])[0]
+    assert head == "| mode | head | sst2 (accuracy) | mnli (accuracy) |"
+    assert ice == "| ❄ feature_extraction | linear | **80.0 ± 1.4** | **dev 70.0**¹,² |"
+    assert fire.startswith("| 🔥 fine_tuning | linear |")
+    assert stack == "| ❄🔥 stack_and_finetune | linear | **80.0 ± 1.4** | –³ |"
+    assert first == "| Δ 🔥 − ❄ |  | 0.0 ± 1.4 | dev 0.0 |"
+    assert second == "| Δ ❄🔥 − 🔥 |  | 0.0 ± 1.4 | – |"
+
+
+def test_every_mark_has_its_footnote_and_the_rules_of_the_figures_are_stated(mixed: SweepSummary) -> None:
+    text = render(mixed)["report.md"]
+    assert "¹ the test labels are hidden; dev is shown." in text
+    assert "² 1 of 2 seeds finished." in text
+    assert "³ every trial failed." in text
+    assert "sqrt(s1²/n1 + s2²/n2)" in text
+    assert "highest mean" in text
+
+
+def test_the_notes_state_data_inputs_seeds_searcher_code_and_the_rule_of_selection(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    carved = ("test = train[-1000:]", "1 000 of 6 920 training examples, seed 0")
+    cut = ("train: 3 of 1000 examples cut to the longest input",)
+    cells = [make_cell(mode, finals=[(0.8, 0.8)] * 2, notes=carved, input_notes=cut) for mode in MODES[:2]]
+    summary = make_sweep(*cells, searcher="random", seed=7, overrides=("epochs=3",), space="/a/b/mine.yaml")
+    text = render(summary)["report.md"].partition("## Notes")[2]
+    for said in (
+        "sst2: 6 920 training and 872 dev examples; test = train[-1000:]; 1 000 of 6 920 training examples, seed 0",
+        "Inputs of sst2, minilm (❄, 🔥): train: 3 of 1000 examples cut to the longest input.",
+        "random, 4 trials planned a cell, seed 7",
+        "seeds 0, 1; 2 planned a cell",
+        "epochs=3",
+        "mine.yaml",
+        "Test CPU (cpu, 1 thread, bf16)",
+        "meltpoint 0.1.0+abc",
+        "the best epoch of a trial by dev, the earliest among equals",
+    ):
+        assert said in text, said
+    assert text.count("Data of sst2") == 1
+    assert "/a/b" not in text
+
+
+def test_only_searched_parameters_stand_in_the_best_settings(mixed: SweepSummary) -> None:
+    text = render(mixed)["report.md"].partition("## Best settings")[2].partition("## Notes")[0]
+    assert "learning_rate 4.25e-5, dropout 0.1, epochs 3 |" in text
+    assert "weight_decay" not in text
+    assert "batch_size" not in text
+
+
+def test_the_cells_table_says_what_became_of_each_trial(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cell = make_cell(search=(0.7, 0.812, 0.8), failed=["nan"], planned=6, running=1, finals=[(0.8, 0.75), (0.8, 0.77)])
+    line = tables(render(make_sweep(cell))["report.md"])[1][2]
+    assert line == (
+        "| minilm | 🔥 fine_tuning | sst2 | linear | 3/6 (1 failed, 1 running) | 81.2 | 2 of 3 | 80.0 ± 0.0 "
+        "| 76.0 ± 1.4 | 6 min |"
+    )
+
+
+def test_the_csv_parses_back_to_the_summarys_own_numbers(mixed: SweepSummary) -> None:
+    text = render(mixed)["report.csv"]
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert tuple(rows[0]) == COLUMNS
+    assert len(rows) == len(mixed.cells)
+    for row, cell in zip(rows, mixed.cells, strict=True):
+        assert None not in row
+        assert (row["encoder"], row["mode"], row["task"]) == cell.header.key
+        assert row["dev_mean"] == ("" if cell.dev is None else repr(cell.dev.mean))
+        assert row["test_std"] == ("" if cell.test is None or cell.test.std is None else repr(cell.test.std))
+        assert float(row["train_seconds"]) == cell.seconds
+        assert {word: int(row[f"trials_{word}"]) for word in cell.counts} == cell.counts
+        if cell.best is None:
+            assert row["best_dev"] == row["best_trial"] == row["setting"] == ""
+        else:
+            assert float(row["best_dev"]) == cell.best.dev
+            assert json.loads(row["setting"]) == cell.best.setting
+
+
+def test_a_score_of_zero_is_a_zero_in_the_csv_and_not_empty(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    rows = list(
+        csv.DictReader(io.StringIO(render(make_sweep(make_cell(search=(0.0,), finals=[(0.0, 0.0)])))["report.csv"]))
+    )
+    assert [rows[0][key] for key in ("best_dev", "dev_mean", "dev_std", "test_mean")] == ["0.0", "0.0", "", "0.0"]
+
+
+def test_text_with_commas_quotes_and_line_breaks_survives_the_csv(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cell = make_cell(task='a,"b"\nc', notes=('1 000 of 2 000, "seed 0"',), finals=[(0.8, 0.8)])
+    rows = list(csv.DictReader(io.StringIO(render(make_sweep(cell))["report.csv"], newline="")))
+    assert rows[0]["task"] == 'a,"b"\nc'
+    assert rows[0]["notes"] == '1 000 of 2 000, "seed 0"'
+
+
+def test_a_sweep_that_has_only_just_begun_can_be_reported(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cells = [make_cell(mode, search=(), planned=4) for mode in MODES]
+    files = render(make_sweep(*cells, state="running"))
+    assert set(files) == {"report.md", "report.csv"}
+    assert "State: running; 0 of 3 cells done; 0 s of training." in files["report.md"]
+    assert "Finals: none yet; 2 planned a cell." in files["report.md"]
+
+
+def test_reports_need_no_torch() -> None:
+    code = "import sys, meltpoint.reports.screen, meltpoint.reports.tables; "
+    code += "print(*{'torch', 'ray', 'mlflow', 'transformers'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == ""

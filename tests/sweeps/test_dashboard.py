@@ -1,0 +1,219 @@
+"""ui: a real server on a real store, ended with everything it started; and what it refuses before it starts one."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from meltpoint.sweeps import dashboard
+
+DEADLINE_SECONDS = 150.0
+SERVE = "import sys; from pathlib import Path; from meltpoint.sweeps.dashboard import serve; "
+SERVE += "sys.exit(serve(Path(sys.argv[1]), None, '127.0.0.1', int(sys.argv[2])))"
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storage folder with a store that holds the experiment `first`."""
+    folder = tmp_path_factory.mktemp("runs")
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    first = client.create_experiment("first", artifact_location=(folder / "mlartifacts" / "first").as_uri())
+    client.log_text(client.create_run(first).info.run_id, "# Sweep first", "report.md")
+    return folder
+
+
+@pytest.fixture
+def served(storage: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
+    """A process that serves the store, its port, and the line that it printed once it was up."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(storage), str(port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process, port, line_with("Dashboard", process)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(timeout=DEADLINE_SECONDS)
+
+
+def line_with(word: str, process: subprocess.Popen[str]) -> str:
+    """The first line of standard error with a word in it; everything after it is read and dropped."""
+    assert process.stderr is not None
+    stream, lines = process.stderr, queue.Queue[str]()
+    threading.Thread(target=lambda: [lines.put(line) for line in stream], daemon=True).start()
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while (left := deadline - time.monotonic()) > 0:
+        line = lines.get(timeout=left)
+        if word in line:
+            return line
+    raise AssertionError(f"no line with {word}")
+
+
+def ask(port: int, host: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    body = json.dumps({"max_results": 10})
+    headers = {"Content-Type": "application/json", "Host": host}
+    connection.request("POST", "/api/2.0/mlflow/experiments/search", body, headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+def artifact(storage: Path, port: int) -> str:
+    """What the dashboard shows of report.md of the only run."""
+    client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("first")
+    assert experiment is not None
+    run = client.search_runs([experiment.experiment_id])[0].info.run_id
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", f"/get-artifact?path=report.md&run_uuid={run}")
+    return connection.getresponse().read().decode()
+
+
+def listens(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def children(process: int) -> list[int]:
+    """The processes that a process started, from /proc."""
+    found = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="utf-8").split()
+    return [int(word) for word in found]
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux's /proc to see the server's processes")
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_the_stores_experiments_and_a_signal_ends_it_with_all_it_started(
+    served: tuple[subprocess.Popen[str], int, str], storage: Path, ending: signal.Signals
+) -> None:
+    process, port, line = served
+    assert line == f"Dashboard  http://127.0.0.1:{port}  (Ctrl-C ends it)\n"
+    status, text = ask(port, f"127.0.0.1:{port}")
+    assert status == 200
+    assert "first" in {experiment["name"] for experiment in json.loads(text)["experiments"]}
+    assert artifact(storage, port) == "# Sweep first"
+    assert ask(port, "evil.example.org")[0] == 403
+    started = [child for parent in children(process.pid) for child in (parent, *children(parent))]
+    assert len(started) >= 2
+    with pytest.raises(ValueError, match="name another one with --port"):
+        dashboard.check_port("127.0.0.1", port)
+    process.send_signal(ending)
+    assert process.wait(timeout=DEADLINE_SECONDS) == 0
+    assert not listens(port)
+    assert [child for child in started if is_alive(child)] == []
+    assert process.stdout is not None
+    assert process.stdout.read() == ""
+
+
+def test_a_storage_without_a_store_is_refused_and_none_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no MLflow store .*mlflow\.db yet; run a sweep"):
+        dashboard.serve(tmp_path, None, "127.0.0.1", free_port())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("these are notes, not tables", encoding="utf-8")
+    with pytest.raises(ValueError, match="is no MLflow store"):
+        dashboard.serve(tmp_path, None, "127.0.0.1", free_port())
+
+
+def test_a_folder_of_files_is_refused_with_the_way_to_move_its_runs(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="migrate-filestore"):
+        dashboard.serve(tmp_path, str(tmp_path / "mlruns"), "127.0.0.1", free_port())
+
+
+def test_a_taken_port_is_refused_before_a_server_starts(storage: Path) -> None:
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(ValueError, match="name another one with --port"):
+            dashboard.serve(storage, None, "127.0.0.1", taken.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "message"),
+    [
+        ("127.0.0.1", 0, "from 1 to 65535"),
+        ("127.0.0.1", 70000, "from 1 to 65535"),
+        ("no such host", 5000, "no such address"),
+        ("203.0.113.7", 5000, "cannot be had"),  # documentation's own address: no machine has it
+    ],
+)
+def test_an_address_that_cannot_be_had_is_refused(storage: Path, host: str, port: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dashboard.serve(storage, None, host, port)
+
+
+def test_of_a_server_it_only_says_where_it_is_and_never_the_password(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert dashboard.serve(tmp_path, "http://anna:secret@tracking:5000", "127.0.0.1", 5000) == 0
+    assert capsys.readouterr() == ("", "Dashboard  http://tracking:5000\n")
+
+
+def test_a_server_that_ends_at_once_is_reported_and_not_waited_for(capfd: pytest.CaptureFixture[str]) -> None:
+    crash = [sys.executable, "-c", "import sys; print('boom'); sys.exit(3)"]
+    assert dashboard._run(crash, dict(os.environ), "127.0.0.1", free_port()) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "boom" in err
+    assert "did not start (status 3)" in err
+
+
+@pytest.mark.parametrize(("host", "let_through"), [("tracking.example.org", True), ("127.0.0.1", False), ("::", False)])
+def test_only_a_host_name_changes_mlflows_host_check(
+    host: str, let_through: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_SERVER_ALLOWED_HOSTS", raising=False)
+    hosts = dashboard.environment("sqlite:///x.db", host, 5000).get("MLFLOW_SERVER_ALLOWED_HOSTS", "")
+    assert (f"{host}:5000" in hosts.split(",")) is let_through
+
+
+def test_the_hosts_that_a_person_allowed_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_SERVER_ALLOWED_HOSTS", "mlflow:*")
+    assert dashboard.environment("sqlite:///x.db", "tracking", 5000)["MLFLOW_SERVER_ALLOWED_HOSTS"] == "mlflow:*"
+
+
+def test_the_stores_password_is_not_on_the_command_line(tmp_path: Path) -> None:
+    uri = "postgresql://anna:secret@db/mlflow"
+    assert not any("secret" in word for word in dashboard.command(tmp_path, "127.0.0.1", 5000))
+    assert dashboard.environment(uri, "127.0.0.1", 5000)["MLFLOW_BACKEND_STORE_URI"] == uri
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [("127.0.0.1", "http://127.0.0.1:7"), ("0.0.0.0", "http://127.0.0.1:7"), ("::", "http://[::1]:7")],
+)
+def test_the_address_is_one_that_a_browser_can_open(host: str, shown: str) -> None:
+    assert dashboard.address(host, 7) == shown

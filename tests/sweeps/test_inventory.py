@@ -1,0 +1,103 @@
+"""list: every plug-in there is has a row, in plain values, and the rows say what the plug-ins say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from meltpoint import tasks
+from meltpoint.adapters import encoders, heads, modes, tricks
+from meltpoint.search_spaces import files
+from meltpoint.sweeps.inventory import ROWS, inventory
+
+ONE_LINE = ("summary", "description")
+
+
+def row(what: str, name: str) -> dict[str, object]:
+    return next(row for row in inventory(what) if row["name"] == name)
+
+
+@pytest.mark.parametrize("what", ROWS)
+def test_every_row_is_plain_json_with_one_set_of_keys_and_its_name_first(what: str) -> None:
+    rows = inventory(what)
+    assert json.loads(json.dumps(rows)) == rows
+    assert all(next(iter(row)) == "name" for row in rows)
+    if what != "encoders":  # the last row of encoders stands for all others
+        assert len({tuple(row) for row in rows}) == 1
+    for row in rows:
+        assert all("\n" not in str(value) for value in row.values())
+        assert all(row.get(key) for key in ONE_LINE if key in row), row
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [("modes", modes.names), ("tasks", tasks.names), ("heads", heads.names), ("tricks", tricks.names)],
+)
+def test_every_plug_in_has_one_row(what: str, names: object) -> None:
+    assert callable(names)
+    assert [row["name"] for row in inventory(what)] == names()
+
+
+def test_the_named_encoders_have_a_row_each_and_all_others_one() -> None:
+    rows = inventory("encoders")
+    assert [row["name"] for row in rows[:-1]] == encoders.names()
+    assert "hf:" in str(rows[-1]["name"])
+
+
+def test_an_encoder_says_every_place_that_its_weights_come_from() -> None:
+    places = row("encoders", "bert-base")["from"]
+    assert isinstance(places, list)
+    assert sorted(place.partition("@")[0] for place in places) == [
+        "google-bert/bert-base-cased",
+        "google-bert/bert-base-uncased",
+    ]
+
+
+def test_every_shipped_space_has_a_row_with_all_its_parameters() -> None:
+    rows = {str(row["name"]): row["parameters"] for row in inventory("spaces")}
+    assert set(rows) == {path.name for path in files.SHIPPED.glob("*.yaml")}
+    for name, shown in rows.items():
+        lines = (files.SHIPPED / name).read_text(encoding="utf-8").splitlines()
+        keys = [line.strip().partition(":")[0] for line in lines if line.startswith("  ")]
+        assert isinstance(shown, list)
+        assert [text.partition(" ")[0] for text in shown] == keys
+        assert Path(name).suffix == ".yaml"
+
+
+def test_a_range_is_written_by_its_kind_and_a_fixed_value_as_itself() -> None:
+    shown = row("spaces", "fine_tuning.yaml")["parameters"]
+    assert isinstance(shown, list)
+    assert "learning_rate log_uniform 1e-05…0.0001" in shown
+    assert "epochs 2 | 3 | 4" in shown
+    assert "discriminative_rates false | true" in shown
+    assert "encoder_dropout 0.1" in shown
+
+
+def test_a_space_that_leaves_early_stopping_to_a_more_general_file_does_not_say_off() -> None:
+    said = {str(row["name"]): row["early_stopping"] for row in inventory("spaces")}
+    assert said["feature_extraction.yaml"] == "grace_epochs 2, reduction_factor 3"
+    assert said["feature_extraction.demo.yaml"] == "off"
+    assert said["fine_tuning.minilm.yaml"] == ""
+
+
+def test_a_task_says_its_metric_its_splits_and_whether_test_has_labels() -> None:
+    found = row("tasks", "sst2")
+    assert (found["metric"], found["splits"], found["test_labels"]) == ("accuracy", ["train", "dev", "test"], "public")
+    assert row("tasks", "cola")["test_labels"] == "hidden"
+
+
+def test_a_trick_says_how_it_is_switched_on() -> None:
+    assert row("tricks", "gradual_unfreezing")["on_by"] == "gradual_unfreezing: true"
+    assert row("tricks", "slanted_triangular")["on_by"] == "schedule: slanted_triangular"
+
+
+def test_a_mode_says_its_symbol_and_its_default_head() -> None:
+    assert [inventory("modes")[place]["symbol"] for place in range(3)] == ["❄", "🔥", "❄🔥"]
+    assert row("modes", "fine_tuning")["default_head"] == modes.get("fine_tuning").head
+
+
+def test_an_unknown_list_is_refused_with_its_near_misses() -> None:
+    with pytest.raises(ValueError, match="Did you mean encoders"):
+        inventory("encoder")
