@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meltpoint.adapters.parameters import Value
 from meltpoint.reports.formats import difference_text, duration, marks, percent, searched_names, setting_text
 from meltpoint.sweeps.summary import CellSummary
 
@@ -55,7 +56,12 @@ def test_only_what_has_more_than_one_value_counts_as_searched(make_cell: Callabl
 
 
 def test_a_setting_is_short_and_leaves_out_what_is_not_active() -> None:
-    setting = {"learning_rate": 4.251e-5, "discriminative_rates": False, "epochs": 3, "schedule": "constant"}
+    setting: dict[str, Value] = {
+        "learning_rate": 4.251e-5,
+        "discriminative_rates": False,
+        "epochs": 3,
+        "schedule": "constant",
+    }
     names = ["learning_rate", "epochs", "gradual_unfreezing", "discriminative_rates", "schedule"]
     assert (
         setting_text(setting, names) == "learning_rate 4.25e-5, epochs 3, discriminative_rates false, schedule constant"

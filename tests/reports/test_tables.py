@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -157,3 +158,9 @@ def test_reports_need_no_torch() -> None:
     code += "print(*{'torch', 'ray', 'mlflow', 'transformers'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == ""
+
+
+def test_the_guide_explains_every_column_of_the_csv_in_order(checkout: Path) -> None:
+    guide = (checkout / "docs" / "tables.md").read_text(encoding="utf-8").partition("## `report.csv`")[2]
+    rows = re.findall(r"^\| (`[^|]*`) \|", guide, re.MULTILINE)
+    assert tuple(re.findall(r"`(\w+)`", " ".join(rows))) == COLUMNS

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -64,7 +65,7 @@ def line_with(word: str, process: subprocess.Popen[str]) -> str:
     """The first line of standard error with a word in it; everything after it is read and dropped."""
     assert process.stderr is not None
     stream, lines = process.stderr, queue.Queue[str]()
-    threading.Thread(target=lambda: [lines.put(line) for line in stream], daemon=True).start()
+    threading.Thread(target=lambda: deque(map(lines.put, stream), maxlen=0), daemon=True).start()
     deadline = time.monotonic() + DEADLINE_SECONDS
     while (left := deadline - time.monotonic()) > 0:
         line = lines.get(timeout=left)
