@@ -66,9 +66,7 @@ def assert_whole(storage: Path, cells: int, trials: int, seeds: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def done(
-    tmp_path_factory: pytest.TempPathFactory, tiny_encoder, tiny_task, quick_space
-) -> Iterator[tuple[SweepSpec, Path]]:
+def done(tmp_path_factory, tiny_encoder, tiny_task, quick_space) -> tuple[SweepSpec, Path]:
     """A sweep of two cells, run once for the module: (its specification, its storage)."""
     spec = SweepSpec(
         name="tiny", encoders=(tiny_encoder,), modes=("feature_extraction", "fine_tuning"), tasks=(str(tiny_task),),
