@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from meltpoint.reports.formats import counted, listed
+from meltpoint.reports.formats import counted, listed, some
 from meltpoint.reports.matrix import symbol
 from meltpoint.sweeps.records import HardwareRecord, TrialRecord
 from meltpoint.sweeps.summary import CellSummary, SweepSummary
@@ -69,8 +69,7 @@ def _method(summary: SweepSummary) -> Iterator[str]:
 
 def _hardware(hardware: HardwareRecord) -> str:
     share = f", {hardware.gpu_share:g} of the GPU" if 0 < hardware.gpu_share < 1 else ""
-    threads = f"{hardware.threads} thread{'' if hardware.threads == 1 else 's'}"
-    return f"{hardware.name} ({hardware.device}, {threads}{share}, {hardware.precision})"
+    return f"{hardware.name} ({hardware.device}, {some(hardware.threads, 'thread')}{share}, {hardware.precision})"
 
 
 def _records(cell: CellSummary) -> list[TrialRecord]:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from meltpoint.reports.formats import NOTHING, duration, listed, marks, percent, spread_text
+from meltpoint.reports.formats import NOTHING, duration, listed, marks, percent, some, spread_text
 from meltpoint.reports.layout import Column, new_table, say, show_groups, stacked, width_of
 from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Block, Row, Shown, matrix, title
 from meltpoint.reports.notes import task_notes
@@ -91,11 +91,10 @@ def show_plan(planned: SweepPlan, console: Console) -> None:
         Column("one worker", lambda cell: duration(cell.estimated_seconds), is_figure=True),
     ]
     show_groups(planned.cells, lambda cell: cell.encoder, columns, console)
-    workers = f"{planned.workers} worker{'' if planned.workers == 1 else 's'}"
     say(
         console,
-        f"{len(planned.cells)} cells, {planned.trials} trials, their finals included; the ledger answers "
-        f"{planned.answered}; about {duration(planned.estimated_seconds)} on {workers}.",
+        f"{some(len(planned.cells), 'cell')}, {some(planned.trials, 'trial')}, finals included; the ledger answers "
+        f"{planned.answered}; about {duration(planned.estimated_seconds)} on {some(planned.workers, 'worker')}.",
     )
     for note in planned.notes:
         say(console, note, style="dim")
@@ -113,7 +112,7 @@ def show_status(summary: SweepSummary, console: Console) -> None:
     ]
     show_groups(summary.cells, lambda cell: cell.header.encoder, columns, console)
     done = sum(cell.is_done for cell in summary.cells)
-    say(console, f"{summary.name}: {summary.state}, {done} of {len(summary.cells)} cells done.")
+    say(console, f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done.")
     for cell in summary.cells:
         for error in cell.errors:
             line = f"✗ {'.'.join(cell.header.key)} {' '.join(error.split())}"

@@ -14,6 +14,7 @@ from meltpoint.reports.formats import (
     percent,
     searched_names,
     setting_text,
+    some,
     spread_text,
 )
 from meltpoint.reports.matrix import (
@@ -63,7 +64,9 @@ SETTINGS_NOTE = "The searched parameters only, rounded to three digits; the expo
 def _state(summary: SweepSummary) -> str:
     done = sum(cell.is_done for cell in summary.cells)
     seconds = sum(cell.seconds for cell in summary.cells)
-    return f"State: {summary.state}; {done} of {len(summary.cells)} cells done; {duration(seconds)} of training."
+    return (
+        f"State: {summary.state}; {done} of {some(len(summary.cells), 'cell')} done; {duration(seconds)} of training."
+    )
 
 
 def _block(block: Block) -> str:

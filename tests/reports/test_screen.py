@@ -118,7 +118,7 @@ def test_status_counts_what_ran_what_failed_and_what_is_missing(make_cell: MakeC
     assert "1 failed, 2 running, 1 missing" in text
     assert "81.2" in text
     assert "1/2, dev 80.0" in text
-    assert "first: running, 0 of 1 cells done." in text
+    assert "first: running, 0 of 1 cell done." in text
 
 
 def test_a_plan_has_a_line_a_cell_and_its_total_time_in_words() -> None:
@@ -128,9 +128,7 @@ def test_a_plan_has_a_line_a_cell_and_its_total_time_in_words() -> None:
     assert "…" not in text
     joined = " ".join(text.split())
     assert joined.count("1 h 20 min") == 13
-    assert (
-        "12 cells, 252 trials, their finals included; the ledger answers 36; about 1 h 20 min on 2 workers." in joined
-    )
+    assert "12 cells, 252 trials, finals included; the ledger answers 36; about 1 h 20 min on 2 workers." in joined
     assert "expect a factor of two either way" in joined
 
 
