@@ -79,6 +79,9 @@ def answering() -> Iterator[None]:
     except ArithmeticError as error:
         _complain(str(error))
         raise typer.Exit(FAILED) from None
+    except BrokenPipeError:  # `meltpoint list tasks | head`: the reader has seen enough
+        sys.stderr.close()
+        raise typer.Exit(DONE) from None
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         _complain(f"{error.strerror or error}{where}; what finished is kept, and the same command goes on from there.")

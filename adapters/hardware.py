@@ -32,7 +32,8 @@ def bf16_is_native(device: str) -> bool:
     """Whether the hardware multiplies bf16 itself; emulation would be slower than fp32."""
     if device.startswith("cuda"):
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and "AVX512" in torch.backends.cpu.get_cpu_capability()
+    # Not mkldnn's own answer, which is yes on every AVX-512 processor, those that emulate bf16 included.
+    return bool(torch.cpu._is_avx512_bf16_supported())
 
 
 def resolve_precision(wanted: str, device: str) -> Precision:
@@ -61,6 +62,8 @@ def seize(threads: int, gpu_share: float = 0.0) -> Hardware:
     torch.set_num_threads(max(1, threads))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is repeatable only with a fixed workspace
     torch.use_deterministic_algorithms(True, warn_only=True)
+    # Else torch fills every new tensor with NaN, to catch reads of memory never written: a third of a training step.
+    torch.utils.deterministic.fill_uninitialized_memory = False
     if gpu_share <= 0:
         return Hardware("cpu", torch.backends.cpu.get_cpu_capability(), torch.get_num_threads())
     if not torch.cuda.is_available():
