@@ -9,12 +9,13 @@ from meltpoint.adapters.parameters import COMMON, Parameter, Setting, Value
 from meltpoint.adapters.table import Trick
 
 ENCODER_DROPOUT = "encoder_dropout"
+SCHEDULE, CONSTANT = "schedule", "constant"
 
 
 def schedule_parameter() -> Parameter:
     """The key that picks one of the schedules among the tricks."""
-    choices = ("constant", *(trick.name for trick in tricks.every() if trick.is_schedule))
-    return Parameter("schedule", "constant", "how the learning rate moves over the steps", choices=choices)
+    choices = (CONSTANT, *(trick.name for trick in tricks.every() if trick.is_schedule))
+    return Parameter(SCHEDULE, CONSTANT, "how the learning rate moves over the steps", choices=choices)
 
 
 def switch(trick: Trick) -> Parameter:
@@ -33,7 +34,7 @@ def parameters(mode: str, head: str) -> tuple[Parameter, ...]:
     Raises:
         ValueError: an unknown mode or head.
     """
-    found = list(COMMON) + [schedule_parameter()]
+    found = [*COMMON, schedule_parameter()]
     found += [own for trick in tricks.every() if trick.is_schedule for own in trick.hyperparameters]
     if modes.get(mode).trains_encoder:
         for trick in encoder_tricks():
@@ -50,7 +51,7 @@ def all_parameters() -> tuple[Parameter, ...]:
 
 
 def complete(setting: Setting, mode: str, head: str) -> dict[str, Value]:
-    """A setting with every default filled in, and without the parameters of tricks that are off.
+    """A setting with every default filled in, and without the parameters that change nothing in it.
 
     Two settings that train the same way complete to the same mapping, so that one identity stands for both.
 
@@ -63,4 +64,6 @@ def complete(setting: Setting, mode: str, head: str) -> dict[str, Value]:
             raise ValueError(f"{name} has no place in a setting of {mode} with head {head}.")
     full = {name: own.check(setting.get(name, own.default)) for name, own in allowed.items()}
     idle = {own.name for trick in tricks.every() if not trick.is_on(full) for own in trick.hyperparameters}
+    if full[SCHEDULE] == CONSTANT:
+        idle |= {own.name for own in modes.get(mode).idle_when_constant}
     return {name: value for name, value in sorted(full.items()) if name not in idle}

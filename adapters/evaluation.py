@@ -24,7 +24,7 @@ class Evaluation:
     Attributes:
         predictions: one an example, in the examples' order.
         probabilities: a distribution over the labels an example, for classification; else empty.
-        metrics: metric name → value; empty where the labels are hidden.
+        metrics: metric name → value; empty where the labels are hidden, or where there is no example.
     """
 
     predictions: list[Prediction]
@@ -56,5 +56,5 @@ def evaluate(
             probabilities.update(zip(batch.rows, distributions, strict=True))
     ordered = stitch(split, [predictions[row] for row in range(len(split.rows))])
     gold = [example.label for example in examples]
-    metrics = {} if any(label is None for label in gold) else score(task, gold, ordered)
+    metrics = {} if not gold or any(label is None for label in gold) else score(task, gold, ordered)
     return Evaluation(ordered, [probabilities[row] for row in sorted(probabilities)], metrics)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from meltpoint.adapters import encoders
@@ -54,8 +55,10 @@ class ExportedModel:
         """A label name, a score, or one label name a word, for each text.
 
         Raises:
-            ValueError: a text that does not fit the task's kind.
+            ValueError: a text that does not fit the task's kind, or one text where a list of them is wanted.
         """
+        if isinstance(texts, str):
+            raise ValueError(f"predict takes a list of texts, not the one text {texts!r}; write predict([...]).")
         examples = [self._example(index, text) for index, text in enumerate(texts)]
         split = encode_split(self.task.kind, examples, self.model.encoder.tokenizer, self.max_pieces)
         result = evaluate(self.model, self.task, split, examples, torch.device("cpu"), self.precision)
@@ -66,14 +69,17 @@ class ExportedModel:
 
     def _example(self, index: int, text: Text) -> Example:
         kind = self.task.kind
+        parts = tuple(text) if isinstance(text, list | tuple) and all(isinstance(part, str) for part in text) else None
         if kind == "sentence_classification" and isinstance(text, str):
             return Example(str(index), texts=(text,))
-        if kind.startswith("pair") and not isinstance(text, str) and len(text) == 2:
-            return Example(str(index), texts=tuple(text))
-        if kind == "sequence_labelling" and not isinstance(text, str):
-            return Example(str(index), words=tuple(text))
+        if kind.startswith("pair") and parts is not None and len(parts) == 2:
+            return Example(str(index), texts=parts)
+        if kind == "sequence_labelling" and parts is not None:
+            return Example(str(index), words=parts)
         wanted = {"sentence_classification": "a string", "sequence_labelling": "a list of words"}
-        raise ValueError(f"text {index} is {text!r}; {kind.replace('_', ' ')} takes {wanted.get(kind, 'a pair of strings')}.")
+        raise ValueError(
+            f"text {index} is {text!r}; {kind.replace('_', ' ')} takes {wanted.get(kind, 'a pair of strings')}."
+        )
 
 
 def save_folder(
@@ -81,7 +87,9 @@ def save_folder(
     facts: Mapping[str, Any],
 ) -> None:  # fmt: skip
     """Write a model so that it loads without the sweep, the data, or the encoder's origin."""
-    assert isinstance(model.encoder, HuggingFaceEncoder), "only Hugging Face encoders can be written in the hub's layout"
+    assert isinstance(model.encoder, HuggingFaceEncoder), (
+        "only Hugging Face encoders can be written in the hub's layout"
+    )
     folder.mkdir(parents=True, exist_ok=True)
     model.encoder.save(folder / ENCODER)
     own = {k: v.contiguous().cpu() for k, v in model.state_dict().items() if not k.startswith("encoder.")}
@@ -104,15 +112,27 @@ def load_folder(folder: str | Path) -> ExportedModel:
     try:
         facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
         weights = load_file(path / HEAD)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is no exported model ({error}); write one with `meltpoint export NAME --model`.") from None
+        task, mode, head, setting = _task(facts), facts["mode"], facts["head"], facts["setting"]
+        precision = resolve_precision(facts["precision"], "cpu")
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(
+            f"{path} is no exported model ({reason}); write one with `meltpoint export NAME --model`."
+        ) from None
+    encoder = encoders.load(encoders.resolve(f"hf:{(path / ENCODER).absolute()}", task.kind))
+    model = build(encoder, task, mode, head, setting, "cpu")
+    wanted = {name: tensor.shape for name, tensor in model.state_dict().items() if not name.startswith("encoder.")}
+    if wanted != {name: tensor.shape for name, tensor in weights.items()}:
+        raise ValueError(f"{path / HEAD} does not hold the weights of a {head} head for {task.name}; export it again.")
+    model.load_state_dict(weights, strict=False)  # the encoder has its own already
+    limit = min(int(setting["max_pieces"]), encoder.max_pieces)
+    return ExportedModel(model.eval(), task, precision, limit, facts)
+
+
+def _task(facts: Mapping[str, Any]) -> Task:
+    """The task as far as predictions need it."""
     low_high = facts["label_range"]
-    task = Task(
+    return Task(
         name=facts["task"], kind=facts["kind"], metric=facts["metric"], folder="", readers={},
         labels=tuple(facts["labels"]), label_range=None if low_high is None else (low_high[0], low_high[1]),
     )  # fmt: skip
-    encoder = encoders.load(encoders.resolve(f"hf:{(path / ENCODER).absolute()}", task.kind))
-    model = build(encoder, task, facts["mode"], facts["head"], facts["setting"], "cpu")
-    model.load_state_dict({**model.state_dict(), **weights})
-    limit = min(int(facts["setting"]["max_pieces"]), encoder.max_pieces)
-    return ExportedModel(model.eval(), task, resolve_precision(facts["precision"], "cpu"), limit, facts)

@@ -64,7 +64,7 @@ class EpochResult:
 
 
 class NotFiniteError(ArithmeticError):
-    """The loss became NaN or infinite."""
+    """The loss or a weight became NaN or infinite."""
 
 
 def plan(task_rows: int, model: AdaptedModel, mode: str, setting: Setting) -> Plan:
@@ -116,7 +116,7 @@ class Trainer:
         """Train, one result an epoch.
 
         Raises:
-            NotFiniteError: the loss became NaN or infinite.
+            NotFiniteError: the loss or a weight became NaN or infinite.
         """
         for epoch in range(1, self.table.plan.epochs + 1):
             started = time.perf_counter()
@@ -150,14 +150,17 @@ class Trainer:
             steps += 1
             if steps % FINITE_CHECK_STEPS == 0:
                 self._check_finite(total, epoch)
-        self._check_finite(total, epoch)
+        # The last step's weights have given no loss yet, and a class id is finite whatever the scores were.
+        weights = [parameter.detach() for parameter in self.model.parameters()]
+        self._check_finite(total + nn.utils.get_total_norm(weights), epoch)
         return float(total) / steps
 
     def _check_finite(self, total: Tensor, epoch: int) -> None:
         if not math.isfinite(float(total)):
+            phase, _ = self.table.plan.phase_at(self.step - 1)
             raise NotFiniteError(
-                f"the loss is not finite in epoch {epoch}, by step {self.step}; "
-                f"a lower learning rate than {self.setting['learning_rate']:g} or a gradient_clip may cure it"
+                f"the loss or a weight is not finite in epoch {epoch} ({phase.name}), by step {self.step}; "
+                f"a lower learning rate than {phase.learning_rate:g} or a gradient_clip may cure it"
             )
 
     def _train_step(self, batch: Batch) -> Tensor:
@@ -175,7 +178,7 @@ class Trainer:
         return loss.detach()
 
     def _read_table(self) -> None:
-        """Set each group's rate and freeze the rows that are 0; a frozen parameter has no gradient, so AdamW skips it."""
+        """Set each group's rate and freeze the rows that are 0: without a gradient, AdamW skips a parameter."""
         rates = [self.table.learning_rate(group, self.step) for group in range(len(self.groups))]
         for parameters in self.optimiser.param_groups:
             parameters["lr"] = rates[parameters["layer_group"]]
@@ -186,5 +189,3 @@ class Trainer:
                     parameter.requires_grad_(open_row)
                     parameter.grad = None
         self.model.freeze_encoder(self.table.encoder_is_frozen(self.step))
-
-

@@ -82,4 +82,6 @@ def build(encoder: Encoder, task: Task, mode: str, head: str, setting: Setting, 
     if adaptation.trains_encoder:
         encoder = copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})  # weights only
         encoder.set_dropout(float(setting["encoder_dropout"]))
-    return AdaptedModel(encoder, top, mix).to(device)
+    model = AdaptedModel(encoder, top, mix)
+    model.freeze_encoder(not adaptation.trains_encoder)
+    return model.to(device)

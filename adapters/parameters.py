@@ -40,8 +40,8 @@ class Parameter:
         kind = type(self.default)
         if isinstance(value, bool) != (kind is bool) or not isinstance(value, bool | int | float | str):
             raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
-        if kind is float and isinstance(value, int):
-            value = float(value)
+        if kind is float and isinstance(value, int) and self.minimum <= value <= self.maximum:
+            value = float(value)  # within limits, since Python's whole numbers may be too large for a float
         if kind is int and isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, kind):

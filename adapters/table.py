@@ -41,6 +41,7 @@ class Mode:
         head: the head it takes where the user names none.
         phases: from a complete setting to its phases.
         hyperparameters: its own, beside the common ones.
+        idle_when_constant: those of them that change nothing while no schedule is on.
         summary: one line for `meltpoint list modes`.
     """
 
@@ -51,6 +52,7 @@ class Mode:
     head: str
     phases: Callable[[Setting], tuple[Phase, ...]]
     hyperparameters: tuple[Parameter, ...] = ()
+    idle_when_constant: tuple[Parameter, ...] = ()
     summary: str = ""
 
 

@@ -29,5 +29,6 @@ MODE = Mode(
     head="bilstm",
     phases=phases,
     hyperparameters=(EPOCHS, RATE, RESTART),
+    idle_when_constant=(RESTART,),
     summary="the head trains on the frozen encoder first, then everything trains together",
 )
