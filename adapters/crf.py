@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torchcrf import CRF  # type: ignore[import-untyped]
+from torchcrf import CRF
 
 
 class ConditionalRandomField(nn.Module):

@@ -63,7 +63,7 @@ def seize(threads: int, gpu_share: float = 0.0) -> Hardware:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is repeatable only with a fixed workspace
     torch.use_deterministic_algorithms(True, warn_only=True)
     # Else torch fills every new tensor with NaN, to catch reads of memory never written: a third of a training step.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if gpu_share <= 0:
         return Hardware("cpu", torch.backends.cpu.get_cpu_capability(), torch.get_num_threads())
     if not torch.cuda.is_available():

@@ -35,7 +35,7 @@ class HuggingFaceEncoder(Encoder):
 
     tokenizer: PieceTokenizer
 
-    def __init__(self, model: Any, tokenizer: Any, fingerprint: str, revision: str) -> None:  # noqa: ANN401
+    def __init__(self, model: Any, tokenizer: Any, fingerprint: str, revision: str) -> None:
         super().__init__()
         _make_dropouts_real(model)
         self.model = model
@@ -136,7 +136,7 @@ def load(reference: EncoderReference) -> HuggingFaceEncoder:
     return HuggingFaceEncoder(model, tokenizer, digest[:16], revision)
 
 
-def _read(what: str, revision: str, auto: Any, folder: Path) -> Any:  # noqa: ANN401
+def _read(what: str, revision: str, auto: Any, folder: Path) -> Any:
     """Let transformers read one thing from a folder, its code never."""
     try:
         return auto.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
@@ -144,7 +144,7 @@ def _read(what: str, revision: str, auto: Any, folder: Path) -> Any:  # noqa: AN
         raise ValueError(f"{revision}: its {what} cannot be read: {_first_line(error)}") from error
 
 
-def _check_family(config: Any, revision: str) -> None:  # noqa: ANN401
+def _check_family(config: Any, revision: str) -> None:
     """Refuse what is not a bidirectional encoder: decoders see no piece to their right, so [CLS] sees nothing."""
     family = getattr(config, "model_type", "?")
     decoder = config.is_encoder_decoder or getattr(config, "is_decoder", False)
@@ -152,7 +152,7 @@ def _check_family(config: Any, revision: str) -> None:  # noqa: ANN401
         raise ValueError(f"{revision} is no bidirectional text encoder (model type '{family}'); take one like BERT.")
 
 
-def _load_model(config: Any, folder: Path, revision: str) -> Any:  # noqa: ANN401
+def _load_model(config: Any, folder: Path, revision: str) -> Any:
     """The bare encoder, every weight from the file, without a pooler."""
     found: Any = transformers.AutoModel._model_mapping[type(config)]
     model_class = found[0] if isinstance(found, tuple) else found
@@ -209,13 +209,13 @@ def _make_dropouts_real(model: nn.Module) -> None:
                 setattr(parent, name, nn.Dropout(0.0))
 
 
-def _takes_segments(model: Any) -> bool:  # noqa: ANN401
+def _takes_segments(model: Any) -> bool:
     """Whether the encoder embeds a second segment."""
     known = "token_type_ids" in inspect.signature(model.forward).parameters
     return known and getattr(model.config, "type_vocab_size", 0) >= 2
 
 
-def _longest_input(model: Any, tokenizer: Any) -> int:  # noqa: ANN401
+def _longest_input(model: Any, tokenizer: Any) -> int:
     """How many pieces the encoder takes: its position embeddings, less those that RoBERTa keeps for padding."""
     limit = int(getattr(model.config, "max_position_embeddings", _UNBOUNDED))
     for name, module in model.named_modules():

@@ -57,7 +57,7 @@ class PieceTokenizer:
         token_types: whether the encoder has an embedding for a second segment.
     """
 
-    def __init__(self, tokenizer: Any, max_pieces: int, token_types: bool) -> None:  # noqa: ANN401
+    def __init__(self, tokenizer: Any, max_pieces: int, token_types: bool) -> None:
         self._source = tokenizer
         self._backend = tokenizer.backend_tokenizer
         self._backend.no_truncation()
@@ -117,7 +117,7 @@ class PieceTokenizer:
         return " "
 
 
-def _template(encoding: Any) -> _Template:  # noqa: ANN401
+def _template(encoding: Any) -> _Template:
     """Read the special tokens off the encoding of probe texts."""
     texts = len({number for number in encoding.sequence_ids if number is not None})
     specials: list[list[tuple[int, int]]] = [[] for _ in range(texts + 1)]

@@ -101,7 +101,7 @@ class Tracker:
         assert self.client is not None
         tags = self._tags(cell, trial="", role="cell", status="running")
         run = self.client.create_run(self.experiment, tags=tags, run_name=cell.name)
-        run_id = run.info.run_id
+        run_id: str = run.info.run_id
         self.client.log_batch(run_id, params=_cell_params(cell))
         self.client.log_text(run_id, cell.space.dump(), "space.yaml")
         self._log_data(run_id, cell)
@@ -144,12 +144,9 @@ class Tracker:
         run = self.client.create_run(self.experiment, tags=tags, run_name=f"{proposal.cell.name} {label}")
         run_id: str = run.info.run_id
         self.runs[proposal.id] = run_id
-        params = [Param(name, str(value)) for name, value in proposal.setting.items()]
-        params += [
-            Param("encoder", proposal.cell.encoder), Param("mode", proposal.cell.mode),
-            Param("task", proposal.cell.task_name), Param("head", proposal.cell.head), Param("seed", str(proposal.seed)),
-        ]  # fmt: skip
-        self.client.log_batch(run_id, params=params)
+        params = {**proposal.setting, "seed": proposal.seed}
+        cell = _cell_params(proposal.cell)
+        self.client.log_batch(run_id, params=cell + [Param(name, str(value)) for name, value in params.items()])
         return run_id
 
     def epoch(self, trial: str, epoch: EpochRecord) -> None:

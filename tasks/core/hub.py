@@ -32,7 +32,7 @@ def load_hub_split(source: HubSource, split: Split) -> list[Example]:
         ValueError: the hub cannot be reached, or the data set lacks the files or a column.
     """
     # Imported here: a run on local files needs neither `datasets` nor its second of start-up.
-    import datasets  # type: ignore[import-untyped]
+    import datasets
 
     source = source.elsewhere.get(split, source)
     files = parquet_files(source, split)

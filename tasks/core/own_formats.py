@@ -113,7 +113,7 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
 
 def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Mapping[str, object]]]:
     # Imported here: only parquet files need it.
-    import pyarrow  # type: ignore[import-untyped]
+    import pyarrow
     from pyarrow import parquet
 
     try:
