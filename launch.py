@@ -100,6 +100,20 @@ def _split(words: list[str]) -> tuple[str, ...]:
     return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
 
 
+def _task_words(words: list[str]) -> tuple[str, ...]:
+    """A task file by its absolute path: the workers may run elsewhere."""
+    return tuple(str(Path(word).absolute()) if word.endswith((".yaml", ".yml")) else word for word in _split(words))
+
+
+def _encoder_words(words: list[str]) -> tuple[str, ...]:
+    """An encoder's folder by its absolute path, for the same reason."""
+    folders = {word: Path(word.removeprefix("hf:")).expanduser() for word in _split(words) if word.startswith("hf:")}
+    return tuple(
+        f"hf:{folders[word].resolve()}" if word in folders and folders[word].is_dir() else word
+        for word in _split(words)
+    )
+
+
 def _print_json(document: object) -> None:
     print(json.dumps(document, indent=1, ensure_ascii=False))
 
@@ -112,7 +126,7 @@ def _spec(
     from meltpoint.sweeps.specification import SweepSpec
 
     return SweepSpec(
-        name=name, encoders=_split(encoder), modes=_split(mode), tasks=_split(task), head=head, trials=trials,
+        name=name, encoders=_encoder_words(encoder), modes=_split(mode), tasks=_task_words(task), head=head, trials=trials,
         seeds=seeds, searcher=searcher.value, space=str(space.absolute()) if space else None,
         overrides=tuple(overrides or ()), data_dir=str(data_dir.absolute()) if data_dir else None,
         max_train_examples=max_train_examples, test_from=test_from, seed=seed,

@@ -88,14 +88,14 @@ class BiLSTM(nn.Module):
             _initialise(name, parameter)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
-        """(batch, pieces, inputs) → (batch, pieces, dim) float32, 0 on padding."""
+        """(batch, pieces, inputs) → (batch, pieces, dim) float32, 0 on padding.
+
+        Under autocast the recurrence runs in bf16, at half its cost in fp32; scores above it are float32 all the same.
+        """
         lengths = batch.piece_mask.sum(1).cpu()
-        with torch.autocast(states.device.type, enabled=False):
-            packed = pack_padded_sequence(
-                self.dropout(states.float()), lengths, batch_first=True, enforce_sorted=False
-            )  # fmt: skip
-            unpacked, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=states.shape[1])
-        return unpacked
+        packed = pack_padded_sequence(self.dropout(states), lengths, batch_first=True, enforce_sorted=False)
+        unpacked, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=states.shape[1])
+        return unpacked.float()
 
 
 @torch.no_grad()

@@ -1,0 +1,180 @@
+"""launch: bad input ends with status 2 and one clear line, before anything starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from meltpoint.launch import app
+
+GOOD_ROWS = "sentence\tlabel\nthe film was fine\tgood\nthe meal was cold\tbad\n"
+TASK = """\
+name: reviews
+kind: sentence_classification
+files: {train: train.tsv, dev: dev.tsv}
+format: tsv
+header: true
+columns: {text: sentence, label: label}
+labels: [bad, good]
+"""
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    """A sound task of one's own, for each test to break."""
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text(GOOD_ROWS, encoding="utf-8")
+    path = tmp_path / "reviews.yaml"
+    path.write_text(TASK, encoding="utf-8")
+    return path
+
+
+def sweep(tmp_path: Path, **changes: str) -> list[str]:
+    """The words of a sound sweep, with changes."""
+    options = {
+        "name": "n", "encoder": "minilm", "mode": "fine_tuning", "task": "demo_sentiment",
+        "storage": str(tmp_path / "runs"),
+    }  # fmt: skip
+    options |= {name.replace("_", "-"): value for name, value in changes.items()}
+    return ["sweep", *(word for name, value in options.items() for word in (f"--{name}", value))]
+
+
+def refused(words: list[str], *parts: str) -> None:
+    """Status 2, one line on standard error that holds the parts, nothing on standard output, no traceback."""
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("meltpoint: ")
+    assert "Traceback" not in result.stderr
+    for part in parts:
+        assert part in lines[0], lines[0]
+
+
+@pytest.mark.parametrize(
+    ("option", "word", "near"),
+    [
+        ("task", "demo_sentimnt", "demo_sentiment"),
+        ("encoder", "minilmm", "minilm"),
+        ("mode", "finetuning", "fine_tuning"),
+        ("head", "bilstmcrf", "bilstm_crf"),
+    ],
+)
+def test_an_unknown_word_is_refused_with_its_near_miss(tmp_path, option, word, near):
+    refused(sweep(tmp_path, **{option: word}), f"'{word}'", f"Did you mean {near}")
+
+
+def test_a_head_that_cannot_serve_the_kind_is_refused_with_those_that_can(tmp_path):
+    refused(sweep(tmp_path, head="crf"), "crf", "linear")
+
+
+def test_an_unknown_key_of_a_space_is_refused_with_its_near_miss(tmp_path):
+    space = tmp_path / "space.yaml"
+    space.write_text("parameters:\n  learning_rat: 1.0e-3\n", encoding="utf-8")
+    refused(sweep(tmp_path, space=str(space)), "space.yaml", "learning_rat", "Did you mean learning_rate")
+
+
+def test_a_key_that_the_mode_cannot_have_is_refused_with_the_reason(tmp_path):
+    refused([*sweep(tmp_path, mode="feature_extraction"), "--set", "gradual_unfreezing=true"], "gradual_unfreezing")
+
+
+def test_a_value_outside_its_range_is_refused_with_the_range(tmp_path):
+    refused([*sweep(tmp_path), "--set", "dropout=1.5"], "dropout", "1.5", "0.95")
+
+
+def test_a_missing_data_folder_is_refused_with_what_it_should_hold(tmp_path):
+    refused(
+        sweep(tmp_path, task="sst2", data_dir=str(tmp_path)), str(tmp_path / "sst2"), "missing", "stsa.binary.train"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (GOOD_ROWS + "no label here\n", ("line 4",)),
+        (GOOD_ROWS + "the walk was long\tgodo\n", ("line 4", "godo", "good")),
+        ("", ("empty",)),
+    ],
+    ids=["a broken row", "a wrong label", "an empty file"],
+)
+def test_a_bad_data_file_is_refused_by_file_and_line(tmp_path, task, text, parts):
+    (tmp_path / "train.tsv").write_text(text, encoding="utf-8")
+    refused(sweep(tmp_path, task=str(task)), "train.tsv", *parts)
+
+
+def test_a_file_that_is_not_utf8_is_refused(tmp_path, task):
+    (tmp_path / "train.tsv").write_bytes(GOOD_ROWS.encode() + b"the caf\xe9 was warm\tgood\n")
+    refused(sweep(tmp_path, task=str(task)), "train.tsv", "UTF-8")
+
+
+def test_a_task_file_with_a_missing_column_is_refused_with_the_columns_there_are(tmp_path, task):
+    task.write_text(TASK.replace("text: sentence", "text: review"), encoding="utf-8")
+    refused(sweep(tmp_path, task=str(task)), "review", "sentence")
+
+
+def test_a_taken_name_is_refused_with_what_differs(tmp_path):
+    made = tmp_path / "runs" / "n"
+    made.mkdir(parents=True)
+    spec = {"name": "n", "encoders": ["minilm"], "modes": ["fine_tuning"], "tasks": ["demo_sentiment"], "trials": 3}
+    (made / "sweep.json").write_text(json.dumps({"spec": spec, "code": "0", "cells": []}))
+    refused(sweep(tmp_path, trials="7"), "'n' is taken", "trials 3 → 7")
+
+
+def test_a_storage_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    refused(sweep(tmp_path, storage=str(tmp_path / "file" / "runs")), "--storage", "cannot be written")
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"name": "a/b"}, ("--name",)),
+        ({"trials": "0"}, ("--trials 0",)),
+        ({"time_budget": "soon"}, ("--time-budget", "2h")),
+        ({"cpus_per_trial": "0"}, ("--cpus-per-trial",)),
+        ({"task": "demo_sentiment,demo_sentiment"}, ("twice",)),
+        ({"test_from": "training[1:2]"}, ("training[1:2]",)),
+        ({"encoder": "hf:/nowhere/at/all"}, ("/nowhere/at/all",)),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_an_option_that_makes_no_sense_is_refused(tmp_path, changes, parts):
+    refused(sweep(tmp_path, **changes), *parts)
+
+
+@pytest.mark.parametrize("word", ["status", "report", "export"])
+def test_a_sweep_that_does_not_exist_is_refused_with_those_that_do(tmp_path, word):
+    refused([word, "nightly", "--storage", str(tmp_path)], "nightly", "meltpoint sweep")
+
+
+def test_a_file_that_holds_no_single_setting_is_not_trained(tmp_path):
+    path = tmp_path / "many.yaml"
+    path.write_text(
+        "encoder: minilm\nmode: fine_tuning\ntask: demo_sentiment\nparameters:\n  epochs: {choice: [1, 2]}\n"
+    )
+    refused(["train", str(path)], "several points")
+    refused(["train", str(tmp_path / "absent.yaml")], "absent.yaml")
+
+
+def test_plan_prices_a_sweep_trains_nothing_and_is_the_document_of_the_contract(tmp_path, minilm):
+    words = ["plan", *sweep(tmp_path, mode="feature_extraction,fine_tuning", trials="4", seeds="2")[1:], "--json"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert set(document) == {"cells", "trials", "answered", "estimated_seconds"}
+    assert document["trials"] == 2 * (4 + 2)
+    assert document["answered"] == 0
+    assert document["estimated_seconds"] > 0
+    assert {"encoder", "mode", "task", "head", "trials", "answered"} <= set(document["cells"][0])
+    assert not (tmp_path / "runs" / "n").exists()
+
+
+@pytest.mark.parametrize("what", ["encoders", "modes", "tasks", "heads", "tricks", "spaces"])
+def test_list_names_what_there_is(what):
+    result = CliRunner().invoke(app, ["list", what, "--json"])
+    assert result.exit_code == 0, result.output
+    assert all(row["name"] for row in json.loads(result.stdout))
