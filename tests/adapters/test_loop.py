@@ -1,0 +1,341 @@
+"""The one training loop: repeatable to the last bit, true to the table, and frozen means untouched."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from meltpoint.adapters import loop
+from meltpoint.adapters.evaluation import Evaluation
+from meltpoint.adapters.loop import EpochResult, NotFiniteError, Trainer
+from meltpoint.tasks.core.task import KINDS, Kind
+
+Make = Callable[..., Trainer]
+GRADUAL = {"gradual_unfreezing": True}  # one group thaws each epoch: head, layer_2, layer_1, embeddings
+
+
+def train(trainer: Trainer) -> list[EpochResult]:
+    return list(trainer.epochs())
+
+
+def timeless(results: list[EpochResult]) -> list[EpochResult]:
+    return [replace(result, train_seconds=0.0, dev_seconds=0.0) for result in results]
+
+
+def group_weights(trainer: Trainer) -> list[list[Tensor]]:
+    return [[parameter.detach().clone() for parameter in group.parameters] for group in trainer.groups]
+
+
+def equal(one: list[Tensor], two: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def watch_steps(trainer: Trainer, look: Callable[[], None]) -> None:
+    """Call `look` after every backward pass, right before the optimiser's step."""
+    step = trainer.optimiser.step
+
+    def watched(*args: object, **kwargs: object) -> object:
+        look()
+        return step(*args, **kwargs)
+
+    trainer.optimiser.step = watched  # type: ignore[method-assign, assignment]
+
+
+def score_epochs(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
+    """Let the epochs' dev scores be these."""
+    given: Iterator[float] = iter(scores)
+    monkeypatch.setattr(loop, "evaluate", lambda *args: Evaluation([], [], {"accuracy": next(given)}))
+
+
+# --- the same again ---
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("mode", ["feature_extraction", "fine_tuning", "stack_and_finetune"])
+def test_the_same_seed_gives_the_same_epochs_and_weights_to_the_last_bit(make_trainer: Make, mode: str, precision: str):
+    course = {"mode": mode, "precision": precision, "seed": 3, "dropout": 0.3, "schedule": "linear_warmup_decay"}
+    first = make_trainer(**course)
+    results = train(first)
+    second = make_trainer(**course)
+    assert timeless(train(second)) == timeless(results)
+    assert first.best == second.best
+    assert first.best_state.keys() == second.best_state.keys()
+    assert all(torch.equal(first.best_state[name], second.best_state[name]) for name in first.best_state)
+
+
+def test_another_seed_gives_another_course(make_trainer: Make):
+    losses = [[result.train_loss for result in train(make_trainer(seed=seed))] for seed in (0, 1)]
+    assert losses[0] != losses[1]
+
+
+def test_the_order_of_the_data_depends_on_the_seed_and_the_epoch(make_trainer: Make):
+    def orders(seed: int) -> list[tuple[int, ...]]:
+        trainer = make_trainer(seed=seed, train=16, epochs=2)
+        seen: list[tuple[int, ...]] = []
+        trainer.model.register_forward_pre_hook(
+            lambda model, inputs: seen.append(inputs[0].rows) if model.training else None
+        )
+        train(trainer)
+        return seen
+
+    first = orders(0)
+    assert first == orders(0)
+    assert first != orders(1)
+    assert sorted(itertools.chain(*first[:4])) == list(range(16))
+    assert first[:4] != first[4:]
+
+
+# --- frozen means untouched ---
+
+
+def test_gradual_unfreezing_changes_one_more_group_each_epoch_and_leaves_the_others_bit_for_bit(make_trainer: Make):
+    trainer = make_trainer(epochs=4, weight_decay=0.5, **GRADUAL)
+    before, changed = group_weights(trainer), []
+    for _ in trainer.epochs():
+        after = group_weights(trainer)
+        changed.append([not equal(one, two) for one, two in zip(before, after, strict=True)])
+        before = after
+    assert changed == [
+        [False, False, False, True],
+        [False, False, True, True],
+        [False, True, True, True],
+        [True, True, True, True],
+    ]
+
+
+def test_the_encoder_stays_bit_for_bit_in_the_first_phase_of_stack_and_finetune_and_moves_in_the_second(
+    make_trainer: Make,
+):
+    trainer = make_trainer("stack_and_finetune", epochs=1, stack_and_finetune__stack_epochs=2)
+    before, moved = group_weights(trainer), []
+    for result in trainer.epochs():
+        after = group_weights(trainer)
+        moved.append((result.phase, [not equal(one, two) for one, two in zip(before, after, strict=True)]))
+        before = after
+    frozen, opened = [False, False, False, True], [True] * 4
+    assert moved == [("stack", frozen), ("stack", frozen), ("finetune", opened)]
+
+
+def test_no_gradient_is_computed_below_the_lowest_thawed_group(make_trainer: Make):
+    trainer = make_trainer(epochs=4, **GRADUAL)
+    seen = []
+    watch_steps(
+        trainer, lambda: seen.append([all(p.grad is None for p in group.parameters) for group in trainer.groups])
+    )
+    below = []
+    embeddings = trainer.model.encoder.model.embeddings
+    embeddings.register_forward_hook(lambda module, inputs, output: below.append(output.requires_grad))
+    train(trainer)
+    steps = trainer.table.plan.steps_per_epoch
+    without = [[True, True, True, False], [True, True, False, False], [True, False, False, False], [False] * 4]
+    assert seen == [row for row in without for _ in range(steps)]
+    assert sum(below) == steps, "only in the last epoch does a graph begin at the embeddings"
+
+
+def test_adams_moments_survive_a_thaw(make_trainer: Make):
+    trainer = make_trainer(epochs=2, **GRADUAL)
+    optimiser, head = trainer.optimiser, trainer.groups[-1].parameters[0]
+    steps = trainer.table.plan.steps_per_epoch
+    counts, moments = [], []
+    for _ in trainer.epochs():
+        state = optimiser.state[head]
+        counts.append(int(state["step"]))
+        moments.append(state["exp_avg"].clone())
+    assert trainer.optimiser is optimiser
+    assert counts == [steps, 2 * steps]
+    assert not torch.equal(moments[0], moments[1])
+    thawed = trainer.groups[2].parameters[0]
+    assert int(optimiser.state[thawed]["step"]) == steps
+    assert trainer.groups[0].parameters[0] not in optimiser.state
+
+
+# --- the optimiser ---
+
+
+def test_every_parameter_is_in_the_optimiser_once_in_its_own_layer_group(make_trainer: Make):
+    trainer = make_trainer("feature_extraction", weight_decay=0.1)
+    placed = {id(p): group["layer_group"] for group in trainer.optimiser.param_groups for p in group["params"]}
+    wanted = {id(p): index for index, group in enumerate(trainer.groups) for p in group.parameters}
+    assert placed == wanted
+    assert sum(len(group["params"]) for group in trainer.optimiser.param_groups) == len(wanted)
+
+
+def test_biases_layer_norms_and_the_mix_do_not_decay_and_matrices_do(make_trainer: Make):
+    trainer = make_trainer("feature_extraction", weight_decay=0.1)
+    decay = {id(p): group["weight_decay"] for group in trainer.optimiser.param_groups for p in group["params"]}
+    names = {name: decay[id(parameter)] for name, parameter in trainer.model.named_parameters()}
+    kept = [name for name in names if "bias" in name or "LayerNorm" in name or name.startswith("mix.")]
+    assert {names.pop(name) for name in kept} == {0.0}
+    assert set(names.values()) == {0.1}
+    assert "encoder.model.embeddings.word_embeddings.weight" in names
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.5])
+def test_without_gradients_a_step_shrinks_matrices_by_rate_times_decay_and_leaves_vectors(
+    make_trainer: Make, weight_decay: float
+):
+    trainer = make_trainer(epochs=1, train=4, weight_decay=weight_decay, learning_rate=0.1, gradient_clip=0.0)
+    before = {name: parameter.detach().clone() for name, parameter in trainer.model.named_parameters()}
+    watch_steps(trainer, lambda: [p.grad.zero_() for p in trainer.model.parameters() if p.grad is not None])
+    train(trainer)
+    assert trainer.step == 1
+    for name, parameter in trainer.model.named_parameters():
+        share = 1 - 0.1 * weight_decay if parameter.ndim > 1 else 1.0
+        torch.testing.assert_close(parameter.detach(), before[name] * share)
+
+
+@pytest.mark.parametrize(("clip", "bounded"), [(0.01, True), (0.0, False)])
+def test_clipping_bounds_the_norm_of_the_whole_gradient_and_0_is_no_clipping(
+    make_trainer: Make, clip: float, bounded: bool
+):
+    trainer = make_trainer(gradient_clip=clip)
+    norms: list[float] = []
+    watch_steps(
+        trainer, lambda: norms.append(math.sqrt(sum(float(p.grad.pow(2).sum()) for p in trainer.model.parameters())))
+    )
+    train(trainer)
+    assert len(norms) == trainer.table.plan.total_steps
+    if bounded:
+        assert norms == pytest.approx([0.01] * len(norms), rel=1e-3)
+    else:
+        assert max(norms) > 0.1
+
+
+def test_each_step_uses_the_tables_learning_rates(make_trainer: Make):
+    trainer = make_trainer(
+        "stack_and_finetune", epochs=4, learning_rate=1e-4, schedule="slanted_triangular", discriminative_rates=True,
+        **GRADUAL,
+    )  # fmt: skip
+    used: list[list[float]] = []
+
+    def look() -> None:
+        rates = {group["layer_group"]: group["lr"] for group in trainer.optimiser.param_groups}
+        used.append([rates[index] for index in range(len(trainer.groups))])
+
+    watch_steps(trainer, look)
+    results = train(trainer)
+    table = trainer.table
+    wanted = [[table.learning_rate(group, step) for group in range(4)] for step in range(table.plan.total_steps)]
+    assert used == wanted
+    assert len({rate for rates in used for rate in rates}) > table.plan.total_steps, "the rates move and differ"
+    assert [result.learning_rate for result in results] == [used[result.step - 1][-1] for result in results]
+
+
+# --- dropout ---
+
+
+def test_encoder_dropout_acts_in_training_only(make_trainer: Make):
+    trainer = make_trainer(encoder_dropout=0.5, dropout=0.0)
+    modes_seen: list[tuple[bool, bool]] = []
+    dropout = next(m for m in trainer.model.encoder.modules() if isinstance(m, torch.nn.Dropout))
+    dropout.register_forward_hook(
+        lambda module, inputs, output: modes_seen.append((trainer.model.training, torch.equal(inputs[0], output)))
+    )
+    train(trainer)
+    assert set(modes_seen) == {(True, False), (False, True)}
+
+
+def test_encoder_dropout_rests_while_the_encoder_is_frozen(make_trainer: Make):
+    trainer = make_trainer("stack_and_finetune", epochs=1, stack_and_finetune__stack_epochs=1, encoder_dropout=0.5)
+    dropout = next(m for m in trainer.model.encoder.modules() if isinstance(m, torch.nn.Dropout))
+    unchanged: list[bool] = []
+    dropout.register_forward_hook(
+        lambda module, inputs, output: (
+            unchanged.append(torch.equal(inputs[0], output)) if trainer.model.training else None
+        )
+    )
+    train(trainer)
+    steps = trainer.table.plan.steps_per_epoch
+    assert unchanged == [True] * steps + [False] * steps
+
+
+# --- the best epoch ---
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        ([0.1, 0.4, 0.3], (0.4, 2)),
+        ([0.5, 0.5, 0.2], (0.5, 1)),
+        ([0.1, 0.3, 0.3], (0.3, 2)),
+        ([0.0, -0.2, -0.1], (0.0, 1)),
+    ],
+)
+def test_the_best_epoch_has_the_highest_dev_score_and_is_the_earliest_where_equal(
+    make_trainer: Make, monkeypatch: pytest.MonkeyPatch, scores: list[float], best: tuple[float, int]
+):
+    trainer = make_trainer(epochs=3)
+    score_epochs(monkeypatch, scores)
+    states = []
+    for result in trainer.epochs():
+        states.append(trainer.model.trained_state(True))
+        assert result.dev == {"accuracy": scores[result.epoch - 1]}
+    assert trainer.best == best
+    kept = states[best[1] - 1]
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in trainer.best_state.items())
+    assert any(not torch.equal(tensor, states[best[1] % 3][name]) for name, tensor in trainer.best_state.items())
+
+
+def test_the_best_state_put_back_gives_the_best_score_again(make_trainer: Make):
+    trainer = make_trainer("feature_extraction", "pair_regression", epochs=4, learning_rate=0.1)
+    results = train(trainer)
+    trainer.model.load_state_dict(trainer.best_state, strict=False)
+    again = trainer.evaluate(trainer.data.dev, trainer.data.dev_examples)
+    assert again.metrics == results[trainer.best[1] - 1].dev
+    assert again.metrics["pearson"] == trainer.best[0] == max(result.dev["pearson"] for result in results)
+
+
+# --- what goes wrong ---
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_ends_the_trial_with_a_remedy(
+    make_trainer: Make, monkeypatch: pytest.MonkeyPatch, value: float
+):
+    trainer = make_trainer(learning_rate=0.03)
+    loss = trainer.model.head.loss
+    monkeypatch.setattr(trainer.model.head, "loss", lambda scores, batch: loss(scores, batch) * value)
+    with pytest.raises(NotFiniteError, match=r"not finite in epoch 1 \(train\).* lower learning rate than 0\.03 or a"):
+        train(trainer)
+
+
+def test_weights_that_the_last_step_broke_are_never_scored(make_trainer: Make):
+    trainer = make_trainer(epochs=1, gradient_clip=0.0)
+
+    def look() -> None:
+        if trainer.step == trainer.table.plan.total_steps - 1:
+            trainer.groups[-1].parameters[0].grad.fill_(math.nan)  # type: ignore[union-attr]
+
+    watch_steps(trainer, look)
+    with pytest.raises(NotFiniteError, match="in epoch 1"):
+        train(trainer)
+    assert trainer.best == (-math.inf, 0)
+
+
+def test_the_remedy_names_the_rate_of_the_phase_that_diverged(make_trainer: Make, monkeypatch: pytest.MonkeyPatch):
+    trainer = make_trainer("stack_and_finetune", stack_and_finetune__stack_learning_rate=0.7)
+    monkeypatch.setattr(trainer.model.head, "loss", lambda scores, batch: scores.sum() * math.nan)
+    with pytest.raises(NotFiniteError, match=r"\(stack\).* lower learning rate than 0\.7"):
+        train(trainer)
+
+
+# --- every kind learns, in both precisions ---
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", ["feature_extraction", "fine_tuning"])
+def test_the_loss_falls_for_every_kind_in_both_precisions(make_trainer: Make, mode: str, kind: Kind, precision: str):
+    trainer = make_trainer(mode, kind, epochs=6, train=16, precision=precision, dropout=0.0)
+    assert trainer.precision == precision
+    results = train(trainer)
+    assert results[-1].train_loss < 0.95 * results[0].train_loss
+    assert [result.epoch for result in results] == [1, 2, 3, 4, 5, 6]
+    assert [result.step for result in results] == [4, 8, 12, 16, 20, 24]
+    assert all(tensor.dtype == torch.float32 for tensor in trainer.best_state.values() if tensor.is_floating_point())

@@ -1,0 +1,169 @@
+"""The model: its layer groups, a frozen encoder that never varies, an encoder that outlives its trials unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from meltpoint.adapters import heads, modes
+from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.batching import collate
+from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.loop import Trainer
+from meltpoint.adapters.model import build
+
+Make = Callable[..., Trainer]
+
+
+def first_batch(trainer: Trainer) -> Batch:
+    rows = trainer.data.train.rows
+    return collate(rows, range(4), trainer.model.encoder.tokenizer.pad_piece, trainer.data.task.kind)
+
+
+def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+
+
+def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("mode", modes.names())
+@pytest.mark.parametrize("head", heads.names())
+def test_the_layer_groups_hold_every_parameter_once_and_the_head_last(make_trainer: Make, mode: str, head: str):
+    model = make_trainer(mode, "sequence_labelling", head).model
+    groups = model.layer_groups()
+    held = [id(parameter) for group in groups for parameter in group.parameters]
+    assert len(held) == len(set(held))
+    assert set(held) == {id(parameter) for parameter in model.parameters()}
+    assert [group.name for group in groups] == ["embeddings", "layer_1", "layer_2", "head"]
+    of_the_head = {id(parameter) for parameter in model.head.parameters()}
+    assert of_the_head <= {id(parameter) for parameter in groups[-1].parameters}
+
+
+def test_the_mix_learns_with_the_head_and_only_feature_extraction_has_one(make_trainer: Make):
+    model = make_trainer("feature_extraction").model
+    assert model.mix is not None
+    mixed = {id(parameter) for parameter in model.mix.parameters()}
+    assert mixed <= {id(parameter) for parameter in model.layer_groups()[-1].parameters}
+    assert make_trainer("fine_tuning").model.mix is None
+    assert make_trainer("stack_and_finetune").model.mix is None
+
+
+def test_feature_extraction_shows_the_head_a_mix_of_all_layers_and_fine_tuning_the_top(make_trainer: Make):
+    frozen, tuned = make_trainer("feature_extraction"), make_trainer("fine_tuning")
+    batch = first_batch(frozen)
+    frozen.model.eval()
+    tuned.model.eval()
+    with torch.no_grad():
+        layers = frozen.model.encoder(batch)
+        torch.testing.assert_close(frozen.model.states(batch), torch.stack(layers).mean(0))
+        torch.testing.assert_close(tuned.model.states(batch), layers[-1])
+
+
+@pytest.mark.parametrize("mode", ["fine_tuning", "stack_and_finetune"])
+def test_a_frozen_encoders_states_never_vary_and_carry_no_gradient_also_in_training(make_trainer: Make, mode: str):
+    trainer = make_trainer(mode, encoder_dropout=0.5)
+    model, batch = trainer.model, first_batch(trainer)
+    model.freeze_encoder(True)
+    model.train()
+    assert model.head.training
+    assert not any(module.training for module in model.encoder.modules())
+    first, second = model.states(batch), model.states(batch)
+    assert torch.equal(first, second)
+    assert not first.requires_grad
+    model(batch).sum().backward()
+    assert all(parameter.grad is None for parameter in model.encoder.parameters())
+    assert all(parameter.grad is not None for parameter in model.head.parameters())
+
+
+def test_feature_extraction_is_frozen_from_the_moment_it_is_built(make_trainer: Make):
+    trainer = make_trainer("feature_extraction")
+    model, batch = trainer.model.train(), first_batch(trainer)
+    assert torch.equal(model.encoder(batch)[-1], model.encoder(batch)[-1])
+    model(batch).sum().backward()
+    assert all(parameter.grad is None for parameter in model.encoder.parameters())
+
+
+def test_an_open_encoder_varies_in_training_by_its_dropout_alone(make_trainer: Make):
+    trainer = make_trainer("fine_tuning", encoder_dropout=0.5)
+    model, batch = trainer.model.train(), first_batch(trainer)
+    assert not torch.equal(model.states(batch), model.states(batch))
+    assert model.states(batch).requires_grad
+    calm = make_trainer("fine_tuning", encoder_dropout=0.0).model.train()
+    assert torch.equal(calm.states(batch), calm.states(batch))
+
+
+def test_freezing_and_thawing_leave_evaluation_mode_alone(make_trainer: Make):
+    model = make_trainer("fine_tuning").model.eval()
+    model.freeze_encoder(True)
+    model.freeze_encoder(False)
+    assert not any(module.training for module in model.modules())
+    model.train()
+    assert all(module.training for module in model.modules())
+
+
+@pytest.mark.parametrize("mode", modes.names())
+def test_a_trial_leaves_the_encoder_that_it_was_handed_as_it_was_bit_for_bit(
+    make_trainer: Make, load_tiny: Callable[[str], Encoder], mode: str
+):
+    encoder = load_tiny("bert")
+    before, dropouts = weights(encoder), [m.p for m in encoder.modules() if isinstance(m, torch.nn.Dropout)]
+    own = {} if mode == "feature_extraction" else {"encoder_dropout": 0.4}
+    trainer = make_trainer(mode, encoder=encoder, **own)
+    list(trainer.epochs())
+    assert same(weights(encoder), before)
+    assert [m.p for m in encoder.modules() if isinstance(m, torch.nn.Dropout)] == dropouts
+    assert not any(module.training for module in encoder.modules())
+    if mode != "feature_extraction":
+        assert not same(weights(trainer.model.encoder), before), "the copy learned"
+
+
+def test_an_encoder_that_feature_extraction_froze_can_still_be_fine_tuned(
+    make_trainer: Make, load_tiny: Callable[[str], Encoder]
+):
+    encoder = load_tiny("bert")
+    list(make_trainer("feature_extraction", encoder=encoder).epochs())
+    again = make_trainer("fine_tuning", encoder=encoder)
+    list(again.epochs())
+    fresh = make_trainer("fine_tuning")
+    list(fresh.epochs())
+    assert same(weights(again.model), weights(fresh.model))
+
+
+def test_only_a_model_whose_encoder_trains_pays_for_a_copy_of_it(
+    make_trainer: Make, load_tiny: Callable[[str], Encoder]
+):
+    encoder = load_tiny("bert")
+    assert make_trainer("feature_extraction", encoder=encoder).model.encoder is encoder
+    copy = make_trainer("fine_tuning", encoder=encoder).model.encoder
+    assert copy is not encoder
+    assert copy.tokenizer is encoder.tokenizer
+
+
+def test_the_trained_state_is_a_copy_and_omits_an_encoder_that_does_not_train(make_trainer: Make):
+    model = make_trainer("feature_extraction").model
+    small = model.trained_state(encoder_trains=False)
+    assert small.keys() == {name for name in model.state_dict() if not name.startswith("encoder.")}
+    assert {"mix.scalars", "mix.gamma"} < small.keys()
+    whole = model.trained_state(encoder_trains=True)
+    assert whole.keys() == model.state_dict().keys()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    assert not any(
+        torch.equal(whole[name], tensor) for name, tensor in model.state_dict().items() if tensor.is_floating_point()
+    )
+
+
+def test_the_heads_first_weights_are_a_function_of_the_seed(load_tiny: Callable[[str], Encoder], make_trainer: Make):
+    trainer = make_trainer("fine_tuning")
+    heads_of_seeds = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        model = build(load_tiny("bert"), trainer.data.task, "fine_tuning", "linear", trainer.setting, "cpu")
+        heads_of_seeds.append(weights(model.head))
+    assert same(heads_of_seeds[0], heads_of_seeds[1])
+    assert not same(heads_of_seeds[0], heads_of_seeds[2])

@@ -1,0 +1,53 @@
+"""The modes: their phases, and what each asks of its cells."""
+
+from __future__ import annotations
+
+import pytest
+
+from meltpoint.adapters import catalogue, heads, modes
+from meltpoint.adapters.table import Phase
+
+# name → (symbol, what the head sees, whether the encoder trains, the head where none is named)
+FACTS = {
+    "feature_extraction": ("❄", "mix", False, "bilstm"),
+    "fine_tuning": ("🔥", "top", True, "linear"),
+    "stack_and_finetune": ("❄🔥", "top", True, "bilstm"),
+}
+
+
+def test_the_three_modes_of_the_papers_are_there():
+    assert modes.names() == sorted(FACTS)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_every_mode_is_what_the_papers_say(name: str):
+    mode = modes.get(name)
+    assert mode.name == name
+    assert (mode.symbol, mode.layers, mode.trains_encoder, mode.head) == FACTS[name]
+    assert mode.head in heads.names()
+    assert mode.summary
+    assert set(mode.idle_when_constant) <= set(mode.hyperparameters)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_mode_trains_the_encoder_exactly_if_one_of_its_phases_does(name: str):
+    phases = modes.get(name).phases(catalogue.complete({}, name, "linear"))
+    assert modes.get(name).trains_encoder == any(phase.encoder_trains for phase in phases)
+
+
+def test_feature_extraction_and_fine_tuning_have_one_phase_of_the_settings_length_and_rate():
+    setting = {"epochs": 7, "learning_rate": 2e-4}
+    assert modes.get("feature_extraction").phases(setting) == (Phase("train", 7, 2e-4, False),)
+    assert modes.get("fine_tuning").phases(setting) == (Phase("train", 7, 2e-4, True),)
+
+
+def test_stack_and_finetune_has_a_frozen_phase_with_its_own_length_and_rate_first():
+    setting = catalogue.complete({"epochs": 7, "learning_rate": 2e-5}, "stack_and_finetune", "bilstm")
+    stack, finetune = modes.get("stack_and_finetune").phases(setting)
+    assert stack == Phase("stack", 2, 1e-3, False)
+    assert finetune == Phase("finetune", 7, 2e-5, True)
+
+
+def test_an_unknown_mode_names_the_near_misses():
+    with pytest.raises(ValueError, match=r"Unknown mode 'fine_tunning'. Did you mean fine_tuning\?"):
+        modes.get("fine_tunning")
