@@ -146,6 +146,14 @@ def forget_failed(ledger: Ledger) -> None:
             (ledger.trials / f"{record.id}.json").unlink()
 
 
+def note_runs(ledger: Ledger, tracker: Tracker) -> None:
+    """Trials that ended while MLflow was away have their runs now; their records say which."""
+    for record in ledger.records():
+        run = tracker.runs.get(record.id)
+        if run is not None and run != record.mlflow_run_id:
+            ledger.write(record.model_copy(update={"mlflow_run_id": run}))
+
+
 def _drive(
     resources: Resources, ledger: Ledger, planner: Planner, tracker: Tracker, console: Console
 ) -> SweepConductor:
@@ -161,6 +169,7 @@ def _drive(
         else:
             _train(conductor, resources, progress)
         tracker.reconcile(ledger.records(), lambda record: _proposal(planner, record), code_version())
+        note_runs(ledger, tracker)
     return conductor
 
 

@@ -58,10 +58,12 @@ class Tracker:
         self.parents: dict[tuple[str, str, str], str] = {}
         self.runs: dict[str, str] = {}  # trial id → run id
         self.logged_epochs: dict[str, int] = {}
+        self._reopen: Callable[[], None] = lambda: None
 
     def open(self, cells: Iterable[OpenCell], specification: str) -> None:
         """Find or make the experiment and the cells' runs, and learn which trials have a run already."""
-        self._try(lambda: self._open(list(cells), specification))
+        self._reopen = lambda: self._open(list(cells), specification)
+        self._try(self._reopen)
 
     def _open(self, cells: list[OpenCell], specification: str) -> None:
         client = self.client = MlflowClient(self.uri)
@@ -72,6 +74,7 @@ class Tracker:
             key = (tags.get("meltpoint.encoder", ""), tags.get("meltpoint.mode", ""), tags.get("meltpoint.task", ""))
             if tags.get("meltpoint.role") == "cell":
                 self.parents[key] = run.info.run_id
+                client.update_run(run.info.run_id, status="RUNNING")
             elif "meltpoint.trial" in tags:
                 self.runs[tags["meltpoint.trial"]] = run.info.run_id
         for cell in cells:
@@ -202,7 +205,10 @@ class Tracker:
         self, records: Iterable[TrialRecord], proposals: Callable[[TrialRecord], Proposal], code: str
     ) -> None:
         """Write whatever the ledger has and MLflow has not, and close runs of trials that no longer run."""
-        self.trouble = None if self.client is not None else self.trouble
+        missed = self.trouble is not None
+        self.trouble = None
+        if missed:
+            self._try(self._reopen)
         self._try(lambda: self._reconcile(list(records), proposals, code))
 
     def _reconcile(self, records: list[TrialRecord], proposals: Callable[[TrialRecord], Proposal], code: str) -> None:

@@ -134,3 +134,16 @@ def test_a_dead_server_is_one_line_of_trouble_and_stops_nothing(tmp_path, cells,
     assert uri in tracker.trouble
     assert "the ledger keeps everything" in tracker.trouble
     assert "\n" not in tracker.trouble
+
+
+def test_a_server_that_comes_back_is_filled_in_from_the_ledger(tmp_path, store, cells, proposal, make_record):
+    tracker = Tracker("comeback", "http://127.0.0.1:9", tmp_path)  # the discard port: nobody answers
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        tracker.open(cells, "{}")
+        tracker.begin(proposal, "code")
+    assert tracker.trouble is not None
+    tracker.uri = default_uri(store)
+    tracker.reconcile([make_record(proposal)], lambda _: proposal, "code")
+    assert tracker.trouble is None
+    assert [run.info.status for run in of_trial(tracker, proposal.id)] == ["FINISHED"]
