@@ -67,6 +67,10 @@ def cluster(address: str | None, cpus: int | None = None) -> Iterator[None]:
     os.environ.setdefault("TUNE_WARN_THRESHOLD_S", "30")
     os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")  # not every event has a score
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    # Workers keep the memory that they free: mapping a step's large tensors anew costs a sixth of it (docs/log.md).
+    os.environ.setdefault("MALLOC_MMAP_MAX_", "0")
+    os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "9999999999")
+    os.environ.setdefault("MALLOC_TOP_PAD_", str(256 * 2**20))
     import ray
 
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": True}

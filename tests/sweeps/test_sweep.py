@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pytest
 from mlflow.tracking import MlflowClient
 
@@ -241,3 +242,27 @@ def test_a_time_budget_ends_the_search_and_the_finals_still_follow(spec, tmp_pat
     found = roles(tmp_path)
     assert 1 <= found["search"] < 400
     assert found["final"] == 2
+
+
+def workers_of(process: subprocess.Popen) -> list[psutil.Process]:
+    """The Ray worker processes that train for a driver."""
+    family = psutil.Process(process.pid).children(recursive=True)
+    return [child for child in family if any("ray::ImplicitFunc" in word for word in child.cmdline())]
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_costs_its_trial_and_not_the_sweep(spec, tmp_path):
+    process = started(command(spec, tmp_path, modes=("fine_tuning",)), tmp_path / "log")
+    (tmp_path / "tiny" / "trials").mkdir(parents=True, exist_ok=True)
+    wait_for(tmp_path, 1, process)
+    victims = workers_of(process)
+    assert victims, "a trial must be under way"
+    victims[0].kill()
+    process.wait(timeout=PATIENCE_SECONDS)
+    found = records(tmp_path)
+    lost = [record for record in found if record["status"] == "failed"]
+    assert len(lost) == 1, (tmp_path / "log").read_text()
+    assert "worker died" in lost[0]["error"]
+    assert roles(tmp_path)["search"] == 3
+    assert run(command(spec, tmp_path, "--retry-failed", modes=("fine_tuning",))).returncode == 0
+    assert "failed" not in {record["status"] for record in records(tmp_path)}
