@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from meltpoint.tasks.core.task import Example, Split
 
-SIZES: Mapping[Split, int] = {"train": 320, "dev": 160, "test": 320}
+SIZES: Mapping[Split, int] = {"train": 400, "dev": 200, "test": 400}
 
 HELD_OUT_SHARE = 0.5
 """How often a word of dev and test comes from the half of its list that training never shows."""
