@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ray.air.execution._internal import actor_manager
+from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
@@ -15,8 +17,21 @@ from ray.tune.search import Searcher
 from meltpoint.sweeps.orders import Order
 from meltpoint.sweeps.ray_tune import Conductor
 
+DIED = (
+    "its worker died, most often because the machine ran out of memory; "
+    "a smaller batch_size or max_pieces, or fewer trials at a time (--cpus-per-trial)"
+)
+
 Orders = dict[str, Order]
 """Ray's trial id → the order that it runs."""
+
+
+def survive_memory_kills() -> None:
+    """Let Tune take a worker that Ray's memory monitor killed for what it is, a dead actor and so a failed trial.
+
+    Ray 2.60's actor manager knows `RayActorError` alone and ends the whole experiment on `OutOfMemoryError`.
+    """
+    actor_manager.RayActorError = (RayActorError, OutOfMemoryError)  # type: ignore
 
 
 class Unkept:
@@ -46,7 +61,7 @@ class CellSearch(Unkept, Searcher):
         """A trial left Tune: by its outcome (heard already), by the referee's word, or because its worker died."""
         order = self.orders.pop(trial_id, None)
         if order is not None:
-            self.conductor.lost(order, "its worker died (see `meltpoint doctor` for memory)" if error else "stopped")
+            self.conductor.lost(order, DIED if error else "stopped")
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing to save; Tune wants the file."""

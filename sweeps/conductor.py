@@ -36,16 +36,18 @@ class SweepConductor:
     """One process drives a sweep; this is what it knows and does while Ray's workers train.
 
     Attributes:
-        deadline: `time.monotonic()` at which the search ends, or None.
+        deadline: `clock()` at which the search ends; set when the first trial is handed out, None before and without
+            a budget.
         is_done: whether every trial was trained; False after Ray returns means Ctrl-C.
     """
 
     def __init__(
         self, planner: Planner, ledger: Ledger, tracker: Tracker, progress: Progress, scorer: Scorer,
-        cpus: float, gpus: float, deadline: float | None, clock: Callable[[], float] = time.monotonic,
+        cpus: float, gpus: float, budget_seconds: float | None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.planner, self.ledger, self.tracker, self.progress, self.scorer = planner, ledger, tracker, progress, scorer
-        self.cpus, self.gpus, self.deadline, self.clock = cpus, gpus, deadline, clock
+        self.cpus, self.gpus, self.budget_seconds, self.clock = cpus, gpus, budget_seconds, clock
+        self.deadline: float | None = None
         self.live: dict[str, Live] = {}
         self.waiting: dict[str, Live] = {}  # handed to Ray, not yet taken up by a worker
         self.is_done = False
@@ -55,6 +57,8 @@ class SweepConductor:
 
     def next_order(self) -> Order | str:
         """The planner's next trial as an order; "done" once nothing is left to train."""
+        if self.deadline is None and self.budget_seconds is not None:
+            self.deadline = self.clock() + self.budget_seconds
         self._watch_clock()
         self._answer_finals()
         proposal = self.planner.next()
@@ -106,8 +110,9 @@ class SweepConductor:
             self._keep(live, "failed", error=reason)
 
     def wants_stop(self, order: Order) -> bool:
-        """The time budget ends running search trials at their next epoch."""
-        return order.role == "search" and self.planner.closed_for_search
+        """The time budget ends running search trials at their next epoch, once their cell has one that finished."""
+        spent = order.role == "search" and self.planner.closed_for_search
+        return spent and self.planner.cells[order.cell].best is not None
 
     def early_stopping(self, order: Order) -> EarlyStopping | None:
         """The rule of the order's cell."""

@@ -67,10 +67,6 @@ def cluster(address: str | None, cpus: int | None = None) -> Iterator[None]:
     os.environ.setdefault("TUNE_WARN_THRESHOLD_S", "30")
     os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")  # not every event has a score
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
-    # Workers keep the memory that they free: mapping a step's large tensors anew costs a sixth of it (docs/log.md).
-    os.environ.setdefault("MALLOC_MMAP_MAX_", "0")
-    os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "9999999999")
-    os.environ.setdefault("MALLOC_TOP_PAD_", str(256 * 2**20))
     import ray
 
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": True}
@@ -114,11 +110,12 @@ def run_on_tune(conductor: Conductor, cpus: float, gpus: float) -> None:
     """Run until the conductor has no more orders, or until Ctrl-C."""
     from ray import tune
 
-    from meltpoint.sweeps._tune_parts import CellSearch, Listener, Referee
+    from meltpoint.sweeps._tune_parts import CellSearch, Listener, Referee, survive_memory_kills
     from meltpoint.sweeps.worker import train_on_ray
 
-    logging.getLogger("ray.tune").setLevel(logging.ERROR)
-    logging.getLogger("ray").setLevel(logging.ERROR)
+    for name in ("ray", "ray.tune"):  # what fails is in the ledger and on the screen, in one line each
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    survive_memory_kills()
     orders: dict[str, Order] = {}
     with tempfile.TemporaryDirectory(prefix="meltpoint-tune-") as scratch, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,12 +156,11 @@ def note_runs(ledger: Ledger, tracker: Tracker) -> None:
 def _drive(
     resources: Resources, ledger: Ledger, planner: Planner, tracker: Tracker, console: Console
 ) -> SweepConductor:
-    budget = resources.time_budget_seconds
     scorer = Scorer(ledger.folder, resources.cpus, resources.gpus)
     with Progress(lambda: list(planner.cells.values()), console) as progress:
         conductor = SweepConductor(
             planner, ledger, tracker, progress, scorer, resources.cpus, resources.gpus,
-            None if budget is None else time.monotonic() + budget,
+            resources.time_budget_seconds,
         )  # fmt: skip
         if planner.is_complete():
             conductor.is_done = True
@@ -203,7 +201,7 @@ def _finish(conductor: SweepConductor, ledger: Ledger, tracker: Tracker, render:
     tracker.close(figures, done, dict(tables))
     troubles = [f"{trial}: not scored on test: {why}" for trial, why in conductor.scorer.troubles.items()]
     empty = [".".join(cell.header.key) for cell in summary.cells if done and cell.best is None]
-    troubles += [f"{name}: every trial failed; `meltpoint status {summary.name}` says why." for name in empty]
+    troubles += [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]
     troubles += [tracker.trouble] if tracker.trouble else []
     state = "stopped" if not done else "failed" if empty or conductor.scorer.troubles else "done"
     return Outcome(state, summary, ledger.folder, tracker.uri, troubles)

@@ -13,7 +13,9 @@ from meltpoint.tasks.core.task import DataSpec
 
 HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
 ROWS = {
-    "SICK_train.txt": ["1\tA man is eating\tSomeone eats\t4.5\tENTAILMENT", "2\tA dog runs\tNo dog runs\t3.3\tCONTRADICTION"],
+    "SICK_train.txt": [
+        "1\tA man is eating\tSomeone eats\t4.5\tENTAILMENT", "2\tA dog runs\tNo dog runs\t3.3\tCONTRADICTION",
+    ],
     "SICK_trial.txt": ["4\tA boy \"waves\tA boy sings\t2.8\tNEUTRAL"],
     "SICK_test_annotated.txt": ["6\tThe sea is calm\tThe sea is rough\t3.6\tCONTRADICTION"],
 }  # fmt: skip
