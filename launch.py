@@ -126,8 +126,8 @@ def _spec(
     from meltpoint.sweeps.specification import SweepSpec
 
     return SweepSpec(
-        name=name, encoders=_encoder_words(encoder), modes=_split(mode), tasks=_task_words(task), head=head, trials=trials,
-        seeds=seeds, searcher=searcher.value, space=str(space.absolute()) if space else None,
+        name=name, encoders=_encoder_words(encoder), modes=_split(mode), tasks=_task_words(task), head=head,
+        trials=trials, seeds=seeds, searcher=searcher.value, space=str(space.absolute()) if space else None,
         overrides=tuple(overrides or ()), data_dir=str(data_dir.absolute()) if data_dir else None,
         max_train_examples=max_train_examples, test_from=test_from, seed=seed,
     )  # fmt: skip
