@@ -96,7 +96,8 @@ class Tracker:
         assert self.client is not None
         local = self.uri.startswith("sqlite:")
         location = (self.storage / "mlartifacts" / self.sweep).as_uri() if local else None
-        tags = {"meltpoint.specification": specification[:5000]}
+        # The kind makes the dashboard open on runs and curves instead of traces.
+        tags = {"meltpoint.specification": specification[:5000], "mlflow.experimentKind": "custom_model_development"}
         created: str = self.client.create_experiment(self.sweep, artifact_location=location, tags=tags)
         return created
 
