@@ -223,8 +223,8 @@ def kill_and_go_on(spec: SweepSpec, storage: Path, moments: list[int]) -> None:
 
 
 def test_a_killed_driver_loses_no_trial_and_repeats_none(spec, tmp_path):
-    kill_and_go_on(spec, tmp_path, moments=[2])
-    assert_whole(tmp_path, cells=2, trials=3, seeds=2)
+    kill_and_go_on(spec.model_copy(update={"modes": ("fine_tuning",)}), tmp_path, moments=[2])
+    assert_whole(tmp_path, cells=1, trials=3, seeds=2)
 
 
 @pytest.mark.slow
