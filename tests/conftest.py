@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -21,6 +22,13 @@ os.environ.update(
     MLFLOW_DISABLE_TELEMETRY="true",
     DO_NOT_TRACK="true",
 )
+
+
+# A slow machine is no counter-example; and CI draws the same examples each time, so that a red run can be repeated.
+settings.register_profile(
+    "house", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
+)
+settings.load_profile("house")
 
 
 @pytest.fixture(scope="session")
