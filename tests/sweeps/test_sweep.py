@@ -252,17 +252,19 @@ def workers_of(process: subprocess.Popen) -> list[psutil.Process]:
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_costs_its_trial_and_not_the_sweep(spec, tmp_path):
-    process = started(command(spec, tmp_path, modes=("fine_tuning",)), tmp_path / "log")
+    longer = ("--set", "epochs=150")  # long enough that a worker is in the middle of a trial
+    process = started(command(spec, tmp_path, *longer, modes=("fine_tuning",)), tmp_path / "log")
     (tmp_path / "tiny" / "trials").mkdir(parents=True, exist_ok=True)
     wait_for(tmp_path, 1, process)
     victims = workers_of(process)
     assert victims, "a trial must be under way"
-    victims[0].kill()
+    for victim in victims:  # one of them may have just ended its trial
+        victim.kill()
     process.wait(timeout=PATIENCE_SECONDS)
     found = records(tmp_path)
     lost = [record for record in found if record["status"] == "failed"]
-    assert len(lost) == 1, (tmp_path / "log").read_text()
-    assert "worker died" in lost[0]["error"]
+    assert 1 <= len(lost) <= 2, (tmp_path / "log").read_text()
+    assert all("worker died" in record["error"] for record in lost)
     assert roles(tmp_path)["search"] == 3
-    assert run(command(spec, tmp_path, "--retry-failed", modes=("fine_tuning",))).returncode == 0
+    assert run(command(spec, tmp_path, *longer, "--retry-failed", modes=("fine_tuning",))).returncode == 0
     assert "failed" not in {record["status"] for record in records(tmp_path)}
