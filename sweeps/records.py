@@ -20,7 +20,7 @@ class HardwareRecord(BaseModel):
 
     Attributes:
         device: "cpu" or "cuda:0".
-        name: the processor.
+        name: the GPU's name, or the CPU's widest instructions ("AVX512").
         threads: CPU threads of one operation.
         gpu_share: the share of the GPU that Ray gave; 0 on a CPU.
         precision: "bf16" or "fp32", as resolved on that hardware.

