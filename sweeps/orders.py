@@ -20,6 +20,7 @@ class Order(BaseModel):
         setting: a complete setting.
         data: which data; a worker reads its train and dev splits, never test.
         data_fingerprint: what the data must be; a worker that reads anything else refuses.
+        encoder_fingerprint: what the encoder's weights must be; "" takes any.
         checkpoint: the folder that the best weights go to.
         cpus, gpus: what Ray gives the trial.
     """

@@ -61,12 +61,14 @@ def training(order: Order, hardware: Hardware) -> Trainer:
     """A trainer for an order, its random numbers seeded.
 
     Raises:
-        ValueError: the data are not those that the sweep was opened on.
+        ValueError: the data or the encoder's weights are not those that the sweep was opened on.
     """
     loaded = warm_training_data(order.data)
     if loaded.fingerprint != order.data_fingerprint:
         raise ValueError(f"the data of {order.task} changed since the sweep was opened; put the old files back.")
     encoder = warm_encoder(order.encoder, loaded.task.kind)
+    if order.encoder_fingerprint not in ("", encoder.fingerprint):
+        raise ValueError(f"the weights of {order.encoder} are not those that the sweep was opened on; put them back.")
     max_pieces = min(int(order.setting["max_pieces"]), encoder.max_pieces)
     data = warm_encoded_data(order.encoder, order.data, max_pieces)
     torch.manual_seed(order.seed)

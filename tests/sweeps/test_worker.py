@@ -120,6 +120,12 @@ def test_data_that_changed_under_the_sweep_fails_the_trial(order):
     assert "changed since the sweep was opened" in outcome["error"]
 
 
+def test_an_encoder_whose_weights_changed_under_the_sweep_fails_the_trial(order):
+    outcome = list(worker.run(order.model_copy(update={"encoder_fingerprint": "0" * 16})))[-1]["body"]
+    assert outcome["status"] == "failed"
+    assert "not those that the sweep was opened on" in outcome["error"]
+
+
 def test_a_gpu_that_is_not_there_fails_the_trial_with_a_pointer_to_doctor(order):
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
