@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constr
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint types format clean
+.PHONY: help install demo test test-slow bench lint types format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,16 @@ test: install ## the default test suite
 
 test-slow: install ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+# The short version: one run of each side, few trials; benchmarks/README.md has the commands whose figures count.
+BENCH := --trials 2 --repeats 1 --task demo_sentiment --max-train-examples 200
+bench: install ## the benchmarks in their short version; their figures mean little
+	$(BIN)/python -m meltpoint.benchmarks.against_trainer $(BENCH)
+	$(BIN)/python -m meltpoint.benchmarks.against_trainer $(BENCH) --mode fine_tuning --group-by-length
+	$(BIN)/python -m meltpoint.benchmarks.against_raw_ray $(BENCH)
+	$(BIN)/python -m meltpoint.benchmarks.against_optuna $(BENCH)
+	$(BIN)/python -m meltpoint.benchmarks.driver_overhead --trials 100
+	$(BIN)/python -m meltpoint.benchmarks.gpu --device cpu --tiny --repeats 1
 
 lint: install ## ruff and mypy --strict, changing nothing
 	$(BIN)/ruff check .

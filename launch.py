@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,10 +15,13 @@ except ImportError:
 import typer
 from rich.console import Console
 
+from meltpoint.sweeps.answers import DONE, FAILED, again, answering, complain
 from meltpoint.sweeps.options import (
     Address,
     AsJson,
     Budget,
+    CacheBudget,
+    CacheOverflow,
     Cpus,
     DataDir,
     Encoders,
@@ -32,6 +33,7 @@ from meltpoint.sweeps.options import (
     Modes,
     Name,
     NameArgument,
+    Overflow,
     Overrides,
     Retry,
     SearcherName,
@@ -46,13 +48,17 @@ from meltpoint.sweeps.options import (
     TrackingUri,
     Trials,
     Words,
+    bytes_of,
+    encoder_words,
     seconds_of,
+    split_words,
+    task_words,
 )
 
 if TYPE_CHECKING:
-    from meltpoint.adapters.loop import EpochResult
-    from meltpoint.sweeps.run import Outcome, Resources
-    from meltpoint.sweeps.specification import SweepSpec
+    from meltpoint.adapters.courses import EpochResult
+    from meltpoint.sweeps.run import Outcome
+    from meltpoint.sweeps.specification import Resources, SweepSpec
     from meltpoint.sweeps.summary import SweepSummary
 
 app = typer.Typer(
@@ -65,53 +71,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-DONE, FAILED, BAD_INPUT = 0, 1, 2
-
-
-@contextmanager
-def answering() -> Iterator[None]:
-    """Bad input ends with status 2 and one line; a full disk or a refused file with status 1 and one line."""
-    try:
-        yield
-    except ValueError as error:
-        _complain(str(error))
-        raise typer.Exit(BAD_INPUT) from None
-    except ArithmeticError as error:
-        _complain(str(error))
-        raise typer.Exit(FAILED) from None
-    except BrokenPipeError:  # `meltpoint list tasks | head`: the reader has seen enough
-        sys.stderr.close()
-        raise typer.Exit(DONE) from None
-    except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        _complain(f"{error.strerror or error}{where}; what finished is kept, and the same command goes on from there.")
-        raise typer.Exit(FAILED) from None
-    except KeyboardInterrupt:
-        _complain("stopped")
-        raise typer.Exit(FAILED) from None
-
-
-def _complain(text: str) -> None:
-    print(f"meltpoint: {' '.join(text.split())}", file=sys.stderr)
-
-
-def _split(words: list[str]) -> tuple[str, ...]:
-    """`--task a,b --task c` is three words; a folder with a comma in its name is not to be had."""
-    return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
-
-
-def _task_words(words: list[str]) -> tuple[str, ...]:
-    """A task file by its absolute path: the workers may run elsewhere."""
-    return tuple(str(Path(word).absolute()) if word.endswith((".yaml", ".yml")) else word for word in _split(words))
-
-
-def _encoder_words(words: list[str]) -> tuple[str, ...]:
-    """An encoder's folder by its absolute path, for the same reason."""
-    folders = {word: Path(word.removeprefix("hf:")).expanduser() for word in _split(words) if word.startswith("hf:")}
-    return tuple(
-        f"hf:{folders[word].resolve()}" if word in folders and folders[word].is_dir() else word
-        for word in _split(words)
-    )
+cache = typer.Typer(no_args_is_help=True, help="The features of frozen encoders that sweeps keep: list, remove.")
+app.add_typer(cache, name="cache", rich_help_panel="Look around")
 
 
 def _print_json(document: object) -> None:
@@ -126,7 +87,7 @@ def _spec(
     from meltpoint.sweeps.specification import SweepSpec
 
     return SweepSpec(
-        name=name, encoders=_encoder_words(encoder), modes=_split(mode), tasks=_task_words(task), head=head,
+        name=name, encoders=encoder_words(encoder), modes=split_words(mode), tasks=task_words(task), head=head,
         trials=trials, seeds=seeds, searcher=searcher.value, space=str(space.absolute()) if space else None,
         overrides=tuple(overrides or ()), data_dir=str(data_dir.absolute()) if data_dir else None,
         max_train_examples=max_train_examples, test_from=test_from, seed=seed,
@@ -140,6 +101,7 @@ def sweep(
     data_dir: DataDir = None, max_train_examples: MaxTrain = None, test_from: TestFrom = None, seed: Seed = 0,
     storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, cpus_per_trial: Cpus = 1.0,
     gpus_per_trial: Gpus = 0.0, time_budget: Budget = None, retry_failed: Retry = False,
+    cache_budget: CacheBudget = "50GB", cache_overflow: CacheOverflow = Overflow.on_the_fly,
 ) -> None:  # fmt: skip
     """Search every cell, re-run its best setting over seeds, score it once on test, export it.
 
@@ -152,29 +114,37 @@ def sweep(
             name, encoder, mode, task, head, trials, seeds, searcher, space, overrides, data_dir, max_train_examples,
             test_from, seed,
         )  # fmt: skip
-        _run(
-            spec, _resources(storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed)
-        )
+        resources = _resources(
+            storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed, cache_budget,
+            cache_overflow,
+        )  # fmt: skip
+        _run(spec, resources)
 
 
 def _resources(
     storage: str, tracking_uri: str | None, address: str | None, cpus: float, gpus: float, budget: str | None,
-    retry_failed: bool,
+    retry_failed: bool, cache_budget: str = "50GB", cache_overflow: Overflow = Overflow.on_the_fly,
 ) -> Resources:  # fmt: skip
-    from meltpoint.sweeps.run import Resources
+    from meltpoint.sweeps.specification import Resources
 
     if cpus <= 0 or gpus < 0:
         raise ValueError("--cpus-per-trial must be above 0, and --gpus-per-trial at least 0.")
     seconds = None if budget is None else seconds_of(budget)
-    return Resources(storage, tracking_uri, address, cpus, gpus, seconds, retry_failed)
+    room = bytes_of(cache_budget)
+    return Resources(
+        storage, tracking_uri, address, cpus, gpus, seconds, retry_failed, room, cache_overflow.value
+    )  # fmt: skip
 
 
 def _run(spec: SweepSpec, resources: Resources) -> None:
     """Run a sweep, show its table, and end with its status."""
-    from meltpoint.reports.tables import render
-    from meltpoint.sweeps.run import sweep as run_sweep
+    from meltpoint.sweeps.head_start import head_start
 
-    outcome = run_sweep(spec, resources, Console(stderr=True), render)
+    with head_start(spec, resources) as cluster:  # Ray starts while Python imports the rest
+        from meltpoint.reports.tables import render
+        from meltpoint.sweeps.run import sweep as run_sweep
+
+        outcome = run_sweep(spec, resources, Console(stderr=True), render, cluster)
     _show(outcome, spec, resources)
     if outcome.state != "done":
         raise typer.Exit(FAILED)
@@ -193,13 +163,6 @@ def _show(outcome: Outcome, spec: SweepSpec, resources: Resources) -> None:
     talk.print(f"Exports    {outcome.folder / 'exports'}", markup=False)
     where = f"--tracking-uri {resources.tracking_uri}" if resources.tracking_uri else f"--storage {resources.storage}"
     talk.print(f"Dashboard  meltpoint ui {where}", markup=False)
-
-
-def again() -> str:
-    """The command that was typed, to be typed again."""
-    import shlex
-
-    return shlex.join(["meltpoint", *sys.argv[1:]])
 
 
 @app.command(rich_help_panel="Search")
@@ -370,6 +333,40 @@ def ui(
         from meltpoint.sweeps.dashboard import serve
 
         raise typer.Exit(serve(Path(storage).absolute(), tracking_uri, host, port))
+
+
+@cache.command("ls")
+def cache_list(storage: Storage = "runs", as_json: AsJson = False) -> None:
+    """What is kept, the least recently used first."""
+    with answering():
+        from meltpoint.sweeps.cache import listed, shown
+
+        rows = listed(Path(storage))
+        if as_json:
+            _print_json(rows)
+            return
+        from meltpoint.reports.screen import show_rows
+
+        show_rows(shown(rows), Console(highlight=False))
+
+
+@cache.command("rm")
+def cache_remove(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids, or their beginnings.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every entry.")] = False,
+    task: Annotated[str | None, typer.Option(help="What this task asked for.")] = None, storage: Storage = "runs",
+) -> None:  # fmt: skip
+    """Remove entries; what a running process reads stays."""
+    with answering():
+        from meltpoint.sweeps.cache import remove_entries
+
+        done = remove_entries(Path(storage), ids or [], task, everything)
+        for entry in done.removed:
+            print(f"{entry.id} {entry.bytes}")
+        for entry in done.busy:
+            complain(f"{entry.id} is in use; stop the sweep that reads it first.")
+        if done.busy:
+            raise typer.Exit(FAILED)
 
 
 def _version(asked: bool) -> None:

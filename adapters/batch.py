@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -61,6 +61,11 @@ class Batch:
         word_starts: (batch, words) int64, 0 where padded; None but for sequence labelling.
         word_mask: (batch, words) bool; None but for sequence labelling.
         labels: (batch,) int64 or float32, or (batch, words) int64 with 0 where padded; None where hidden.
+        lanes: how many trials' batches lie one after another in every tensor (`batch` is then lanes × rows); 1 where
+            all trials share the batch.
+        states: (layers, lanes, rows, pieces, dim): the frozen encoder's states, where they are cached; None where the
+            encoder has to run.
+        padded: whether any row may be shorter than the longest. Known on the host: asking a GPU would make it wait.
     """
 
     rows: tuple[int, ...]
@@ -70,6 +75,9 @@ class Batch:
     word_starts: Tensor | None = None
     word_mask: Tensor | None = None
     labels: Tensor | None = None
+    lanes: int = 1
+    states: Tensor | None = None
+    padded: bool = True
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -80,7 +88,9 @@ class Batch:
         def move(tensor: Tensor | None) -> Tensor | None:
             return None if tensor is None else tensor.to(device, non_blocking=True)
 
-        return Batch(
-            self.rows, self.pieces.to(device, non_blocking=True), self.piece_mask.to(device, non_blocking=True),
-            move(self.segments), move(self.word_starts), move(self.word_mask), move(self.labels),
+        return replace(
+            self, pieces=self.pieces.to(device, non_blocking=True),
+            piece_mask=self.piece_mask.to(device, non_blocking=True), segments=move(self.segments),
+            word_starts=move(self.word_starts), word_mask=move(self.word_mask), labels=move(self.labels),
+            states=move(self.states),
         )  # fmt: skip

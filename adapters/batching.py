@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,6 +17,13 @@ from meltpoint.tasks.core.task import Kind
 
 POOL_BATCHES = 50
 """Rows are sorted by length within pools of this many batches: little padding, and still a different mix each epoch."""
+
+
+class Features(Protocol):
+    """A split's cached states."""
+
+    def gather(self, rows: Sequence[int]) -> Tensor:
+        """(layers, rows, longest, dim), 0 where padded."""
 
 
 def steps_per_epoch(rows: int, batch_size: int) -> int:
@@ -36,16 +45,17 @@ def collate(rows: Sequence[Row], indices: Sequence[int], pad_piece: int, kind: K
     pieces = _pad([row.pieces for row in chosen], pad_piece)
     segments = _pad([row.segments for row in chosen], 0) if chosen[0].segments else None
     mask = torch.arange(pieces.shape[1]) < lengths[:, None]
+    padded = bool((lengths < pieces.shape[1]).any())
     hidden = any(row.label is None for row in chosen)
     if kind != "sequence_labelling":
         dtype = torch.float32 if kind == "pair_regression" else torch.int64
         labels = None if hidden else torch.tensor([row.label for row in chosen], dtype=dtype)
-        return Batch(tuple(indices), pieces, mask, segments, labels=labels)
+        return Batch(tuple(indices), pieces, mask, segments, labels=labels, padded=padded)
     starts = _pad([row.word_starts for row in chosen], 0)
     words = torch.tensor([len(row.word_starts) for row in chosen])
     word_mask = torch.arange(starts.shape[1]) < words[:, None]
     labels = None if hidden else _pad([row.label for row in chosen if isinstance(row.label, tuple)], 0)
-    return Batch(tuple(indices), pieces, mask, segments, starts, word_mask, labels)
+    return Batch(tuple(indices), pieces, mask, segments, starts, word_mask, labels, padded=padded)
 
 
 def _pad(sequences: Sequence[Sequence[int]], padding: int) -> Tensor:
@@ -56,17 +66,56 @@ def _pad(sequences: Sequence[Sequence[int]], padding: int) -> Tensor:
     return torch.from_numpy(padded)
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """A split as a model reads it.
+
+    Attributes:
+        rows: what batches are made of: the split's own rows, or only the pieces whose cached states the head reads.
+        lengths: pieces of each of the split's own rows; they order the batches, the same with and without a cache.
+        features: the frozen encoder's states of `rows`; None where the encoder has to run.
+    """
+
+    rows: list[Row]
+    lengths: NDArray[np.int64]
+    features: Features | None = None
+
+    def batch(self, indices: Sequence[int], pad_piece: int, kind: Kind, lanes: int = 1) -> Batch:
+        """Rows as a batch, with their states where those are cached."""
+        batch = replace(collate(self.rows, indices, pad_piece, kind), lanes=lanes)
+        if self.features is None:
+            return batch
+        states = self.features.gather(indices)  # (layers, lanes × rows, pieces, dim)
+        return replace(batch, states=states.view(len(states), lanes, -1, *states.shape[2:]))
+
+
+def inputs(split: EncodedSplit, features: Features | None = None, first_pieces: bool = False) -> Inputs:
+    """A split's rows, whole, or only the positions of `first_pieces`."""
+    lengths = np.array([len(row.pieces) for row in split.rows])
+    return Inputs([first_piece_row(row) for row in split.rows] if first_pieces else split.rows, lengths, features)
+
+
+def first_piece_row(row: Row) -> Row:
+    """A row of those pieces alone that a head without context reads: each word's first one, or the row's ([CLS])."""
+    starts = row.word_starts or (0,)
+    words = tuple(range(len(row.word_starts)))
+    return replace(row, pieces=tuple(row.pieces[start] for start in starts), segments=(), word_starts=words)
+
+
 def training_batches(
-    split: EncodedSplit, kind: Kind, pad_piece: int, batch_size: int, seed: int, epoch: int
+    inputs: Inputs, kind: Kind, pad_piece: int, batch_size: int, seeds: Sequence[int], epoch: int
 ) -> Iterator[Batch]:
     """One epoch of training batches, shuffled, each of rows of about the same length.
 
     The order is a function of (seed, epoch) and the rows' lengths, the same on every machine. The rows that do not
-    fill a batch are a random sample too (not the longest or shortest ones), and come as one smaller batch.
+    fill a batch are a random sample too (not the longest or shortest ones), and come last as one smaller batch.
+
+    Args:
+        seeds: one a lane; each lane has its own order.
     """
-    lengths = np.array([len(row.pieces) for row in split.rows])
-    for indices in training_order(lengths, batch_size, seed, epoch):
-        yield collate(split.rows, indices, pad_piece, kind)
+    orders = [training_order(inputs.lengths, batch_size, seed, epoch) for seed in seeds]
+    for parts in zip(*orders, strict=True):
+        yield inputs.batch([row for part in parts for row in part], pad_piece, kind, len(seeds))
 
 
 def training_order(lengths: NDArray[np.int64], batch_size: int, seed: int, epoch: int) -> list[list[int]]:
@@ -78,11 +127,12 @@ def training_order(lengths: NDArray[np.int64], batch_size: int, seed: int, epoch
         order[start : min(start + POOL_BATCHES * batch_size, full)]
         for start in range(0, full, POOL_BATCHES * batch_size)
     ]
-    batches = [order[full:]] if full < len(order) else []
+    batches: list[NDArray[np.int64]] = []
     for pool in pools:
         pool = pool[np.argsort(lengths[pool], kind="stable")]
         batches.extend(pool.reshape(-1, batch_size))
-    return [batches[index].tolist() for index in _permutation(len(batches), bits)]
+    shuffled = [batches[index].tolist() for index in _permutation(len(batches), bits)]
+    return [*shuffled, order[full:].tolist()] if full < len(order) else shuffled
 
 
 def _permutation(size: int, bits: np.random.Philox) -> NDArray[np.int64]:
@@ -90,12 +140,11 @@ def _permutation(size: int, bits: np.random.Philox) -> NDArray[np.int64]:
     return np.argsort(bits.random_raw(size), kind="stable")
 
 
-def evaluation_batches(split: EncodedSplit, kind: Kind, pad_piece: int, batch_size: int) -> Iterator[Batch]:
+def evaluation_batches(inputs: Inputs, kind: Kind, pad_piece: int, batch_size: int) -> Iterator[Batch]:
     """Every row once, the longest first, so that memory runs out at once if at all."""
-    lengths = np.array([len(row.pieces) for row in split.rows])
-    order = np.argsort(-lengths, kind="stable").tolist()
+    order = np.argsort(-inputs.lengths, kind="stable").tolist()
     for start in range(0, len(order), batch_size):
-        yield collate(split.rows, order[start : start + batch_size], pad_piece, kind)
+        yield inputs.batch(order[start : start + batch_size], pad_piece, kind)
 
 
 def stitch(split: EncodedSplit, predictions_by_row: Sequence[Prediction]) -> list[Prediction]:

@@ -44,6 +44,12 @@ def parameters(mode: str, head: str) -> tuple[Parameter, ...]:
     return (*found, *modes.get(mode).hyperparameters, *heads.get(head).hyperparameters)
 
 
+def frozen_phase_names(head: str) -> tuple[str, ...]:
+    """What a phase with a frozen encoder depends on, beside its rates: whatever is not a matter of rates or lengths."""
+    elsewhere = {"learning_rate", "epochs", ENCODER_DROPOUT}
+    return tuple(own.name for own in (*COMMON, *heads.get(head).hyperparameters) if own.name not in elsewhere)
+
+
 def all_parameters() -> tuple[Parameter, ...]:
     """Every hyperparameter of every mode and head, each once."""
     each = (own for mode in modes.names() for head in heads.names() for own in parameters(mode, head))
@@ -67,3 +73,12 @@ def complete(setting: Setting, mode: str, head: str) -> dict[str, Value]:
     if full[SCHEDULE] == CONSTANT:
         idle |= {own.name for own in modes.get(mode).idle_when_constant}
     return {name: value for name, value in sorted(full.items()) if name not in idle}
+
+
+def stack_key(setting: Setting, mode: str, head: str) -> tuple[Value, ...]:
+    """What trials of a cell must agree on to train as one stack: the values that shape the computation.
+
+    Args:
+        setting: a complete setting, or one whose missing values are the defaults.
+    """
+    return tuple(own.check(setting.get(own.name, own.default)) for own in parameters(mode, head) if own.shapes)

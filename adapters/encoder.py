@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor, nn
 
 from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.vocabulary import CompactEmbedding
 
 
 @dataclass(frozen=True)
@@ -77,3 +78,14 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def set_dropout(self, ratio: float) -> None:
         """Set every dropout inside the encoder; it acts in training mode only."""
+
+    def compact_pieces(self, pieces: Iterable[int]) -> CompactEmbedding | None:
+        """Train only these pieces' embeddings and let the others decay: the same training, for less.
+
+        Args:
+            pieces: every piece that training will read; evaluation may read any.
+
+        Returns:
+            the table, which must `follow` the optimiser; None where the encoder has none that can be cut down.
+        """
+        return None

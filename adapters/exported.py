@@ -25,7 +25,7 @@ from meltpoint.adapters import encoders
 from meltpoint.adapters.evaluation import evaluate
 from meltpoint.adapters.hardware import Precision, resolve_precision
 from meltpoint.adapters.huggingface import HuggingFaceEncoder
-from meltpoint.adapters.model import AdaptedModel, build
+from meltpoint.adapters.model import AdaptedModel, Member, build
 from meltpoint.adapters.parameters import Setting
 from meltpoint.adapters.tokenising import encode_split
 from meltpoint.tasks.core.task import Example, Task
@@ -61,7 +61,7 @@ class ExportedModel:
             raise ValueError(f"predict takes a list of texts, not the one text {texts!r}; write predict([...]).")
         examples = [self._example(index, text) for index, text in enumerate(texts)]
         split = encode_split(self.task.kind, examples, self.model.encoder.tokenizer, self.max_pieces)
-        result = evaluate(self.model, self.task, split, examples, torch.device("cpu"), self.precision)
+        (result,) = evaluate(self.model, self.task, split, examples, torch.device("cpu"), self.precision)
         if not self.task.labels:
             return list(result.predictions)
         names = self.task.labels
@@ -120,7 +120,7 @@ def load_folder(folder: str | Path) -> ExportedModel:
             f"{path} is no exported model ({reason}); write one with `meltpoint export NAME --model`."
         ) from None
     encoder = encoders.load(encoders.resolve(f"hf:{(path / ENCODER).absolute()}", task.kind))
-    model = build(encoder, task, mode, head, setting, "cpu")
+    model = build(encoder, task, mode, head, [Member(setting, 0)], "cpu")
     wanted = {name: tensor.shape for name, tensor in model.state_dict().items() if not name.startswith("encoder.")}
     if wanted != {name: tensor.shape for name, tensor in weights.items()}:
         raise ValueError(f"{path / HEAD} does not hold the weights of a {head} head for {task.name}; export it again.")

@@ -1,17 +1,20 @@
-"""What a head is: from the encoder's states to scores, a loss, and predictions."""
+"""What a head is: from the encoder's states to scores, a loss, and predictions, for a whole stack of trials."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.noise import Noise
 from meltpoint.adapters.parameters import Parameter, Setting
+from meltpoint.adapters.stack import Stack, keep_members, lanes_of
 from meltpoint.tasks.core.task import KINDS, Kind
 
 Prediction = int | float | list[int]
@@ -36,34 +39,50 @@ class HeadShape:
 
 
 class Head(nn.Module, ABC):
-    """A task model on top of an encoder.
+    """A task model on top of an encoder, for T trials at a time: every parameter has a leading dimension T.
 
-    The base gives the loss and the predictions of a softmax or a single regressed score; a CRF overrides them.
+    One trial is a stack of one. A member's scores, loss and gradients are those of the single run with its setting and
+    seed, within rounding. The base gives the loss and the predictions of a softmax or a single regressed score; a CRF
+    overrides them.
 
     Attributes:
         kinds: the kinds of task that it can serve.
         hyperparameters: its own, beside the common ones; dotted by the head's (family) name.
         summary: one line for `meltpoint list heads`.
+        reads: "first" where the scores depend on [CLS] or each word's first piece only, so that a batch may hold
+            nothing else; "all" where they depend on every piece.
+
+    Args:
+        shape: what it is built for.
+        settings: one a member; they agree on the sizes.
+        noise: the members' random numbers.
     """
 
     kinds: ClassVar[tuple[Kind, ...]] = KINDS
     hyperparameters: ClassVar[tuple[Parameter, ...]] = ()
     summary: ClassVar[str] = ""
+    reads: ClassVar[Literal["first", "all"]] = "all"
 
-    def __init__(self, shape: HeadShape, setting: Setting) -> None:
+    def __init__(self, shape: HeadShape, settings: Sequence[Setting], noise: Noise) -> None:
         super().__init__()
         self.shape = shape
+        self.noise = noise
+        self.compose(Stack(settings, noise))
+
+    @abstractmethod
+    def compose(self, stack: Stack) -> None:
+        """Make the head's parts, once, when it is built."""
 
     @abstractmethod
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from states.
 
         Args:
-            states: (batch, pieces, dim), one layer or a mix of all.
-            batch: the batch that the states belong to.
+            states: (T or 1, batch, pieces, dim), one layer or a mix of all; 1 where all members see the same states.
+            batch: the batch that the states belong to; its tensors' first dimension is lanes × batch.
 
         Returns:
-            (batch, outputs), or (batch, words, outputs) for sequence labelling; float32.
+            (T, batch, outputs), or (T, batch, words, outputs) for sequence labelling; float32.
         """
 
     def loss(self, scores: Tensor, batch: Batch) -> Tensor:
@@ -71,19 +90,29 @@ class Head(nn.Module, ABC):
 
         Regression learns a score scaled to [-1, 1], so that a fresh head predicts the middle of the range and one
         learning rate suits classification and regression alike.
+
+        Returns:
+            (T,), each member's own: their sum gives every member the gradient that it has alone.
         """
-        labels = batch.labels
-        assert labels is not None, "the loss needs labels"
+        assert batch.labels is not None, "the loss needs labels"
+        labels = lanes_of(batch.labels, batch.lanes).expand(scores.shape[0], *(-1 for _ in batch.labels.shape))
         if self.shape.label_range is not None:
             low, high = self.shape.label_range
             target = (labels - (low + high) / 2) / ((high - low) / 2)
-            return functional.mse_loss(scores.squeeze(-1), target)
-        if batch.word_mask is not None:
-            return functional.cross_entropy(scores[batch.word_mask], labels[batch.word_mask])
-        return functional.cross_entropy(scores, labels)
+            return (scores.squeeze(-1) - target).square().mean(1)
+        if batch.word_mask is None:
+            return _cross_entropy(scores, labels).mean(1)
+        mask = lanes_of(batch.word_mask, batch.lanes)
+        return _cross_entropy(scores, labels.masked_fill(~mask, _IGNORED)).sum((1, 2)) / mask.sum((1, 2)).clamp(min=1)
 
-    def decode(self, scores: Tensor, batch: Batch) -> list[Prediction]:
-        """One prediction a row, in the batch's order."""
+    def decode(self, scores: Tensor, batch: Batch, member: int) -> list[Prediction]:
+        """One member's predictions, one a row, in the batch's order.
+
+        Args:
+            scores: the member's, (batch, outputs) or (batch, words, outputs).
+            batch: a batch of one lane.
+            member: which one it is.
+        """
         if self.shape.label_range is not None:
             low, high = self.shape.label_range
             return list((scores.squeeze(-1).double() * ((high - low) / 2) + (low + high) / 2).tolist())
@@ -93,8 +122,27 @@ class Head(nn.Module, ABC):
         return [row[mask].tolist() for row, mask in zip(best, batch.word_mask, strict=True)]
 
     def probabilities(self, scores: Tensor, batch: Batch) -> list[list[float]] | None:
-        """One distribution over the labels a row, for classification; None for the other kinds."""
+        """One member's distribution over the labels a row, for classification; None for the other kinds."""
         if self.shape.label_range is not None or batch.word_mask is not None:
             return None
         rows: list[list[float]] = torch.softmax(scores.double(), -1).tolist()
         return rows
+
+    def keep(self, members: Sequence[int]) -> None:
+        """Go on with some members, in this order: parameters, dropout ratios and noise.
+
+        The parameters stay the same objects; where an optimiser holds them, call its own `keep` after this one.
+        """
+        keep_members(self, members)
+        self.noise.keep(members)
+
+
+_IGNORED = -100  # torch's own mark for a target that has no loss
+
+
+def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
+    """Element by element: (…, outputs) and (…) → (…)."""
+    losses = functional.cross_entropy(
+        scores.flatten(0, -2), labels.flatten(), ignore_index=_IGNORED, reduction="none"
+    )  # fmt: skip
+    return losses.view(labels.shape)

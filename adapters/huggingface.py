@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,14 @@ import transformers
 from torch import Tensor, nn
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
+from meltpoint.adapters import attention
 from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.dropout import replace_dropouts
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.encoders._files import locate, verify
 from meltpoint.adapters.encoders._reference import EncoderReference
 from meltpoint.adapters.tokenising import PieceTokenizer
+from meltpoint.adapters.vocabulary import CompactEmbedding, compact
 
 _UNBOUNDED = 100_000
 """transformers writes 1e30 as a tokenizer's longest input where it does not know it."""
@@ -38,6 +41,7 @@ class HuggingFaceEncoder(Encoder):
     def __init__(self, model: Any, tokenizer: Any, fingerprint: str, revision: str) -> None:
         super().__init__()
         _make_dropouts_real(model)
+        replace_dropouts(model)
         self.model = model
         self.eval()
         self.fingerprint = fingerprint
@@ -54,7 +58,9 @@ class HuggingFaceEncoder(Encoder):
 
     def forward(self, batch: Batch) -> tuple[Tensor, ...]:
         """Every layer's states, embeddings first: a tuple of (batch, pieces, dim)."""
-        inputs = {"input_ids": batch.pieces, "attention_mask": batch.piece_mask.long()}
+        inputs = {"input_ids": batch.pieces}
+        if batch.padded:
+            inputs["attention_mask"] = batch.piece_mask.long()
         if batch.segments is not None:
             inputs["token_type_ids"] = batch.segments
         return tuple(self.model(**inputs, output_hidden_states=True, return_dict=True).hidden_states)
@@ -96,6 +102,10 @@ class HuggingFaceEncoder(Encoder):
             for name, value in vars(module).items():
                 if "dropout" in name and isinstance(value, float):
                     setattr(module, name, ratio)
+
+    def compact_pieces(self, pieces: Iterable[int]) -> CompactEmbedding | None:
+        """Put a compact table where the model embeds its pieces (`vocabulary.compact`)."""
+        return compact(self.model, pieces)
 
     def _probe(self) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
         """One forward pass: every layer's states, and the names of the parameters that lie above the layer stack.
@@ -157,12 +167,12 @@ def _load_model(config: Any, folder: Path, revision: str) -> Any:
     found: Any = transformers.AutoModel._model_mapping[type(config)]
     model_class = found[0] if isinstance(found, tuple) else found
     takes_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
-    attention = {"attn_implementation": "sdpa"} if model_class._supports_sdpa else {}
+    kernel = {"attn_implementation": _attention_kernel(model_class)} if model_class._supports_sdpa else {}
     pooler = {"add_pooling_layer": False} if takes_pooler else {}
     try:
         model, report = model_class.from_pretrained(
             folder, config=config, use_safetensors=True, dtype=torch.float32, local_files_only=True,
-            output_loading_info=True, **attention, **pooler,
+            output_loading_info=True, **kernel, **pooler,
         )  # fmt: skip
     except (ValueError, OSError, RuntimeError) as error:
         raise ValueError(f"{revision}: its weights do not fit its config.json: {_first_line(error)}") from error
@@ -172,6 +182,11 @@ def _load_model(config: Any, folder: Path, revision: str) -> Any:
     if not takes_pooler and isinstance(getattr(model, "pooler", None), nn.Module):
         model.pooler = nn.Identity()
     return model
+
+
+def _attention_kernel(model_class: Any) -> str:
+    """Ours where the family lets attention be replaced; some (MPNet) call torch's kernel themselves."""
+    return attention.register() if model_class._supports_attention_backend else "sdpa"
 
 
 def _first_line(error: Exception) -> str:

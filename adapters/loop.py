@@ -1,80 +1,45 @@
-"""The one training loop: every mode and every trick is a row of the multiplier table that it reads."""
+"""The one training loop: every mode and every trick is a row of the multiplier table that it reads.
+
+It trains a *stack*: trials of one cell, side by side, on the same frozen encoder. A trial whose encoder trains is a
+stack of one.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from meltpoint.adapters import modes, tricks
 from meltpoint.adapters.batch import Batch, EncodedSplit
-from meltpoint.adapters.batching import steps_per_epoch, training_batches
+from meltpoint.adapters.batching import Features, Inputs, inputs, training_batches
+from meltpoint.adapters.courses import Course, EncodedData, EpochResult, NotFiniteError, Outcome, Stage, plan
 from meltpoint.adapters.encoder import LayerGroup
 from meltpoint.adapters.evaluation import Evaluation, evaluate
 from meltpoint.adapters.hardware import Hardware, resolve_precision
-from meltpoint.adapters.model import AdaptedModel
+from meltpoint.adapters.model import AdaptedModel, Member
+from meltpoint.adapters.optimiser import StackedAdamW
 from meltpoint.adapters.parameters import Setting
+from meltpoint.adapters.prefetch import prefetched
 from meltpoint.adapters.table import Plan, Table
+from meltpoint.adapters.vocabulary import CompactEmbedding, pieces_of
 from meltpoint.tasks.core.task import Example, Task
 
 FINITE_CHECK_STEPS = 64  # a loss is looked at this often: each look makes a GPU wait
 
 
-@dataclass(frozen=True)
-class EncodedData:
-    """A task's train and dev split, tokenised for one encoder.
+class FrozenStates(Protocol):
+    """Where the states of frozen encoders are kept (`features.Cache`)."""
 
-    Attributes:
-        train, dev: the rows.
-        dev_examples: the gold labels' owners.
-    """
-
-    task: Task
-    train: EncodedSplit
-    dev: EncodedSplit
-    dev_examples: list[Example]
+    def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> Features | None:
+        """A split's states; None where the cache has no room and the encoder has to run."""
 
 
-@dataclass(frozen=True)
-class EpochResult:
-    """What one epoch gave.
-
-    Attributes:
-        epoch: 1 for the first.
-        phase: the mode's name for the phase that the epoch lies in.
-        step: optimiser steps so far.
-        train_loss: mean over the epoch's steps.
-        dev: metric name → value, the task's own metric among them.
-        train_seconds, dev_seconds: wall time.
-        learning_rate: the head's, at the epoch's last step.
-    """
-
-    epoch: int
-    phase: str
-    step: int
-    train_loss: float
-    dev: dict[str, float]
-    train_seconds: float
-    dev_seconds: float
-    learning_rate: float
-
-
-class NotFiniteError(ArithmeticError):
-    """The loss or a weight became NaN or infinite."""
-
-
-def plan(task_rows: int, model: AdaptedModel, mode: str, setting: Setting) -> Plan:
-    """The trial's course, before its first step."""
-    restart = bool(setting.get("stack_and_finetune.restart_schedule", True))
-    per_epoch = steps_per_epoch(task_rows, int(setting["batch_size"]))
-    return Plan(len(model.layer_groups()), per_epoch, modes.get(mode).phases(setting), restart)
-
-
-def optimiser(groups: list[LayerGroup], weight_decay: float) -> torch.optim.AdamW:
+def encoder_optimiser(groups: list[LayerGroup], weight_decay: float) -> torch.optim.AdamW:
     """AdamW with two parameter groups a layer group: biases and layer norms are vectors, and do not decay.
 
     Made once a trial: a new optimiser at each thaw would lose Adam's moments.
@@ -90,102 +55,258 @@ def optimiser(groups: list[LayerGroup], weight_decay: float) -> torch.optim.Adam
 
 
 class Trainer:
-    """One trial: a model, its data and its table; iterate `epochs()` and read the best state.
+    """A stack of trials: a model, its data and a table a member; iterate `epochs()` and read each course's best state.
 
-    Attributes:
-        best: (dev score, epoch) of the best epoch so far: highest dev metric, the earliest where equal.
-        best_state: the trained weights at that epoch.
+    Args:
+        members: the trials; they agree on what shapes the computation (`catalogue.stack_key`).
+        frozen_states: the cache of frozen encoders' states, or None to run the encoder each time.
     """
 
     def __init__(
-        self, model: AdaptedModel, data: EncodedData, mode: str, setting: Setting, seed: int, hardware: Hardware
-    ) -> None:
-        self.model, self.data, self.setting, self.seed = model, data, setting, seed
-        self.device = torch.device(hardware.device)
+        self, model: AdaptedModel, data: EncodedData, mode: str, members: Sequence[Member], hardware: Hardware,
+        frozen_states: FrozenStates | None = None,
+    ) -> None:  # fmt: skip
+        setting = members[0].setting
+        self.model, self.data, self.frozen_states = model, data, frozen_states
+        self.hardware, self.device = hardware, torch.device(hardware.device)
         self.precision = resolve_precision(str(setting["precision"]), hardware.device)
         self.trains_encoder = modes.get(mode).trains_encoder
+        table = self._compact_table()  # before anything holds the parameters
         self.groups = model.layer_groups()
-        active = tuple(trick for trick in tricks.every() if trick.is_on(setting))
-        self.table = Table(plan(len(data.train.rows), model, mode, setting), active, setting)
-        self.optimiser = optimiser(self.groups, float(setting["weight_decay"]))
-        self.best: tuple[float, int] = (-math.inf, 0)
-        self.best_state: dict[str, Tensor] = {}
+        self.courses = [Course(member, self._table(mode, member.setting)) for member in members]
+        self.active = list(range(len(members)))
+        self.batch_size = int(setting["batch_size"])
+        decays = torch.tensor([float(member.setting["weight_decay"]) for member in members])
+        self.head_optimiser = StackedAdamW(list(model.own_parameters().values()), decays)
+        decay = float(setting["weight_decay"])
+        self.encoder_optimiser = encoder_optimiser(self.groups[:-1], decay) if self.trains_encoder else None
+        if table is not None and self.encoder_optimiser is not None:
+            table.follow(self.encoder_optimiser)
+        self.encoder_moved = False
         self.step = 0
+        self._read: dict[str, Inputs] = {}
 
-    def epochs(self) -> Iterator[EpochResult]:
-        """Train, one result an epoch.
+    def _compact_table(self) -> CompactEmbedding | None:
+        """Train only those rows of the encoder's table of pieces that the task has; the same training, exactly."""
+        if not self.trains_encoder:
+            return None
+        encoder = self.model.encoder
+        return encoder.compact_pieces(pieces_of(self.data.train, encoder.tokenizer.pad_piece))
 
-        Raises:
-            NotFiniteError: the loss or a weight became NaN or infinite.
+    def _table(self, mode: str, setting: Setting) -> Table:
+        active = tuple(trick for trick in tricks.every() if trick.is_on(setting))
+        return Table(plan(len(self.data.train.rows), len(self.groups), mode, setting), active, setting)
+
+    def epochs(self) -> Iterator[list[Outcome]]:
+        """Train, an epoch at a time: what it gave for every member that trained.
+
+        A member whose loss or weights are no longer finite gives its error, and leaves; so does one that is done.
         """
-        for epoch in range(1, self.table.plan.epochs + 1):
-            started = time.perf_counter()
-            phase, _ = self.table.plan.phase_at(self.step)
-            loss = self._train_epoch(epoch)
-            trained = time.perf_counter()
-            dev = self.evaluate(self.data.dev, self.data.dev_examples)
-            self._remember(dev.metrics[self.data.task.metric], epoch)
-            yield EpochResult(
-                epoch=epoch, phase=phase.name, step=self.step, train_loss=loss, dev=dev.metrics,
-                train_seconds=trained - started, dev_seconds=time.perf_counter() - trained,
-                learning_rate=self.table.learning_rate(len(self.groups) - 1, self.step - 1),
-            )  # fmt: skip
+        while self.active:
+            yield self._epoch()
 
-    def evaluate(self, split: EncodedSplit, examples: list[Example]) -> Evaluation:
-        """Score a split with the model as it is."""
+    def first_phase(self) -> Iterator[list[Outcome]]:
+        """The epochs of the first phase alone."""
+        last = self._plan.phases[0].epochs * self._plan.steps_per_epoch
+        while self.active and self.step < last:
+            yield self._epoch()
+
+    def stage(self) -> Stage:
+        """Where a stack of one stands, all that going on from here depends on."""
+        (course,) = self.courses
+        weights = self.model.trained_state(0, encoder_trains=False)
+        return Stage(list(course.results), course.best, course.best_state, weights, self.head_optimiser.state())
+
+    def resume(self, stage: Stage) -> None:
+        """Stand where a stage ended."""
+        (course,) = self.courses
+        course.results, course.best = list(stage.results), stage.best
+        encoder = self.model.trained_state(0, self.trains_encoder)  # the pretrained weights: no stage changes them
+        course.best_state = {**encoder, **stage.best_state}
+        self.model.load_trained([stage.weights])
+        self.head_optimiser.load(stage.optimiser)
+        self.step = stage.results[-1].step
+
+    def evaluate(self, split: EncodedSplit, examples: list[Example]) -> list[Evaluation]:
+        """Score any split with the members' weights as they are, the encoder running."""
         return evaluate(self.model, self.data.task, split, examples, self.device, self.precision)
 
-    def _remember(self, score: float, epoch: int) -> None:
-        if score > self.best[0]:
-            self.best = (score, epoch)
-            self.best_state = self.model.trained_state(self.trains_encoder)
+    def evaluate_dev(self) -> list[Evaluation]:
+        """Score dev with the members' weights as they are."""
+        data = self.data
+        read = self._inputs(data.dev, self.model.encoder_is_frozen)
+        return evaluate(self.model, data.task, data.dev, data.dev_examples, self.device, self.precision, read)
 
-    def _train_epoch(self, epoch: int) -> float:
+    @property
+    def _plan(self) -> Plan:
+        """Any member's plan; they agree on steps an epoch."""
+        return self.courses[0].table.plan
+
+    def _inputs(self, split: EncodedSplit, frozen: bool) -> Inputs:
+        """A split as this epoch reads it: through the cache where the encoder is frozen, else whole."""
+        frozen = frozen and self.frozen_states is not None and not self.encoder_moved
+        key = f"{id(split)}.{frozen}"
+        if key not in self._read:
+            self._read[key] = self._open(split) if frozen else inputs(split)
+        return self._read[key]
+
+    def _open(self, split: EncodedSplit) -> Inputs:
+        assert self.frozen_states is not None
+        first_pieces = self.model.head.reads == "first"
+        features = self.frozen_states.open(self.model, split, self.data.task, first_pieces)
+        return inputs(split) if features is None else inputs(split, features, first_pieces)
+
+    def _epoch(self) -> list[Outcome]:
+        """One epoch of every active member, and the farewell of those that are done or lost."""
+        epoch = self.step // self._plan.steps_per_epoch + 1
+        started = time.perf_counter()
+        losses = self._train_epoch(epoch)
+        trained = time.perf_counter()
+        healthy = [place for place, loss in enumerate(losses) if math.isfinite(loss)]
+        lost: list[Outcome] = [
+            (self.active[place], self._not_finite(self.courses[self.active[place]], epoch))
+            for place, loss in enumerate(losses) if not math.isfinite(loss)
+        ]  # fmt: skip
+        self._keep(healthy)
+        if not self.active:
+            return lost
+        found = self.evaluate_dev()
+        share = len(self.active)
+        seconds = ((trained - started) / share, (time.perf_counter() - trained) / share)
+        results: list[Outcome] = [
+            (index, self._remember(place, epoch, losses[healthy[place]], found[place], seconds))
+            for place, index in enumerate(self.active)
+        ]
+        self._keep([
+            place for place, index in enumerate(self.active) if epoch < self.courses[index].table.plan.epochs
+        ])  # fmt: skip
+        return lost + results
+
+    def _remember(
+        self, place: int, epoch: int, loss: float, dev: Evaluation, seconds: tuple[float, float]
+    ) -> EpochResult:
+        course = self.courses[self.active[place]]
+        score = dev.metrics[self.data.task.metric]
+        if score > course.best[0]:
+            course.best = (score, epoch)
+            course.best_state = self.model.trained_state(place, self.trains_encoder)
+        phase, _ = course.table.plan.phase_at(self.step - 1)
+        result = EpochResult(
+            epoch=epoch, phase=phase.name, step=self.step, train_loss=loss, dev=dev.metrics,
+            train_seconds=seconds[0], dev_seconds=seconds[1],
+            learning_rate=course.table.learning_rate(len(self.groups) - 1, self.step - 1),
+        )  # fmt: skip
+        course.results.append(result)
+        return result
+
+    def _not_finite(self, course: Course, epoch: int) -> NotFiniteError:
+        phase, _ = course.table.plan.phase_at(self.step - 1)
+        return NotFiniteError(
+            f"the loss or a weight is not finite in epoch {epoch} ({phase.name}), by step {self.step}; "
+            f"a lower learning rate than {phase.learning_rate:g} or a gradient_clip may cure it"
+        )
+
+    def _keep(self, places: list[int]) -> None:
+        """Let the other members leave the stack."""
+        if len(places) == len(self.active):
+            return
+        self.active = [self.active[place] for place in places]
+        if self.active:
+            self.model.keep(places)
+            self.head_optimiser.keep(places)
+
+    def _train_epoch(self, epoch: int) -> list[float]:
+        """Each active member's mean loss; not finite where its loss or a weight is not."""
+        tables = [self.courses[index].table for index in self.active]
+        members = [self.courses[index].member for index in self.active]
+        rates = self._head_rates(tables)
+        clips = torch.tensor([float(member.setting["gradient_clip"]) for member in members], device=self.device)
+        seeds = [member.seed for member in members]
+        self._thaw(tables[0])
         self.model.train()
-        total = torch.zeros((), device=self.device)
-        size, pad = int(self.setting["batch_size"]), self.model.encoder.tokenizer.pad_piece
+        torch.manual_seed(_stream(seeds[0], epoch))  # of the encoder's dropout; a resumed trial draws the same
+        lanes = seeds if len(set(seeds)) > 1 else seeds[:1]
+        pad = self.model.encoder.tokenizer.pad_piece
+        total = torch.zeros(len(members), device=self.device)
         steps = 0
-        for batch in training_batches(self.data.train, self.data.task.kind, pad, size, self.seed, epoch):
-            total += self._train_step(batch.to(self.device))
+        read = self._inputs(self.data.train, self._is_frozen_epoch(tables[0]))
+        batches = training_batches(read, self.data.task.kind, pad, self.batch_size, lanes, epoch)
+        for batch in prefetched(batches, self.device):
+            total += self._train_step(batch, tables[0], rates[steps], clips)
             steps += 1
-            if steps % FINITE_CHECK_STEPS == 0:
-                self._check_finite(total, epoch)
+            if steps % FINITE_CHECK_STEPS == 0 and not bool(total.isfinite().any()):
+                break  # nobody is left to train for
         # The last step's weights have given no loss yet, and a class id is finite whatever the scores were.
-        weights = [parameter.detach() for parameter in self.model.parameters()]
-        self._check_finite(total + nn.utils.get_total_norm(weights), epoch)
-        return float(total) / steps
+        healthy = self._weights_are_finite() & total.isfinite()
+        return torch.where(healthy, total / steps, math.nan).tolist()
 
-    def _check_finite(self, total: Tensor, epoch: int) -> None:
-        if not math.isfinite(float(total)):
-            phase, _ = self.table.plan.phase_at(self.step - 1)
-            raise NotFiniteError(
-                f"the loss or a weight is not finite in epoch {epoch} ({phase.name}), by step {self.step}; "
-                f"a lower learning rate than {phase.learning_rate:g} or a gradient_clip may cure it"
-            )
+    def _is_frozen_epoch(self, table: Table) -> bool:
+        """Whether the encoder is frozen at every step of the epoch that begins."""
+        steps = range(self.step, self.step + self._plan.steps_per_epoch)
+        return all(table.encoder_is_frozen(step) for step in reversed(steps))  # from the end: what thaws stays so
 
-    def _train_step(self, batch: Batch) -> Tensor:
-        self._read_table()
+    def _head_rates(self, tables: Sequence[Table]) -> Tensor:
+        """The head's rates in this epoch: (steps, members)."""
+        head, first = len(self.groups) - 1, self.step
+        steps = range(first, first + self._plan.steps_per_epoch)
+        rates = [[table.learning_rate(head, step) for table in tables] for step in steps]
+        return torch.tensor(rates, device=self.device)
+
+    def _weights_are_finite(self) -> Tensor:
+        """Of each member: (members,) bool."""
+        finite = self.head_optimiser.weights.isfinite().all(1)
+        if self.trains_encoder:
+            norm = nn.utils.get_total_norm([parameter.detach() for parameter in self.model.encoder.parameters()])
+            finite = finite & norm.isfinite()
+        return finite
+
+    def _train_step(self, batch: Batch, table: Table, rates: Tensor, clips: Tensor) -> Tensor:
+        """One optimiser step of every member; their losses."""
+        self._thaw(table)
+        self.model.noise.begin(self.step)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
             scores = self.model(batch)
-        loss = self.model.head.loss(scores.float(), batch)
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        clip = float(self.setting["gradient_clip"])
-        if clip > 0:
-            nn.utils.clip_grad_norm_([p for p in self.model.parameters() if p.grad is not None], clip)
-        self.optimiser.step()
+        losses = self.model.head.loss(scores.float(), batch)
+        self.head_optimiser.zero_grad()
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        thawed = [p for p in self.model.encoder.parameters() if p.grad is not None] if self.trains_encoder else []
+        self._clip(thawed, clips)
+        self.head_optimiser.step(rates)
+        if self.encoder_optimiser is not None and thawed:
+            self.encoder_optimiser.step()
+            self.encoder_moved = True
+            self.encoder_optimiser.zero_grad(set_to_none=True)
         self.step += 1
-        return loss.detach()
+        return losses.detach()
 
-    def _read_table(self) -> None:
-        """Set each group's rate and freeze the rows that are 0: without a gradient, AdamW skips a parameter."""
-        rates = [self.table.learning_rate(group, self.step) for group in range(len(self.groups))]
-        for parameters in self.optimiser.param_groups:
+    def _clip(self, thawed: list[nn.Parameter], clips: Tensor) -> None:
+        """Scale each member's gradient, the encoder's included, to its largest norm; 0 is no clipping."""
+        norms = self.head_optimiser.norms()
+        gradients = [parameter.grad for parameter in thawed if parameter.grad is not None]
+        if gradients:
+            norms = torch.hypot(norms, nn.utils.get_total_norm(gradients))
+        # As torch.nn.utils.clip_grad_norm_ does it, which adds 1e-6 to the norm.
+        factors = torch.where(clips > 0, (clips / (norms + 1e-6)).clamp(max=1.0), 1.0)
+        self.head_optimiser.scale(factors)
+        if gradients:
+            torch._foreach_mul_(gradients, factors[0])
+
+    def _thaw(self, table: Table) -> None:
+        """Set the encoder's rates and freeze the rows that are 0: without a gradient, AdamW skips a parameter."""
+        if self.encoder_optimiser is None:
+            return
+        rates = [table.learning_rate(group, self.step) for group in range(len(self.groups) - 1)]
+        for parameters in self.encoder_optimiser.param_groups:
             parameters["lr"] = rates[parameters["layer_group"]]
-        for index, group in enumerate(self.groups):
-            open_row = self.table.multiplier(index, self.step) != 0.0
+        for index, group in enumerate(self.groups[:-1]):
+            open_row = table.multiplier(index, self.step) != 0.0
             if group.parameters and group.parameters[0].requires_grad != open_row:
                 for parameter in group.parameters:
                     parameter.requires_grad_(open_row)
                     parameter.grad = None
-        self.model.freeze_encoder(self.table.encoder_is_frozen(self.step))
+        self.model.freeze_encoder(table.encoder_is_frozen(self.step))
+
+
+def _stream(seed: int, epoch: int) -> int:
+    """The seed of an epoch's random numbers: distinct for each (seed, epoch), and inside torch's 63 bits."""
+    return (seed * 1_000_003 + epoch) % (1 << 62)

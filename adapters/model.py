@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -11,23 +13,35 @@ from meltpoint.adapters import heads, modes
 from meltpoint.adapters.batch import Batch
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.head import Head, HeadShape
+from meltpoint.adapters.noise import Noise
 from meltpoint.adapters.parameters import Setting
 from meltpoint.adapters.scalar_mix import ScalarMix
 from meltpoint.tasks.core.task import Task
 
 
+@dataclass(frozen=True)
+class Member:
+    """One trial of a stack: a complete setting (`catalogue.complete`) and its seed."""
+
+    setting: Setting
+    seed: int
+
+
 class AdaptedModel(nn.Module):
-    """What is trained: encoder → states → head.
+    """What is trained: encoder → states → head, for a stack of trials that share the encoder.
 
     Attributes:
-        mix: the learned mix of all layers, or None where the head sees the top layer.
+        mix: the learned mixes of all layers, or None where the heads see the top layer.
+        members: how many trials there are; more than one only where the encoder never trains.
     """
 
-    def __init__(self, encoder: Encoder, head: Head, mix: ScalarMix | None) -> None:
+    def __init__(self, encoder: Encoder, head: Head, mix: ScalarMix | None, noise: Noise, members: int) -> None:
         super().__init__()
         self.encoder = encoder
         self.mix = mix
         self.head = head
+        self.noise = noise
+        self.members = members
         self.encoder_is_frozen = False
 
     def freeze_encoder(self, frozen: bool) -> None:
@@ -41,47 +55,91 @@ class AdaptedModel(nn.Module):
         self.encoder.train(mode and not self.encoder_is_frozen)
         return self
 
+    @property
+    def layers_read(self) -> tuple[int, ...]:
+        """Which of the encoder's layers the heads see, bottom → top."""
+        return tuple(range(self.encoder.layers)) if self.mix is not None else (self.encoder.layers - 1,)
+
     def states(self, batch: Batch) -> Tensor:
-        """What the head sees: (batch, pieces, dim)."""
+        """What the heads see: (members or 1, rows, pieces, dim)."""
+        layers = batch.states if batch.states is not None else self._encode(batch)
+        if self.mix is None:
+            return layers[-1]
+        mixed: Tensor = self.mix(layers)
+        return mixed
+
+    def _encode(self, batch: Batch) -> Tensor:
+        """The layers that are read, by running the encoder: (layers, lanes, rows, pieces, dim)."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder_is_frozen):
             layers = self.encoder(batch)
-        states: Tensor = layers[-1] if self.mix is None else self.mix(layers)
-        return states
+            read = layers[-1][None] if self.mix is None else torch.stack(layers)
+        return read.view(len(read), batch.lanes, -1, *read.shape[2:])
 
     def forward(self, batch: Batch) -> Tensor:
-        """The head's scores: (batch, outputs) or (batch, words, outputs)."""
+        """The heads' scores: (members, rows, outputs) or (members, rows, words, outputs)."""
         scores: Tensor = self.head(self.states(batch), batch)
         return scores
 
+    def own_parameters(self) -> dict[str, nn.Parameter]:
+        """The head's and the mix's parameters by name; the first dimension of each is the members'."""
+        return {name: own for name, own in self.named_parameters() if not name.startswith("encoder.")}
+
     def layer_groups(self) -> list[LayerGroup]:
         """Every parameter in one group, bottom → top; the head and the mix come last."""
-        own = [*self.head.parameters(), *(self.mix.parameters() if self.mix is not None else ())]
-        groups = [*self.encoder.layer_groups(), LayerGroup("head", tuple(own))]
+        groups = [*self.encoder.layer_groups(), LayerGroup("head", tuple(self.own_parameters().values()))]
         covered = {id(parameter) for group in groups for parameter in group.parameters}
         assert covered == {id(parameter) for parameter in self.parameters()}, "a parameter is in no layer group"
         return groups
 
-    def trained_state(self, encoder_trains: bool) -> dict[str, Tensor]:
-        """A copy of the weights that training may have changed."""
-        state = self.state_dict()
-        return {k: v.detach().clone() for k, v in state.items() if encoder_trains or not k.startswith("encoder.")}
+    def trained_state(self, member: int, encoder_trains: bool) -> dict[str, Tensor]:
+        """A copy of the weights that training may have changed, as a stack of this member alone would have them."""
+        own = {name: parameter.detach()[member : member + 1] for name, parameter in self.own_parameters().items()}
+        encoder = {k: v for k, v in self.state_dict().items() if k.startswith("encoder.")} if encoder_trains else {}
+        return {name: tensor.clone() for name, tensor in {**own, **encoder}.items()}
+
+    def load_trained(self, states: Sequence[dict[str, Tensor]]) -> None:
+        """Put the members' weights back: one `trained_state` a member.
+
+        Raises:
+            ValueError: names or shapes that are not this model's.
+        """
+        assert len(states) == self.members, "one state a member"
+        own = self.own_parameters()
+        for name, parameter in own.items():
+            if any(name not in state or state[name].shape[1:] != parameter.shape[1:] for state in states):
+                raise ValueError(f"the weights do not fit the model: {name}")
+        with torch.no_grad():
+            for name, parameter in own.items():
+                parameter.copy_(torch.cat([state[name] for state in states]))
+        rest = {name: tensor for name, tensor in states[0].items() if name not in own}
+        if rest:
+            self.encoder.load_state_dict({name.removeprefix("encoder."): tensor for name, tensor in rest.items()})
+
+    def keep(self, members: Sequence[int]) -> None:
+        """Let the other members go."""
+        self.head.keep(members)
+        if self.mix is not None:
+            self.mix.keep(members)
+        self.members = len(members)
 
 
-def build(encoder: Encoder, task: Task, mode: str, head: str, setting: Setting, device: str) -> AdaptedModel:
-    """A fresh model on a device; the caller seeds the generator first, since the head starts from random weights.
+def build(encoder: Encoder, task: Task, mode: str, head: str, members: Sequence[Member], device: str) -> AdaptedModel:
+    """A fresh model on a device; a head's first weights are a function of its member's seed.
 
     The encoder that is handed in stays as it was: where it will train, the model gets a copy.
 
     Args:
-        setting: a complete setting (`catalogue.complete`).
+        members: trials that agree on what shapes the computation (`catalogue.stack_key`).
     """
     adaptation = modes.get(mode)
+    assert len(members) == 1 or not adaptation.trains_encoder, "each trial trains its own encoder"
     shape = HeadShape(task.kind, encoder.dim, task.outputs, task.label_range)
-    top = heads.get(head)(shape, setting)
-    mix = ScalarMix(encoder.layers) if adaptation.layers == "mix" else None
+    noise = Noise([member.seed for member in members])
+    top = heads.get(head)(shape, [member.setting for member in members], noise)
+    mix = ScalarMix(encoder.layers, len(members)) if adaptation.layers == "mix" else None
     if adaptation.trains_encoder:
         encoder = copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})  # weights only
-        encoder.set_dropout(float(setting["encoder_dropout"]))
-    model = AdaptedModel(encoder, top, mix)
+        encoder.set_dropout(float(members[0].setting["encoder_dropout"]))
+    model = AdaptedModel(encoder, top, mix, noise, len(members))
     model.freeze_encoder(not adaptation.trains_encoder)
     return model.to(device)

@@ -22,6 +22,7 @@ class Parameter:
         minimum, maximum: the closed interval of numbers that make sense.
         choices: the values of a word; empty for numbers and booleans.
         help: one line, with the unit.
+        shapes: whether trials must agree on it to train as one stack.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Parameter:
     minimum: float = -math.inf
     maximum: float = math.inf
     choices: tuple[str, ...] = ()
+    shapes: bool = False
 
     def check(self, value: object) -> Value:
         """The value in the parameter's own type.
@@ -72,12 +74,12 @@ COMMON = (
     Parameter("encoder_dropout", 0.1, "dropout ratio inside the encoder while it trains", 0.0, 0.95),
     Parameter("weight_decay", 0.01, "AdamW's decoupled weight decay; never on biases and layer norms", 0.0, 1.0),
     Parameter("epochs", 3, "passes over the training data", 1, 1000),
-    Parameter("batch_size", 32, "examples a step", 1, 4096),
+    Parameter("batch_size", 32, "examples a step", 1, 4096, shapes=True),
     Parameter("gradient_clip", 1.0, "largest norm of the gradient; 0 is no clipping", 0.0, 1e6),
-    Parameter("max_pieces", 128, "longest input in word pieces, special tokens included", 8, 8192),
+    Parameter("max_pieces", 128, "longest input in word pieces, special tokens included", 8, 8192, shapes=True),
     Parameter(
         "precision", "auto", "bf16 autocast, fp32, or auto: bf16 where the hardware has it",
-        choices=("auto", "bf16", "fp32"),
+        choices=("auto", "bf16", "fp32"), shapes=True,
     ),
 )  # fmt: skip
 """What every cell's setting has, whatever its encoder, mode, head and tricks."""

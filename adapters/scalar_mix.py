@@ -7,33 +7,45 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from meltpoint.adapters.stack import keep_members
+
 
 class ScalarMix(nn.Module):
-    """gamma * sum_j softmax(s)_j h_j, without layer normalisation.
+    """gamma * sum_j softmax(s)_j h_j, without layer normalisation; one mix a member of a stack.
 
     Starts as the plain mean of the layers: s = 0 and gamma = 1.
 
     Args:
         layers: how many layers are mixed, the embeddings counted.
+        trials: how many members the stack has.
     """
 
-    def __init__(self, layers: int) -> None:
+    def __init__(self, layers: int, trials: int = 1) -> None:
         super().__init__()
-        self.scalars = nn.Parameter(torch.zeros(layers))
-        self.gamma = nn.Parameter(torch.ones(()))
+        self.scalars = nn.Parameter(torch.zeros(trials, layers))
+        self.gamma = nn.Parameter(torch.ones(trials))
 
-    def forward(self, states: Sequence[Tensor]) -> Tensor:
+    def forward(self, states: Tensor | Sequence[Tensor]) -> Tensor:
         """Mix layers.
 
         Args:
-            states: one (batch, pieces, dim) tensor a layer, bottom → top.
+            states: (layers, lanes, batch, positions, dim), bottom → top, of any float type; or as many tensors of
+                (lanes, batch, positions, dim). Where lanes is 1, all members mix the same states.
 
         Returns:
-            (batch, pieces, dim), float32.
+            (T, batch, positions, dim), float32.
         """
-        assert len(states) == len(self.scalars), f"{len(states)} layers for a mix of {len(self.scalars)}"
-        weights = self.gamma * torch.softmax(self.scalars, 0)
-        mixed = weights[0] * states[0].float()
-        for weight, layer in zip(weights[1:], states[1:], strict=True):
-            mixed = mixed + weight * layer.float()
-        return mixed
+        trials, layers = self.scalars.shape
+        assert len(states) == layers, f"{len(states)} layers for a mix of {layers}"
+        stacked = states if isinstance(states, Tensor) else torch.stack(tuple(states))
+        weights = self.gamma[:, None] * torch.softmax(self.scalars, 1)  # (T, layers)
+        with torch.autocast(stacked.device.type, enabled=False):
+            lanes = stacked.float().flatten(2).transpose(0, 1)  # (lanes, layers, N)
+            assert len(lanes) in (1, trials), f"{len(lanes)} lanes for {trials} members"
+            # A product a member, also where all mix the same states: a member's bits are then those that it has alone.
+            mixed = torch.bmm(weights[:, None], lanes.expand(trials, -1, -1))
+        return mixed.view(trials, *stacked.shape[2:])
+
+    def keep(self, members: Sequence[int]) -> None:
+        """Go on with some members, in this order."""
+        keep_members(self, members)

@@ -125,8 +125,8 @@ def stopping(
         found = early_stopping.parse(said)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
-    reason = early_stopping.hindrance(parameters, allowed)
-    if found is not None and reason is not None:
+    reason = early_stopping.hindrance(found, parameters, allowed) if found is not None else None
+    if reason is not None:
         raise ValueError(
             f"{where}: early_stopping is not possible here: {reason}, or switch it off with early_stopping: null."
         )

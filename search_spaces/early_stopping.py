@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from meltpoint.adapters.parameters import Parameter
 from meltpoint.search_spaces.ranges import Range
 from meltpoint.tasks.core.words import unknown
 
-FIELDS = ("grace_epochs", "reduction_factor")
+FIELDS = ("grace_epochs", "grace_fraction", "reduction_factor")
 
 
 @dataclass(frozen=True)
@@ -17,16 +18,20 @@ class EarlyStopping:
     """Asynchronous successive halving (Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning").
 
     Attributes:
-        grace_epochs: no trial is stopped before it has trained this many.
+        grace_epochs: no trial is stopped before it has trained this many; the rungs are epochs.
         reduction_factor: one in so many goes on from each rung.
+        grace_fraction: the rungs are shares of each trial's own schedule instead, this one the first; None for epochs.
+            Trials of different lengths can be compared so: at the same share their rates have come equally far down.
     """
 
     grace_epochs: int = 1
     reduction_factor: int = 3
+    grace_fraction: float | None = None
 
     def entry(self) -> dict[str, object]:
         """What YAML says of it."""
-        return asdict(self)
+        unused = "grace_epochs" if self.grace_fraction is not None else "grace_fraction"
+        return {name: value for name, value in asdict(self).items() if name != unused}
 
 
 def parse(said: object) -> EarlyStopping | None:
@@ -42,17 +47,22 @@ def parse(said: object) -> EarlyStopping | None:
     for key in said:
         if key not in FIELDS:
             raise ValueError(f"early_stopping: {unknown(key, 'key', FIELDS)}")
+    if {"grace_epochs", "grace_fraction"} <= said.keys():
+        raise ValueError("early_stopping has grace_epochs and grace_fraction; the rungs are one or the other.")
     limits = {"grace_epochs": Parameter("early_stopping.grace_epochs", 1, "", 1, 1000),
+              "grace_fraction": Parameter("early_stopping.grace_fraction", 0.25, "", 0.01, 0.99),
               "reduction_factor": Parameter("early_stopping.reduction_factor", 3, "", 2, 100)}  # fmt: skip
-    return EarlyStopping(**{key: int(limits[key].check(value)) for key, value in said.items()})
+    checked: dict[str, Any] = {key: limits[key].check(value) for key, value in said.items()}
+    return EarlyStopping(**checked)
 
 
-def hindrance(parameters: Mapping[str, Range], allowed: Mapping[str, Parameter]) -> str | None:
+def hindrance(rule: EarlyStopping, parameters: Mapping[str, Range], allowed: Mapping[str, Parameter]) -> str | None:
     """Why the trials of a space cannot be compared before they end; None where they can.
 
     AllenNLP says of its slanted triangular schedule that early stopping "should typically be avoided" with it.
 
     Args:
+        rule: the rule that is asked for.
         parameters: the space.
         allowed: what the cell's settings may hold, which tells a mode with two phases from the others.
     """
@@ -66,6 +76,9 @@ def hindrance(parameters: Mapping[str, Range], allowed: Mapping[str, Parameter])
         return "schedule may be slanted_triangular, whose scores before the end foretell little; leave that choice out"
     if may_be("gradual_unfreezing", True):
         return "gradual_unfreezing may be on, and it makes early scores low; leave it off"
-    if "epochs" in parameters and parameters["epochs"].count != 1:
-        return "epochs is searched, and trials of different lengths cannot be compared half-way; fix epochs"
+    if rule.grace_fraction is None and "epochs" in parameters and parameters["epochs"].count != 1:
+        return (
+            "epochs is searched, and trials of different lengths cannot be compared at the same epoch; fix epochs, or "
+            "write grace_fraction for rungs at the same share of each trial's own schedule"
+        )
     return None

@@ -140,9 +140,17 @@ class Space:
         Raises:
             ValueError: an active parameter is missing or outside its range.
         """
-        kept = self._fill(lambda name, found: self._value(name, found, setting))
+        kept = self.trimmed(setting)
         distributions = self.distributions(kept)
         return {name: kept[name] for name in distributions}, distributions
+
+    def trimmed(self, setting: Setting) -> Setting:
+        """A setting without the names that are no active parameters of the space, as a completed one has them.
+
+        Raises:
+            ValueError: an active parameter is missing or outside its range.
+        """
+        return self._fill(lambda name, found: self._value(name, found, setting))
 
     def fixed(
         self, setting: Setting, *,

@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import ray
+from ray.air._internal import usage
 from ray.air.execution._internal import actor_manager
 from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune import Callback
+from ray.tune.execution import class_cache, experiment_state
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from meltpoint.sweeps.orders import Order
+from meltpoint.sweeps.orders import WorkOrder
 from meltpoint.sweeps.ray_tune import Conductor
 
 DIED = (
@@ -22,7 +25,7 @@ DIED = (
     "a smaller batch_size or max_pieces, or fewer trials at a time (--cpus-per-trial)"
 )
 
-Orders = dict[str, Order]
+Orders = dict[str, WorkOrder]
 """Ray's trial id → the order that it runs."""
 
 
@@ -32,6 +35,47 @@ def survive_memory_kills() -> None:
     Ray 2.60's actor manager knows `RayActorError` alone and ends the whole experiment on `OutOfMemoryError`.
     """
     actor_manager.RayActorError = (RayActorError, OutOfMemoryError)  # type: ignore
+
+
+def spare_work_for_nobody() -> None:
+    """Leave out what Ray 2.60's Tune does for a sweep that reads none of it.
+
+    Snapshots of the experiment after the first (19 ms a trial with both cores busy; the folder is thrown away, the
+    ledger is the truth), and the count of callbacks in use, for which Tune imports MLflow, wandb and their kind.
+    """
+    manager = experiment_state._ExperimentCheckpointManager
+    if manager.sync_up_experiment_state is not _snapshot_once:
+        _snapshot_once.original = manager.sync_up_experiment_state  # type: ignore
+        manager.sync_up_experiment_state = _snapshot_once  # type: ignore
+    usage.tag_callbacks = _count_none
+
+
+def take_workers_as_they_are() -> None:
+    """Run trials in the workers that a local cluster has started already.
+
+    Tune asks for workers with environment variables of its own (ray 2.60, class_cache.py), which no started worker
+    has; those of a local cluster have inherited them all.
+    """
+    class_cache._ActorClassCache.get = _plain_actor  # type: ignore
+
+
+def _snapshot_once(manager: Any, save_fn: Any, force: bool = False, wait: bool = False) -> None:
+    """The first snapshot, which Tune wants to find at the end, and no other."""
+    if not getattr(manager, "meltpoint_has_snapshot", False):
+        manager.meltpoint_has_snapshot = True
+        _snapshot_once.original(manager, save_fn, force=True, wait=True)  # type: ignore
+
+
+def _count_none(callbacks: list[Callback] | None) -> bool:
+    """In the place of Tune's count of the callbacks in use."""
+    return False
+
+
+def _plain_actor(cache: Any, trainable: Any) -> Any:
+    """Ray's actor class of a trainable, registered once."""
+    if trainable not in cache._cache:
+        cache._cache[trainable] = ray.remote(trainable)
+    return cache._cache[trainable]
 
 
 class Unkept:
@@ -55,7 +99,7 @@ class CellSearch(Unkept, Searcher):
         if isinstance(order, str):
             return str(Searcher.FINISHED) if order == "done" else None
         self.orders[trial_id] = order
-        return {"order": order.as_json()}
+        return {"work": order.as_json()}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """A trial left Tune: by its outcome (heard already), by the referee's word, or because its worker died."""
@@ -81,15 +125,19 @@ class Referee(Unkept, FIFOScheduler):
 
     def _bracket(self, trial: Trial) -> AsyncHyperBandScheduler | None:
         order = self.orders.get(trial.trial_id)
-        rule = self.conductor.early_stopping(order) if order is not None and order.role == "search" else None
+        rule = self.conductor.early_stopping(order) if order is not None and order.first.role == "search" else None
         if order is None or rule is None:
             return None
-        if order.cell not in self.brackets:
-            self.brackets[order.cell] = AsyncHyperBandScheduler(
-                time_attr="epoch", metric="score", mode="max", max_t=10**6,
-                grace_period=rule.grace_epochs, reduction_factor=rule.reduction_factor,
+        cell = order.first.cell
+        if cell not in self.brackets:
+            by_share = rule.grace_fraction is not None
+            grace = round(100 * rule.grace_fraction) if rule.grace_fraction is not None else rule.grace_epochs
+            self.brackets[cell] = AsyncHyperBandScheduler(
+                time_attr="percent" if by_share else "epoch", metric="score", mode="max",
+                max_t=100 if by_share else 10**6, grace_period=grace, reduction_factor=rule.reduction_factor,
+                stop_last_trials=False,
             )  # fmt: skip
-        return self.brackets[order.cell]
+        return self.brackets[cell]
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """A trial enters: into its cell's bracket."""
@@ -100,12 +148,12 @@ class Referee(Unkept, FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Go on, or stop."""
         order = self.orders.get(trial.trial_id)
-        if order is None or result.get("event") != "epoch":
+        if order is None or "score" not in result:
             return str(TrialScheduler.CONTINUE)
         bracket = self._bracket(trial)
         decision = TrialScheduler.CONTINUE
         if bracket is not None:
-            decision = bracket.on_trial_result(tune_controller, trial, {**result, "epoch": result["body/epoch"]})
+            decision = bracket.on_trial_result(tune_controller, trial, result)
         if self.conductor.wants_stop(order):
             decision = TrialScheduler.STOP
         return str(decision)
@@ -116,6 +164,7 @@ class Listener(Unkept, Callback):
 
     def __init__(self, conductor: Conductor, orders: Orders) -> None:
         self.conductor, self.orders = conductor, orders
+        self.ended: list[Trial] = []
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """A worker took a trial up."""
@@ -125,14 +174,20 @@ class Listener(Unkept, Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        """A worker's event."""
-        order = self.orders.get(trial.trial_id)
-        if order is not None:
+        """A worker's events."""
+        if trial.trial_id in self.orders:
             with self._on_record():
-                self.conductor.heard(order, {"event": result["event"], "body": result["body"]})
+                for event in result["events"]:
+                    self.conductor.heard(event)
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """A trial ended; Tune reads its result once more in this step."""
+        self.ended.append(trial)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Between events."""
+        while self.ended:
+            forget(self.ended.pop())
         with self._on_record():
             self.conductor.tick()
 
@@ -143,3 +198,10 @@ class Listener(Unkept, Callback):
         except Exception as error:
             self.conductor.failure = error
             raise
+
+
+def forget(trial: Trial) -> None:
+    """Empty an ended trial: Tune keeps all of them until the end (ray#64231), with their settings and results."""
+    trial.config, trial.evaluated_params = {}, {}
+    kept = trial.run_metadata
+    kept.last_result, kept.metric_analysis, kept.metric_n_steps = {}, {}, {}

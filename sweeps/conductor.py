@@ -7,16 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from meltpoint.adapters import modes
 from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.cells import OpenCell
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.orders import Order
+from meltpoint.sweeps.ledger import Ledger, cache_folder
+from meltpoint.sweeps.orders import Order, WorkOrder
 from meltpoint.sweeps.planner import CellProgress, Planner, Proposal
 from meltpoint.sweeps.progress import Progress
 from meltpoint.sweeps.records import EpochRecord, HardwareRecord, TrialRecord
 from meltpoint.sweeps.scoring import Scorer
 from meltpoint.sweeps.selection import best_final, finals_of
-from meltpoint.sweeps.specification import code_version
+from meltpoint.sweeps.specification import Resources, code_version
 from meltpoint.sweeps.tracking import Tracker
 
 
@@ -27,7 +28,6 @@ class Live:
     order: Order
     proposal: Proposal
     began: float
-    run_id: str | None = None
     epochs: list[EpochRecord] = field(default_factory=list)
     ready: dict[str, Any] = field(default_factory=dict)
 
@@ -39,49 +39,54 @@ class SweepConductor:
         deadline: `clock()` at which the search ends; set when the first trial is handed out, None before and without
             a budget.
         is_done: whether every trial was trained; False after Ray returns means Ctrl-C.
+        slots: how many workers there are, once Ray has said so.
     """
 
     def __init__(
         self, planner: Planner, ledger: Ledger, tracker: Tracker, progress: Progress, scorer: Scorer,
-        cpus: float, gpus: float, budget_seconds: float | None, clock: Callable[[], float] = time.monotonic,
+        resources: Resources, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.planner, self.ledger, self.tracker, self.progress, self.scorer = planner, ledger, tracker, progress, scorer
-        self.cpus, self.gpus, self.budget_seconds, self.clock = cpus, gpus, budget_seconds, clock
+        self.resources, self.clock = resources, clock
         self.deadline: float | None = None
         self.live: dict[str, Live] = {}
         self.waiting: dict[str, Live] = {}  # handed to Ray, not yet taken up by a worker
         self.is_done = False
+        self.slots = 1
         self.failure: Exception | None = None
 
     # What Ray asks.
 
-    def next_order(self) -> Order | str:
-        """The planner's next trial as an order; "done" once nothing is left to train."""
-        if self.deadline is None and self.budget_seconds is not None:
-            self.deadline = self.clock() + self.budget_seconds
+    def next_order(self) -> WorkOrder | str:
+        """The planner's next trials as an order; "wait", or "done" once nothing is left to train."""
+        if self.deadline is None and self.resources.time_budget_seconds is not None:
+            self.deadline = self.clock() + self.resources.time_budget_seconds
         self._watch_clock()
         self._answer_finals()
-        proposal = self.planner.next()
-        if isinstance(proposal, str):
-            self.is_done = proposal == "done"
-            return proposal
+        proposals = self.planner.next_together(self.slots)
+        if isinstance(proposals, str):
+            self.is_done = proposals == "done"
+            return proposals
+        return WorkOrder(orders=tuple(self._take_up(proposal) for proposal in proposals))
+
+    def _take_up(self, proposal: Proposal) -> Order:
         order = self._order(proposal)
-        self.planner.begin(proposal)
         self.ledger.start(order.as_json())
         self.waiting[order.id] = Live(order, proposal, time.time())
         return order
 
-    def began(self, order: Order) -> None:
+    def began(self, work: WorkOrder) -> None:
         """A worker took the order up."""
-        live = self.waiting.pop(order.id)
-        live.began = time.time()
-        live.run_id = self.tracker.begin(live.proposal, code_version())
-        self.live[order.id] = live
-        self.progress.began(live.proposal)
+        for order in work.orders:
+            live = self.waiting.pop(order.id)
+            live.began = time.time()
+            self.tracker.begin(live.proposal, code_version())
+            self.live[order.id] = live
+            self.progress.began(live.proposal)
 
-    def heard(self, order: Order, event: dict[str, Any]) -> None:
-        """A worker's event: ready, epoch or outcome."""
-        live = self.live.get(order.id)
+    def heard(self, event: dict[str, Any]) -> None:
+        """A worker's event about one trial: ready, epoch or outcome."""
+        live = self.live.get(event["trial"])
         if live is None:
             return
         if event["event"] == "ready":
@@ -89,34 +94,41 @@ class SweepConductor:
         elif event["event"] == "epoch":
             epoch = EpochRecord.model_validate(event["body"])
             live.epochs.append(epoch)
-            self.tracker.epoch(order.id, epoch)
+            self.tracker.epoch(live.order.id, epoch)
             self.progress.epoch(live.proposal, epoch)
         else:
             body = event["body"]
+            live.ready["input_notes"] = [*live.ready.get("input_notes", []), *body["notes"]]
             self._keep(live, body["status"], error=body["error"], best_epoch=body["best_epoch"])
 
-    def lost(self, order: Order, reason: str) -> None:
-        """A trial left Ray without an outcome: stopped by a rule, or its worker died."""
-        self.waiting.pop(order.id, None)
-        live = self.live.get(order.id)
-        if live is None:
-            return
+    def lost(self, work: WorkOrder, reason: str) -> None:
+        """An order left Ray; those of its trials that have no outcome were stopped by a rule, or their worker died."""
+        for order in work.orders:
+            self.waiting.pop(order.id, None)
+            live = self.live.get(order.id)
+            if live is not None:
+                self._lose(live, reason)
+
+    def _lose(self, live: Live, reason: str) -> None:
         if reason == "stopped" and live.epochs:
-            why = "stopped by the time budget" if self.wants_stop(order) else "stopped early: its rung was lost"
+            why = "stopped by the time budget" if self._is_over(live.order) else "stopped early: its rung was lost"
             self._keep(live, "stopped", error=why)
         elif reason == "stopped":
             self._abandon(live)
         else:
             self._keep(live, "failed", error=reason)
 
-    def wants_stop(self, order: Order) -> bool:
+    def wants_stop(self, work: WorkOrder) -> bool:
         """The time budget ends running search trials at their next epoch, once their cell has one that finished."""
+        return self._is_over(work.first)
+
+    def _is_over(self, order: Order) -> bool:
         spent = order.role == "search" and self.planner.closed_for_search
         return spent and self.planner.cells[order.cell].best is not None
 
-    def early_stopping(self, order: Order) -> EarlyStopping | None:
+    def early_stopping(self, work: WorkOrder) -> EarlyStopping | None:
         """The rule of the order's cell."""
-        return self.planner.cells[order.cell].cell.space.early_stopping
+        return self.planner.cells[work.first.cell].cell.space.early_stopping
 
     def tick(self) -> None:
         """Between events: finals that are answered, scores that came in, the clock, the screen."""
@@ -150,7 +162,9 @@ class SweepConductor:
             id=proposal.id, number=proposal.number, role=proposal.role, encoder=cell.encoder, mode=cell.mode,
             task=cell.task_name, head=cell.head, seed=proposal.seed, setting=proposal.setting, data=cell.data,
             data_fingerprint=cell.data_fingerprint, encoder_fingerprint=cell.encoder_fingerprint,
-            checkpoint=str(self.ledger.checkpoint(proposal.id)), cpus=self.cpus, gpus=self.gpus,
+            checkpoint=str(self.ledger.checkpoint(proposal.id)), cpus=self.resources.cpus, gpus=self.resources.gpus,
+            cache=str(cache_folder(self.ledger.folder.parent)), cache_bytes=self.resources.cache_bytes,
+            cache_overflow=self.resources.cache_overflow,
         )  # fmt: skip
 
     def _keep(self, live: Live, status: str, error: str | None, best_epoch: int | None = None) -> None:
@@ -158,10 +172,12 @@ class SweepConductor:
         record = self._record(live, status, error, best_epoch)
         self.ledger.write(record)
         self.live.pop(record.id, None)
+        progress = self.planner.cells[record.cell]
+        before = progress.best
         self.planner.end(record)
         self.tracker.end(record)
         self.progress.ended(record)
-        self._drop_losers(self.planner.cells[record.cell])
+        self._drop_losers(progress, [record] if before is None else [record, before])
 
     def _record(self, live: Live, status: str, error: str | None, best_epoch: int | None) -> TrialRecord:
         order, task = live.order, live.proposal.cell.task
@@ -172,10 +188,12 @@ class SweepConductor:
             id=order.id, number=order.number, encoder=order.encoder, mode=order.mode, task=order.task, head=order.head,
             role=order.role, seed=order.seed, setting=order.setting, status=status, metric=task.metric,  # type: ignore[arg-type]
             dev=best.dev[task.metric] if best else None, dev_metrics=best.dev if best else {},
-            best_epoch=best.epoch if best else None, epochs=live.epochs, error=error, mlflow_run_id=live.run_id,
+            best_epoch=best.epoch if best else None, epochs=live.epochs, error=error,
+            mlflow_run_id=self.tracker.run_of(order.id),
             hardware=HardwareRecord(**live.ready["hardware"]) if live.ready else None,
             input_notes=live.ready.get("input_notes", []), data_fingerprint=order.data_fingerprint,
             code_version=code_version(), started_at=live.began, seconds=time.time() - live.began,
+            trained_together=live.ready.get("trained_together", 1),
         )  # fmt: skip
 
     def _watch_clock(self) -> None:
@@ -192,32 +210,40 @@ class SweepConductor:
                     self._answer(proposal, source)
 
     def _answer(self, proposal: Proposal, source: TrialRecord) -> None:
-        run_id = self.tracker.begin(proposal, code_version())
+        self.tracker.begin(proposal, code_version())
         for epoch in source.epochs:
             self.tracker.epoch(proposal.id, epoch)
         self.ledger.checkpoint(source.id).replace(self.ledger.checkpoint(proposal.id))
         changes = {"id": proposal.id, "role": "final", "number": proposal.number, "answered_by": source.id}
-        record = source.model_copy(update={**changes, "mlflow_run_id": run_id})
+        record = source.model_copy(update={**changes, "mlflow_run_id": self.tracker.run_of(proposal.id)})
         self.ledger.write(record)
         self.planner.end(record)
         self.tracker.end(record)
 
-    def _drop_losers(self, progress: CellProgress) -> None:
-        """Delete weights that cannot win any more: all but the best search trial's, until the finals have theirs."""
+    def _drop_losers(self, progress: CellProgress, candidates: list[TrialRecord]) -> None:
+        """Delete weights that cannot win any more: all but the best search trial's, until the finals have theirs.
+
+        Args:
+            candidates: the trial that ended and the one that was best before it; the others lost long ago.
+        """
         best = progress.best
-        for record in progress.search.values():
+        for record in candidates:
             answered = any(final.answered_by == record.id for final in progress.finals.values())
-            if best is None or record.id != best.id or answered:
+            if record.role == "search" and (best is None or record.id != best.id or answered):
                 self.ledger.drop_checkpoint(record.id)
 
     def _score_finalists(self) -> None:
-        """Send a cell's finals to be scored once all of them are trained."""
+        """Send a cell's finals to be scored once all of them are trained: together where they share the encoder."""
         for progress in self.planner.cells.values():
             if self.planner.missing_finals(progress) or any(p.role == "final" for p in progress.running.values()):
                 continue
-            for final in finals_of(progress.best, progress.finals.values()):
-                if final.test is None and not self.scorer.has(final.id) and progress.searched:
-                    self.scorer.submit(self._order_of(progress.cell, final), final)
+            finals = finals_of(progress.best, progress.finals.values())
+            new = [final for final in finals if final.test is None and not self.scorer.has(final.id)]
+            if not new or not progress.searched:
+                continue
+            together = [new] if not modes.get(progress.cell.mode).trains_encoder else [[final] for final in new]
+            for group in together:
+                self.scorer.submit([self._order_of(progress.cell, final) for final in group], group)
 
     def _order_of(self, cell: OpenCell, record: TrialRecord) -> Order:
         proposal = Proposal(record.id, record.number, record.role, cell, record.setting, record.seed)

@@ -20,7 +20,7 @@ from meltpoint.sweeps.specification import SweepSpec
 from meltpoint.sweeps.summary import read_sweep
 
 if TYPE_CHECKING:
-    from meltpoint.sweeps.run import Resources
+    from meltpoint.sweeps.specification import Resources
 
 PIECES_PER_WORD = 1.3  # English text under WordPiece, special tokens included; measured on SST-2 and MRPC
 SHARE_OF_PEAK = 0.45  # of the matmul rate that a training step reaches, evaluation and padding included

@@ -9,17 +9,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from meltpoint.adapters import catalogue
-from meltpoint.adapters.exported import save_folder
 from meltpoint.adapters.parameters import Value
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.cells import cell_name, data_spec
-from meltpoint.sweeps.ledger import Ledger, write_atomically
+from meltpoint.sweeps.ledger import Ledger, cache_folder, write_atomically
 from meltpoint.sweeps.orders import Order
 from meltpoint.sweeps.records import TrialRecord
-from meltpoint.sweeps.scoring import restore
 from meltpoint.sweeps.specification import SweepSpec
 from meltpoint.sweeps.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.worker import WEIGHTS
 
 PACKAGES = ("torch", "transformers", "ray", "optuna", "datasets", "pytorch-crf", "mlflow", "numpy")
 
@@ -102,6 +99,11 @@ def export_model(ledger: Ledger, summary: SweepSummary, cell: str, out: Path) ->
     Raises:
         ValueError: no such cell, no finalist, or its weights are gone.
     """
+    # What loads models takes seconds to import, and a sweep's own exports need none of it.
+    from meltpoint.adapters.exported import save_folder
+    from meltpoint.sweeps.scoring import restore
+    from meltpoint.sweeps.worker import WEIGHTS
+
     found = next((one for one in summary.cells if cell_name(*one.header.key) == cell), None)
     if found is None:
         names = ", ".join(cell_name(*one.header.key) for one in summary.cells)
@@ -112,7 +114,7 @@ def export_model(ledger: Ledger, summary: SweepSummary, cell: str, out: Path) ->
             f"Cell '{cell}' has no finalist with weights; finish the sweep, or train its exported setting again."
         )
     order = order_of(summary.spec, final, ledger)
-    trainer = restore(order)
+    trainer = restore([order])
     folder = out / f"{cell}.model"
     facts = {"sweep": summary.name, "trial": final.id, "seed": final.seed, "dev": final.dev, "test": final.test}
     save_folder(
@@ -130,5 +132,5 @@ def order_of(spec: SweepSpec, record: TrialRecord, ledger: Ledger) -> Order:
         id=record.id, number=record.number, role=record.role, encoder=record.encoder, mode=record.mode,
         task=record.task, head=record.head, seed=record.seed, setting=record.setting, data=data_spec(spec, word),
         data_fingerprint=record.data_fingerprint, encoder_fingerprint="", checkpoint=str(ledger.checkpoint(record.id)),
-        cpus=hardware.threads, gpus=hardware.gpu_share,
+        cpus=hardware.threads, gpus=hardware.gpu_share, cache=str(cache_folder(ledger.folder.parent)),
     )  # fmt: skip

@@ -42,6 +42,16 @@ def storage_folder(storage: str) -> Path:
     return folder
 
 
+def cache_folder(storage: Path) -> Path:
+    """What the trials of all sweeps in a storage folder share: frozen features and stages. It may be deleted."""
+    return storage / "cache"
+
+
+def features_folder(cache: Path) -> Path:
+    """The frozen encoders' states."""
+    return cache / "features"
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write beside, flush to the disk, then rename: a reader sees the old file or the new one, never half of one."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,13 @@ class SearcherName(StrEnum):
     tpe = "tpe"
     random = "random"
     grid = "grid"
+
+
+class Overflow(StrEnum):
+    """What becomes of frozen states that do not fit the cache."""
+
+    on_the_fly = "on_the_fly"
+    bf16 = "bf16"
 
 
 SWEEP, MACHINE = "What is searched", "Where it runs"
@@ -79,6 +87,14 @@ Budget = Annotated[
     str | None,
     typer.Option("--time-budget", help="Longest search: 90s, 30m, 2h. Finals follow.", rich_help_panel=MACHINE),
 ]
+CacheBudget = Annotated[
+    str,
+    typer.Option("--cache-budget", help="Room for frozen states, shared by trials: 50GB.", rich_help_panel=MACHINE),
+]
+CacheOverflow = Annotated[
+    Overflow,
+    typer.Option("--cache-overflow", help="What to do with those that do not fit.", rich_help_panel=MACHINE),
+]
 Retry = Annotated[bool, typer.Option("--retry-failed", help="Run failed trials once more.", rich_help_panel=MACHINE)]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
 
@@ -122,3 +138,40 @@ def seconds_of(text: str) -> float:
     if value <= 0:
         raise ValueError(f"--time-budget {text!r}: write 90s, 30m, 2h or 1d.")
     return value
+
+
+def bytes_of(text: str) -> int:
+    """`500MB`, `50GB` or `2TB` in bytes.
+
+    Raises:
+        ValueError: anything else.
+    """
+    units = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
+    try:
+        value = float(text[:-2]) * units[text[-2:].upper()]
+    except (ValueError, KeyError):
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"--cache-budget {text!r}: write 500MB, 50GB or 2TB; 0MB keeps nothing.")
+    return int(value)
+
+
+def split_words(words: Sequence[str]) -> tuple[str, ...]:
+    """`--task a,b --task c` is three words; a folder with a comma in its name is not to be had."""
+    return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
+
+
+def task_words(words: Sequence[str]) -> tuple[str, ...]:
+    """A task file by its absolute path: the workers may run elsewhere."""
+    return tuple(
+        str(Path(word).absolute()) if word.endswith((".yaml", ".yml")) else word for word in split_words(words)
+    )
+
+
+def encoder_words(words: Sequence[str]) -> tuple[str, ...]:
+    """An encoder's folder by its absolute path, for the same reason."""
+    given = split_words(words)
+    folders = {word: Path(word.removeprefix("hf:")).expanduser() for word in given if word.startswith("hf:")}
+    return tuple(
+        f"hf:{folders[word].resolve()}" if word in folders and folders[word].is_dir() else word for word in given
+    )

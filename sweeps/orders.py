@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from meltpoint.adapters.parameters import Value
 from meltpoint.sweeps.records import Role
+from meltpoint.sweeps.specification import CACHE_BYTES
 from meltpoint.tasks.core.task import DataSpec
 
 
@@ -23,6 +24,9 @@ class Order(BaseModel):
         encoder_fingerprint: what the encoder's weights must be; "" takes any.
         checkpoint: the folder that the best weights go to.
         cpus, gpus: what Ray gives the trial.
+        cache: the folder of what trials share (features, stages); "" shares nothing.
+        cache_bytes: what the cache may take.
+        cache_overflow: what to do with features that do not fit: "on_the_fly" or "bf16" (`features.budget.Budget`).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -42,6 +46,9 @@ class Order(BaseModel):
     checkpoint: str
     cpus: float
     gpus: float
+    cache: str = ""
+    cache_bytes: int = CACHE_BYTES
+    cache_overflow: Literal["on_the_fly", "bf16"] = "on_the_fly"
 
     @property
     def cell(self) -> tuple[str, str, str]:
@@ -50,4 +57,25 @@ class Order(BaseModel):
 
     def as_json(self) -> dict[str, Any]:
         """The order as plain values."""
+        return self.model_dump(mode="json")
+
+
+class WorkOrder(BaseModel):
+    """What one Ray Tune trial does: the trials of one cell that a worker trains together.
+
+    Attributes:
+        orders: at least one; more only where the encoder stays frozen.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    orders: tuple[Order, ...]
+
+    @property
+    def first(self) -> Order:
+        """Any of them: they share the cell, the role and the resources."""
+        return self.orders[0]
+
+    def as_json(self) -> dict[str, Any]:
+        """The orders as plain values."""
         return self.model_dump(mode="json")

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from meltpoint.adapters import modes
 from meltpoint.adapters.catalogue import complete
 from meltpoint.adapters.parameters import Setting, Value
 from meltpoint.search_spaces.space import Space
@@ -14,7 +15,9 @@ from meltpoint.sweeps.cells import OpenCell
 from meltpoint.sweeps.records import Role, TrialRecord, identity
 from meltpoint.sweeps.selection import best_of
 from meltpoint.sweeps.specification import SweepSpec, code_version
-from meltpoint.sweeps.studies import Study
+from meltpoint.sweeps.studies import Identify, Study
+
+STACK = 8  # trials of a cell in one worker at most: beyond it a step's cost grows with every trial (docs/log.md)
 
 Wait = Literal["wait"]
 Done = Literal["done"]
@@ -67,6 +70,11 @@ class CellProgress:
     def best(self) -> TrialRecord | None:
         """The best finished search trial so far."""
         return best_of(self.search.values())
+
+
+def stackable(cell: OpenCell) -> bool:
+    """Whether trials of a cell can train side by side: one encoder for all, and none of them stopped on its own."""
+    return not modes.get(cell.mode).trains_encoder and cell.space.early_stopping is None
 
 
 def planned_trials(space: Space, spec: SweepSpec) -> int:
@@ -129,6 +137,52 @@ class Planner:
             return self.recalled.pop(0)
         return self._next_final() or self._next_search() or ("wait" if self._is_busy() else "done")
 
+    def next_together(self, slots: int) -> list[Proposal] | Wait | Done:
+        """The next trial, and those of its cell that train beside it in one worker; all of them begin.
+
+        Args:
+            slots: how many workers there are; a cell is not put on one of them where others would idle.
+        """
+        first = self.next()
+        if isinstance(first, str):
+            return first
+        self.begin(first)
+        together = [first]
+        while len(together) < self._stack_size(first, slots):
+            other = self._next_beside(first)
+            if other is None:
+                break
+            self.begin(other)
+            together.append(other)
+        return together
+
+    def _stack_size(self, first: Proposal, slots: int) -> int:
+        """How many trials of a cell may train together.
+
+        TPE is told results between stacks: a quarter of the cell's trials at a time leaves it three times to learn.
+        """
+        if not stackable(first.cell):
+            return 1
+        if first.role == "final":
+            return STACK
+        target = self.cells[first.cell.key].target
+        open_cells = sum(stackable(p.cell) and p.begun < p.target for p in self.cells.values())
+        even = -(-target * max(1, open_cells) // slots)
+        learning = max(STACK // 2, -(-target // 4)) if self.spec.searcher == "tpe" else STACK
+        return min(STACK, even, learning)
+
+    def _next_beside(self, first: Proposal) -> Proposal | None:
+        progress = self.cells[first.cell.key]
+        recalled = next((p for p in self.recalled if p.cell.key == first.cell.key and p.role == first.role), None)
+        if recalled is not None:
+            self.recalled.remove(recalled)
+            return recalled
+        if first.role == "final":
+            return next(iter(self.missing_finals(progress)), None)
+        if self.closed_for_search or progress.cut or progress.begun >= progress.target:
+            return None
+        return self._propose(progress)
+
     def is_complete(self) -> bool:
         """Whether nothing is left to train or to score, so that no worker need start."""
         return all(
@@ -150,8 +204,10 @@ class Planner:
 
     def missing_finals(self, progress: CellProgress) -> list[Proposal]:
         """The finals that a searched cell still lacks: its best setting, once a seed."""
+        if not progress.searched:  # asked first: the best of thousands takes a while to find
+            return []
         best = progress.best
-        if not progress.searched or best is None:
+        if best is None:
             return []
         missing = []
         for number in range(self.spec.seeds):
@@ -184,12 +240,25 @@ class Planner:
             full = complete(setting, cell.mode, cell.head)
             return self.trial_id(cell, full, self.spec.seed, "search"), full
 
-        asked = progress.study.ask(identify)
+        asked = self._borrow(progress, identify) or progress.study.ask(identify)
         if asked is None:  # every point of the space has been tried
             progress.target = progress.begun
             return None
         trial, setting = asked
         return Proposal(trial, progress.begun, "search", cell, setting, self.spec.seed)
+
+    def _borrow(self, progress: CellProgress, identify: Identify) -> tuple[str, dict[str, Value]] | None:
+        """A sibling cell's best setting, if this cell has it not tried: at most a quarter of its trials are such.
+
+        Peters, Ruder & Smith 2019, section 5: "once tuned for one task, other tasks have similar hyper-parameters".
+        """
+        study, cell = progress.study, progress.cell
+        if self.spec.searcher == "grid" or not study.seen or study.borrowed >= progress.target // 4:
+            return None
+        like = (cell.encoder, cell.mode, cell.head)
+        siblings = [p for p in self.cells.values() if (p.cell.encoder, p.cell.mode, p.cell.head) == like]
+        winners = [p.best.setting for p in siblings if p is not progress and p.best is not None]
+        return next((taken for setting in winners if (taken := study.borrow(setting, identify)) is not None), None)
 
     def begin(self, proposal: Proposal) -> None:
         """A proposal was taken up."""

@@ -5,19 +5,20 @@ Tune's own experiment state is thrown away: its snapshots are seconds apart, and
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from meltpoint.search_spaces.space import EarlyStopping
-from meltpoint.sweeps.orders import Order
+from meltpoint.sweeps.orders import WorkOrder
 
 FOREVER = 10**9  # samples: the searcher says when there are no more
+
+Trainable = Callable[[dict[str, Any]], None]
+"""Ray Tune's function trainable: {"work": a `WorkOrder` as JSON} in, its events reported."""
 
 
 class Conductor(Protocol):
@@ -29,106 +30,61 @@ class Conductor(Protocol):
 
     failure: Exception | None
 
-    def next_order(self) -> Order | str:
+    def next_order(self) -> WorkOrder | str:
         """An order, "wait" or "done"."""
 
-    def began(self, order: Order) -> None:
+    def began(self, work: WorkOrder) -> None:
         """A worker took the order up."""
 
-    def heard(self, order: Order, event: dict[str, Any]) -> None:
+    def heard(self, event: dict[str, Any]) -> None:
         """A worker's event."""
 
-    def lost(self, order: Order, reason: str) -> None:
+    def lost(self, work: WorkOrder, reason: str) -> None:
         """The worker died, or the trial was stopped."""
 
-    def wants_stop(self, order: Order) -> bool:
+    def wants_stop(self, work: WorkOrder) -> bool:
         """Whether a running trial should end now (the time budget)."""
 
-    def early_stopping(self, order: Order) -> EarlyStopping | None:
+    def early_stopping(self, work: WorkOrder) -> EarlyStopping | None:
         """The rule of the order's space."""
 
     def tick(self) -> None:
         """Something to do between events."""
 
 
-@contextlib.contextmanager
-def cluster(address: str | None, cpus: int | None = None) -> Iterator[None]:
-    """Join a running Ray cluster, or start a local one and stop it in the end.
+def run_on_tune(
+    conductor: Conductor, cpus: float, gpus: float, is_local: bool, trainable: Trainable | None = None
+) -> None:
+    """Run until the conductor has no more orders, or until Ctrl-C.
 
-    Raises:
-        ValueError: no cluster answers at the address.
+    Args:
+        is_local: whether the cluster is this sweep's own, whose workers have the driver's environment.
+        trainable: what runs an order in a worker; None is `worker.train_on_ray`.
     """
-    # Set before Ray is imported anywhere: it reads them then.
-    os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
-    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    os.environ.setdefault("TUNE_WARN_THRESHOLD_S", "30")
-    os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")  # not every event has a score
-    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
-    import ray
-
-    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": True}
-    try:
-        if address:
-            ray.init(address=address, **quiet)
-        else:
-            ray.init(num_cpus=cpus, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        where = f"--address {address}" if address else "A local Ray cluster"
-        raise ValueError(
-            f"{where}: Ray did not start ({str(error).splitlines()[0][:200]}); see `meltpoint doctor`."
-        ) from None
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-def slots(cpus: float, gpus: float) -> int:
-    """How many trials the cluster runs at once.
-
-    Raises:
-        ValueError: not even one; the message says what there is.
-    """
-    import ray
-
-    have: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    found = int(have.get("CPU", 0) // cpus) if cpus else 10**6
-    if gpus:
-        found = min(found, int(have.get("GPU", 0) / gpus + 1e-9))
-    if found < 1:
-        raise ValueError(
-            f"A trial needs {cpus:g} CPUs and {gpus:g} GPUs, but Ray has {have.get('CPU', 0):g} CPUs and "
-            f"{have.get('GPU', 0):g} GPUs; lower --cpus-per-trial or --gpus-per-trial."
-        )
-    return found
-
-
-def run_on_tune(conductor: Conductor, cpus: float, gpus: float) -> None:
-    """Run until the conductor has no more orders, or until Ctrl-C."""
     from ray import tune
 
-    from meltpoint.sweeps._tune_parts import CellSearch, Listener, Referee, survive_memory_kills
+    from meltpoint.sweeps import _tune_parts as parts
     from meltpoint.sweeps.worker import train_on_ray
 
     for name in ("ray", "ray.tune"):  # what fails is in the ledger and on the screen, in one line each
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    survive_memory_kills()
-    orders: dict[str, Order] = {}
+    parts.survive_memory_kills()
+    parts.spare_work_for_nobody()
+    if is_local:
+        parts.take_workers_as_they_are()
+    orders: dict[str, WorkOrder] = {}
     with tempfile.TemporaryDirectory(prefix="meltpoint-tune-") as scratch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tuner = tune.Tuner(
-            tune.with_resources(train_on_ray, {"cpu": cpus, "gpu": gpus}),
+            tune.with_resources(trainable or train_on_ray, {"cpu": cpus, "gpu": gpus}),
             tune_config=tune.TuneConfig(
-                search_alg=CellSearch(conductor, orders), scheduler=Referee(conductor, orders),
+                search_alg=parts.CellSearch(conductor, orders), scheduler=parts.Referee(conductor, orders),
                 num_samples=FOREVER, reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
             ),
             run_config=tune.RunConfig(
                 name="sweep", storage_path=str(Path(scratch).absolute()), verbose=0,
-                callbacks=[Listener(conductor, orders)],
+                callbacks=[parts.Listener(conductor, orders)],
                 failure_config=tune.FailureConfig(max_failures=0),
                 checkpoint_config=tune.CheckpointConfig(),
             ),

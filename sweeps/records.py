@@ -63,6 +63,8 @@ class TrialRecord(BaseModel):
         dev: the task's metric at `best_epoch`, on dev.
         dev_metrics: every metric at that epoch.
         test: every metric on test; finals only, once they are scored.
+        trained_together: how many trials the worker trained side by side with this one, itself counted.
+        seconds: from when a worker took it up to its end; trials that trained together share that time.
         answered_by: the trial whose run this one shares, where setting and seed agree.
     """
 
@@ -86,6 +88,7 @@ class TrialRecord(BaseModel):
     test: dict[str, float] | None = None
     error: str | None = None
     answered_by: str | None = None
+    trained_together: int = 1
     mlflow_run_id: str | None = None
     hardware: HardwareRecord | None = None
     input_notes: list[str] = Field(default_factory=list)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from meltpoint.adapters import catalogue, encoders, heads, modes
+from meltpoint.adapters.courses import EpochResult, NotFiniteError
 from meltpoint.adapters.hardware import seize
-from meltpoint.adapters.loop import EpochResult
 from meltpoint.adapters.parameters import Setting
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space, is_one_point
@@ -64,18 +64,18 @@ def retrain(
     space = load_point(path)
     facts: Mapping[str, Any] = space.provenance
     seed = int(facts.get("seed", 0)) if seed is None else seed
-    order = _order(path, space, seed, data_dir)
-    hardware = seize(int(order.cpus), order.gpus)
-    trainer = training(order, hardware)
-    for result in trainer.epochs():
-        on_epoch(result)
-    test = None
-    if with_test:
-        with tempfile.TemporaryDirectory() as folder:
-            order = order.model_copy(update={"checkpoint": folder})
-            save_weights(trainer.best_state, Path(folder))
-            test = score_on_test(order)
-    return Retrained(trainer.data.task.metric, trainer.best[0], test, seed, order.setting, recorded_dev(facts, seed))
+    with tempfile.TemporaryDirectory(prefix="meltpoint-train-") as folder:
+        order = _order(path, space, seed, data_dir, folder)
+        trainer = training([order], seize(int(order.cpus), order.gpus))
+        for ((_, result),) in trainer.epochs():
+            if isinstance(result, NotFiniteError):
+                raise result
+            on_epoch(result)
+        (course,) = trainer.courses
+        save_weights(course.best_state, Path(order.checkpoint))
+        test = score_on_test(order) if with_test else None
+    recorded = recorded_dev(facts, seed)
+    return Retrained(trainer.data.task.metric, course.best[0], test, seed, order.setting, recorded)
 
 
 def load_point(path: str) -> Space:
@@ -103,7 +103,7 @@ def recorded_dev(facts: Mapping[str, Any], seed: int) -> float | None:
     return next((final["dev"] for final in facts.get("finals", []) if final["seed"] == seed), None)
 
 
-def _order(path: str, space: Space, seed: int, data_dir: str | None) -> Order:
+def _order(path: str, space: Space, seed: int, data_dir: str | None, folder: str) -> Order:
     facts: Mapping[str, Any] = space.provenance
     data: Mapping[str, Any] = facts.get("data") or {}
     spec = DataSpec(
@@ -121,5 +121,6 @@ def _order(path: str, space: Space, seed: int, data_dir: str | None) -> Order:
     return Order(
         id="retrained", number=0, role="final", encoder=space.cell["encoder"], mode=mode, task=task.name, head=head,
         seed=seed, setting=catalogue.complete(space.first(), mode, head), data=spec, data_fingerprint=fingerprint,
-        encoder_fingerprint="", checkpoint="", cpus=hardware.get("threads", 1), gpus=hardware.get("gpu_share", 0.0),
+        encoder_fingerprint="", checkpoint=folder, cpus=hardware.get("threads", 1), gpus=hardware.get("gpu_share", 0.0),
+        cache=folder,
     )  # fmt: skip

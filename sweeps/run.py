@@ -10,6 +10,7 @@ from rich.console import Console
 
 from meltpoint.sweeps import ray_tune
 from meltpoint.sweeps.cells import OpenCell, open_cells
+from meltpoint.sweeps.cluster import Cluster, slots
 from meltpoint.sweeps.conductor import SweepConductor
 from meltpoint.sweeps.export import export_cells
 from meltpoint.sweeps.ledger import Ledger, storage_folder, write_atomically
@@ -17,7 +18,7 @@ from meltpoint.sweeps.planner import Planner, Proposal, planned_trials
 from meltpoint.sweeps.progress import Progress
 from meltpoint.sweeps.records import TrialRecord
 from meltpoint.sweeps.scoring import Scorer
-from meltpoint.sweeps.specification import SweepSpec, code_version
+from meltpoint.sweeps.specification import Resources, SweepSpec, code_version
 from meltpoint.sweeps.summary import (
     CellHeader,
     CellSummary,
@@ -28,28 +29,6 @@ from meltpoint.sweeps.summary import (
     write_sweep,
 )
 from meltpoint.sweeps.tracking import Tracker, default_uri
-
-
-@dataclass(frozen=True)
-class Resources:
-    """Where and with what a sweep runs; nothing that its numbers are chosen by.
-
-    Attributes:
-        storage: `--storage`.
-        tracking_uri: the MLflow server or store, or None for the SQLite store in the storage folder.
-        address: a running Ray cluster, or None for a local one.
-        cpus, gpus: what one trial gets; a GPU can be shared by fractions.
-        time_budget_seconds: how long the search may take, or None.
-        retry_failed: run failed trials once more.
-    """
-
-    storage: str = "runs"
-    tracking_uri: str | None = None
-    address: str | None = None
-    cpus: float = 1.0
-    gpus: float = 0.0
-    time_budget_seconds: float | None = None
-    retry_failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,8 +51,12 @@ Render = Callable[[SweepSummary], Mapping[str, str]]
 """From a sweep's results to the files that show them: file name → text."""
 
 
-def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Render) -> Outcome:
+def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Render, cluster: Cluster) -> Outcome:
     """Search, select, run the finals, score them on test, export; or go on with a sweep that was cut off.
+
+    Args:
+        render: makes the files that show the results.
+        cluster: where it trains; it may be starting still (`head_start`).
 
     Raises:
         ValueError: bad input, found before the first trial; one line with the remedy.
@@ -89,7 +72,7 @@ def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Rende
         planner.recall(ledger.unfinished())
         tracker = Tracker(spec.name, resources.tracking_uri or default_uri(storage), storage)
         tracker.open(cells, spec.model_dump_json())
-        conductor = _drive(resources, ledger, planner, tracker, console)
+        conductor = _drive(resources, ledger, planner, tracker, console, cluster)
     return _finish(conductor, ledger, tracker, render)
 
 
@@ -148,41 +131,39 @@ def forget_failed(ledger: Ledger) -> None:
 def note_runs(ledger: Ledger, tracker: Tracker) -> None:
     """Trials that ended while MLflow was away have their runs now; their records say which."""
     for record in ledger.records():
-        run = tracker.runs.get(record.id)
+        run = tracker.run_of(record.id)
         if run is not None and run != record.mlflow_run_id:
             ledger.write(record.model_copy(update={"mlflow_run_id": run}))
 
 
 def _drive(
-    resources: Resources, ledger: Ledger, planner: Planner, tracker: Tracker, console: Console
+    resources: Resources, ledger: Ledger, planner: Planner, tracker: Tracker, console: Console, cluster: Cluster
 ) -> SweepConductor:
     scorer = Scorer(ledger.folder, resources.cpus, resources.gpus)
     with Progress(lambda: list(planner.cells.values()), console) as progress:
-        conductor = SweepConductor(
-            planner, ledger, tracker, progress, scorer, resources.cpus, resources.gpus,
-            resources.time_budget_seconds,
-        )  # fmt: skip
+        conductor = SweepConductor(planner, ledger, tracker, progress, scorer, resources)
         if planner.is_complete():
             conductor.is_done = True
         else:
-            _train(conductor, resources, progress)
+            _train(conductor, resources, progress, cluster)
         tracker.reconcile(ledger.records(), lambda record: _proposal(planner, record), code_version())
         note_runs(ledger, tracker)
     return conductor
 
 
-def _train(conductor: SweepConductor, resources: Resources, progress: Progress) -> None:
-    with ray_tune.cluster(resources.address):
-        try:
-            count = ray_tune.slots(resources.cpus, resources.gpus)
-            progress.say(f"{len(conductor.planner.cells)} cells, {count} trials at a time.")
-            ray_tune.run_on_tune(conductor, resources.cpus, resources.gpus)
-            while conductor.is_done and conductor.score(timeout_seconds=0.5):
-                pass
-        except KeyboardInterrupt:
-            conductor.is_done = False
-        finally:
-            conductor.interrupted()  # whatever is still under way, for whatever reason
+def _train(conductor: SweepConductor, resources: Resources, progress: Progress, cluster: Cluster) -> None:
+    try:
+        cluster.join()
+        count = conductor.slots = slots(resources.cpus, resources.gpus)
+        progress.say(f"{len(conductor.planner.cells)} cells, {count} trials at a time.")
+        cluster.wait_for_warm_workers(count)
+        ray_tune.run_on_tune(conductor, resources.cpus, resources.gpus, is_local=resources.address is None)
+        while conductor.is_done and conductor.score(timeout_seconds=0.5):
+            pass
+    except KeyboardInterrupt:
+        conductor.is_done = False
+    finally:
+        conductor.interrupted()  # whatever is still under way, for whatever reason
 
 
 def _proposal(planner: Planner, record: TrialRecord) -> Proposal:

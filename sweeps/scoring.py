@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,53 +25,60 @@ from meltpoint.tasks.core.submission import write_glue_submission
 from meltpoint.tasks.core.task import Example, Task
 
 
-def score_finalist(order_json: dict[str, Any], record_json: str, sweep_folder: str) -> dict[str, Any]:
-    """Score one finalist on dev and on test with its saved weights, and save its predictions.
+def score_finalists(
+    orders_json: list[dict[str, Any]], records_json: list[str], sweep_folder: str
+) -> list[dict[str, Any]]:
+    """Score a cell's finalists on dev and on test with their saved weights, and save their predictions.
+
+    Finalists on one frozen encoder are scored together: it reads the test split once for all of them.
 
     Returns:
-        {"test": metrics (empty where the test labels are hidden), "error": None or one line}.
+        For each {"test": metrics (empty where the test labels are hidden), "error": None or one line}.
     """
-    order, record = Order.model_validate(order_json), TrialRecord.model_validate_json(record_json)
+    orders = [Order.model_validate(order) for order in orders_json]
+    records = [TrialRecord.model_validate_json(record) for record in records_json]
     folder = Path(sweep_folder)
     try:
-        trainer = restore(order)
-        dev = trainer.evaluate(trainer.data.dev, trainer.data.dev_examples)
-        if dev.metrics[record.metric] != record.dev:
-            raise ValueError(f"its weights give dev {dev.metrics[record.metric]!r}, its record says {record.dev!r}")
-        name = cell_name(*record.cell)
-        save_predictions(
-            folder / "predictions" / f"{name}.seed{record.seed}.dev.jsonl", trainer, dev, trainer.data.dev_examples
-        )
-        return {"test": _score_test(order, record, trainer, folder, name), "error": None}
+        trainer = restore(orders)
+        name = cell_name(*records[0].cell)
+        dev = trainer.evaluate_dev()
+        for found, record in zip(dev, records, strict=True):
+            if found.metrics[record.metric] != record.dev:
+                raise ValueError(
+                    f"its weights give dev {found.metrics[record.metric]!r}, its record says {record.dev!r}"
+                )
+            _save_predictions(folder, f"{name}.seed{record.seed}.dev", trainer, found, trainer.data.dev_examples)
+        scores = _score_test(orders[0], records, trainer, folder, name)
+        return [{"test": score, "error": None} for score in scores]
     except (ValueError, OSError, RuntimeError) as error:
-        return {"test": None, "error": f"{type(error).__name__}: {error}"}
+        return [{"test": None, "error": f"{type(error).__name__}: {error}"} for _ in orders]
 
 
-def restore(order: Order) -> Trainer:
-    """The finalist's model with its best weights, and its dev split."""
-    trainer = training(order, seize(int(order.cpus), order.gpus))
-    missing, unexpected = trainer.model.load_state_dict(load_file(Path(order.checkpoint) / WEIGHTS), strict=False)
-    frozen = [name for name in missing if not name.startswith("encoder.") or trainer.trains_encoder]
-    if frozen or unexpected:
-        raise ValueError(f"{order.checkpoint} does not fit the model: {[*frozen, *unexpected][:3]}")
+def restore(orders: Sequence[Order]) -> Trainer:
+    """Finalists with their best weights, and their dev split; several only on one frozen encoder."""
+    trainer = training(orders, seize(int(orders[0].cpus), orders[0].gpus))
+    trainer.model.load_trained([load_file(Path(order.checkpoint) / WEIGHTS) for order in orders])
     return trainer
 
 
-def _score_test(order: Order, record: TrialRecord, trainer: Trainer, folder: Path, name: str) -> dict[str, float]:
+def _score_test(
+    order: Order, records: Sequence[TrialRecord], trainer: Trainer, folder: Path, name: str
+) -> list[dict[str, float]]:
     if sources.check(order.data) == "absent":
-        return {}
-    _write_down(folder, record)
-    test, result = _predict_test(order, trainer)
-    save_predictions(folder / "predictions" / f"{name}.seed{record.seed}.test.jsonl", trainer, result, test.examples)
-    if not test.labelled:
-        ids = [example.id for example in test.examples]
-        write_glue_submission(
-            trainer.data.task, result.predictions, ids, folder / "submissions" / f"{name}.seed{record.seed}"
-        )
-    return result.metrics
+        return [{} for _ in records]
+    for record in records:
+        _write_down(folder, record)
+    test, results = _predict_test(order, trainer)
+    for record, result in zip(records, results, strict=True):
+        _save_predictions(folder, f"{name}.seed{record.seed}.test", trainer, result, test.examples)
+        if not test.labelled:
+            ids = [example.id for example in test.examples]
+            where = folder / "submissions" / f"{name}.seed{record.seed}"
+            write_glue_submission(trainer.data.task, result.predictions, ids, where)
+    return [result.metrics for result in results]
 
 
-def _predict_test(order: Order, trainer: Trainer) -> tuple[TestData, Evaluation]:
+def _predict_test(order: Order, trainer: Trainer) -> tuple[TestData, list[Evaluation]]:
     test = open_test(order.data)
     limit = min(int(order.setting["max_pieces"]), trainer.model.encoder.max_pieces)
     split = encode_split(trainer.data.task.kind, test.examples, trainer.model.encoder.tokenizer, limit)
@@ -83,8 +91,8 @@ def score_on_test(order: Order) -> float | None:
     Raises:
         ValueError: the task has no test split here.
     """
-    trainer = restore(order)
-    _, result = _predict_test(order, trainer)
+    trainer = restore([order])
+    _, (result,) = _predict_test(order, trainer)
     return result.metrics.get(trainer.data.task.metric)
 
 
@@ -95,7 +103,7 @@ def _write_down(folder: Path, record: TrialRecord) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def save_predictions(path: Path, trainer: Trainer, result: Evaluation, examples: list[Example]) -> None:
+def _save_predictions(folder: Path, name: str, trainer: Trainer, result: Evaluation, examples: list[Example]) -> None:
     """One JSON line an example: id, gold, prediction, and for classification the probabilities."""
     task = trainer.data.task
     lines = []
@@ -109,7 +117,7 @@ def save_predictions(path: Path, trainer: Trainer, result: Evaluation, examples:
             shares = zip(task.labels, result.probabilities[index], strict=True)
             line["probabilities"] = {label: round(share, 6) for label, share in shares}
         lines.append(json.dumps(line, ensure_ascii=False))
-    write_atomically(path, "\n".join(lines) + "\n")
+    write_atomically(folder / "predictions" / f"{name}.jsonl", "\n".join(lines) + "\n")
 
 
 def named(task: Task, label: Any) -> Any:
@@ -130,7 +138,7 @@ class Scorer:
 
     def __init__(self, folder: Path, cpus: float, gpus: float) -> None:
         self.folder, self.cpus, self.gpus = folder, cpus, gpus
-        self.pending: dict[Any, TrialRecord] = {}
+        self.pending: dict[Any, list[TrialRecord]] = {}
         self.troubles: dict[str, str] = {}
         self.submitted: set[str] = set()
 
@@ -138,13 +146,14 @@ class Scorer:
         """Whether a finalist was sent already."""
         return trial in self.submitted
 
-    def submit(self, order: Order, record: TrialRecord) -> None:
-        """Send a finalist."""
+    def submit(self, orders: Sequence[Order], records: Sequence[TrialRecord]) -> None:
+        """Send finalists of a cell to be scored together."""
         import ray
 
-        remote = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=1)(score_finalist)
-        self.pending[remote.remote(order.as_json(), record.model_dump_json(), str(self.folder))] = record
-        self.submitted.add(record.id)
+        remote = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=1)(score_finalists)
+        documents = [order.as_json() for order in orders], [record.model_dump_json() for record in records]
+        self.pending[remote.remote(*documents, str(self.folder))] = list(records)
+        self.submitted |= {record.id for record in records}
 
     def collect(self, timeout_seconds: float = 0.0) -> list[TrialRecord]:
         """The finalists whose scores came in, their records completed."""
@@ -153,17 +162,20 @@ class Scorer:
         import ray
 
         ready, _ = ray.wait(list(self.pending), num_returns=len(self.pending), timeout=timeout_seconds)
-        return [done for reference in ready if (done := self._completed(reference)) is not None]
+        return [record for reference in ready for record in self._completed(reference)]
 
-    def _completed(self, reference: Any) -> TrialRecord | None:
+    def _completed(self, reference: Any) -> list[TrialRecord]:
         import ray
 
-        record = self.pending.pop(reference)
+        records = self.pending.pop(reference)
         try:
-            answer = ray.get(reference)
+            answers = ray.get(reference)
         except ray.exceptions.RayError as error:
-            answer = {"test": None, "error": f"its worker died ({str(error).splitlines()[0]})"}
-        if answer["error"] is not None:
-            self.troubles[record.id] = answer["error"]
-            return None
-        return record.model_copy(update={"test": answer["test"]})
+            answers = [{"test": None, "error": f"its worker died ({str(error).splitlines()[0]})"}] * len(records)
+        scored = []
+        for record, answer in zip(records, answers, strict=True):
+            if answer["error"] is None:
+                scored.append(record.model_copy(update={"test": answer["test"]}))
+            else:
+                self.troubles[record.id] = answer["error"]
+        return scored

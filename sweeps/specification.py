@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -60,6 +61,36 @@ class SweepSpec(BaseModel):
         return [
             f"{key} {theirs[key]!r} → {mine[key]!r}" for key in mine if key not in paths and mine[key] != theirs[key]
         ]
+
+
+CACHE_BYTES = 50 * 10**9
+"""Room for the frozen states of, say, BERT-base (13 layers of 768, bf16) over 2.5 million pieces."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Where and with what a sweep runs; nothing that its numbers are chosen by.
+
+    Attributes:
+        storage: `--storage`.
+        tracking_uri: the MLflow server or store, or None for the SQLite store in the storage folder.
+        address: a running Ray cluster, or None for a local one.
+        cpus, gpus: what one trial gets; a GPU can be shared by fractions.
+        time_budget_seconds: how long the search may take, or None.
+        retry_failed: run failed trials once more.
+        cache_bytes, cache_overflow: room for frozen states, and what to do with those that do not fit
+            (`features.budget.Budget`).
+    """
+
+    storage: str = "runs"
+    tracking_uri: str | None = None
+    address: str | None = None
+    cpus: float = 1.0
+    gpus: float = 0.0
+    time_budget_seconds: float | None = None
+    retry_failed: bool = False
+    cache_bytes: int = CACHE_BYTES
+    cache_overflow: Literal["on_the_fly", "bf16"] = "on_the_fly"
 
 
 def check(spec: SweepSpec) -> None:

@@ -37,6 +37,7 @@ class Study:
         self.space, self.searcher = space, searcher
         self.seen: set[str] = {record.id for record in past}
         self.asked: dict[str, optuna.Trial] = {}
+        self.borrowed = 0  # settings taken over from other cells, since this process began
         number = derived_seed(*seed, len(past))
         self.random = np.random.default_rng(number)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -61,6 +62,16 @@ class Study:
             if taken is not None:
                 return taken
         return self._enumerated(identify) if self.space.size() is not None else None
+
+    def borrow(self, setting: Setting, identify: Identify) -> tuple[str, dict[str, Value]] | None:
+        """A complete setting of another cell, if this space has it and nobody has tried it here; else None."""
+        try:
+            own = self.space.trimmed(setting)
+        except ValueError:
+            return None
+        taken = self._take(own, identify)
+        self.borrowed += taken is not None
+        return taken
 
     def expect(self, trial: str, setting: Setting) -> None:
         """A trial runs again that began before the sweep was cut off."""

@@ -1,31 +1,26 @@
-"""MLflow: experiment = sweep, parent run = cell, child run = trial; written by the driver alone.
+"""MLflow, written by the driver alone and beside its work: one thread writes, so that no trial waits for a database.
 
 The ledger is the truth. While the server is away, nothing stops: `reconcile` writes what is missing from the ledger.
 """
 
 from __future__ import annotations
 
-import json
-import logging
-import os
-import time
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
-
-from mlflow.entities import Dataset as DatasetEntity
-from mlflow.entities import DatasetInput, Experiment, InputTag, Metric, Param, Run, RunTag
-from mlflow.exceptions import MlflowException
-from mlflow.tracking import MlflowClient
+from typing import TYPE_CHECKING
 
 from meltpoint.sweeps.cells import OpenCell
 from meltpoint.sweeps.planner import Proposal
 from meltpoint.sweeps.records import EpochRecord, TrialRecord
 
-Result = TypeVar("Result")
-CellKey = tuple[str, str, str]
+if TYPE_CHECKING:
+    from meltpoint.sweeps.mlflow_runs import CellKey, Runs
 
-FINISHED = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}
+MOST_WAITING = 1000
+"""Jobs that may wait to be written before the driver waits too: some 10 kB each, so 10 MB."""
 
 
 def default_uri(storage: Path) -> str:
@@ -33,247 +28,183 @@ def default_uri(storage: Path) -> str:
     return f"sqlite:///{storage / 'mlflow.db'}"
 
 
-def _calm_client() -> None:
-    """A dead server must not hold the sweep up: few retries, short waits, no telemetry."""
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of every table it makes
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+@dataclass
+class Job:
+    """Something to write.
+
+    Attributes:
+        trial: whose news it is, or "" for a job of another kind.
+        epochs, record: a trial's news since its last job was written.
+        action: what to do instead, given the runs.
+    """
+
+    trial: str = ""
+    epochs: list[EpochRecord] = field(default_factory=list)
+    record: TrialRecord | None = None
+    action: Callable[[Runs], object] | None = None
+
+    def write(self, runs: Runs) -> None:
+        """Do it."""
+        if self.action is not None:
+            self.action(runs)
+        else:
+            runs.write(self.trial, self.epochs, self.record)
 
 
 class Tracker:
-    """The sweep's window in MLflow.
+    """The sweep's window in MLflow. What it is told is written soon, in the order of each run; `flush` waits for it.
+
+    Trials that begin are written before everything else that waits, because their records want the run's id. All news
+    of one trial that has gathered while others were written goes out in one call.
 
     Attributes:
         trouble: the first failure, in one line; after it nothing more is sent until `reconcile`.
     """
 
     def __init__(self, sweep: str, uri: str, storage: Path) -> None:
-        _calm_client()
         self.sweep, self.uri, self.storage = sweep, uri, storage
         self.trouble: str | None = None
-        self.client: MlflowClient | None = None
-        self.experiment: str = ""
-        self.parents: dict[tuple[str, str, str], str] = {}
-        self.runs: dict[str, str] = {}  # trial id → run id
-        self.logged_epochs: dict[str, int] = {}
-        self._reopen: Callable[[], None] = lambda: None
+        self.runs: Runs | None = None
+        self._open: Callable[[Runs], object] = lambda runs: None
+        self._changed = threading.Condition()
+        self._begins: deque[Job] = deque()
+        self._others: deque[Job] = deque()
+        self._news: dict[str, Job] = {}  # trial → its job in `_others`
+        self._beginning: set[str] = set()
+        self._busy = self._closed = False
+        self._thread: threading.Thread | None = None
 
     def open(self, cells: Iterable[OpenCell], specification: str) -> None:
         """Find or make the experiment and the cells' runs, and learn which trials have a run already."""
-        self._reopen = lambda: self._open(list(cells), specification)
-        self._try(self._reopen)
+        opened = list(cells)
+        self._open = lambda runs: runs.open(opened, specification)
+        self._thread = threading.Thread(target=self._write_all, name="mlflow-writer", daemon=True)
+        self._thread.start()
+        self._do(lambda runs: None)  # MLflow takes seconds to import, and as long to make its first tables
 
-    def _open(self, cells: list[OpenCell], specification: str) -> None:
-        client = self.client = MlflowClient(self.uri)
-        experiment = client.get_experiment_by_name(self.sweep)
-        self.experiment = experiment.experiment_id if experiment else self._create_experiment(specification)
-        for run in self._existing(client, experiment):
-            tags = run.data.tags
-            key = (tags.get("meltpoint.encoder", ""), tags.get("meltpoint.mode", ""), tags.get("meltpoint.task", ""))
-            if tags.get("meltpoint.role") == "cell":
-                self.parents[key] = run.info.run_id
-                client.update_run(run.info.run_id, status="RUNNING")
-            elif "meltpoint.trial" in tags:
-                self.runs[tags["meltpoint.trial"]] = run.info.run_id
-        for cell in cells:
-            if cell.key not in self.parents:
-                self.parents[cell.key] = self._create_parent(cell)
-
-    def _existing(self, client: MlflowClient, experiment: Experiment | None) -> list[Run]:
-        if experiment is None:
-            return []
-        found, token = [], None
-        while True:
-            page = client.search_runs([self.experiment], max_results=1000, page_token=token)
-            found += list(page)
-            token = page.token
-            if not token:
-                return found
-
-    def _create_experiment(self, specification: str) -> str:
-        assert self.client is not None
-        local = self.uri.startswith("sqlite:")
-        location = (self.storage / "mlartifacts" / self.sweep).as_uri() if local else None
-        # The kind makes the dashboard open on runs and curves instead of traces.
-        tags = {"meltpoint.specification": specification[:5000], "mlflow.experimentKind": "custom_model_development"}
-        created: str = self.client.create_experiment(self.sweep, artifact_location=location, tags=tags)
-        return created
-
-    def _create_parent(self, cell: OpenCell) -> str:
-        assert self.client is not None
-        tags = self._tags(cell, trial="", role="cell", status="running")
-        run = self.client.create_run(self.experiment, tags=tags, run_name=cell.name)
-        run_id: str = run.info.run_id
-        self.client.log_batch(run_id, params=_cell_params(cell))
-        self.client.log_text(run_id, cell.space.dump(), "space.yaml")
-        self._log_data(run_id, cell)
-        return run_id
-
-    def _log_data(self, run_id: str, cell: OpenCell) -> None:
-        """The data set as an input; MLflow shows its name, digest and size, and keeps none of its text."""
-        assert self.client is not None
-        profile = json.dumps({"train_examples": cell.train_examples, "dev_examples": cell.dev_examples})
-        data = DatasetEntity(
-            name=cell.task_name, digest=cell.data_fingerprint, source_type="meltpoint",
-            source=json.dumps({"data_dir": cell.data.data_dir, "notes": list(cell.notes)}), profile=profile,
-        )  # fmt: skip
-        context = [InputTag("mlflow.data.context", "train and dev")]
-        self.client.log_inputs(run_id, datasets=[DatasetInput(data, context)])
-
-    def _tags(self, cell: OpenCell, trial: str, role: str, status: str) -> dict[str, str]:
-        tags = {"sweep": self.sweep, "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name}
-        tags |= {"head": cell.head, "role": role, "status": status, "data_fingerprint": cell.data_fingerprint}
-        if trial:
-            tags["trial"] = trial
-        return {f"meltpoint.{key}": value for key, value in tags.items()}
-
-    def begin(self, proposal: Proposal, code: str) -> str | None:
+    def begin(self, proposal: Proposal, code: str) -> None:
         """A trial begins: make its run, or take up the one that it had before the sweep was cut off."""
-        return self._try(lambda: self._begin(proposal, code))
 
-    def _begin(self, proposal: Proposal, code: str) -> str:
-        assert self.client is not None
-        known = self.runs.get(proposal.id)
-        if known is not None:
-            self.client.update_run(known, status="RUNNING")
-            self.client.set_tag(known, "meltpoint.status", "running")
-            past = self.client.get_metric_history(known, "train/loss")
-            self.logged_epochs[proposal.id] = len({metric.step for metric in past})
-            return known
-        tags = self._tags(proposal.cell, proposal.id, proposal.role, "running")
-        tags |= {"mlflow.parentRunId": self.parents[proposal.cell.key], "meltpoint.code_version": code}
-        label = f"seed {proposal.seed}" if proposal.role == "final" else f"trial {proposal.number}"
-        run = self.client.create_run(self.experiment, tags=tags, run_name=f"{proposal.cell.name} {label}")
-        run_id: str = run.info.run_id
-        self.runs[proposal.id] = run_id
-        params = {**proposal.setting, "seed": proposal.seed}
-        cell = _cell_params(proposal.cell)
-        self.client.log_batch(run_id, params=cell + [Param(name, str(value)) for name, value in params.items()])
-        return run_id
+        def action(runs: Runs) -> None:
+            runs.begin(proposal, code)
+
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._others) < MOST_WAITING or self.trouble is not None)
+            self._beginning.add(proposal.id)
+            again = any(job.trial == proposal.id for job in self._others)  # then what waits of it comes first
+            (self._others if again else self._begins).append(Job(proposal.id, action=action))
+            self._news.pop(proposal.id, None)
+            self._note(proposal.id)  # its setting, with whatever comes soon
+            self._changed.notify_all()
+
+    def run_of(self, trial: str) -> str | None:
+        """The id of a trial's run, as soon as it is known; None where MLflow failed."""
+        with self._changed:
+            self._changed.wait_for(lambda: trial not in self._beginning)
+        return None if self.runs is None else self.runs.runs.get(trial)
 
     def epoch(self, trial: str, epoch: EpochRecord) -> None:
-        """One epoch's metrics in one call, at its real step and time."""
-        self._try(lambda: self._epochs(trial, [epoch]))
-
-    def _epochs(self, trial: str, epochs: list[EpochRecord]) -> None:
-        assert self.client is not None
-        done = self.logged_epochs.get(trial, 0)
-        metrics = [metric for epoch in epochs if epoch.epoch > done for metric in epoch_metrics(epoch)]
-        for start in range(0, len(metrics), 900):  # MLflow takes at most 1 000 a call
-            self.client.log_batch(self.runs[trial], metrics=metrics[start : start + 900])
-        self.logged_epochs[trial] = max([done, *(epoch.epoch for epoch in epochs)])
+        """An epoch's metrics, at its real step and time."""
+        with self._changed:
+            self._note(trial).epochs.append(epoch)
+            self._changed.notify_all()
 
     def end(self, record: TrialRecord) -> None:
         """A trial ended."""
-        self._try(lambda: self._end(record))
+        with self._changed:
+            self._note(record.id).record = record
+            self._changed.notify_all()
 
-    def _end(self, record: TrialRecord) -> None:
-        assert self.client is not None
-        run_id = self.runs[record.id]
-        last = record.epochs[-1] if record.epochs else None
-        when = int((last.finished_at if last else time.time()) * 1000)
-        step = last.step if last else 0
-        values = {"seconds": record.seconds} | ({} if record.dev is None else {"best_dev": record.dev})
-        values |= {f"test/{name}": value for name, value in (record.test or {}).items()}
-        if record.best_epoch is not None:
-            values["best_epoch"] = float(record.best_epoch)
-        tags: dict[str, str] = {"meltpoint.status": record.status}
-        if record.hardware is not None:
-            tags |= {f"meltpoint.hardware.{k}": str(v) for k, v in record.hardware.model_dump().items()}
-        if record.error:
-            tags["mlflow.note.content"] = record.error
-        if record.answered_by:
-            tags["meltpoint.answered_by"] = record.answered_by
-        self.client.log_batch(
-            run_id, metrics=[Metric(name, value, when, step) for name, value in values.items()],
-            tags=[RunTag(name, value) for name, value in tags.items()],
-        )  # fmt: skip
-        self.client.set_terminated(run_id, FINISHED[record.status])
+    def _note(self, trial: str) -> Job:
+        """The job that takes a trial's news: the one that waits, or a new one."""
+        if trial not in self._news:
+            self._news[trial] = Job(trial)
+            self._others.append(self._news[trial])
+        return self._news[trial]
 
     def abandon(self, trial: str) -> None:
         """A trial was cut off; its run is taken up again when the sweep goes on."""
-        if trial in self.runs:
-            self._try(lambda: self._kill(self.runs[trial]))
-
-    def _kill(self, run_id: str) -> None:
-        assert self.client is not None
-        self.client.set_tag(run_id, "meltpoint.status", "interrupted")
-        self.client.set_terminated(run_id, "KILLED")
+        self._do(lambda runs: runs.abandon(trial), trial)
 
     def reconcile(
         self, records: Iterable[TrialRecord], proposals: Callable[[TrialRecord], Proposal], code: str
     ) -> None:
         """Write whatever the ledger has and MLflow has not, and close runs of trials that no longer run."""
-        missed = self.trouble is not None
-        self.trouble = None
-        if missed:
-            self._try(self._reopen)
-        self._try(lambda: self._reconcile(list(records), proposals, code))
-
-    def _reconcile(self, records: list[TrialRecord], proposals: Callable[[TrialRecord], Proposal], code: str) -> None:
-        assert self.client is not None
-        state = {run.data.tags.get("meltpoint.trial", ""): run for run in self._all_runs()}
-        for record in records:
-            run = state.get(record.id)
-            whole = run is not None and run.info.status == FINISHED[record.status]
-            if (
-                whole
-                and run is not None
-                and len(record.test or {}) == sum(k.startswith("test/") for k in run.data.metrics)
-            ):
-                continue
-            self._begin(proposals(record), code)
-            self._epochs(record.id, record.epochs)
-            self._end(record)
-        ledger = {record.id for record in records}
-        for trial, run in state.items():
-            if trial and trial not in ledger and run.info.status == "RUNNING":
-                self._kill(run.info.run_id)
-
-    def _all_runs(self) -> list[Run]:
-        assert self.client is not None
-        return self._existing(self.client, self.client.get_experiment(self.experiment))
+        kept = list(records)
+        self.flush()
+        if self.trouble is not None:
+            self.trouble = self.runs = None
+        self._do(lambda runs: runs.reconcile(kept, proposals, code))
+        self.flush()
 
     def close(self, cells: Iterable[tuple[CellKey, dict[str, float]]], done: bool, artifacts: dict[str, str]) -> None:
-        """End the cells' runs with their summary figures, and keep the table with each."""
-        self._try(lambda: self._close(list(cells), done, artifacts))
+        """End the cells' runs with their summary figures, keep the table with each, and let the writer go."""
+        figures = list(cells)
+        self._do(lambda runs: runs.close(figures, done, artifacts))
+        self.flush()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
 
-    def _close(self, cells: list[tuple[CellKey, dict[str, float]]], done: bool, artifacts: dict[str, str]) -> None:
-        assert self.client is not None
-        now = int(time.time() * 1000)
-        for key, figures in cells:
-            run_id = self.parents[key]
-            tag = [RunTag("meltpoint.status", "finished" if done else "interrupted")]
-            self.client.log_batch(run_id, metrics=[Metric(k, v, now, 0) for k, v in figures.items()], tags=tag)
-            for name, text in artifacts.items():
-                self.client.log_text(run_id, text, name)
-            self.client.set_terminated(run_id, "FINISHED" if done else "KILLED")
+    def flush(self) -> None:
+        """Wait until everything said so far is written, or MLflow failed."""
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._begins or self._others or self._busy))
 
-    def _try(self, action: Callable[[], Result]) -> Result | None:
+    def _do(self, action: Callable[[Runs], object], trial: str = "") -> None:
+        with self._changed:
+            if self._thread is None or self._closed:  # nobody is there to do it
+                return
+            self._news.clear()  # what is said from here on comes after it
+            self._others.append(Job(trial, action=action))
+            self._changed.notify_all()
+
+    # The writer's thread.
+
+    def _write_all(self) -> None:
+        while (job := self._take()) is not None:
+            self._try(job)
+            with self._changed:
+                self._busy = False
+                if job.action is not None:
+                    self._beginning.discard(job.trial)
+                self._changed.notify_all()
+
+    def _take(self) -> Job | None:
+        """The next job; None once the tracker is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._begins or self._others or self._closed))
+            if not (self._begins or self._others):
+                return None
+            job = (self._begins or self._others).popleft()
+            if self._news.get(job.trial) is job:
+                del self._news[job.trial]
+            self._busy = True
+            return job
+
+    def _try(self, job: Job) -> None:
         if self.trouble is not None:
-            return None
+            return
         try:
-            return action()
-        except (MlflowException, OSError) as error:
+            job.write(self._ready())
+        except Exception as error:  # noqa: BLE001 - a thread that died in silence would leave the driver waiting
             self.trouble = (
-                f"MLflow at {self.uri} failed ({str(error).splitlines()[0][:160]}); the sweep goes on, the ledger "
+                f"MLflow at {self.uri} failed ({_first_line(error)}); the sweep goes on, the ledger "
                 f"keeps everything, and the same command fills MLflow in once it answers."
             )
-            return None
+
+    def _ready(self) -> Runs:
+        """The runs, opened with the first job, and again after trouble there."""
+        from meltpoint.sweeps.mlflow_runs import Runs
+
+        if self.runs is None:
+            runs = Runs(self.sweep, self.uri, self.storage)
+            self._open(runs)
+            self.runs = runs
+        return self.runs
 
 
-def _cell_params(cell: OpenCell) -> list[Param]:
-    """What the dashboard's columns and filters tell cells by."""
-    words = {"encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name, "head": cell.head}
-    return [Param(key, value) for key, value in {**words, "metric": cell.task.metric}.items()]
-
-
-def epoch_metrics(epoch: EpochRecord) -> list[Metric]:
-    """An epoch as MLflow metrics: `train/loss`, `dev/…`, the rate and the seconds."""
-    values: dict[str, Any] = {"train/loss": epoch.train_loss, "learning_rate_now": epoch.learning_rate}
-    values |= {f"dev/{name}": value for name, value in epoch.dev.items()}
-    values |= {"epoch": epoch.epoch, "train_seconds": epoch.train_seconds, "dev_seconds": epoch.dev_seconds}
-    when = int(epoch.finished_at * 1000)
-    return [Metric(name, float(value), when, epoch.step) for name, value in values.items()]
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]

@@ -1,4 +1,4 @@
-"""The trial worker: trains one order on what Ray gave it, and reports each epoch. It cannot open a test split."""
+"""The trial worker: trains an order on what Ray gave it, and reports each epoch. It cannot open a test split."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -20,15 +20,25 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from meltpoint.adapters import encoders
+from meltpoint.adapters.batch import EncodedSplit
+from meltpoint.adapters.catalogue import stack_key
+from meltpoint.adapters.courses import EncodedData, EpochResult, NotFiniteError, Outcome
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.hardware import Hardware, seize
-from meltpoint.adapters.loop import EncodedData, NotFiniteError, Trainer
-from meltpoint.adapters.model import build
+from meltpoint.adapters.features.budget import Budget, choose
+from meltpoint.adapters.features.layout import feature_key
+from meltpoint.adapters.features.opening import open_features
+from meltpoint.adapters.features.reading import Features
+from meltpoint.adapters.hardware import Hardware, Precision, resolve_precision, seize
+from meltpoint.adapters.loop import Trainer
+from meltpoint.adapters.model import AdaptedModel, Member, build
+from meltpoint.adapters.stages import Stages
 from meltpoint.adapters.tokenising import encode_split
-from meltpoint.sweeps.orders import Order
+from meltpoint.sweeps.ledger import features_folder
+from meltpoint.sweeps.orders import Order, WorkOrder
 from meltpoint.sweeps.records import EpochRecord, HardwareRecord
+from meltpoint.sweeps.specification import code_version
 from meltpoint.tasks.core.splits import load_training_data
-from meltpoint.tasks.core.task import DataSpec, Kind, TrainingData
+from meltpoint.tasks.core.task import DataSpec, Kind, Task, TrainingData
 
 Event = dict[str, Any]
 
@@ -57,12 +67,13 @@ def warm_encoded_data(word: str, data: DataSpec, max_pieces: int) -> EncodedData
     return EncodedData(loaded.task, train, dev, loaded.dev)
 
 
-def training(order: Order, hardware: Hardware) -> Trainer:
-    """A trainer for an order, its random numbers seeded.
+def training(orders: Sequence[Order], hardware: Hardware) -> Trainer:
+    """A trainer for orders that train side by side.
 
     Raises:
         ValueError: the data or the encoder's weights are not those that the sweep was opened on.
     """
+    order = orders[0]
     loaded = warm_training_data(order.data)
     if loaded.fingerprint != order.data_fingerprint:
         raise ValueError(f"the data of {order.task} changed since the sweep was opened; put the old files back.")
@@ -71,9 +82,49 @@ def training(order: Order, hardware: Hardware) -> Trainer:
         raise ValueError(f"the weights of {order.encoder} are not those that the sweep was opened on; put them back.")
     max_pieces = min(int(order.setting["max_pieces"]), encoder.max_pieces)
     data = warm_encoded_data(order.encoder, order.data, max_pieces)
-    torch.manual_seed(order.seed)
-    model = build(encoder, loaded.task, order.mode, order.head, order.setting, hardware.device)
-    return Trainer(model, data, order.mode, order.setting, order.seed, hardware)
+    members = [Member(one.setting, one.seed) for one in orders]
+    model = build(encoder, loaded.task, order.mode, order.head, members, hardware.device)
+    precision = resolve_precision(str(order.setting["precision"]), hardware.device)
+    cache = FeatureCache(order, precision, torch.device(hardware.device)) if order.cache else None
+    return Trainer(model, data, order.mode, members, hardware, cache)
+
+
+class FeatureCache:
+    """The frozen encoder's states as a trainer asks for them: out of the storage's cache, within its budget.
+
+    Attributes:
+        notes: what became of each split, a line each.
+    """
+
+    def __init__(self, order: Order, precision: Precision, device: torch.device) -> None:
+        self.order, self.precision, self.device = order, precision, device
+        self.folder = features_folder(Path(order.cache))
+        self.notes: list[str] = []
+
+    def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> Features | None:
+        """A split's states; None where they do not fit and the encoder has to run."""
+        encoder, layers = model.encoder, model.layers_read
+        key = feature_key(encoder, split, task.kind, self.precision, "first" if first_pieces else "all")
+        budget = Budget(self.order.cache_bytes, self.order.cache_overflow)
+        decision = choose(self.folder, key, encoder, split, layers, budget)
+        self.notes.append(decision.words)
+        if decision.key is None:
+            return None
+        note = {"encoder": self.order.encoder, "task": self.order.task}
+        return open_features(self.folder, decision.key, encoder, split, task.kind, layers, self.device, note)
+
+
+def stacks(orders: Sequence[Order]) -> list[list[Order]]:
+    """The orders in groups that agree on what shapes the computation, each in its first order's place.
+
+    On a CPU they agree on the seed too: trials of several seeds read different rows, so they share no work there, and
+    batches padded to one width would cost each of them the last bits that it has alone.
+    """
+    groups: dict[object, list[Order]] = {}
+    for order in orders:
+        key = stack_key(order.setting, order.mode, order.head), None if order.gpus else order.seed
+        groups.setdefault(key, []).append(order)
+    return list(groups.values())
 
 
 def input_notes(data: EncodedData) -> list[str]:
@@ -87,47 +138,107 @@ def input_notes(data: EncodedData) -> list[str]:
     return notes
 
 
-def run(order: Order) -> Iterator[Event]:
-    """Train an order: a `ready` event, one `epoch` event an epoch, and one `outcome` event, whatever happens.
+def run(work: WorkOrder) -> Iterator[list[Event]]:
+    """Train an order's trials: for each a `ready` event, an `epoch` event each epoch, an `outcome`, whatever happens.
 
     NaN, out of memory and errors of a setting are outcomes, not exceptions: the worker lives on.
+
+    Returns:
+        What happened at once, a list at a time.
     """
-    started = time.time()
+    for orders in stacks(work.orders):
+        yield from _run_stack(orders)
+
+
+def _run_stack(orders: Sequence[Order]) -> Iterator[list[Event]]:
+    """Train trials side by side; where memory is too small for that, half of them at a time."""
+    open_orders = {order.id: order for order in orders}
+    error, begun = "", False
     try:
-        hardware = seize(int(order.cpus), order.gpus)
-        trainer = training(order, hardware)
-        yield {"event": "ready", "body": _ready(trainer, hardware)}
-        for result in trainer.epochs():
-            body = EpochRecord(**asdict(result), finished_at=time.time())
-            yield {"event": "epoch", "score": result.dev[trainer.data.task.metric], "body": body.model_dump()}
-        save_weights(trainer.best_state, Path(order.checkpoint))
-        yield _outcome(started, "finished", best_epoch=trainer.best[1])
-    except NotFiniteError as error:
-        yield _outcome(started, "failed", error=str(error))
-    except torch.OutOfMemoryError as error:
-        torch.cuda.empty_cache()
+        for events in _train(orders):
+            begun = begun or any(event["event"] == "epoch" for event in events)
+            for event in events:
+                if event["event"] == "outcome":
+                    del open_orders[event["trial"]]
+            yield events
+        return
+    except (torch.OutOfMemoryError, MemoryError) as failure:
+        error = _out_of_memory(failure)
+    except Exception as failure:  # noqa: BLE001 - whatever broke is these trials' outcome; the sweep goes on
+        begun = True
+        last = traceback.extract_tb(failure.__traceback__)[-1]
+        error = f"{type(failure).__name__}: {failure} ({Path(last.filename).name}:{last.lineno})"
+    if len(orders) > 1 and not begun:
+        release_memory()
+        half = len(orders) // 2
+        yield from _run_stack(orders[:half])
+        yield from _run_stack(orders[half:])
+        return
+    yield [_outcome(trial, "failed", error=error) for trial in open_orders]
+
+
+def _out_of_memory(failure: BaseException) -> str:
+    if isinstance(failure, torch.OutOfMemoryError):
         advice = "a smaller batch_size or max_pieces, or more memory a trial (--gpus-per-trial)"
-        yield _outcome(started, "failed", error=f"out of memory: {str(error).splitlines()[0]}; {advice}")
-    except MemoryError:
-        yield _outcome(started, "failed", error="out of memory on the machine; a smaller batch_size or max_pieces")
-    except Exception as error:  # noqa: BLE001 - whatever broke is this trial's outcome; the sweep goes on
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(last.filename).name}:{last.lineno}"
-        yield _outcome(started, "failed", error=f"{type(error).__name__}: {error} ({where})")
+        return f"out of memory: {str(failure).splitlines()[0]}; {advice}"
+    return "out of memory on the machine; a smaller batch_size or max_pieces"
 
 
-def _ready(trainer: Trainer, hardware: Hardware) -> dict[str, Any]:
+def _train(orders: Sequence[Order]) -> Iterator[list[Event]]:
+    """Train trials side by side; their events, an epoch of all of them at a time."""
+    first = orders[0]
+    trainer = training(orders, seize(int(first.cpus), first.gpus))
+    ready = _ready(trainer, len(orders))
+    yield [{"event": "ready", "trial": order.id, "body": ready} for order in orders]
+    for results in _epochs(trainer, first):
+        yield [event for member, result in results for event in _events(trainer, orders[member], member, result)]
+
+
+def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
+    """A trainer's epochs; what other trials have trained of them already comes out of the cache."""
+    if not order.cache or not trainer.trains_encoder:
+        return trainer.epochs()
+    facts = {"encoder": trainer.model.encoder.fingerprint, "data": order.data_fingerprint, "head": order.head}
+    facts |= {"mode": order.mode, "code": code_version()}
+    return Stages(Path(order.cache) / "stages").epochs(trainer, facts)
+
+
+def _events(trainer: Trainer, order: Order, member: int, result: EpochResult | NotFiniteError) -> list[Event]:
+    """What a member's epoch says, and its outcome where that was the last one."""
+    if isinstance(result, NotFiniteError):
+        return [_outcome(order.id, "failed", error=str(result))]
+    course = trainer.courses[member]
+    body = EpochRecord(**asdict(result), finished_at=time.time())
+    score = result.dev[trainer.data.task.metric]
+    percent = 100 * result.epoch / course.table.plan.epochs  # of the trial's own schedule
+    rung = {"epoch": result.epoch, "percent": percent, "score": score}
+    epoch = {"event": "epoch", "trial": order.id, "body": body.model_dump(), **rung}
+    if result.epoch < course.table.plan.epochs:
+        return [epoch]
+    save_weights(course.best_state, Path(order.checkpoint))
+    course.best_state = {}
+    return [epoch, _outcome(order.id, "finished", best_epoch=course.best[1], notes=cache_notes(trainer))]
+
+
+def _ready(trainer: Trainer, together: int) -> dict[str, Any]:
     host = socket.gethostname()
-    record = HardwareRecord(**asdict(hardware), precision=trainer.precision, host=host)
-    return {"hardware": record.model_dump(), "input_notes": input_notes(trainer.data)}
-
-
-def _outcome(started: float, status: str, best_epoch: int | None = None, error: str | None = None) -> Event:
-    seconds = time.time() - started
+    record = HardwareRecord(**asdict(trainer.hardware), precision=trainer.precision, host=host)
     return {
-        "event": "outcome",
-        "body": {"status": status, "error": error, "best_epoch": best_epoch, "seconds": seconds},
-    }
+        "hardware": record.model_dump(), "input_notes": input_notes(trainer.data), "trained_together": together,
+    }  # fmt: skip
+
+
+def cache_notes(trainer: Trainer) -> list[str]:
+    """What became of the frozen states, in words."""
+    cache = trainer.frozen_states
+    return list(cache.notes) if isinstance(cache, FeatureCache) else []
+
+
+def _outcome(
+    trial: str, status: str, best_epoch: int | None = None, error: str | None = None, notes: Sequence[str] = ()
+) -> Event:
+    body = {"status": status, "error": error, "best_epoch": best_epoch, "notes": list(notes)}
+    return {"event": "outcome", "trial": trial, "body": body}
 
 
 def save_weights(state: dict[str, Tensor], folder: Path) -> None:
@@ -145,9 +256,17 @@ def train_on_ray(config: dict[str, Any]) -> None:
     """Ray Tune's function trainable: an order in, its events out."""
     from ray import tune
 
-    for event in run(Order.model_validate(config["order"])):
-        tune.report(event)
+    for events in run(WorkOrder.model_validate(config["work"])):
+        tune.report(report_of(events))
     release_memory()
+
+
+def report_of(events: list[Event]) -> dict[str, Any]:
+    """Events as one result of Ray Tune; a trial on its own can be stopped by its epoch's score."""
+    epochs = [event for event in events if event["event"] == "epoch"]
+    alone = len(epochs) == 1 and all(event["trial"] == epochs[0]["trial"] for event in events)
+    rung = {key: epochs[0][key] for key in ("score", "epoch", "percent")} if alone else {}
+    return {"events": events, **rung}
 
 
 def release_memory() -> None:

@@ -178,3 +178,74 @@ def test_list_names_what_there_is(what):
     result = CliRunner().invoke(app, ["list", what, "--json"])
     assert result.exit_code == 0, result.output
     assert all(row["name"] for row in json.loads(result.stdout))
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> list[str]:
+    """The ids of two entries of the feature cache, as their files lie on the disk."""
+    folder = tmp_path / "runs" / "cache" / "features"
+    for number, task in enumerate(("sst2", "mrpc")):
+        entry = folder / f"ab{number}0"
+        entry.mkdir(parents=True)
+        (entry / "shard-0000.json").write_text(json.dumps({"layers": [0, 6]}), encoding="utf-8")
+        (entry / "shard-0000.bin").write_bytes(b"0" * 1000)
+        facts = {"precision": "fp32", "pieces": "all", "rows": 7, "shards": 1 + number}
+        notes = [{"encoder": "minilm", "task": task, "split": "train"}]
+        (entry / "entry.json").write_text(json.dumps({**facts, "notes": notes}), encoding="utf-8")
+    return ["ab00", "ab10"]
+
+
+def cache(tmp_path: Path, *words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["cache", *words, "--storage", str(tmp_path / "runs")])
+    return result.exit_code, result.stdout
+
+
+def kept_ids(tmp_path: Path) -> list[str]:
+    return sorted(row["id"] for row in json.loads(cache(tmp_path, "ls", "--json")[1]))
+
+
+def test_cache_ls_says_of_each_entry_what_it_is(tmp_path, kept):
+    rows = json.loads(cache(tmp_path, "ls", "--json")[1])
+    assert sorted(row["id"] for row in rows) == kept
+    (row,) = [row for row in rows if row["id"] == "ab00"]
+    assert row["bytes"] > 1000
+    assert row["last_used"] > 0
+    del row["bytes"], row["last_used"]
+    assert row == {
+        "id": "ab00", "encoder": "minilm", "task": "sst2", "split": "train", "pieces": "all", "precision": "fp32",
+        "layers": [0, 6], "rows": 7, "complete": True,
+    }  # fmt: skip
+    code, text = cache(tmp_path, "ls")
+    assert code == 0
+    assert "ab10" in text
+    assert "mrpc" in text
+
+
+def test_cache_ls_without_a_cache_is_an_empty_list_and_makes_no_folder(tmp_path):
+    assert cache(tmp_path, "ls", "--json") == (0, "[]\n")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "left"), [(("ab0",), ["ab10"]), (("--task", "mrpc"), ["ab00"]), (("--all",), []), (("ab0", "ab1"), [])]
+)
+def test_cache_rm_removes_what_is_named_and_nothing_else(tmp_path, kept, words, left):
+    assert cache(tmp_path, "rm", *words)[0] == 0
+    assert kept_ids(tmp_path) == left
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [(("xy",), "'xy' is no entry"), (("ab",), "fits 2 entries"), (("--task", "sst"), "mrpc, sst2"), ((), "--all")],
+)
+def test_cache_rm_refuses_what_it_cannot_tell(tmp_path, kept, words, part):
+    refused(["cache", "rm", *words, "--storage", str(tmp_path / "runs")], part)
+    assert kept_ids(tmp_path) == kept
+
+
+def test_cache_rm_leaves_an_entry_that_is_in_use_and_says_so(tmp_path, kept):
+    from meltpoint.adapters.features.entries import hold
+
+    with hold(tmp_path / "runs" / "cache" / "features", "ab00"):
+        assert cache(tmp_path, "rm", "--all")[0] == 1
+    assert kept_ids(tmp_path) == ["ab00"]

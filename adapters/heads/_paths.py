@@ -6,8 +6,8 @@ from torch import Tensor
 
 from meltpoint.adapters.batch import Batch
 from meltpoint.adapters.crf import ConditionalRandomField
-from meltpoint.adapters.head import Head, HeadShape, Prediction
-from meltpoint.adapters.parameters import Setting
+from meltpoint.adapters.head import Head, Prediction
+from meltpoint.adapters.stack import Stack, lanes_of
 
 
 class PathHead(Head):
@@ -15,17 +15,18 @@ class PathHead(Head):
 
     kinds = ("sequence_labelling",)
 
-    def __init__(self, shape: HeadShape, setting: Setting) -> None:
-        super().__init__(shape, setting)
-        self.crf = ConditionalRandomField(shape.outputs)
+    def compose(self, stack: Stack) -> None:
+        """The scorer's parts, and the CRF."""
+        super().compose(stack)  # type: ignore[safe-super]  # the scorer's: it comes next among the bases
+        self.crf = ConditionalRandomField(self.shape.outputs, stack)
 
     def loss(self, scores: Tensor, batch: Batch) -> Tensor:
-        """Negative log-likelihood of the rows' label paths, a word."""
+        """Negative log-likelihood of the rows' label paths, a word; (T,)."""
         assert batch.labels is not None, "the loss needs labels"
         assert batch.word_mask is not None, "a CRF labels words"
-        return self.crf.loss(scores, batch.labels, batch.word_mask)
+        return self.crf.loss(scores, lanes_of(batch.labels, batch.lanes), lanes_of(batch.word_mask, batch.lanes))
 
-    def decode(self, scores: Tensor, batch: Batch) -> list[Prediction]:
+    def decode(self, scores: Tensor, batch: Batch, member: int) -> list[Prediction]:
         """The best path of each row."""
         assert batch.word_mask is not None, "a CRF labels words"
-        return list(self.crf.decode(scores, batch.word_mask))
+        return list(self.crf.decode(scores, batch.word_mask, member))

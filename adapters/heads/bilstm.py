@@ -8,9 +8,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from meltpoint.adapters.batch import Batch
-from meltpoint.adapters.head import Head, HeadShape
-from meltpoint.adapters.heads._layers import HIDDEN_SIZE, LAYERS, BiLSTM, Scores, first_states, pool
-from meltpoint.adapters.parameters import Setting
+from meltpoint.adapters.head import Head
+from meltpoint.adapters.heads._bilstm import HIDDEN_SIZE, LAYERS, BiLSTM
+from meltpoint.adapters.heads._layers import Scores, first_states, pool
+from meltpoint.adapters.stack import Stack
 
 
 class BiLstm(Head):
@@ -19,17 +20,17 @@ class BiLstm(Head):
     hyperparameters = (HIDDEN_SIZE, LAYERS)
     summary = "BiLSTM over all pieces → each word's first piece, or max ⊕ mean pooling → linear"
 
-    def __init__(self, shape: HeadShape, setting: Setting) -> None:
-        super().__init__(shape, setting)
-        self.bilstm = BiLSTM(shape.dim, setting)
-        pooled = 1 if shape.kind == "sequence_labelling" else 2
-        self.scores = Scores(pooled * self.bilstm.dim, shape.outputs, setting)
+    def compose(self, stack: Stack) -> None:
+        """The BiLSTM and the score layer."""
+        self.bilstm = BiLSTM(self.shape.dim, stack)
+        pooled = 1 if self.shape.kind == "sequence_labelling" else 2
+        self.scores = Scores(pooled * self.bilstm.dim, self.shape.outputs, stack)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
-        """Scores from (batch, pieces, dim) states; see `Head.forward`."""
-        read = self.bilstm(states, batch)  # (batch, pieces, 2 * hidden)
+        """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
+        read = self.bilstm(states, batch)  # (T, batch, pieces, 2 * hidden)
         labelling = batch.word_starts is not None
-        scores: Tensor = self.scores(first_states(read, batch) if labelling else pool(read, batch.piece_mask))
+        scores: Tensor = self.scores(first_states(read, batch) if labelling else pool(read, batch))
         return scores
 
 

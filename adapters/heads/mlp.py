@@ -6,11 +6,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meltpoint.adapters.batch import Batch
-from meltpoint.adapters.head import Head, HeadShape
-from meltpoint.adapters.heads._layers import Scores, dropout, first_states, value
-from meltpoint.adapters.parameters import Parameter, Setting
+from meltpoint.adapters.head import Head
+from meltpoint.adapters.heads._layers import Affine, Scores, first_states
+from meltpoint.adapters.parameters import Parameter
+from meltpoint.adapters.stack import Stack
 
-HIDDEN_SIZE = Parameter("mlp.hidden_size", 768, "units of the hidden layer (a state of BERT-base has 768)", 1, 16384)
+HIDDEN_SIZE = Parameter(
+    "mlp.hidden_size", 768, "units of the hidden layer (a state of BERT-base has 768)", 1, 16384, shapes=True
+)
 
 
 class Mlp(Head):
@@ -18,18 +21,17 @@ class Mlp(Head):
 
     hyperparameters = (HIDDEN_SIZE,)
     summary = "[CLS] or each word's first piece → two fully connected layers with a ReLU between them"
+    reads = "first"
 
-    def __init__(self, shape: HeadShape, setting: Setting) -> None:
-        super().__init__(shape, setting)
-        hidden = int(value(setting, HIDDEN_SIZE))
-        self.dropout = dropout(setting)
-        self.hidden = nn.Linear(shape.dim, hidden)
-        nn.init.kaiming_normal_(self.hidden.weight, nonlinearity="relu")
-        nn.init.zeros_(self.hidden.bias)
-        self.scores = Scores(hidden, shape.outputs, setting)
+    def compose(self, stack: Stack) -> None:
+        """The hidden layer and the score layer."""
+        hidden = stack.size(HIDDEN_SIZE)
+        self.dropout = stack.dropout()
+        self.hidden = Affine(self.shape.dim, hidden, stack, std=nn.init.calculate_gain("relu") * self.shape.dim**-0.5)
+        self.scores = Scores(hidden, self.shape.outputs, stack)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
-        """Scores from (batch, pieces, dim) states; see `Head.forward`."""
+        """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
         hidden = functional.relu(self.hidden(self.dropout(first_states(states, batch))))
         scores: Tensor = self.scores(hidden)
         return scores

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,17 @@ import transformers
 from tokenizers import ByteLevelBPETokenizer, SentencePieceUnigramTokenizer
 
 from meltpoint.adapters import catalogue, encoders, modes
+from meltpoint.adapters.batch import EncodedSplit
+from meltpoint.adapters.courses import Course, EncodedData, EpochResult, NotFiniteError
 from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.evaluation import Evaluation
+from meltpoint.adapters.features.layout import feature_key
+from meltpoint.adapters.features.opening import open_features
+from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.hardware import Hardware
-from meltpoint.adapters.loop import EncodedData, Trainer
-from meltpoint.adapters.model import build
+from meltpoint.adapters.loop import FrozenStates, Trainer
+from meltpoint.adapters.model import AdaptedModel, Member, build
+from meltpoint.adapters.parameters import Setting, Value
 from meltpoint.adapters.tokenising import encode_split
 from meltpoint.tasks.core.task import Example, Kind, Task
 
@@ -185,30 +193,101 @@ def make_examples() -> Callable[[Kind, int], list[Example]]:
     return tiny_examples
 
 
+class Alone(Trainer):
+    """A stack of one trial, read as one trial."""
+
+    @property
+    def course(self) -> Course:
+        """The trial's own."""
+        return self.courses[0]
+
+    @property
+    def setting(self) -> Setting:
+        """The trial's own."""
+        return self.course.member.setting
+
+    def results(self) -> Iterator[EpochResult]:
+        """Train; an error of the trial is raised."""
+        for ((_, result),) in self.epochs():
+            if isinstance(result, NotFiniteError):
+                raise result
+            yield result
+
+    def score(self, split: EncodedSplit, examples: list[Example]) -> Evaluation:
+        """Score a split."""
+        (found,) = self.evaluate(split, examples)
+        return found
+
+
+def complete_setting(mode: str, head: str, given: Mapping[str, Value]) -> dict[str, Value]:
+    """A complete setting of small sizes; a dotted name is no keyword: `gradual_unfreezing__epochs_per_group`."""
+    allowed = {own.name for own in catalogue.parameters(mode, head)}
+    small = {"epochs": 2, "batch_size": 4, "precision": "fp32", "max_pieces": 32, "learning_rate": 1e-2}
+    sizes = {name: value for name, value in TINY_SIZES.items() if name in allowed}
+    return catalogue.complete({**small, **sizes, **{k.replace("__", "."): v for k, v in given.items()}}, mode, head)
+
+
+def encoded(kind: Kind, train: list[Example], dev: list[Example], encoder: Encoder, limit: int) -> EncodedData:
+    """The tiny task's splits for an encoder."""
+    splits = [encode_split(kind, examples, encoder.tokenizer, limit) for examples in (train, dev)]
+    return EncodedData(tiny_task(kind), splits[0], splits[1], dev)
+
+
 @pytest.fixture(scope="session")
-def make_trainer(load_tiny: Callable[[str], Encoder]) -> Callable[..., Trainer]:
+def make_trainer(load_tiny: Callable[[str], Encoder]) -> Callable[..., Alone]:
     """(mode, kind, head, seed, train, dev, encoder, **setting) → a seeded trainer; settings not named are small."""
 
     def make(
         mode: str = "fine_tuning", kind: Kind = "sentence_classification", head: str | None = None, seed: int = 0,
         train: list[Example] | int = 10, dev: list[Example] | int = 6, encoder: Encoder | None = None,
-        **setting: bool | float | str,
-    ) -> Trainer:  # fmt: skip
-        head = head or modes.get(mode).head
-        allowed = {own.name for own in catalogue.parameters(mode, head)}
-        small = {"epochs": 2, "batch_size": 4, "precision": "fp32", "max_pieces": 32, "learning_rate": 1e-2}
-        sizes = {name: value for name, value in TINY_SIZES.items() if name in allowed}
-        # A dotted name is no keyword: `gradual_unfreezing__epochs_per_group` stands for it.
-        given = {name.replace("__", "."): value for name, value in setting.items()}
-        full = catalogue.complete({**small, **sizes, **given}, mode, head)
-        encoder = encoder or load_tiny("bert")
-        task = tiny_task(kind)
+        frozen_states: FrozenStates | None = None, **setting: bool | float | str,
+    ) -> Alone:  # fmt: skip
+        head, encoder = head or modes.get(mode).head, encoder or load_tiny("bert")
+        full = complete_setting(mode, head, setting)
         train = tiny_examples(kind, train) if isinstance(train, int) else train
         dev = tiny_examples(kind, dev) if isinstance(dev, int) else dev
-        limit = int(full["max_pieces"])
-        splits = [encode_split(kind, examples, encoder.tokenizer, limit) for examples in (train, dev)]
-        torch.manual_seed(seed)
-        model = build(encoder, task, mode, head, full, CPU.device)
-        return Trainer(model, EncodedData(task, splits[0], splits[1], dev), mode, full, seed, CPU)
+        data, members = encoded(kind, train, dev, encoder, int(full["max_pieces"])), [Member(full, seed)]
+        model = build(encoder, data.task, mode, head, members, CPU.device)
+        return Alone(model, data, mode, members, CPU, frozen_states)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def make_stack(load_tiny: Callable[[str], Encoder]) -> Callable[..., Trainer]:
+    """(kind, head, [(seed, setting), …], frozen_states) → trials on one frozen encoder, side by side."""
+
+    def make(
+        kind: Kind, head: str, trials: Sequence[tuple[int, Mapping[str, Value]]], mode: str = "feature_extraction",
+        frozen_states: FrozenStates | None = None,
+    ) -> Trainer:  # fmt: skip
+        encoder = load_tiny("bert")
+        members = [Member(complete_setting(mode, head, setting), seed) for seed, setting in trials]
+        data = encoded(kind, tiny_examples(kind, 10), tiny_examples(kind, 6), encoder, 32)
+        model = build(encoder, data.task, mode, head, members, CPU.device)
+        return Trainer(model, data, mode, members, CPU, frozen_states)
+
+    return make
+
+
+@dataclass
+class KeptStates:
+    """A cache of frozen states in a folder, that counts what it is asked."""
+
+    folder: Path
+    opened: int = 0
+
+    def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> Features:
+        """A split's states."""
+        self.opened += 1
+        pieces = "first" if first_pieces else "all"
+        key = feature_key(model.encoder, split, task.kind, "fp32", pieces)
+        return open_features(
+            self.folder, key, model.encoder, split, task.kind, model.layers_read, torch.device("cpu"), {}
+        )  # fmt: skip
+
+
+@pytest.fixture
+def kept_states(tmp_path: Path) -> KeptStates:
+    """A cache of frozen states."""
+    return KeptStates(tmp_path / "features")

@@ -10,15 +10,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torchcrf import CRF
 
 from meltpoint.adapters.crf import ConditionalRandomField
+from meltpoint.adapters.noise import Noise
+from meltpoint.adapters.stack import Stack
 
 LABELS = 3
 
 
 def random_crf(seed: int, labels: int = LABELS) -> ConditionalRandomField:
     torch.manual_seed(seed)
-    crf = ConditionalRandomField(labels)
+    crf = ConditionalRandomField(labels, Stack([{}], Noise([seed])))
     with torch.no_grad():
         for parameter in crf.parameters():
             parameter.normal_()
@@ -29,13 +32,24 @@ def mask_of(lengths: list[int]) -> Tensor:
     return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
 
 
+def plain(crf: ConditionalRandomField, member: int) -> CRF:
+    """pytorch-crf itself with a member's transition scores."""
+    found = CRF(crf.transitions.shape[1], batch_first=True)
+    found.load_state_dict({name: tensor[member] for name, tensor in crf.state_dict().items()})
+    return found
+
+
+def loss_of(crf: ConditionalRandomField, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    """The loss of a stack of one."""
+    return crf.loss(scores[None], labels[None], mask[None])[0]
+
+
 @torch.no_grad()
 def path_score(crf: ConditionalRandomField, scores: Tensor, path: tuple[int, ...]) -> float:
     """start + emissions + transitions + end, added up by hand in double precision."""
-    inner = crf.crf
-    total = inner.start_transitions[path[0]].double() + inner.end_transitions[path[-1]].double()
+    total = crf.start_transitions[0, path[0]].double() + crf.end_transitions[0, path[-1]].double()
     total = total + sum(scores[step, label].double() for step, label in enumerate(path))
-    return float(total + sum(inner.transitions[a, b].double() for a, b in itertools.pairwise(path)))
+    return float(total + sum(crf.transitions[0, a, b].double() for a, b in itertools.pairwise(path)))
 
 
 def all_paths(crf: ConditionalRandomField, scores: Tensor) -> dict[tuple[int, ...], float]:
@@ -55,8 +69,8 @@ def test_loss_and_best_path_equal_those_of_all_paths(seed: int, lengths: list[in
         partition = torch.logsumexp(torch.tensor(list(paths.values()), dtype=torch.float64), 0)
         expected += float(partition) - paths[tuple(labels[row, :length].tolist())]
         best.append(list(max(paths, key=paths.__getitem__)))
-    assert crf.loss(scores, labels, mask).item() == pytest.approx(expected / sum(lengths), rel=1e-4, abs=1e-5)
-    assert crf.decode(scores, mask) == best
+    assert loss_of(crf, scores, labels, mask).item() == pytest.approx(expected / sum(lengths), rel=1e-4, abs=1e-5)
+    assert crf.decode(scores, mask, 0) == best
 
 
 @settings(max_examples=30)
@@ -69,14 +83,14 @@ def test_the_batched_viterbi_equals_pytorch_crfs_also_where_paths_tie(seed: int,
         with torch.no_grad():
             for parameter in crf.parameters():
                 parameter.round_()
-    assert crf.decode(scores, mask) == crf.crf.decode(scores, mask)
+    assert crf.decode(scores, mask, 0) == plain(crf, 0).decode(scores, mask)
 
 
 def test_labels_where_masked_do_not_matter_not_even_minus_100():
     crf, mask = random_crf(0), mask_of([2, 4])
     scores, labels = torch.randn(2, 4, LABELS), torch.randint(LABELS, (2, 4))
     assert torch.equal(
-        crf.loss(scores, labels, mask), crf.loss(scores, labels.masked_fill(~mask, -100), mask)
+        loss_of(crf, scores, labels, mask), loss_of(crf, scores, labels.masked_fill(~mask, -100), mask)
     )  # fmt: skip
 
 
@@ -86,35 +100,35 @@ def test_padding_changes_neither_loss_nor_path():
     alone = torch.ones(1, 3, dtype=torch.bool)
     padded = torch.arange(8)[None] < 3
     torch.testing.assert_close(
-        crf.loss(scores, labels, alone), crf.loss(wide, torch.nn.functional.pad(labels, (0, 5)), padded)
+        loss_of(crf, scores, labels, alone), loss_of(crf, wide, torch.nn.functional.pad(labels, (0, 5)), padded)
     )
-    assert crf.decode(scores, alone) == crf.decode(wide, padded)
+    assert crf.decode(scores, alone, 0) == crf.decode(wide, padded, 0)
 
 
 def test_a_sentence_without_words_is_left_out():
     crf, scores, labels = random_crf(0), torch.randn(2, 3, LABELS), torch.randint(LABELS, (2, 3))
     mask = torch.tensor([[False] * 3, [True] * 3])
-    torch.testing.assert_close(crf.loss(scores, labels, mask), crf.loss(scores[1:], labels[1:], mask[1:]))
-    assert crf.decode(scores, mask)[0] == []
-    assert float(crf.loss(scores[:1], labels[:1], mask[:1])) == 0.0
-    assert crf.decode(torch.zeros(2, 0, LABELS), torch.zeros(2, 0, dtype=torch.bool)) == [[], []]
+    torch.testing.assert_close(loss_of(crf, scores, labels, mask), loss_of(crf, scores[1:], labels[1:], mask[1:]))
+    assert crf.decode(scores, mask, 0)[0] == []
+    assert float(loss_of(crf, scores[:1], labels[:1], mask[:1])) == 0.0
+    assert crf.decode(torch.zeros(2, 0, LABELS), torch.zeros(2, 0, dtype=torch.bool), 0) == [[], []]
 
 
 def test_a_mask_with_holes_is_never_scored():
     crf, scores = random_crf(0), torch.randn(1, 3, LABELS)
     holes = torch.tensor([[True, False, True]])
     with pytest.raises(AssertionError, match="no holes"):
-        crf.loss(scores, torch.zeros(1, 3, dtype=torch.int64), holes)
+        loss_of(crf, scores, torch.zeros(1, 3, dtype=torch.int64), holes)
     with pytest.raises(AssertionError, match="no holes"):
-        crf.decode(scores, holes)
+        crf.decode(scores, holes, 0)
 
 
 def test_autocast_does_not_touch_the_partition_function():
     crf, mask = random_crf(0), mask_of([20, 30])
     scores, labels = torch.randn(2, 30, LABELS), torch.randint(LABELS, (2, 30))
-    expected = crf.loss(scores, labels, mask)
+    expected = loss_of(crf, scores, labels, mask)
     with torch.autocast("cpu", torch.bfloat16):
-        found = crf.loss(scores, labels, mask)
+        found = loss_of(crf, scores, labels, mask)
     assert found.dtype == torch.float32
     assert torch.equal(found, expected)
 
@@ -123,5 +137,50 @@ def test_nothing_deprecated_is_called():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         crf, mask = random_crf(0), mask_of([2, 4])
-        crf.loss(torch.randn(2, 4, LABELS), torch.zeros(2, 4, dtype=torch.int64), mask).backward()
-        crf.decode(torch.randn(2, 4, LABELS), mask)
+        loss_of(crf, torch.randn(2, 4, LABELS), torch.zeros(2, 4, dtype=torch.int64), mask).backward()
+        crf.decode(torch.randn(2, 4, LABELS), mask, 0)
+
+
+def random_stack(trials: int) -> ConditionalRandomField:
+    torch.manual_seed(0)
+    crf = ConditionalRandomField(LABELS, Stack([{}] * trials, Noise(range(trials))))
+    with torch.no_grad():
+        for parameter in crf.parameters():
+            parameter.normal_()
+    return crf
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.sampled_from([1, 3]), st.sampled_from([1, 3]))
+def test_each_members_loss_and_gradients_are_pytorch_crfs(lengths: list[int], trials: int, lanes: int):
+    crf, mask = random_stack(trials), mask_of(lengths)[None].expand(min(lanes, trials), -1, -1)
+    scores = torch.randn(trials, *mask.shape[1:], LABELS, requires_grad=True)
+    labels = torch.randint(LABELS, mask.shape)
+    losses = crf.loss(scores, labels, mask)
+    losses.sum().backward()
+    for member in range(trials):
+        alone, lane, own = plain(crf, member), member % len(mask), scores.detach()[member].requires_grad_()
+        expected = -alone(own, labels[lane], mask[lane], reduction="token_mean")
+        expected.backward()
+        torch.testing.assert_close(losses[member], expected)
+        torch.testing.assert_close(scores.grad[member], own.grad, atol=1e-6, rtol=1e-4)
+        for name, parameter in crf.named_parameters():
+            if any(length > 1 for length in lengths) or name != "transitions":  # else there is nothing to pass on
+                torch.testing.assert_close(parameter.grad[member], alone.get_parameter(name).grad, atol=1e-6, rtol=1e-4)
+
+
+def test_a_sentence_without_words_gives_a_stack_no_loss_and_no_gradient():
+    crf, mask = random_stack(2), torch.tensor([[[False] * 3, [True] * 3]])
+    scores = torch.randn(2, 2, 3, LABELS, requires_grad=True)
+    labels = torch.randint(LABELS, mask.shape)
+    losses = crf.loss(scores, labels, mask)
+    torch.testing.assert_close(losses, crf.loss(scores[:, 1:], labels[:, 1:], mask[:, 1:]))
+    losses.sum().backward()
+    assert not scores.grad[:, 0].any()
+    assert scores.grad[:, 1].any()
+
+
+def test_transition_scores_start_as_pytorch_crfs_do():
+    crf = ConditionalRandomField(50, Stack([{}], Noise([0])))
+    assert float(crf.transitions.abs().max()) == pytest.approx(0.1, rel=0.01)
+    assert [name for name, _ in crf.named_parameters()] == ["start_transitions", "end_transitions", "transitions"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import transformers
 
-from meltpoint.adapters import encoders
+from meltpoint.adapters import attention, encoders
 from meltpoint.adapters.batch import Batch
 from meltpoint.adapters.batching import collate
 from meltpoint.adapters.encoder import Encoder
@@ -125,13 +126,13 @@ def test_the_ratio_reaches_the_fused_attention(load_tiny: Load, family: str, mon
     if family in ("deberta-v2", "mpnet"):
         pytest.skip("has no fused attention: its attention's dropout is a module like the others")
     ratios = []
-    fused = torch.nn.functional.scaled_dot_product_attention
+    attend = attention.attend
 
-    def spy(*args: object, **kwargs: object) -> torch.Tensor:
-        ratios.append(kwargs["dropout_p"])
-        return fused(*args, **kwargs)
+    def spy(*args: Any) -> torch.Tensor:
+        ratios.append(args[-1])
+        return attend(*args)
 
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
+    monkeypatch.setattr(attention, "attend", spy)
     encoder.set_dropout(0.25)
     encoder.train()(pair_batch(encoder))
     encoder.eval()(pair_batch(encoder))

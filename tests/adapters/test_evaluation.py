@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -14,20 +15,21 @@ from meltpoint.adapters.tokenising import encode_split
 from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.task import KINDS, Example, Kind
 
-Make = Callable[..., Trainer]
+Make = Callable[..., Any]
 MakeExamples = Callable[[Kind, int], list[Example]]
 
 
 def run(trainer: Trainer, examples: list[Example], precision: Precision = "fp32", max_pieces: int = 32) -> Evaluation:
     task, tokenizer = trainer.data.task, trainer.model.encoder.tokenizer
     split = encode_split(task.kind, examples, tokenizer, max_pieces)
-    return evaluate(trainer.model, task, split, examples, torch.device("cpu"), precision)
+    (found,) = evaluate(trainer.model, task, split, examples, torch.device("cpu"), precision)
+    return found
 
 
 def trained(make_trainer: Make, kind: Kind) -> Trainer:
     """A model whose predictions differ from example to example."""
     trainer = make_trainer("fine_tuning", kind, learning_rate=5e-3, epochs=6, train=24, dropout=0.0)
-    list(trainer.epochs())
+    list(trainer.results())
     return trainer
 
 

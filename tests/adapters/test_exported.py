@@ -21,7 +21,7 @@ from meltpoint.adapters.loop import Trainer
 from meltpoint.adapters.tokenising import encode_split
 from meltpoint.tasks.core.task import KINDS, Example, Kind
 
-Make = Callable[..., Trainer]
+Make = Callable[..., Any]
 SCRIPT = """
 import json, sys
 from pathlib import Path
@@ -68,13 +68,13 @@ def saved(
     cells = zip(KINDS, ["feature_extraction", "fine_tuning", "stack_and_finetune", "feature_extraction"],
                 ["bilstm_crf", "mlp", "linear", "bilstm"], strict=True)  # fmt: skip
     for kind, mode, head in cells:
-        trainer = make_trainer(mode, kind, head, train=16, epochs=4, dropout=0.0)
-        list(trainer.epochs())
+        trainer = make_trainer(mode, kind, head, train=16, epochs=8, dropout=0.0, learning_rate=5e-3)
+        list(trainer.results())
         folder = tmp_path_factory.mktemp("exported") / f"{kind} model"
         save(trainer, mode, head, folder)
         examples = make_examples(kind, 12)
         hidden = [Example(e.id, texts=e.texts, words=e.words) for e in examples]
-        ids = trainer.evaluate(
+        ids = trainer.score(
             encode_split(kind, hidden, trainer.model.encoder.tokenizer, 32), hidden
         ).predictions  # fmt: skip
         names = trainer.data.task.labels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
@@ -11,7 +12,8 @@ from torch import Tensor
 from meltpoint.adapters import heads
 from meltpoint.adapters.batch import Batch
 from meltpoint.adapters.head import Head, HeadShape
-from meltpoint.adapters.heads._layers import BiLSTM, pool
+from meltpoint.adapters.heads._layers import first_states, pool
+from meltpoint.adapters.noise import Noise
 from meltpoint.tasks.core.task import KINDS, Kind
 
 DIM = 12
@@ -24,18 +26,17 @@ STARTS = [[1, 2, 4], [1], [1, 3, 4, 5, 7]]
 def build(word: str, kind: Kind, **setting: float) -> Head:
     regression = kind == "pair_regression"
     shape = HeadShape(kind, DIM, 1 if regression else 4, (0.0, 5.0) if regression else None)
-    torch.manual_seed(0)
-    return heads.get(word, kind)(shape, SETTING | setting)
+    return heads.get(word, kind)(shape, [SETTING | setting], Noise([0]))
 
 
 def make_batch(kind: Kind, rows: list[int] | None = None, width: int = 0) -> tuple[Tensor, Batch]:
-    """Random states of three rows of different lengths (or some of them), with labels; NaN-free noise on padding."""
+    """Random states, (1, rows, width, dim), of three rows of different lengths (or some of them), with labels."""
     rows = [0, 1, 2] if rows is None else rows
     generator = torch.Generator().manual_seed(1)
     everything = torch.randn(3, 12, DIM, generator=generator)
     width = width or max(LENGTHS[row] for row in rows)
     mask = torch.arange(width) < torch.tensor([LENGTHS[row] for row in rows])[:, None]
-    states = everything[rows, :width]
+    states = everything[None, rows, :width]
     pieces = torch.ones(len(rows), width, dtype=torch.int64)
     if kind != "sequence_labelling":
         labels = torch.tensor([0.5, 4.0, 2.5] if kind == "pair_regression" else [1, 3, 0])[rows]
@@ -78,15 +79,15 @@ def test_scores_loss_and_predictions_have_their_shapes(word: str, kind: Kind):
     states, batch = make_batch(kind)
     scores = head(states, batch)
     outputs = head.shape.outputs
-    assert scores.shape == ((3, 5, outputs) if kind == "sequence_labelling" else (3, outputs))
+    assert scores.shape == ((1, 3, 5, outputs) if kind == "sequence_labelling" else (1, 3, outputs))
     assert scores.dtype == torch.float32
     loss = head.loss(scores, batch)
-    assert loss.shape == ()
-    predictions = head.decode(scores, batch)
+    assert loss.shape == (1,)
+    predictions = head.decode(scores[0], batch, 0)
     if kind == "sequence_labelling":
         assert [len(labels) for labels in predictions] == [3, 1, 5]
     assert len(predictions) == 3
-    loss.backward()
+    loss.sum().backward()
     assert all(parameter.grad is not None for parameter in head.parameters())
 
 
@@ -95,8 +96,8 @@ def test_padding_and_neighbours_do_not_change_a_rows_scores(word: str, kind: Kin
     head = build(word, kind).eval()
     together = head(*make_batch(kind, width=12))
     for row in range(3):
-        alone = head(*make_batch(kind, [row]))[0]
-        expected = together[row][: len(alone)]
+        alone = head(*make_batch(kind, [row]))[0, 0]
+        expected = together[0, row][: len(alone)]
         torch.testing.assert_close(alone, expected, atol=1e-6, rtol=1e-5)
 
 
@@ -107,11 +108,11 @@ def test_a_head_learns_its_batch_by_heart(word: str, kind: Kind):
     optimiser = torch.optim.Adam(head.parameters(), 0.05)
     for _ in range(80):
         optimiser.zero_grad()
-        head.loss(head(states, batch), batch).backward()
+        head.loss(head(states, batch), batch).sum().backward()
         optimiser.step()
     scores = head(states, batch)
-    assert float(head.loss(scores, batch)) < 0.05
-    found = head.decode(scores, batch)
+    assert head.loss(scores, batch).item() < 0.05
+    found = head.decode(scores[0], batch, 0)
     if kind == "sequence_labelling":
         assert found == [row[mask].tolist() for row, mask in zip(batch.labels, batch.word_mask, strict=True)]
     elif kind == "pair_regression":
@@ -130,7 +131,7 @@ def test_autocast_to_bf16_works_and_scores_stay_float32(word: str, kind: Kind):
         loss = head.loss(scores, batch)
     assert (scores.dtype, loss.dtype) == (torch.float32, torch.float32)
     torch.testing.assert_close(scores, exact, atol=0.1, rtol=0.1)
-    loss.backward()
+    loss.sum().backward()
     assert {parameter.grad.dtype for parameter in head.parameters()} == {torch.float32}
 
 
@@ -142,12 +143,38 @@ def test_dropout_acts_in_training_only(word: str, kind: Kind):
     assert torch.equal(head(states, batch), head(states, batch))
     head.train()
     assert not torch.equal(head(states, batch), head(states, batch))
+    drawn = []
+    for step in (4, 4, 5):
+        head.noise.begin(step)
+        drawn.append(head(states, batch))
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
 
 
 @pytest.mark.parametrize(("word", "kind"), SERVED)
 def test_equal_seeds_give_equal_heads(word: str, kind: Kind):
     one, two = build(word, kind), build(word, kind)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(("word", "kind"), SERVED)
+def test_a_head_that_reads_first_pieces_needs_no_others(word: str, kind: Kind):
+    head = build(word, kind).eval()
+    states, batch = make_batch(kind)
+    expected = head(states, batch)
+    compact = first_states(states, batch)
+    if batch.word_starts is None:
+        compact = compact[:, :, None]
+        mask = torch.ones(3, 1, dtype=torch.bool)
+        small = dataclasses.replace(batch, pieces=mask.long(), piece_mask=mask)
+    else:
+        starts = torch.arange(compact.shape[2]).expand(3, -1)
+        small = dataclasses.replace(batch, pieces=starts, piece_mask=batch.word_mask, word_starts=starts)
+        expected = expected * batch.word_mask[None, :, :, None]
+    found = head(compact, small)
+    if batch.word_starts is not None:
+        found = found * batch.word_mask[None, :, :, None]
+    assert (head.reads == "first") == torch.allclose(found, expected, atol=1e-6)
 
 
 # --- each head's own claims ---
@@ -157,53 +184,34 @@ def test_linear_reads_the_first_piece_only():
     head = build("linear", "sentence_classification")
     states, batch = make_batch("sentence_classification")
     changed = states.clone()
-    changed[:, 1:] = 0
+    changed[:, :, 1:] = 0
     assert torch.equal(head(states, batch), head(changed, batch))
-    assert torch.equal(head(states, batch), head.scores.linear(states[:, 0]))
+    torch.testing.assert_close(head(states, batch), head.scores.linear(states[:, :, 0]))
 
 
 def test_linear_reads_each_words_first_piece():
     head = build("linear", "sequence_labelling")
     states, batch = make_batch("sequence_labelling")
     scores = head(states, batch)
-    torch.testing.assert_close(scores[2, 3], head.scores.linear(states[2, 5]))
+    torch.testing.assert_close(scores[:, 2, 3], head.scores.linear(states[:, 2, 5:6])[:, 0])
 
 
 def test_mlp_has_two_fully_connected_layers_of_the_size_asked_for():
     head = build("mlp", "sentence_classification")
-    assert [tuple(p.shape) for p in head.parameters() if p.dim() == 2] == [(16, DIM), (4, 16)]
+    assert [tuple(p.shape) for p in head.parameters() if p.dim() == 3] == [(1, 16, DIM), (1, 4, 16)]
 
 
 def test_mlp_starts_with_kaimings_variance():
-    torch.manual_seed(0)
-    head = heads.get("mlp")(HeadShape("sentence_classification", 500, 2), {"mlp.hidden_size": 400})
-    assert float(head.hidden.weight.std()) == pytest.approx((2 / 500) ** 0.5, rel=0.02)
+    head = heads.get("mlp")(HeadShape("sentence_classification", 500, 2), [{"mlp.hidden_size": 400}], Noise([0]))
+    assert head.hidden.weight.detach().std().item() == pytest.approx((2 / 500) ** 0.5, rel=0.02)
     assert not head.hidden.bias.any()
-
-
-def test_bilstm_equals_an_unpacked_lstm_row_by_row():
-    torch.manual_seed(0)
-    bilstm = BiLSTM(DIM, SETTING)
-    states, batch = make_batch("sentence_classification", width=12)
-    together = bilstm(states, batch)
-    for row, length in enumerate(LENGTHS):
-        alone, _ = bilstm.lstm(states[row : row + 1, :length])
-        torch.testing.assert_close(together[row, :length], alone[0], atol=1e-6, rtol=1e-5)
-        assert not together[row, length:].any()
-
-
-def test_bilstm_starts_with_open_forget_gates_and_orthogonal_recurrence():
-    bilstm = BiLSTM(DIM, SETTING)
-    bias = bilstm.lstm.bias_ih_l0 + bilstm.lstm.bias_hh_l0
-    assert bias.reshape(4, 8).tolist() == [[0.0] * 8, [1.0] * 8, [0.0] * 8, [0.0] * 8]
-    gate = bilstm.lstm.weight_hh_l1_reverse[8:16]
-    torch.testing.assert_close(gate @ gate.T, torch.eye(8), atol=1e-5, rtol=0)
 
 
 def test_pooling_takes_maximum_and_mean_over_real_pieces():
     states = torch.tensor([[[1.0], [-3.0], [99.0]], [[-1.0], [-2.0], [-6.0]]])
     mask = torch.tensor([[True, True, False], [True, True, True]])
-    assert pool(states, mask).tolist() == [[1.0, -1.0], [-1.0, -3.0]]
+    batch = Batch((0, 1), mask.long(), mask)
+    assert pool(states[None], batch).tolist() == [[[1.0, -1.0], [-1.0, -3.0]]]
 
 
 def test_a_setting_outside_a_parameters_limits_is_refused():
@@ -212,5 +220,6 @@ def test_a_setting_outside_a_parameters_limits_is_refused():
 
 
 def test_a_head_takes_the_defaults_of_what_its_setting_does_not_name():
-    head = heads.get("bilstm")(HeadShape("sequence_labelling", DIM, 3), {})
-    assert (head.bilstm.lstm.hidden_size, head.bilstm.lstm.num_layers, head.scores.dropout.p) == (200, 2, 0.1)
+    head = heads.get("bilstm")(HeadShape("sequence_labelling", DIM, 3), [{}], Noise([0]))
+    assert (head.bilstm.dim, head.bilstm.layers) == (400, 2)
+    assert head.scores.dropout.levels == [round(0.1 * 2**16)]

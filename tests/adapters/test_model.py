@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +13,9 @@ from meltpoint.adapters.batch import Batch
 from meltpoint.adapters.batching import collate
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.loop import Trainer
-from meltpoint.adapters.model import build
+from meltpoint.adapters.model import Member, build
 
-Make = Callable[..., Trainer]
+Make = Callable[..., Any]
 
 
 def first_batch(trainer: Trainer) -> Batch:
@@ -59,8 +60,8 @@ def test_feature_extraction_shows_the_head_a_mix_of_all_layers_and_fine_tuning_t
     tuned.model.eval()
     with torch.no_grad():
         layers = frozen.model.encoder(batch)
-        torch.testing.assert_close(frozen.model.states(batch), torch.stack(layers).mean(0))
-        torch.testing.assert_close(tuned.model.states(batch), layers[-1])
+        torch.testing.assert_close(frozen.model.states(batch), torch.stack(layers).mean(0)[None])
+        torch.testing.assert_close(tuned.model.states(batch), layers[-1][None])
 
 
 @pytest.mark.parametrize("mode", ["fine_tuning", "stack_and_finetune"])
@@ -113,7 +114,7 @@ def test_a_trial_leaves_the_encoder_that_it_was_handed_as_it_was_bit_for_bit(
     before, dropouts = weights(encoder), [m.p for m in encoder.modules() if isinstance(m, torch.nn.Dropout)]
     own = {} if mode == "feature_extraction" else {"encoder_dropout": 0.4}
     trainer = make_trainer(mode, encoder=encoder, **own)
-    list(trainer.epochs())
+    list(trainer.results())
     assert same(weights(encoder), before)
     assert [m.p for m in encoder.modules() if isinstance(m, torch.nn.Dropout)] == dropouts
     assert not any(module.training for module in encoder.modules())
@@ -125,11 +126,11 @@ def test_an_encoder_that_feature_extraction_froze_can_still_be_fine_tuned(
     make_trainer: Make, load_tiny: Callable[[str], Encoder]
 ):
     encoder = load_tiny("bert")
-    list(make_trainer("feature_extraction", encoder=encoder).epochs())
+    list(make_trainer("feature_extraction", encoder=encoder).results())
     again = make_trainer("fine_tuning", encoder=encoder)
-    list(again.epochs())
+    list(again.results())
     fresh = make_trainer("fine_tuning")
-    list(fresh.epochs())
+    list(fresh.results())
     assert same(weights(again.model), weights(fresh.model))
 
 
@@ -145,10 +146,10 @@ def test_only_a_model_whose_encoder_trains_pays_for_a_copy_of_it(
 
 def test_the_trained_state_is_a_copy_and_omits_an_encoder_that_does_not_train(make_trainer: Make):
     model = make_trainer("feature_extraction").model
-    small = model.trained_state(encoder_trains=False)
+    small = model.trained_state(0, encoder_trains=False)
     assert small.keys() == {name for name in model.state_dict() if not name.startswith("encoder.")}
     assert {"mix.scalars", "mix.gamma"} < small.keys()
-    whole = model.trained_state(encoder_trains=True)
+    whole = model.trained_state(0, encoder_trains=True)
     assert whole.keys() == model.state_dict().keys()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -162,8 +163,8 @@ def test_the_heads_first_weights_are_a_function_of_the_seed(load_tiny: Callable[
     trainer = make_trainer("fine_tuning")
     heads_of_seeds = []
     for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        model = build(load_tiny("bert"), trainer.data.task, "fine_tuning", "linear", trainer.setting, "cpu")
+        members = [Member(trainer.setting, seed)]
+        model = build(load_tiny("bert"), trainer.data.task, "fine_tuning", "linear", members, "cpu")
         heads_of_seeds.append(weights(model.head))
     assert same(heads_of_seeds[0], heads_of_seeds[1])
     assert not same(heads_of_seeds[0], heads_of_seeds[2])

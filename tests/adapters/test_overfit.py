@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.loop import Trainer
 from meltpoint.tasks.core.task import KINDS, Example, Kind
 
-Make = Callable[..., Trainer]
+Make = Callable[..., Any]
 CELLS = [(word, kind) for word, kind in itertools.product(heads.names(), KINDS) if kind in heads.get(word).kinds]
 ENOUGH = 0.99
 
@@ -66,7 +67,7 @@ def thirty_two(kind: Kind) -> list[Example]:
 def epochs_to_learn(trainer: Trainer) -> int | None:
     """After how many epochs the training examples, which are dev too, are known; None where they never are."""
     metric = trainer.data.task.metric
-    return next((result.epoch for result in trainer.epochs() if result.dev[metric] >= ENOUGH), None)
+    return next((result.epoch for result in trainer.results() if result.dev[metric] >= ENOUGH), None)
 
 
 @pytest.mark.parametrize("kind", KINDS)

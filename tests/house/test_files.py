@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("tasks", "adapters", "search_spaces", "sweeps", "reports")
+ROOMS = ("tasks", "adapters", "search_spaces", "sweeps", "reports", "benchmarks")
 OUTSIDE = {".git", ".venv", "build", "dist", "runs", "__pycache__"}
 TEXT = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".cfg", ".json", ".sh", ".html", ".svg", ""}
 MACHINE_PATH = re.compile(r"(?<![\w.~:/$}])/(?:work|root|Users|home/(?!meltpoint\b)\w+)/")

@@ -1,4 +1,4 @@
-"""Imports run one way: launch > reports > sweeps > search_spaces > adapters > tasks (reports read what sweeps keep)."""
+"""Imports run one way: benchmarks > launch > reports > sweeps > search_spaces > adapters > tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LEVELS = {"launch": 5, "reports": 4, "sweeps": 3, "search_spaces": 2, "adapters": 1, "tasks": 0}
+LEVELS = {"benchmarks": 6, "launch": 5, "reports": 4, "sweeps": 3, "search_spaces": 2, "adapters": 1, "tasks": 0}
 SERVICE = {"ray", "mlflow", "optuna"}
 FORBIDDEN = {"adapters": SERVICE, "search_spaces": SERVICE - {"optuna"}, "tasks": SERVICE | {"torch", "transformers"}}
 HEAVY = ("torch", "ray", "mlflow", "transformers", "datasets", "optuna", "sklearn", "scipy")
@@ -74,6 +74,7 @@ def test_every_import_of_every_room_runs_downwards() -> None:
         ("search_spaces", "import ray.tune"),
         ("sweeps", "from meltpoint.reports.tables import render"),
         ("sweeps", "import meltpoint.launch"),
+        ("launch", "from meltpoint.benchmarks import job"),
         ("sweeps", "from . import cells"),
         ("sweeps", "from tasks.core import task"),
     ],

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NOT_SHIPPED = {"tests", "docs", "deploy", "build", "dist", "runs"}
+NOT_SHIPPED = {"benchmarks", "tests", "docs", "deploy", "build", "dist", "runs"}
 
 
 def packages() -> list[Path]:
@@ -31,7 +31,8 @@ def tracked_copy(destination: Path) -> Path:
         shutil.copy(ROOT / name, destination / name)
     for room in {package.parts[0] for package in packages()}:
         shutil.copytree(ROOT / room, destination / room, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "tests", destination / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    for outside in ("tests", "benchmarks"):
+        shutil.copytree(ROOT / outside, destination / outside, ignore=shutil.ignore_patterns("__pycache__"))
     return destination
 
 
@@ -68,6 +69,6 @@ def test_the_wheel_holds_every_file_that_is_no_module(wheel: list[str]) -> None:
     assert {f"meltpoint/{path.relative_to(ROOT).as_posix()}" for path in data} - set(wheel) == set()
 
 
-def test_the_wheel_holds_no_tests_and_the_licence(wheel: list[str]) -> None:
-    assert [name for name in wheel if "tests/" in name or "conftest" in name] == []
+def test_the_wheel_holds_no_tests_no_benchmarks_and_the_licence(wheel: list[str]) -> None:
+    assert [name for name in wheel if "tests/" in name or "conftest" in name or "benchmarks/" in name] == []
     assert [name for name in wheel if name.endswith("LICENSE")]

@@ -77,7 +77,7 @@ def test_a_range_is_written_by_its_kind_and_a_fixed_value_as_itself() -> None:
 
 def test_a_space_that_leaves_early_stopping_to_a_more_general_file_does_not_say_off() -> None:
     said = {str(row["name"]): row["early_stopping"] for row in inventory("spaces")}
-    assert said["feature_extraction.yaml"] == "grace_epochs 2, reduction_factor 3"
+    assert said["feature_extraction.yaml"] == ""
     assert said["feature_extraction.demo.yaml"] == "off"
     assert said["fine_tuning.minilm.yaml"] == ""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from optuna.trial import TrialState
 
@@ -188,3 +190,104 @@ def test_the_spread_of_one_seed_has_no_deviation():
     assert spread([0.4, 0.6]).mean == pytest.approx(0.5)
     assert spread([0.4, 0.6]).std == pytest.approx(0.1414213562)
     assert spread([]) is None
+
+
+# --- trials that train side by side ---
+
+
+def frozen_only(spec: SweepSpec, cells: list, **changes: object) -> tuple[SweepSpec, list]:
+    return changed(spec, **changes), [cell for cell in cells if cell.mode == "feature_extraction"]
+
+
+def test_trials_of_a_frozen_cell_come_together_and_an_encoder_that_trains_has_its_own_order(spec, cells):
+    for cell in cells:
+        together = Planner(changed(spec, trials=4), [cell], []).next_together(slots=1)
+        assert len(together) == (4 if cell.mode == "feature_extraction" else 1)
+        assert {proposal.cell.key for proposal in together} == {cell.key}
+
+
+def test_trials_that_train_together_are_different_and_begin_together(spec, cells):
+    planner = Planner(*frozen_only(spec, cells, trials=6), [])
+    together = planner.next_together(slots=1)
+    progress = planner.cells[cells[0].key]
+    assert len({proposal.id for proposal in together}) == len(together) == len(progress.running)
+    assert [proposal.number for proposal in together] == list(range(len(together)))
+
+
+def test_a_stack_leaves_work_for_the_other_workers(spec, cells):
+    for slots, size in ((1, 8), (2, 6), (4, 3), (50, 1)):
+        planner = Planner(*frozen_only(spec, cells, trials=12, searcher="random"), [])
+        assert len(planner.next_together(slots)) == size
+
+
+def test_tpe_is_told_results_at_least_three_times_in_a_search(spec, cells, make_record):
+    planner = Planner(*frozen_only(spec, cells, trials=32, seeds=1), [])
+    stacks = []
+    while not isinstance(together := planner.next_together(slots=1), str):
+        stacks.append([proposal.role for proposal in together])
+        for proposal in together:
+            planner.end(make_record(proposal))
+    search = [roles for roles in stacks if roles[0] == "search"]
+    assert len(search) == 4
+    assert sum(len(roles) for roles in search) == 32
+
+
+def test_finals_of_a_frozen_cell_train_together_over_their_seeds(spec, cells, make_record):
+    planner = Planner(*frozen_only(spec, cells, trials=1, seeds=5), [])
+    planner.end(make_record(planner.next_together(1)[0]))
+    finals = planner.next_together(1)
+    assert [(proposal.role, proposal.seed) for proposal in finals] == [("final", seed) for seed in range(5)]
+
+
+def test_a_cell_with_early_stopping_trains_its_trials_one_by_one(spec, cells):
+    (cell,) = frozen_only(spec, cells)[1]
+    space = cell.space.with_overrides(["early_stopping={grace_epochs: 1}"])
+    planner = Planner(changed(spec, trials=4), [replace(cell, space=space)], [])
+    assert len(planner.next_together(1)) == 1
+
+
+def test_trials_that_were_cut_off_together_come_together_again(spec, cells, make_record):
+    planner = Planner(*frozen_only(spec, cells, trials=4), [])
+    begun = planner.next_together(1)
+    orders = [
+        {"id": p.id, "encoder": p.cell.encoder, "mode": p.cell.mode, "task": p.cell.task_name, "setting": p.setting,
+         "seed": p.seed, "role": p.role, "number": p.number} for p in begun
+    ]  # fmt: skip
+    again = Planner(*frozen_only(spec, cells, trials=4), [])
+    again.recall(orders)
+    assert [proposal.id for proposal in again.next_together(1)] == [proposal.id for proposal in begun]
+
+
+# --- what one task teaches another ---
+
+
+def sister(cell, name: str):
+    """A cell of another task, alike in all else."""
+    return replace(cell, task_name=name)
+
+
+def test_a_setting_that_won_in_a_sibling_cell_is_tried_early(spec, cells, make_record):
+    one, two = cells[1], sister(cells[1], "sister")
+    planner = Planner(changed(spec, trials=8, searcher="random"), [one, two], [])
+    for number in range(3):  # both cells' published setting, and the first cell's second trial, which is good
+        proposal = planner.next()
+        planner.begin(proposal)
+        planner.end(make_record(proposal, dev=(0.9 if number == 2 else 0.1,)))
+    assert proposal.cell.key == one.key
+    later = planner.next()
+    assert later.cell.key == two.key
+    assert later.setting == proposal.setting
+
+
+def test_at_most_a_quarter_of_a_cells_trials_are_taken_over(spec, cells, make_record):
+    tasks = [cells[1], *(sister(cells[1], f"task {number}") for number in range(6))]
+    planner = Planner(changed(spec, trials=8, searcher="random"), tasks, [])
+    drive(planner, make_record, score=lambda p: 0.5 + 0.01 * p.number)
+    assert all(0 < progress.study.borrowed <= 2 for progress in planner.cells.values())
+
+
+def test_other_modes_and_a_grid_are_no_siblings(spec, cells, make_record):
+    for searcher, some in (("random", cells), ("grid", [cells[1], sister(cells[1], "sister")])):
+        planner = Planner(changed(spec, trials=4, searcher=searcher), some, [])
+        drive(planner, make_record)
+        assert all(progress.study.borrowed == 0 for progress in planner.cells.values())

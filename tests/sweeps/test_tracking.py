@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tracker(store: Path, cells, request: pytest.FixtureRequest) -> Tracker:
     made = Tracker(request.node.name[:60], default_uri(store), store)
     made.open(cells, "{}")
+    made.flush()
     assert made.trouble is None
     return made
 
@@ -33,8 +35,9 @@ def proposal(spec, cells) -> Proposal:
 
 
 def runs(tracker: Tracker) -> list:
+    tracker.flush()
     client = MlflowClient(tracker.uri)
-    return client.search_runs([tracker.experiment], max_results=1000)
+    return client.search_runs([tracker.runs.experiment], max_results=1000)
 
 
 def of_trial(tracker: Tracker, trial: str) -> list:
@@ -59,7 +62,7 @@ def test_a_trial_is_a_child_run_with_its_setting_its_epochs_and_its_tags(tracker
         tracker.epoch(proposal.id, epoch)
     tracker.end(record)
     (run,) = of_trial(tracker, proposal.id)
-    assert run.data.tags["mlflow.parentRunId"] == tracker.parents[proposal.cell.key]
+    assert run.data.tags["mlflow.parentRunId"] == tracker.runs.parents[proposal.cell.key]
     assert {
         f"meltpoint.{word}" for word in ("sweep", "encoder", "mode", "task", "head", "trial", "role", "status")
     } <= set(run.data.tags)
@@ -77,6 +80,7 @@ def test_a_trial_that_begins_again_takes_up_its_run_and_logs_no_epoch_twice(
     tracker.begin(proposal, "code")
     record = make_record(proposal, dev=(0.5, 0.75))
     tracker.epoch(proposal.id, record.epochs[0])
+    tracker.flush()
     later = Tracker(tracker.sweep, default_uri(store), store)
     later.open(cells, "{}")
     later.begin(proposal, "code")
@@ -129,8 +133,10 @@ def test_a_dead_server_is_one_line_of_trouble_and_stops_nothing(tmp_path, cells,
         patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
         tracker = Tracker("dead", uri, tmp_path)
         tracker.open(cells, "{}")
-        assert tracker.begin(proposal, "code") is None
+        tracker.begin(proposal, "code")
+        assert tracker.run_of(proposal.id) is None
         tracker.end(make_record(proposal))
+        tracker.flush()
     assert uri in tracker.trouble
     assert "the ledger keeps everything" in tracker.trouble
     assert "\n" not in tracker.trouble
@@ -142,8 +148,113 @@ def test_a_server_that_comes_back_is_filled_in_from_the_ledger(tmp_path, store, 
         patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
         tracker.open(cells, "{}")
         tracker.begin(proposal, "code")
+        tracker.flush()
     assert tracker.trouble is not None
     tracker.uri = default_uri(store)
     tracker.reconcile([make_record(proposal)], lambda _: proposal, "code")
     assert tracker.trouble is None
     assert [run.info.status for run in of_trial(tracker, proposal.id)] == ["FINISHED"]
+
+
+class SlowRuns:
+    """Stands for a store that is busy: it notes each call, and waits with the first until it may go on."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, str] = {}
+        self.calls: list[tuple] = []
+        self.entered, self.may_go_on = threading.Event(), threading.Event()
+
+    def open(self, *_: object) -> None:
+        self.entered.set()
+        assert self.may_go_on.wait(20)
+
+    def begin(self, proposal: Proposal, code: str) -> None:
+        self.runs[proposal.id] = f"run of {proposal.id}"
+        self.calls.append(("begin", proposal.id))
+
+    def write(self, trial: str, epochs: list, record: object) -> None:
+        self.calls.append(("write", trial, [epoch.epoch for epoch in epochs], record is not None))
+
+    def abandon(self, trial: str) -> None:
+        self.calls.append(("abandon", trial))
+
+    def close(self, *_: object) -> None:
+        self.calls.append(("close",))
+
+
+@pytest.fixture
+def slow(tmp_path, cells, monkeypatch: pytest.MonkeyPatch):
+    """A tracker whose store is busy until `slow.may_go_on` is set, and that store."""
+    runs = SlowRuns()
+    monkeypatch.setattr("meltpoint.sweeps.mlflow_runs.Runs", lambda *_: runs)
+    tracker = Tracker("slow", "sqlite://", tmp_path)
+    tracker.open(cells, "{}")
+    assert runs.entered.wait(20)
+    yield tracker, runs
+    runs.may_go_on.set()
+    tracker.close([], True, {})
+
+
+def tell(tracker: Tracker, record) -> None:
+    for epoch in record.epochs:
+        tracker.epoch(record.id, epoch)
+    tracker.end(record)
+
+
+def test_nobody_waits_for_a_busy_store_and_what_gathered_goes_out_in_one_call_a_trial(slow, spec, cells, make_record):
+    tracker, runs = slow
+    first, second = (Proposal(word * 16, 0, "search", cells[0], {}, 0) for word in "ab")
+    for proposal in (first, second):
+        tracker.begin(proposal, "code")
+        tell(tracker, make_record(proposal))
+    assert runs.calls == []
+    runs.may_go_on.set()
+    tracker.flush()
+    assert runs.calls == [
+        ("begin", first.id), ("begin", second.id),
+        ("write", first.id, [1, 2], True), ("write", second.id, [1, 2], True),
+    ]  # fmt: skip
+
+
+def test_a_trial_that_was_abandoned_and_begins_again_is_written_in_that_order(slow, cells, make_record):
+    tracker, runs = slow
+    proposal = Proposal("a" * 16, 0, "final", cells[0], {}, 0)
+    tracker.begin(proposal, "code")
+    tracker.epoch(proposal.id, make_record(proposal).epochs[0])
+    tracker.abandon(proposal.id)
+    tracker.begin(proposal, "code")
+    tell(tracker, make_record(proposal))
+    runs.may_go_on.set()
+    tracker.flush()
+    names = [call[0] for call in runs.calls]
+    assert names.index("abandon") < len(names) - 1 - names[::-1].index("begin"), "it begins again after its end"
+    assert runs.calls[-1] == ("write", proposal.id, [1, 2], True)
+
+
+def test_a_records_run_is_known_as_soon_as_its_trial_has_begun_in_the_store(slow, cells):
+    tracker, runs = slow
+    proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
+    tracker.begin(proposal, "code")
+    threading.Timer(0.1, runs.may_go_on.set).start()
+    assert tracker.run_of(proposal.id) == f"run of {proposal.id}"
+
+
+def test_closing_writes_everything_first_and_ends_the_thread(slow, cells, make_record):
+    tracker, runs = slow
+    proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
+    tracker.begin(proposal, "code")
+    tell(tracker, make_record(proposal))
+    runs.may_go_on.set()
+    tracker.close([], True, {})
+    assert runs.calls[-2:] == [("write", proposal.id, [1, 2], True), ("close",)]
+    assert not tracker._thread.is_alive()
+
+
+def test_a_store_that_fails_in_a_way_nobody_foresaw_is_trouble_and_holds_nobody_up(slow, cells, monkeypatch):
+    tracker, runs = slow
+    monkeypatch.setattr(runs, "begin", lambda *_: 1 / 0)
+    proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
+    tracker.begin(proposal, "code")
+    runs.may_go_on.set()
+    assert tracker.run_of(proposal.id) is None
+    assert "division by zero" in tracker.trouble

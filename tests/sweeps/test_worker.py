@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from meltpoint.sweeps import worker
-from meltpoint.sweeps.orders import Order
+from meltpoint.sweeps.orders import Order, WorkOrder
 from meltpoint.sweeps.planner import Planner, Proposal
 from meltpoint.sweeps.specification import SweepSpec
 
@@ -21,8 +21,8 @@ import json, sys
 opened = []
 sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
 from meltpoint.sweeps.worker import run
-from meltpoint.sweeps.orders import Order
-events = list(run(Order.model_validate_json(sys.argv[1])))
+from meltpoint.sweeps.orders import Order, WorkOrder
+events = [event for events in run(WorkOrder(orders=(Order.model_validate_json(sys.argv[1]),))) for event in events]
 locked = [name for name in sys.modules if name == "meltpoint.tasks.core.locked"]
 print(json.dumps({"opened": opened, "locked": locked, "events": [event["event"] for event in events],
                   "status": events[-1]["body"]["status"], "error": events[-1]["body"]["error"]}))
@@ -35,6 +35,7 @@ def order_of(proposal: Proposal, folder: Path, **changes: object) -> Order:
         id=proposal.id, number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name,
         head=cell.head, seed=0, setting=proposal.setting, data=cell.data, data_fingerprint=cell.data_fingerprint,
         encoder_fingerprint=cell.encoder_fingerprint, checkpoint=str(folder / proposal.id), cpus=1, gpus=0,
+        cache=str(folder / "cache"),
     )  # fmt: skip
     return order.model_copy(update=changes)
 
@@ -46,13 +47,18 @@ def order(spec, cells, tmp_path) -> Order:
     return order_of(planner.next(), tmp_path)
 
 
+def events_of(*orders: Order) -> list[dict]:
+    """What a worker says of orders that it takes up together."""
+    return [event for events in worker.run(WorkOrder(orders=orders)) for event in events]
+
+
 def without_times(events: list[dict]) -> list[dict]:
     timed = {"finished_at", "train_seconds", "dev_seconds", "seconds"}
     return [{k: v for k, v in event["body"].items() if k not in timed} for event in events]
 
 
 def test_a_trial_says_ready_then_each_epoch_then_its_outcome_and_leaves_its_weights(order):
-    events = list(worker.run(order))
+    events = events_of(order)
     assert [event["event"] for event in events] == ["ready", "epoch", "epoch", "outcome"]
     assert events[0]["body"]["hardware"]["device"] == "cpu"
     assert events[0]["body"]["hardware"]["threads"] == 1
@@ -61,8 +67,8 @@ def test_a_trial_says_ready_then_each_epoch_then_its_outcome_and_leaves_its_weig
 
 
 def test_the_same_order_gives_the_same_numbers_to_the_last_bit_in_a_warm_worker(order):
-    first = list(worker.run(order))
-    again = list(worker.run(order))
+    first = events_of(order)
+    again = events_of(order)
     assert without_times(first) == without_times(again)
 
 
@@ -70,7 +76,7 @@ def test_another_seed_gives_other_numbers(order):
     losses = {
         event["body"]["train_loss"]
         for seed in (0, 1)
-        for event in list(worker.run(order.model_copy(update={"seed": seed})))[1:2]
+        for event in events_of(order.model_copy(update={"seed": seed}))[1:2]
     }
     assert len(losses) == 2
 
@@ -79,7 +85,7 @@ def test_a_trial_does_not_change_the_warm_encoder(order):
     data = worker.warm_training_data(order.data)
     encoder = worker.warm_encoder(order.encoder, data.task.kind)
     before = {name: weight.clone() for name, weight in encoder.state_dict().items()}
-    list(worker.run(order))
+    events_of(order)
     assert all(torch.equal(before[name], weight) for name, weight in encoder.state_dict().items())
 
 
@@ -91,7 +97,7 @@ def test_a_loss_that_is_not_finite_is_a_failed_trial_with_its_remedy(order):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("meltpoint.adapters.head.Head.loss", explode)
-        events = list(worker.run(wild))
+        events = events_of(wild)
     assert events[-1]["body"]["status"] == "failed"
     assert "not finite in epoch 1" in events[-1]["body"]["error"]
     assert "lower learning rate" in events[-1]["body"]["error"]
@@ -107,21 +113,21 @@ def test_out_of_memory_is_a_failed_trial_with_its_remedy_and_the_worker_lives(or
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("meltpoint.adapters.model.AdaptedModel.forward", run_out)
-        outcome = list(worker.run(order))[-1]["body"]
+        outcome = events_of(order)[-1]["body"]
     assert outcome["status"] == "failed"
     assert outcome["error"].startswith("out of memory")
     assert "smaller batch_size" in outcome["error"]
-    assert list(worker.run(order))[-1]["body"]["status"] == "finished"
+    assert events_of(order)[-1]["body"]["status"] == "finished"
 
 
 def test_data_that_changed_under_the_sweep_fails_the_trial(order):
-    outcome = list(worker.run(order.model_copy(update={"data_fingerprint": "0" * 16})))[-1]["body"]
+    outcome = events_of(order.model_copy(update={"data_fingerprint": "0" * 16}))[-1]["body"]
     assert outcome["status"] == "failed"
     assert "changed since the sweep was opened" in outcome["error"]
 
 
 def test_an_encoder_whose_weights_changed_under_the_sweep_fails_the_trial(order):
-    outcome = list(worker.run(order.model_copy(update={"encoder_fingerprint": "0" * 16})))[-1]["body"]
+    outcome = events_of(order.model_copy(update={"encoder_fingerprint": "0" * 16}))[-1]["body"]
     assert outcome["status"] == "failed"
     assert "not those that the sweep was opened on" in outcome["error"]
 
@@ -129,7 +135,7 @@ def test_an_encoder_whose_weights_changed_under_the_sweep_fails_the_trial(order)
 def test_a_gpu_that_is_not_there_fails_the_trial_with_a_pointer_to_doctor(order):
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    outcome = list(worker.run(order.model_copy(update={"gpus": 1.0})))[-1]["body"]
+    outcome = events_of(order.model_copy(update={"gpus": 1.0}))[-1]["body"]
     assert "meltpoint doctor" in outcome["error"]
 
 

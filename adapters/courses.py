@@ -1,0 +1,110 @@
+"""What a trial trains on, what its epochs gave, and where it stands: the values that the loop reads and writes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from meltpoint.adapters import modes
+from meltpoint.adapters.batch import EncodedSplit
+from meltpoint.adapters.batching import steps_per_epoch
+from meltpoint.adapters.model import Member
+from meltpoint.adapters.parameters import Setting
+from meltpoint.adapters.table import Plan, Table
+from meltpoint.tasks.core.task import Example, Task
+
+
+@dataclass(frozen=True)
+class EncodedData:
+    """A task's train and dev split, tokenised for one encoder.
+
+    Attributes:
+        train, dev: the rows.
+        dev_examples: the gold labels' owners.
+    """
+
+    task: Task
+    train: EncodedSplit
+    dev: EncodedSplit
+    dev_examples: list[Example]
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """What one epoch gave.
+
+    Attributes:
+        epoch: 1 for the first.
+        phase: the mode's name for the phase that the epoch lies in.
+        step: optimiser steps so far.
+        train_loss: mean over the epoch's steps.
+        dev: metric name → value, the task's own metric among them.
+        train_seconds, dev_seconds: wall time; a member's equal share of its stack's.
+        learning_rate: the head's, at the epoch's last step.
+    """
+
+    epoch: int
+    phase: str
+    step: int
+    train_loss: float
+    dev: dict[str, float]
+    train_seconds: float
+    dev_seconds: float
+    learning_rate: float
+
+
+class NotFiniteError(ArithmeticError):
+    """The loss or a weight became NaN or infinite."""
+
+
+Outcome = tuple[int, EpochResult | NotFiniteError]
+"""(which member, what its epoch gave)."""
+
+
+@dataclass
+class Course:
+    """One member on its way.
+
+    Attributes:
+        table: its multiplier table.
+        best: (dev score, epoch) of the best epoch so far: highest dev metric, the earliest where equal.
+        best_state: the trained weights at that epoch.
+        results: what its epochs gave.
+    """
+
+    member: Member
+    table: Table
+    best: tuple[float, int] = (-math.inf, 0)
+    best_state: dict[str, Tensor] = field(default_factory=dict)
+    results: list[EpochResult] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A first phase that is over, for other trials to go on from.
+
+    Attributes:
+        weights, best_state: the head's, as a stack of one has them; at the end, and at the best epoch.
+        optimiser: the optimiser's state.
+    """
+
+    results: list[EpochResult]
+    best: tuple[float, int]
+    best_state: dict[str, Tensor]
+    weights: dict[str, Tensor]
+    optimiser: dict[str, Tensor]
+
+
+def plan(task_rows: int, groups: int, mode: str, setting: Setting) -> Plan:
+    """The trial's course, before its first step."""
+    restart = bool(setting.get("stack_and_finetune.restart_schedule", True))
+    per_epoch = steps_per_epoch(task_rows, int(setting["batch_size"]))
+    return Plan(groups, per_epoch, modes.get(mode).phases(setting), restart)
+
+
+def without_encoder(stage: Stage) -> Stage:
+    """A stage whose best weights are the head's alone: that is what is kept of it."""
+    own = {name: tensor for name, tensor in stage.best_state.items() if not name.startswith("encoder.")}
+    return replace(stage, best_state=own)

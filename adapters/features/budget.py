@@ -1,0 +1,101 @@
+"""Whether a split's features may be kept: what to remove for them, and what to do where they do not fit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from meltpoint.adapters.batch import EncodedSplit
+from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.features.entries import bytes_of, entries, remove
+from meltpoint.adapters.features.layout import FeatureKey
+from meltpoint.adapters.features.opening import needed_bytes
+
+DISK_MARGIN_BYTES = 2**30
+"""Left free on the disk: weights, records and the tracking store are written while features are."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the cache may take.
+
+    Attributes:
+        bytes: of all entries together.
+        overflow: what to do with features that do not fit: "bf16" keeps float32 features at half their size and their
+            precision, "on_the_fly" runs the encoder in each batch.
+        disk_margin_bytes: what must stay free on the disk.
+    """
+
+    bytes: int
+    overflow: Literal["on_the_fly", "bf16"] = "on_the_fly"
+    disk_margin_bytes: int = DISK_MARGIN_BYTES
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of a split's features.
+
+    Attributes:
+        key: the entry to open; None to run the encoder in each batch.
+        words: one line for the trial's notes.
+    """
+
+    key: FeatureKey | None
+    words: str
+
+
+def choose(
+    folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, layers: Sequence[int], budget: Budget
+) -> Decision:  # fmt: skip
+    """Make room for an entry, or say what to do instead.
+
+    Entries that were used least recently go first; one that a process has open stays. Two workers that begin different
+    entries at the same moment do not see each other's: the budget can be exceeded by one entry, not by more.
+    """
+    needed = needed_bytes(folder, key, encoder, split, layers)
+    if _make_room(folder, key, needed, budget):
+        return Decision(key, f"features: cached in {key.precision}" + (f", {_size(needed)} to write" if needed else ""))
+    short = (
+        f"{_size(needed)} in {key.precision} do not fit ({_size(budget.bytes)} allowed, {_size(_free(folder))} free)"
+    )
+    if budget.overflow == "bf16" and key.precision == "fp32":
+        smaller = choose(folder, replace(key, precision="bf16"), encoder, split, layers, budget)
+        return Decision(smaller.key, f"features: {short}; {smaller.words.removeprefix('features: ')}")
+    return Decision(None, f"features: {short}; the encoder runs in each batch")
+
+
+def _make_room(folder: Path, key: FeatureKey, needed: int, budget: Budget) -> bool:
+    """Remove entries until the needed bytes fit; nothing is removed where that could not help."""
+    if needed == 0:
+        return True
+    kept = bytes_of(folder / key.id)
+    if needed + kept > budget.bytes:
+        return False
+    others = [entry for entry in entries(folder) if entry.id != key.id]
+    if needed > _free(folder) - budget.disk_margin_bytes + sum(entry.bytes for entry in others):
+        return False
+    used = kept + sum(entry.bytes for entry in others)
+    for entry in others:
+        if _fits(folder, used + needed, needed, budget):
+            break
+        if remove(folder, entry.id):
+            used -= entry.bytes
+    return _fits(folder, used + needed, needed, budget)
+
+
+def _fits(folder: Path, total: int, needed: int, budget: Budget) -> bool:
+    return total <= budget.bytes and needed <= _free(folder) - budget.disk_margin_bytes
+
+
+def _free(folder: Path) -> int:
+    """Bytes free on the disk that the folder is, or will be, on."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(there).free
+
+
+def _size(count: int) -> str:
+    """Bytes in words."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -1,0 +1,59 @@
+"""Running a frozen encoder over a shard's rows, in batches that do not depend on who runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from meltpoint.adapters.batch import Batch, EncodedSplit
+from meltpoint.adapters.batching import collate
+from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.features.layout import ENCODING_BATCH, FeatureKey
+from meltpoint.tasks.core.task import Kind
+
+
+def encode(
+    encoder: Encoder, split: EncodedSplit, kind: Kind, rows: Sequence[int], layers: Sequence[int], key: FeatureKey,
+    device: torch.device,
+) -> Iterator[Tensor]:  # fmt: skip
+    """The states of rows, batch by batch, without gradients or dropout.
+
+    Args:
+        encoder: at rest on the device (`at_rest`).
+        rows: a whole number of canonical batches, in the layout's order.
+        layers: indices into what the encoder gives, bottom → top.
+
+    Yields:
+        (layers, positions of the batch's rows one after another, dim) in the key's type, on the CPU.
+    """
+    for start in range(0, len(rows), ENCODING_BATCH):
+        batch = collate(split.rows, rows[start : start + ENCODING_BATCH], encoder.tokenizer.pad_piece, kind)
+        batch = batch.to(device)
+        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=key.precision == "bf16"):
+            states = encoder(batch)
+        picked = [_positions(states[layer], batch, key).to(key.dtype) for layer in layers]
+        yield torch.stack(picked).cpu()
+
+
+@contextmanager
+def at_rest(encoder: Encoder, device: torch.device) -> Iterator[None]:
+    """The encoder in evaluation mode, on a device; afterwards as and where it was."""
+    training, home = encoder.training, next(encoder.parameters()).device
+    encoder.to(device).eval()
+    try:
+        yield
+    finally:
+        encoder.to(home).train(training)
+
+
+def _positions(states: Tensor, batch: Batch, key: FeatureKey) -> Tensor:
+    """(batch, pieces, dim) → (positions, dim): real pieces, [CLS], or real words' first pieces."""
+    if key.pieces == "all":
+        return states[batch.piece_mask]
+    if batch.word_starts is None or batch.word_mask is None:
+        return states[:, 0]
+    rows = torch.arange(len(batch), device=states.device)[:, None].expand_as(batch.word_starts)
+    return states[rows[batch.word_mask], batch.word_starts[batch.word_mask]]

@@ -1,0 +1,153 @@
+"""AdamW for a stack of trials: every member its own rate and decay, one flat buffer, a handful of operations a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+"""torch.optim.AdamW's own (Loshchilov & Hutter 2019; Kingma & Ba 2015)."""
+
+ALIGNED = 16
+"""Numbers of float32 in a cache line. Every parameter of every member begins at one, because BLAS kernels round
+differently where the data begin elsewhere: without it a member's last bits would depend on its place in the stack."""
+
+FUSED_FROM = 8192
+"""Weights a member from which a fused call a member beats ten vectorised operations over all (measured, 8 members:
+770 weights 0.16 against 0.06 ms, 5 000 0.18 against 0.16, 20 000 0.23 against 0.56, 1.9 million 9.5 against 131)."""
+
+
+class StackedAdamW:
+    """torch.optim.AdamW, a member at its own rate and decay.
+
+    The parameters become views into one (T, N) buffer, matrices first; so they must be on their device already. Their
+    gradients are gathered into another one, once a step, when they are first asked for: autograd hands over each as a
+    new tensor, and adding it to a zeroed buffer would read and write memory three times instead of once.
+
+    Args:
+        parameters: each with a leading dimension T. Vectors (a member's share has at most one dimension: biases,
+            norms, a mix's scalars) do not decay.
+        decays: (T,) decoupled weight decay.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], decays: Tensor) -> None:
+        # Matrices first, so that what decays is one slice of the buffers.
+        self._parameters = sorted(parameters, key=lambda parameter: parameter.ndim <= 2)
+        self._sizes = [-(-p[0].numel() // ALIGNED) * ALIGNED for p in self._parameters]
+        self._matrix_size = sum(size for p, size in zip(self._parameters, self._sizes, strict=True) if p.ndim > 2)
+        self.decays = decays.to(self._parameters[0].device, torch.float64)
+        shape = (len(self._parameters[0]), sum(self._sizes))
+        self.weights = torch.zeros(shape, device=self._parameters[0].device, dtype=self._parameters[0].dtype)
+        self._fill(self.weights, [parameter.detach() for parameter in self._parameters])
+        self.gradients = torch.zeros_like(self.weights)
+        self.first, self.second = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
+        self.steps = torch.zeros(len(self.weights), dtype=torch.float64)  # on the host, which counts them
+        self._gathered = False
+        self._bind()
+
+    def _bind(self) -> None:
+        """Make the parameters views into the buffer."""
+        for parameter, own in zip(self._parameters, self._places(self.weights), strict=True):
+            parameter.data = own
+
+    def _places(self, buffer: Tensor) -> list[Tensor]:
+        """Each parameter's place in a buffer, in its shape."""
+        parts = zip(self._parameters, torch.split(buffer, self._sizes, 1), strict=True)
+        return [own[:, : p[0].numel()].view(len(buffer), *p.shape[1:]) for p, own in parts]
+
+    def _fill(self, buffer: Tensor, values: Sequence[Tensor | None]) -> None:
+        """Write a value a parameter into a buffer; None is 0."""
+        for place, value in zip(self._places(buffer), values, strict=True):
+            place.zero_() if value is None else place.copy_(value)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for parameter in self._parameters:
+            parameter.grad = None
+        self._gathered = False
+
+    @torch.no_grad()
+    def gathered(self) -> Tensor:
+        """Every member's gradients, (T, N): those of the last `backward`, and what `scale` made of them."""
+        if not self._gathered:
+            self._fill(self.gradients, [parameter.grad for parameter in self._parameters])
+            self._gathered = True
+        return self.gradients
+
+    def norms(self) -> Tensor:
+        """Each member's norm of all its gradients, (T,)."""
+        norms: Tensor = torch.linalg.vector_norm(self.gathered(), dim=1)
+        return norms
+
+    def scale(self, factors: Tensor) -> None:
+        """Multiply each member's gradients by its factor, (T,)."""
+        if factors.device.type == "cpu" and bool((factors == 1).all()):
+            return  # most steps of most trials clip nothing; on a GPU the host would wait for the answer
+        self.gathered().mul_(factors[:, None].to(self.gradients))
+
+    @torch.no_grad()
+    def step(self, rates: Tensor) -> None:
+        """Move every member's weights.
+
+        Args:
+            rates: (T,) this step's learning rates, on the weights' device.
+        """
+        self.gathered()
+        self.steps += 1
+        # By the size alone, never by how many members there are: the two round differently.
+        fused = self.weights.device.type == "cpu" and self.weights.shape[1] > FUSED_FROM
+        update = self._step_fused if fused else self._step_vectorised
+        update(rates.to(torch.float64))
+
+    def _step_fused(self, rates: Tensor) -> None:
+        """torch's fused kernel, once over a member's matrices and once over its vectors: one pass over memory."""
+        split, total = self._matrix_size, self.weights.shape[1]
+        plans = list(zip(rates.tolist(), self.decays.tolist(), self.steps.float(), strict=True))
+        for member, (rate, decay, step) in enumerate(plans):
+            for begin, end, own in ((0, split, decay), (split, total, 0.0)):
+                if begin < end:
+                    rows = [b[member, begin:end] for b in (self.weights, self.gradients, self.first, self.second)]
+                    torch._fused_adamw_(
+                        [rows[0]], [rows[1]], [rows[2]], [rows[3]], [], [step], lr=rate, beta1=BETA_1, beta2=BETA_2,
+                        weight_decay=own, eps=EPSILON, amsgrad=False, maximize=False,
+                    )  # fmt: skip
+
+    def _step_vectorised(self, rates: Tensor) -> None:
+        """The same over all members at once: few kernels, and nothing that the host waits for."""
+        dtype = self.weights.dtype
+        self.weights[:, : self._matrix_size].mul_((1 - rates * self.decays).to(dtype)[:, None])
+        self.first.lerp_(self.gradients, 1 - BETA_1)
+        self.second.mul_(BETA_2).addcmul_(self.gradients, self.gradients, value=1 - BETA_2)
+        # In double precision: 1 - 0.999 has lost three digits in single precision. And number by number: a tensor's
+        # powers are rounded differently by how many there are.
+        counts, device = self.steps.tolist(), rates.device
+        first = torch.tensor([1 - BETA_1**count for count in counts], dtype=torch.float64, device=device)
+        second = torch.tensor([math.sqrt(1 - BETA_2**count) for count in counts], dtype=torch.float64, device=device)
+        size, root = (rates / first).to(dtype)[:, None], second.to(dtype)[:, None]
+        self.weights.sub_(self.first / (self.second.sqrt().div_(root).add_(EPSILON)) * size)
+
+    @torch.no_grad()
+    def keep(self, members: Sequence[int]) -> None:
+        """Go on with some members, in this order; call it after the modules' own `keep`."""
+        chosen = torch.tensor(members, device=self.weights.device)
+        assert all(len(p) == len(chosen) for p in self._parameters), "the modules keep their members first"
+        self.decays = self.decays[chosen]
+        self.gradients = torch.zeros_like(self.weights[chosen])
+        self.zero_grad()
+        self.load({name: tensor[chosen.to(tensor.device)] for name, tensor in self.state().items()})
+
+    def state(self) -> dict[str, Tensor]:
+        """What the next step depends on: weights and moments (T, N), step counts (T,); the buffers, not copies."""
+        return {"weights": self.weights, "first": self.first, "second": self.second, "steps": self.steps}
+
+    @torch.no_grad()
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Go on from a copy of a state of as many members; `tensor[members]` of each picks or repeats members."""
+        trials, device = len(self.gradients), self.weights.device
+        assert {len(tensor) for tensor in state.values()} == {trials}, "one row a member"
+        self.weights, self.first = state["weights"].to(device, copy=True), state["first"].to(device, copy=True)
+        self.second, self.steps = state["second"].to(device, copy=True), state["steps"].to("cpu", copy=True)
+        self._bind()

@@ -1,0 +1,167 @@
+"""LSTM layers for a stack: one direction of one layer, for every member, in the kernel that is fastest here.
+
+On a CPU oneDNN's LSTM, a member and a direction at a time: a member's recurrent weights fit the cache next to the core,
+those of a stack do not. On a GPU with several members one recurrence over all of them, a matrix product a time step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+Weights = tuple[Tensor, Tensor, Tensor, Tensor]
+"""torch.nn.LSTM's (input, recurrent, input bias, recurrent bias) of one direction, each with a leading dimension T:
+(T, 4 * hidden, inputs), (T, 4 * hidden, hidden), and twice (T, 4 * hidden). Gates: input, forget, cell, output."""
+
+
+class Reversal(torch.autograd.Function):
+    """Rows permuted by an involution: its own gradient, where `gather`'s would scatter element by element."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, rows: Tensor, order: Tensor) -> Tensor:
+        """Pick rows, (N, size), by (N,) positions that undo themselves."""
+        ctx.save_for_backward(order)
+        return rows.index_select(0, order)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
+        """The same rows picked from the gradient."""
+        (order,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        return gradient.index_select(0, order), None
+
+
+def reversal(mask: Tensor) -> Tensor:
+    """Where each position goes when every row is reversed within its length: padding stays behind, where it was.
+
+    Args:
+        mask: (lanes, batch, positions) bool.
+
+    Returns:
+        (lanes, positions, batch) int64, positions; time comes first, as the kernels want it.
+    """
+    lengths = mask.sum(-1)[:, None]
+    place = torch.arange(mask.shape[-1], device=mask.device)[:, None]
+    return torch.where(place < lengths, lengths - 1 - place, place)
+
+
+def reverse(states: Tensor, order: Tensor) -> Tensor:
+    """Rows of (T or 1, positions, batch, size) reversed within their lengths, by `reversal`'s order."""
+    stacks, positions, batch, size = states.shape
+    member = torch.arange(stacks, device=order.device)[:, None, None]
+    flat = ((member * positions + order) * batch + torch.arange(batch, device=order.device)).flatten()
+    return Reversal.apply(states.reshape(-1, size), flat).view(states.shape)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def member_by_member(inputs: Tensor, weights: Weights) -> Tensor:
+    """One direction, left to right, by torch's own LSTM.
+
+    Args:
+        inputs: (T or 1, positions, batch, inputs).
+        weights: the direction's, of the inputs' type.
+
+    Returns:
+        (T, positions, batch, hidden).
+    """
+    trials, hidden = len(weights[0]), weights[1].shape[2]
+    zero = inputs.new_zeros(1, inputs.shape[2], hidden)
+    members = inputs.unbind(0) if len(inputs) == trials else inputs.unbind(0) * trials
+    read = [
+        torch.lstm(own, (zero, zero), list(mine), True, 1, 0.0, True, False, False)[0]
+        for own, mine in zip(members, zip(*(w.unbind(0) for w in weights), strict=True), strict=True)
+    ]
+    return torch.stack(read)
+
+
+def all_at_once(inputs: Sequence[Tensor], weights: Sequence[Weights]) -> list[Tensor]:
+    """Several directions of every member in one recurrence.
+
+    Args:
+        inputs: one a direction, already in its reading order, each (T or 1, positions, batch, inputs).
+        weights: one a direction, of the inputs' type.
+
+    Returns:
+        One a direction, (T, positions, batch, hidden).
+    """
+    projected = []
+    for own, (into, _, one, two) in zip(inputs, weights, strict=True):
+        rows = own.flatten(1, 2).expand(len(into), -1, -1)
+        scores = torch.baddbmm((one + two)[:, None], rows, into.transpose(1, 2))  # one product for all time steps
+        projected.append(scores.view(len(into), *own.shape[1:3], -1))
+    steps = torch.cat(projected).transpose(0, 1).contiguous()  # (positions, directions * T, batch, 4 * hidden)
+    recurrent = torch.cat([own[1] for own in weights]).transpose(1, 2).contiguous()
+    read: Tensor = Recurrence.apply(steps, recurrent)  # type: ignore[no-untyped-call]
+    return list(read.transpose(0, 1).chunk(len(inputs)))
+
+
+class Recurrence(torch.autograd.Function):
+    """LSTMs side by side over the same steps, each from its projected inputs; the cell state is kept in float32.
+
+    Written by hand, because the graph of positions × a dozen small operations costs more than the arithmetic.
+    """
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, projected: Tensor, recurrent: Tensor) -> Tensor:
+        """Read left to right.
+
+        Args:
+            ctx: autograd's.
+            projected: (positions, G, batch, 4 * hidden): inputs by input weights, and both biases.
+            recurrent: (G, hidden, 4 * hidden).
+
+        Returns:
+            (positions, G, batch, hidden), the output of every step.
+        """
+        steps, groups, batch, width = projected.shape
+        exact = torch.promote_types(projected.dtype, torch.float32)
+        gates = projected.new_empty(steps, groups, batch, 4, width // 4, dtype=exact)  # activated
+        cells = gates.new_zeros(steps + 1, groups, batch, width // 4)
+        hidden = projected.new_zeros(steps + 1, groups, batch, width // 4)
+        for step in range(steps):
+            scores = torch.baddbmm(projected[step], hidden[step], recurrent).view(groups, batch, 4, -1)
+            now = gates[step]
+            now.copy_(scores).sigmoid_()
+            now[:, :, 2] = scores[:, :, 2].to(exact).tanh_()
+            torch.mul(now[:, :, 1], cells[step], out=cells[step + 1])
+            cells[step + 1].addcmul_(now[:, :, 0], now[:, :, 2])
+            hidden[step + 1] = now[:, :, 3] * cells[step + 1].tanh()
+        ctx.save_for_backward(gates, cells, hidden, recurrent)
+        return hidden[1:]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """Back through time; the weights' gradient is one GEMM at the end."""
+        gates, cells, hidden, recurrent = ctx.saved_tensors  # type: ignore[attr-defined]
+        steps, groups, batch, _, size = gates.shape
+        inner, forget, cell, outer = gates.unbind(3)
+        reached = cells[1:].tanh()
+        # What each gate's score gets for a unit of the cell's gradient; the output gate's: of the output's gradient.
+        slopes = torch.stack(
+            [
+                cell * inner * (1 - inner),
+                cells[:-1] * forget * (1 - forget),
+                inner * (1 - cell * cell),
+                reached * outer * (1 - outer),
+            ],
+            3,
+        )
+        through = outer * (1 - reached * reached)  # of the output's gradient, into the cell
+        scores = torch.empty(steps, groups, batch, 4 * size, dtype=hidden.dtype, device=hidden.device)
+        back, carried = recurrent.transpose(1, 2).contiguous(), torch.zeros_like(cells[0])
+        output = gradient[-1]
+        for step in range(steps - 1, -1, -1):
+            carried.addcmul_(output.to(carried.dtype), through[step])
+            own = slopes[step]
+            own[:, :, :3] *= carried[:, :, None]
+            own[:, :, 3] *= output
+            scores[step] = own.flatten(2)
+            carried *= forget[step]
+            if step:
+                output = torch.baddbmm(gradient[step - 1], scores[step], back)
+        before = hidden[:-1].permute(1, 3, 0, 2).reshape(groups, size, steps * batch)
+        weights = torch.bmm(before, scores.transpose(0, 1).reshape(groups, steps * batch, 4 * size))
+        return scores, weights

@@ -1,0 +1,96 @@
+"""Stages: first phases that several trials share, trained once and gone on from by many (a stage tree, as in Hippo).
+
+Two trials share a first phase if everything that it depends on is the same; it is looked up by the digest of that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from filelock import FileLock
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from meltpoint.adapters.catalogue import frozen_phase_names
+from meltpoint.adapters.courses import EpochResult, Outcome, Stage, without_encoder
+from meltpoint.adapters.loop import Trainer
+
+PARTS = ("best_state", "weights", "optimiser")
+
+
+class Stages:
+    """A folder of stages, one file each; workers of several machines may share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def epochs(self, trainer: Trainer, facts: Mapping[str, object]) -> Iterator[list[Outcome]]:
+        """A trial's epochs, the first phase out of the folder where another trial has trained it.
+
+        Args:
+            trainer: a stack of one, before its first step.
+            facts: what else the first phase depends on: encoder, data, head, code.
+        """
+        phases = trainer.courses[0].table.plan.phases
+        if len(phases) > 1 and not phases[0].encoder_trains:
+            yield from self._first_phase(trainer, stage_key(trainer, facts))
+        yield from trainer.epochs()
+
+    def _first_phase(self, trainer: Trainer, key: str) -> Iterator[list[Outcome]]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{key}.safetensors"
+        with FileLock(path.with_suffix(".lock")):  # who comes second waits, and goes on from what the first has trained
+            stage = read_stage(path)
+            if stage is not None:
+                trainer.resume(stage)
+                for result in stage.results:
+                    yield [(0, result)]
+                return
+            yield from trainer.first_phase()
+            if trainer.active:
+                write_stage(path, without_encoder(trainer.stage()))
+
+
+def stage_key(trainer: Trainer, facts: Mapping[str, object]) -> str:
+    """A digest of all that a first phase depends on: its rates as numbers, so that any two ways to them share it."""
+    (course,) = trainer.courses
+    table, setting = course.table, course.member.setting
+    steps = table.plan.phases[0].epochs * table.plan.steps_per_epoch
+    rates = [table.learning_rate(table.plan.groups - 1, step) for step in range(steps)]
+    own = {name: setting[name] for name in frozen_phase_names(str(facts["head"]))}
+    parts = {**facts, **own, "seed": course.member.seed, "rates": rates, "precision": trainer.precision}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def write_stage(path: Path, stage: Stage) -> None:
+    """Write a stage, whole or not at all."""
+    tensors = {f"{part}/{name}": t.contiguous().cpu() for part in PARTS for name, t in getattr(stage, part).items()}
+    facts = {"results": [asdict(result) for result in stage.results], "best": stage.best}
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        save_file(tensors, beside, {"stage": json.dumps(facts)})
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def read_stage(path: Path) -> Stage | None:
+    """A stage; None where there is none, or where the file is damaged and has to be made again."""
+    parts: dict[str, dict[str, Tensor]] = {part: {} for part in PARTS}
+    try:
+        with safe_open(path, "pt") as file:
+            facts = json.loads(file.metadata()["stage"])
+            for name in file.keys():  # noqa: SIM118 - the handle is no mapping
+                part, _, own = name.partition("/")
+                parts[part][own] = file.get_tensor(name)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        path.unlink(missing_ok=True)
+        return None
+    results = [EpochResult(**result) for result in facts["results"]]
+    return Stage(results, (facts["best"][0], facts["best"][1]), **parts)

@@ -1,0 +1,45 @@
+"""How the command line answers: its exit statuses, and one line for what went wrong. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+DONE, FAILED, BAD_INPUT = 0, 1, 2
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Bad input ends with status 2 and one line; a full disk or a refused file with status 1 and one line."""
+    try:
+        yield
+    except ValueError as error:
+        complain(str(error))
+        raise typer.Exit(BAD_INPUT) from None
+    except ArithmeticError as error:
+        complain(str(error))
+        raise typer.Exit(FAILED) from None
+    except BrokenPipeError:  # `meltpoint list tasks | head`: the reader has seen enough
+        sys.stderr.close()
+        raise typer.Exit(DONE) from None
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        complain(f"{error.strerror or error}{where}; what finished is kept, and the same command goes on from there.")
+        raise typer.Exit(FAILED) from None
+    except KeyboardInterrupt:
+        complain("stopped")
+        raise typer.Exit(FAILED) from None
+
+
+def complain(text: str) -> None:
+    """One line on standard error."""
+    print(f"meltpoint: {' '.join(text.split())}", file=sys.stderr)
+
+
+def again() -> str:
+    """The command that was typed, to be typed again."""
+    return shlex.join(["meltpoint", *sys.argv[1:]])

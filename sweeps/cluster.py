@@ -1,0 +1,180 @@
+"""Ray's machines: a local cluster that starts beside everything else, or one that runs already. Light to import."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from meltpoint.sweeps.warm_up import FOLDER, WHAT, WORKER_HOOK, has_begun, warm
+
+LONGEST_WARM_UP_SECONDS = 60.0  # a machine so loaded that even this is not enough starts its workers in Ray's own way
+HOOK_SECONDS = 5.0  # within this time Ray has started its first workers, or it never will (prestart is off)
+
+SETTINGS = {
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "TUNE_WARN_THRESHOLD_S": "30",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # not every event has a score
+    "RAY_AIR_NEW_OUTPUT": "0",
+}
+"""What Ray reads from the environment when it is imported."""
+
+
+class Cluster:
+    """Joins a running Ray cluster, or starts a local one and stops it in the end.
+
+    Args:
+        address: a running cluster, or None for a local one.
+        cpus: of a local cluster; None for the machine's.
+        encoder: (word, kind of task) that a local cluster's workers load at once, while the driver still prepares.
+    """
+
+    def __init__(self, address: str | None, cpus: int | None = None, encoder: tuple[str, str] | None = None) -> None:
+        self.address, self.cpus, self.encoder = address, cpus, encoder
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._started, self._ended = threading.Event(), threading.Event()
+        self._up_since = 0.0
+        self._notes = tempfile.TemporaryDirectory(prefix="meltpoint-warm-")
+
+    def begin(self) -> None:
+        """Start in the background; what goes wrong is raised by `join`."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._start, name="ray-start", daemon=True)
+            self._thread.start()
+
+    def join(self) -> None:
+        """Wait until Ray is up.
+
+        Raises:
+            ValueError: no cluster answers at the address, or none can be started here.
+        """
+        self.begin()
+        self._started.wait()
+        if isinstance(self._error, ConnectionError | ValueError | RuntimeError):
+            where = f"--address {self.address}" if self.address else "A local Ray cluster"
+            raise ValueError(
+                f"{where}: Ray did not start ({str(self._error).splitlines()[0][:200]}); see `meltpoint doctor`."
+            ) from None
+        if self._error is not None:
+            raise self._error
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread is not None:
+            self._started.wait()
+            import ray
+
+            ray.shutdown()
+            self._ended.set()
+            self._thread.join()
+        self._notes.cleanup()
+
+    def wait_for_warm_workers(self, count: int) -> None:
+        """Wait until the workers that Ray started by itself are ready, so that it does not start as many again."""
+        while not self.address and warm(Path(self._notes.name)) < count:
+            up_seconds = time.monotonic() - self._up_since
+            if up_seconds > LONGEST_WARM_UP_SECONDS:
+                return
+            if up_seconds > HOOK_SECONDS and not has_begun(Path(self._notes.name)):
+                return
+            time.sleep(0.01)
+
+    def _start(self) -> None:
+        for name, value in SETTINGS.items():
+            os.environ.setdefault(name, value)
+        try:
+            if self.address:
+                self._init(address=self.address)
+            else:
+                with self._warm_workers(), _lean_head():
+                    self._init(num_cpus=self.cpus, include_dashboard=False, _node_ip_address="127.0.0.1")
+            self._up_since = time.monotonic()
+            import meltpoint.sweeps._tune_parts  # noqa: F401 - a second's import, while the driver opens the data
+        except BaseException as error:  # noqa: BLE001 - `join` raises it where somebody waits for it
+            self._error = error
+        self._started.set()
+        self._ended.wait()  # the kernel ends Ray's processes with the thread that made them (PR_SET_PDEATHSIG)
+
+    def _init(self, **options: Any) -> None:
+        import ray
+
+        ray.init(logging_level=logging.ERROR, log_to_driver=False, configure_logging=True, **options)
+
+    @contextmanager
+    def _warm_workers(self) -> Iterator[None]:
+        """A local cluster's workers inherit the driver's environment as it is while Ray starts."""
+        if self.encoder is None:
+            yield
+            return
+        notes = {
+            WORKER_HOOK: "meltpoint.sweeps.warm_up.warm_up",
+            FOLDER: self._notes.name,
+            WHAT: "|".join(self.encoder),
+        }
+        os.environ.update(notes)
+        try:
+            yield
+        finally:
+            for name in notes:
+                os.environ.pop(name, None)
+
+
+@contextmanager
+def _lean_head() -> Iterator[None]:
+    """Leave out three of Ray's own processes that a sweep's private cluster has no use for.
+
+    The autoscaler's monitor, the log monitor (its lines are not shown) and the dashboard's server cost 2 s of CPU time
+    at the start, and a second to stop. `ray.init` of Ray 2.60 has no option for it; a Ray that lacks one of these
+    methods starts that process.
+    """
+    from ray._private.node import Node
+
+    spared = {name: getattr(Node, name) for name in ("start_monitor", "start_log_monitor", "start_api_server")
+              if hasattr(Node, name)}  # fmt: skip
+    for name in spared:
+        setattr(Node, name, _start_nothing)
+    try:
+        yield
+    finally:
+        for name, method in spared.items():
+            setattr(Node, name, method)
+
+
+def _start_nothing(node: Any, **options: Any) -> None:
+    """In the place of a process's start."""
+
+
+def slots(cpus: float, gpus: float) -> int:
+    """How many trials the cluster runs at once.
+
+    Raises:
+        ValueError: not even one; the message says what there is.
+    """
+    import ray
+
+    have: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    found = int(have.get("CPU", 0) // cpus) if cpus else 10**6
+    if gpus:
+        found = min(found, int(have.get("GPU", 0) / gpus + 1e-9))
+    if found < 1:
+        raise ValueError(
+            f"A trial needs {cpus:g} CPUs and {gpus:g} GPUs, but Ray has {have.get('CPU', 0):g} CPUs and "
+            f"{have.get('GPU', 0):g} GPUs; lower --cpus-per-trial or --gpus-per-trial."
+        )
+    return found

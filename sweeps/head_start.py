@@ -1,0 +1,28 @@
+"""The first thing that `meltpoint sweep` does: what is quickly refused is, and Ray starts beside all that follows."""
+
+from __future__ import annotations
+
+from meltpoint.adapters import encoders
+from meltpoint.sweeps.cluster import Cluster
+from meltpoint.sweeps.ledger import Ledger, storage_folder
+from meltpoint.sweeps.specification import Resources, SweepSpec, check
+from meltpoint.sweeps.summary import summarise
+from meltpoint.tasks import get
+
+
+def head_start(spec: SweepSpec, resources: Resources) -> Cluster:
+    """A cluster that starts already, except where the sweep has nothing left to train.
+
+    Raises:
+        ValueError: an unknown word, an encoder's folder without an encoder; one line with the remedy.
+    """
+    check(spec)
+    kinds = [get(word).kind for word in spec.tasks]
+    for word in spec.encoders:
+        for kind in kinds:
+            encoders.resolve(word, kind)
+    cluster = Cluster(resources.address, encoder=(spec.encoders[0], kinds[0]))
+    ledger = Ledger(storage_folder(resources.storage) / spec.name)
+    if not ledger.specification.exists() or summarise(ledger).state != "done":
+        cluster.begin()
+    return cluster

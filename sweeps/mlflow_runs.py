@@ -1,0 +1,236 @@
+"""A sweep's runs in MLflow: experiment = sweep, parent run = cell, child = trial. Imported late: MLflow is slow."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from mlflow.entities import Dataset as DatasetEntity
+from mlflow.entities import DatasetInput, Experiment, InputTag, Metric, Param, Run, RunTag
+from mlflow.tracking import MlflowClient
+
+from meltpoint.sweeps.cells import OpenCell
+from meltpoint.sweeps.planner import Proposal
+from meltpoint.sweeps.records import EpochRecord, TrialRecord
+
+CellKey = tuple[str, str, str]
+
+MOST_METRICS = 800  # a call holds 1 000 items; the rest is room for a setting and its tags
+FINISHED = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}
+
+
+def _calm_client() -> None:
+    """A dead server must not hold the sweep up: few retries, short waits, no telemetry."""
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of every table it makes
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+
+
+class Runs:
+    """The runs of one sweep, and the calls that change them; each call returns once MLflow has it.
+
+    Every method raises `MlflowException` or `OSError` where MLflow fails.
+
+    Attributes:
+        parents: cell → run id.
+        runs: trial id → run id.
+    """
+
+    def __init__(self, sweep: str, uri: str, storage: Path) -> None:
+        _calm_client()
+        self.sweep, self.uri, self.storage = sweep, uri, storage
+        self.client = MlflowClient(uri)
+        self.experiment: str = ""
+        self.parents: dict[CellKey, str] = {}
+        self.runs: dict[str, str] = {}
+        self.logged_epochs: dict[str, int] = {}
+        self.unsent_params: dict[str, list[Param]] = {}
+
+    def open(self, cells: Iterable[OpenCell], specification: str) -> None:
+        """Find or make the experiment and the cells' runs, and learn which trials have a run already."""
+        experiment = self.client.get_experiment_by_name(self.sweep)
+        self.experiment = experiment.experiment_id if experiment else self._create_experiment(specification)
+        for run in self._existing(experiment):
+            tags = run.data.tags
+            key = (tags.get("meltpoint.encoder", ""), tags.get("meltpoint.mode", ""), tags.get("meltpoint.task", ""))
+            if tags.get("meltpoint.role") == "cell":
+                self.parents[key] = run.info.run_id
+                self.client.update_run(run.info.run_id, status="RUNNING")
+            elif "meltpoint.trial" in tags:
+                self.runs[tags["meltpoint.trial"]] = run.info.run_id
+        for cell in cells:
+            if cell.key not in self.parents:
+                self.parents[cell.key] = self._create_parent(cell)
+
+    def _existing(self, experiment: Experiment | None) -> list[Run]:
+        if experiment is None:
+            return []
+        found, token = [], None
+        while True:
+            page = self.client.search_runs([self.experiment], max_results=1000, page_token=token)
+            found += list(page)
+            token = page.token
+            if not token:
+                return found
+
+    def _create_experiment(self, specification: str) -> str:
+        local = self.uri.startswith("sqlite:")
+        location = (self.storage / "mlartifacts" / self.sweep).as_uri() if local else None
+        # The kind makes the dashboard open on runs and curves instead of traces.
+        tags = {"meltpoint.specification": specification[:5000], "mlflow.experimentKind": "custom_model_development"}
+        created: str = self.client.create_experiment(self.sweep, artifact_location=location, tags=tags)
+        return created
+
+    def _create_parent(self, cell: OpenCell) -> str:
+        tags = self._tags(cell, trial="", role="cell", status="running")
+        run = self.client.create_run(self.experiment, tags=tags, run_name=cell.name)
+        run_id: str = run.info.run_id
+        self.client.log_batch(run_id, params=_cell_params(cell))
+        self.client.log_text(run_id, cell.space.dump(), "space.yaml")
+        self._log_data(run_id, cell)
+        return run_id
+
+    def _log_data(self, run_id: str, cell: OpenCell) -> None:
+        """The data set as an input; MLflow shows its name, digest and size, and keeps none of its text."""
+        profile = json.dumps({"train_examples": cell.train_examples, "dev_examples": cell.dev_examples})
+        data = DatasetEntity(
+            name=cell.task_name, digest=cell.data_fingerprint, source_type="meltpoint",
+            source=json.dumps({"data_dir": cell.data.data_dir, "notes": list(cell.notes)}), profile=profile,
+        )  # fmt: skip
+        context = [InputTag("mlflow.data.context", "train and dev")]
+        self.client.log_inputs(run_id, datasets=[DatasetInput(data, context)])
+
+    def _tags(self, cell: OpenCell, trial: str, role: str, status: str) -> dict[str, str]:
+        tags = {"sweep": self.sweep, "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name}
+        tags |= {"head": cell.head, "role": role, "status": status, "data_fingerprint": cell.data_fingerprint}
+        if trial:
+            tags["trial"] = trial
+        return {f"meltpoint.{key}": value for key, value in tags.items()}
+
+    def begin(self, proposal: Proposal, code: str) -> str:
+        """A trial begins: make its run, or take up the one that it had before the sweep was cut off; its id."""
+        known = self.runs.get(proposal.id)
+        if known is not None:
+            self.client.update_run(known, status="RUNNING")
+            self.client.set_tag(known, "meltpoint.status", "running")
+            past = self.client.get_metric_history(known, "train/loss")
+            self.logged_epochs[proposal.id] = len({metric.step for metric in past})
+            return known
+        tags = self._tags(proposal.cell, proposal.id, proposal.role, "running")
+        tags |= {"mlflow.parentRunId": self.parents[proposal.cell.key], "meltpoint.code_version": code}
+        label = f"seed {proposal.seed}" if proposal.role == "final" else f"trial {proposal.number}"
+        run = self.client.create_run(self.experiment, tags=tags, run_name=f"{proposal.cell.name} {label}")
+        run_id: str = run.info.run_id
+        self.runs[proposal.id] = run_id
+        params = {**proposal.setting, "seed": proposal.seed}
+        cell = _cell_params(proposal.cell)
+        self.unsent_params[proposal.id] = cell + [Param(name, str(value)) for name, value in params.items()]
+        return run_id
+
+    def write(self, trial: str, epochs: list[EpochRecord], record: TrialRecord | None) -> None:
+        """What there is to say of a trial, in one call (its setting goes with the first), and its end if it ended.
+
+        Args:
+            epochs: those that MLflow has already are left out.
+            record: the trial's record once it ended, else None.
+        """
+        done = self.logged_epochs.get(trial, 0)
+        metrics = [metric for epoch in epochs if epoch.epoch > done for metric in epoch_metrics(epoch)]
+        values, tags = ([], []) if record is None else _ending(record)
+        self._send(self.runs[trial], self.unsent_params.get(trial, []), metrics + values, tags)
+        self.unsent_params.pop(trial, None)
+        self.logged_epochs[trial] = max([done, *(epoch.epoch for epoch in epochs)])
+        if record is not None:
+            self.client.set_terminated(self.runs[trial], FINISHED[record.status])
+
+    def _send(self, run_id: str, params: list[Param], metrics: list[Metric], tags: list[RunTag]) -> None:
+        """One call, or as many as it takes: MLflow takes at most 1 000 items in one."""
+        first = metrics[:MOST_METRICS]
+        if first or params or tags:
+            self.client.log_batch(run_id, metrics=first, params=params, tags=tags)
+        for start in range(MOST_METRICS, len(metrics), MOST_METRICS):
+            self.client.log_batch(run_id, metrics=metrics[start : start + MOST_METRICS])
+
+    def abandon(self, trial: str) -> None:
+        """A trial was cut off; its run is taken up again when the sweep goes on."""
+        if trial in self.runs:
+            self._kill(self.runs[trial])
+
+    def _kill(self, run_id: str) -> None:
+        self.client.set_tag(run_id, "meltpoint.status", "interrupted")
+        self.client.set_terminated(run_id, "KILLED")
+
+    def reconcile(self, records: list[TrialRecord], proposals: Callable[[TrialRecord], Proposal], code: str) -> None:
+        """Write whatever the ledger has and MLflow has not, and close runs of trials that no longer run."""
+        state = {run.data.tags.get("meltpoint.trial", ""): run for run in self._all_runs()}
+        for record in records:
+            run = state.get(record.id)
+            whole = run is not None and run.info.status == FINISHED[record.status]
+            if (
+                whole
+                and run is not None
+                and len(record.test or {}) == sum(k.startswith("test/") for k in run.data.metrics)
+            ):
+                continue
+            self.begin(proposals(record), code)
+            self.write(record.id, record.epochs, record)
+        ledger = {record.id for record in records}
+        for trial, run in state.items():
+            if trial and trial not in ledger and run.info.status == "RUNNING":
+                self._kill(run.info.run_id)
+
+    def _all_runs(self) -> list[Run]:
+        return self._existing(self.client.get_experiment(self.experiment))
+
+    def close(self, cells: list[tuple[CellKey, dict[str, float]]], done: bool, artifacts: dict[str, str]) -> None:
+        """End the cells' runs with their summary figures, and keep the table with each."""
+        now = int(time.time() * 1000)
+        for key, figures in cells:
+            run_id = self.parents[key]
+            tag = [RunTag("meltpoint.status", "finished" if done else "interrupted")]
+            self.client.log_batch(run_id, metrics=[Metric(k, v, now, 0) for k, v in figures.items()], tags=tag)
+            for name, text in artifacts.items():
+                self.client.log_text(run_id, text, name)
+            self.client.set_terminated(run_id, "FINISHED" if done else "KILLED")
+
+
+def _cell_params(cell: OpenCell) -> list[Param]:
+    """What the dashboard's columns and filters tell cells by."""
+    words = {"encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name, "head": cell.head}
+    return [Param(key, value) for key, value in {**words, "metric": cell.task.metric}.items()]
+
+
+def epoch_metrics(epoch: EpochRecord) -> list[Metric]:
+    """An epoch as MLflow metrics: `train/loss`, `dev/…`, the rate and the seconds."""
+    values: dict[str, Any] = {"train/loss": epoch.train_loss, "learning_rate_now": epoch.learning_rate}
+    values |= {f"dev/{name}": value for name, value in epoch.dev.items()}
+    values |= {"epoch": epoch.epoch, "train_seconds": epoch.train_seconds, "dev_seconds": epoch.dev_seconds}
+    when = int(epoch.finished_at * 1000)
+    return [Metric(name, float(value), when, epoch.step) for name, value in values.items()]
+
+
+def _ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
+    """What is known of a trial once it ended, as metrics and tags."""
+    last = record.epochs[-1] if record.epochs else None
+    when = int((last.finished_at if last else time.time()) * 1000)
+    step = last.step if last else 0
+    values = {"seconds": record.seconds} | ({} if record.dev is None else {"best_dev": record.dev})
+    values |= {f"test/{name}": value for name, value in (record.test or {}).items()}
+    if record.best_epoch is not None:
+        values["best_epoch"] = float(record.best_epoch)
+    tags: dict[str, str] = {"meltpoint.status": record.status}
+    if record.hardware is not None:
+        tags |= {f"meltpoint.hardware.{k}": str(v) for k, v in record.hardware.model_dump().items()}
+    if record.error:
+        tags["mlflow.note.content"] = record.error
+    if record.answered_by:
+        tags["meltpoint.answered_by"] = record.answered_by
+    metrics = [Metric(name, value, when, step) for name, value in values.items()]
+    return metrics, [RunTag(name, value) for name, value in tags.items()]

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+from meltpoint.adapters import attention
+from meltpoint.adapters.attention import attend, attention_forward
+
+Triple = tuple[Tensor, Tensor, Tensor]
+
+
+def heads(batch: int, pieces: int, dtype: torch.dtype = torch.float64) -> Triple:
+    """Query, key and value as an encoder makes them: heads are views of (batch, pieces, heads · dim)."""
+    torch.manual_seed(batch * 100 + pieces)
+    made = [torch.randn(batch, pieces, 3 * 8, dtype=dtype, requires_grad=True) for _ in range(3)]
+    first, second, third = (one.view(batch, pieces, 3, 8).transpose(1, 2) for one in made)
+    return first, second, third
+
+
+def padding_mask(batch: int, pieces: int) -> Tensor:
+    """Row i lacks i pieces at its end; as transformers hands it over: expanded over the queries."""
+    lengths = torch.tensor([max(1, pieces - row) for row in range(batch)])
+    return (torch.arange(pieces) < lengths[:, None])[:, None, None, :].expand(batch, 1, pieces, pieces)
+
+
+def window_mask(batch: int, pieces: int) -> Tensor:
+    """A local window, as ModernBERT's: another mask for each query."""
+    place = torch.arange(pieces)
+    return ((place[:, None] - place).abs() <= 2).expand(batch, 1, pieces, pieces)
+
+
+@pytest.mark.parametrize("mask", [None, padding_mask, window_mask])
+@given(batch=st.integers(1, 4), pieces=st.sampled_from([1, 2, 7, 26, 32, 33, 64]))
+def test_it_equals_torchs_own_in_result_and_gradients(
+    mask: Callable[[int, int], Tensor] | None, batch: int, pieces: int
+):
+    made = heads(batch, pieces)
+    given_mask = None if mask is None else mask(batch, pieces)
+    expected = functional.scaled_dot_product_attention(*made, attn_mask=given_mask, scale=0.3)
+    found = attend(*made, given_mask, 0.3, 0.0)
+    weight = torch.randn_like(expected)
+    torch.testing.assert_close(found, expected)
+    for one, other in zip(
+        torch.autograd.grad((found * weight).sum(), made),
+        torch.autograd.grad((expected * weight).sum(), made),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+def test_gradients_under_dropout_are_those_of_finite_differences():
+    made = heads(2, 5)
+
+    def seeded(*triple: Tensor) -> Tensor:
+        torch.manual_seed(0)
+        return attend(*triple, padding_mask(2, 5), 0.35, 0.4)
+
+    assert torch.autograd.gradcheck(seeded, made)
+
+
+def test_dropped_weights_keep_the_mean():
+    query, key, value = (one.detach() for one in heads(1, 12))
+    expected = attend(query, key, value, None, 0.3, 0.0)
+    torch.manual_seed(0)
+    mean = torch.stack([attend(query, key, value, None, 0.3, 0.5) for _ in range(4000)]).mean(0)
+    torch.testing.assert_close(mean, expected, atol=0.06, rtol=0.0)
+
+
+def test_a_query_that_may_see_nothing_gives_finite_numbers():
+    made = heads(1, 3)
+    found = attend(*made, torch.zeros(1, 1, 3, 3, dtype=torch.bool), 0.3, 0.0)
+    assert all(torch.isfinite(g).all() for g in (found, *torch.autograd.grad(found.sum(), made)))
+
+
+def test_in_bf16_it_is_as_close_to_the_exact_result_as_rounding_allows():
+    exact = heads(4, 26)
+    rough = tuple(one.detach().bfloat16() for one in exact)
+    found = attend(*rough, padding_mask(4, 26), 0.35, 0.0).double()
+    expected = functional.scaled_dot_product_attention(*exact, attn_mask=padding_mask(4, 26), scale=0.35)
+    assert float((found - expected).detach().abs().mean()) < 2**-8
+
+
+@pytest.mark.parametrize(
+    "others", [{"is_causal": True}, {"position_bias": torch.zeros(1, 3, 6, 6)}, {}], ids=["causal", "bias", "long"]
+)
+def test_what_it_does_not_do_is_torchs(others: dict[str, object], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(attention, "attend", None)
+    monkeypatch.setattr(attention, "LONGEST", 4)
+    query, key, value = heads(1, 6, torch.float32)
+    found, _ = attention_forward(torch.nn.Module(), query, key, value, None, **({"is_causal": False} | others))
+    causal = bool(others.get("is_causal", False))
+    expected = functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
+    torch.testing.assert_close(found, expected.transpose(1, 2))

@@ -1,0 +1,126 @@
+"""StackedAdamW against torch.optim.AdamW, a member at a time, and its state."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from meltpoint.adapters.optimiser import FUSED_FROM, StackedAdamW
+
+RATES, DECAYS = torch.tensor([1e-3, 3e-2, 0.0]), torch.tensor([0.0, 0.1, 0.3])
+SMALL, LARGE = 5, FUSED_FROM // 4
+
+
+def parameters(width: int, seed: int = 0) -> list[nn.Parameter]:
+    """A mix's gamma, a bias, a matrix and a stack of matrices, for three members."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(3,), (3, 4), (3, 4, width), (3, 2, 3, 2)]
+    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+
+
+def gradients(own: list[nn.Parameter], step: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1000 + step)
+    return [torch.randn(p.shape, generator=generator) for p in own]
+
+
+def train(own: list[nn.Parameter], optimiser: StackedAdamW, steps: range, members: list[int] | None = None) -> None:
+    """Steps with gradients by way of autograd; `members` are the rows that the first parameters had."""
+    rows = torch.tensor(members or [0, 1, 2])
+    for step in steps:
+        optimiser.zero_grad()
+        full = gradients([nn.Parameter(p.new_zeros(3, *p.shape[1:])) for p in own], step)
+        sum((p * g[rows]).sum() for p, g in zip(own, full, strict=True)).backward()
+        optimiser.step(RATES[rows] * (1 + step % 3))
+
+
+@pytest.mark.parametrize("width", [SMALL, LARGE], ids=["vectorised", "fused"])
+def test_fifty_steps_equal_those_of_torchs_adamw_member_by_member(width: int):
+    own, plain = parameters(width), parameters(width)
+    optimiser = StackedAdamW(own, DECAYS)
+    train(own, optimiser, range(50))
+    for member in range(3):
+        alone = [nn.Parameter(p.detach()[member].clone()) for p in plain]
+        groups = [
+            {"params": [p for p in alone if p.ndim > 1], "weight_decay": DECAYS[member].item()},
+            {"params": [p for p in alone if p.ndim <= 1], "weight_decay": 0.0},
+        ]
+        reference = torch.optim.AdamW(groups, foreach=False)
+        for step in range(50):
+            for p, g in zip(alone, gradients(plain, step), strict=True):
+                p.grad = g[member]
+            for group in reference.param_groups:
+                group["lr"] = RATES[member].item() * (1 + step % 3)
+            reference.step()
+        for stacked, single in zip(own, alone, strict=True):
+            torch.testing.assert_close(stacked[member], single, atol=2e-6, rtol=2e-6)
+
+
+def test_a_rate_of_zero_moves_nothing():
+    own, before = parameters(SMALL), parameters(SMALL)
+    train(own, StackedAdamW(own, DECAYS), range(3))
+    assert all(torch.equal(p[2], b[2]) for p, b in zip(own, before, strict=True))
+    assert not any(torch.equal(p[1], b[1]) for p, b in zip(own, before, strict=True))
+
+
+def test_norms_and_scales_are_each_members_own():
+    own = parameters(SMALL)
+    optimiser = StackedAdamW(own, DECAYS)
+    for p, g in zip(own, gradients(own, 0), strict=True):
+        p.grad = g
+    expected = torch.stack([g.reshape(3, -1).square().sum(1) for g in gradients(own, 0)]).sum(0).sqrt()
+    torch.testing.assert_close(optimiser.norms(), expected)
+    optimiser.scale(torch.tensor([1.0, 0.5, 2.0]))
+    torch.testing.assert_close(optimiser.norms(), expected * torch.tensor([1.0, 0.5, 2.0]))
+    optimiser.zero_grad()
+    assert optimiser.norms().tolist() == [0.0] * 3
+
+
+def test_a_scaled_gradient_is_the_one_that_the_step_takes():
+    one, two = parameters(SMALL), parameters(SMALL)
+    first, second = StackedAdamW(one, DECAYS), StackedAdamW(two, DECAYS)
+    for step in range(3):
+        for p, q, g in zip(one, two, gradients(one, step), strict=True):
+            p.grad, q.grad = g.clone(), g * (step + 1)
+        first.scale(torch.full((3,), step + 1.0))
+        for optimiser in (first, second):
+            optimiser.step(RATES)
+            optimiser.zero_grad()
+    torch.testing.assert_close(first.weights, second.weights)
+
+
+@pytest.mark.parametrize("width", [SMALL, LARGE], ids=["vectorised", "fused"])
+def test_another_optimiser_goes_on_from_a_state_bit_for_bit(width: int):
+    own, other = parameters(width), parameters(width, seed=1)
+    one, two = StackedAdamW(own, DECAYS), StackedAdamW(other, DECAYS)
+    train(own, one, range(4))
+    state = {name: tensor.clone() for name, tensor in one.state().items()}
+    two.load(state)
+    train(own, one, range(4, 8))
+    train(other, two, range(4, 8))
+    assert all(torch.equal(p, q) for p, q in zip(own, other, strict=True))
+    assert not torch.equal(state["weights"], one.weights), "a state that was handed over is not trained on"
+
+
+def test_kept_members_train_on_as_they_would_have():
+    own, whole = parameters(SMALL), parameters(SMALL)
+    one, two = StackedAdamW(own, DECAYS), StackedAdamW(whole, DECAYS)
+    train(own, one, range(3))
+    train(whole, two, range(6))
+    for p in own:
+        p.data = p.data[[1, 0]]
+    one.keep([1, 0])
+    train(own, one, range(3, 6), [1, 0])
+    assert all(torch.equal(p, w[[1, 0]]) for p, w in zip(own, whole, strict=True))
+
+
+def test_a_keep_before_the_modules_own_is_noticed():
+    own = parameters(SMALL)
+    with pytest.raises(AssertionError, match="the modules keep their members first"):
+        StackedAdamW(own, DECAYS).keep([0])
+
+
+def test_the_parameters_are_views_of_one_buffer():
+    own = parameters(SMALL)
+    optimiser = StackedAdamW(own, DECAYS)
+    assert {p.untyped_storage().data_ptr() for p in own} == {optimiser.weights.untyped_storage().data_ptr()}

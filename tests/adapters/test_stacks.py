@@ -1,0 +1,211 @@
+"""Trials that train side by side, on cached states, or on another's first phase: the numbers are those of one alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from meltpoint.adapters import heads
+from meltpoint.adapters.courses import EpochResult, NotFiniteError
+from meltpoint.adapters.loop import Trainer
+from meltpoint.adapters.parameters import Value
+from meltpoint.adapters.stages import Stages, stage_key
+from meltpoint.tasks.core.task import KINDS, Kind
+
+Make = Callable[..., Any]
+Trial = tuple[int, Mapping[str, Value]]
+
+TRIALS: list[Trial] = [
+    (0, {"learning_rate": 1e-3, "dropout": 0.5, "weight_decay": 0.1}),
+    (0, {"learning_rate": 1e-2, "dropout": 0.0, "epochs": 4}),
+    (0, {"learning_rate": 3e-2, "dropout": 0.2, "schedule": "linear_warmup_decay", "epochs": 3}),
+    (0, {"learning_rate": 1e-2, "dropout": 0.3, "gradient_clip": 0.0}),
+]
+CELLS = [(word, kind) for word in heads.names() for kind in KINDS if kind in heads.get(word).kinds]
+
+
+def timeless(result: EpochResult | NotFiniteError) -> object:
+    return replace(result, train_seconds=0.0, dev_seconds=0.0) if isinstance(result, EpochResult) else str(result)
+
+
+def told(trainer: Trainer, epochs: Any = None) -> dict[int, list[object]]:
+    """What each member's epochs gave, without their times."""
+    found: dict[int, list[object]] = {}
+    for results in epochs or trainer.epochs():
+        for member, result in results:
+            found.setdefault(member, []).append(timeless(result))
+    return found
+
+
+def same_weights(one: Mapping[str, torch.Tensor], two: Mapping[str, torch.Tensor]) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+# --- side by side ---
+
+
+@pytest.mark.parametrize(("head", "kind"), CELLS)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_trial_in_a_stack_is_the_trial_alone_to_the_last_bit(make_stack: Make, head: str, kind: Kind, precision: str):
+    trials = [(seed, {**setting, "precision": precision}) for seed, setting in TRIALS]
+    stack = make_stack(kind, head, trials)
+    together = told(stack)
+    assert [len(results) for results in together.values()] == [2, 4, 3, 2]
+    for index, trial in enumerate(trials):
+        alone = make_stack(kind, head, [trial])
+        assert told(alone) == {0: together[index]}
+        assert alone.courses[0].best == stack.courses[index].best
+        assert same_weights(alone.courses[0].best_state, stack.courses[index].best_state)
+
+
+@pytest.mark.parametrize(("head", "kind"), CELLS)
+def test_trials_of_several_seeds_in_a_stack_are_the_trials_alone_within_rounding(
+    make_stack: Make, head: str, kind: Kind
+):
+    """Their batches are padded to one width, and a dropout mask depends on the width: so without dropout."""
+    trials = [(seed, {**setting, "dropout": 0.0, "learning_rate": 1e-3}) for seed, (_, setting) in enumerate(TRIALS)]
+    together = told(make_stack(kind, head, trials))
+    for index, trial in enumerate(trials):
+        (alone,) = told(make_stack(kind, head, [trial])).values()
+        losses = [[result.train_loss for result in results] for results in (together[index], alone)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_a_member_that_diverges_leaves_and_the_others_never_notice(make_stack: Make, monkeypatch: pytest.MonkeyPatch):
+    stack = make_stack("sentence_classification", "linear", TRIALS)
+    loss = stack.model.head.loss
+    third = [True, True, False, True]
+
+    def explode(scores: torch.Tensor, batch: object) -> torch.Tensor:
+        losses = loss(scores, batch)
+        broken = stack.step >= 4 and len(losses) == 4
+        return losses * torch.tensor([1.0 if fine or not broken else math.nan for fine in third]) if broken else losses
+
+    monkeypatch.setattr(stack.model.head, "loss", explode)
+    found = told(stack)
+    assert "not finite in epoch 2" in str(found[2][-1])
+    assert [len(results) for results in found.values()] == [2, 4, 2, 2]
+    for index in (0, 1, 3):
+        assert told(make_stack("sentence_classification", "linear", [TRIALS[index]])) == {0: found[index]}
+
+
+# --- on cached states ---
+
+
+@pytest.mark.parametrize(("head", "kind"), CELLS)
+def test_cached_states_give_the_epochs_that_the_running_encoder_gives(
+    make_stack: Make, kept_states: Any, head: str, kind: Kind
+):
+    cached, plain = make_stack(kind, head, TRIALS, frozen_states=kept_states), make_stack(kind, head, TRIALS)
+    one, two = told(cached), told(plain)
+    assert kept_states.opened == 2, "train and dev, each once"
+    for index in range(4):
+        losses = [[result.train_loss for result in found[index]] for found in (one, two)]
+        assert losses[0] == pytest.approx(losses[1], rel=2e-4)
+        assert one[index][-1].dev == pytest.approx(two[index][-1].dev, abs=2e-3)
+
+
+def test_the_encoder_never_runs_where_its_states_are_cached(make_stack: Make, kept_states: Any):
+    told(make_stack("sentence_classification", "bilstm", TRIALS, frozen_states=kept_states))
+    again = make_stack("sentence_classification", "bilstm", TRIALS, frozen_states=kept_states)
+    runs: list[int] = []
+    again.model.encoder.register_forward_hook(lambda *_: runs.append(1))
+    told(again)
+    assert runs == []
+
+
+def test_an_encoder_that_has_moved_is_never_read_from_the_cache(make_trainer: Make, kept_states: Any):
+    course = {"epochs": 2, "stack_and_finetune__stack_epochs": 2, "precision": "fp32", "dropout": 0.0}
+    cached = make_trainer("stack_and_finetune", frozen_states=kept_states, **course)
+    plain = make_trainer("stack_and_finetune", **course)
+    pairs = zip(cached.results(), plain.results(), strict=True)
+    assert [one.train_loss for one, _ in pairs] == pytest.approx(
+        [result.train_loss for result in plain.course.results], rel=1e-3
+    )
+    assert kept_states.opened == 2
+    assert cached.encoder_moved
+
+
+# --- a first phase that many share ---
+
+FACTS = {"encoder": "e", "data": "d", "head": "bilstm", "mode": "stack_and_finetune", "code": "c"}
+
+
+def two_phases(make_trainer: Make, **setting: Value) -> Any:
+    return make_trainer("stack_and_finetune", **{"epochs": 2, "stack_and_finetune__stack_epochs": 2, **setting})
+
+
+def test_a_trial_that_goes_on_from_anothers_first_phase_is_the_trial_that_trained_it_to_the_last_bit(
+    make_trainer: Make, tmp_path
+):
+    stages = Stages(tmp_path)
+    first, second = two_phases(make_trainer), two_phases(make_trainer, learning_rate=3e-3, weight_decay=0.01)
+    alone = two_phases(make_trainer, learning_rate=3e-3, weight_decay=0.01)
+    told(first, stages.epochs(first, FACTS))
+    steps: list[int] = []
+    step = second.head_optimiser.step
+    second.head_optimiser.step = lambda rates: (steps.append(second.step), step(rates))
+    assert told(second, stages.epochs(second, FACTS)) == told(alone)
+    assert min(steps) == 2 * alone.course.table.plan.steps_per_epoch, "the first phase was not trained again"
+    assert same_weights(second.course.best_state, alone.course.best_state)
+    assert second.course.best == alone.course.best
+
+
+def test_the_best_epoch_may_lie_in_the_shared_phase(make_trainer: Make, tmp_path):
+    stages = Stages(tmp_path)
+    course = {"stack_and_finetune__stack_learning_rate": 0.05, "learning_rate": 1e-7, "encoder_dropout": 0.0}
+    for trainer in (two_phases(make_trainer, **course), two_phases(make_trainer, **course)):
+        told(trainer, stages.epochs(trainer, FACTS))
+        assert trainer.course.best[1] <= 2
+        trainer.model.load_trained([trainer.course.best_state])
+        found = trainer.score(trainer.data.dev, trainer.data.dev_examples)
+        assert found.metrics["accuracy"] == trainer.course.best[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "shared"),
+    [
+        ({"learning_rate": 1e-4}, True),
+        ({"epochs": 5}, True),
+        ({"encoder_dropout": 0.3}, True),
+        ({"discriminative_rates": True}, True),
+        ({"gradual_unfreezing": True}, True),
+        ({"dropout": 0.3}, False),
+        ({"weight_decay": 0.3}, False),
+        ({"gradient_clip": 0.3}, False),
+        ({"batch_size": 3}, False),
+        ({"bilstm__hidden_size": 4}, False),
+        ({"stack_and_finetune__stack_learning_rate": 0.01}, False),
+        ({"stack_and_finetune__stack_epochs": 1}, False),
+        ({"schedule": "linear_warmup_decay"}, False),
+        ({"seed": 1}, False),
+    ],
+)
+def test_trials_share_a_first_phase_exactly_where_nothing_in_it_differs(
+    make_trainer: Make, changes: dict[str, Value], shared: bool
+):
+    keys = [stage_key(two_phases(make_trainer, **own), FACTS) for own in ({}, changes)]
+    assert (keys[0] == keys[1]) is shared
+
+
+def test_a_damaged_stage_is_trained_again(make_trainer: Make, tmp_path):
+    stages, first = Stages(tmp_path), two_phases(make_trainer)
+    whole = told(first, stages.epochs(first, FACTS))
+    (path,) = tmp_path.glob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:100])
+    again = two_phases(make_trainer)
+    assert told(again, stages.epochs(again, FACTS)) == whole
+    assert path.stat().st_size > 1000
+
+
+def test_a_first_phase_that_diverged_is_not_kept(make_trainer: Make, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    trainer = two_phases(make_trainer)
+    monkeypatch.setattr(trainer.model.head, "loss", lambda scores, batch: scores.sum((1, 2)) * math.nan)
+    (results,) = told(trainer, Stages(tmp_path).epochs(trainer, FACTS)).values()
+    assert "not finite" in str(results[0])
+    assert list(tmp_path.glob("*.safetensors")) == []

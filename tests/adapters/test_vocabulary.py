@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from meltpoint.adapters import encoders
+from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.batching import inputs, training_batches
+from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.loop import encoder_optimiser
+from meltpoint.adapters.tokenising import encode_split
+from meltpoint.adapters.vocabulary import CompactEmbedding, compact, pieces_of
+from meltpoint.tasks.core.task import Example, Kind
+
+Load = Callable[[str], Encoder]
+Examples = Callable[[Kind, int], list[Example]]
+KIND: Kind = "sentence_classification"
+
+
+def split_of(encoder: Encoder, examples: list[Example]):
+    return encode_split(KIND, examples, encoder.tokenizer, 32)
+
+
+def twin(encoder: Encoder) -> Encoder:
+    return copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})
+
+
+def foreign_batch(encoder: Encoder) -> Batch:
+    """A sentence of pieces that the tiny training examples lack."""
+    split = split_of(encoder, [Example("0", texts=("London bank harbour 3.5 ? xyz q",), label=0)])
+    return next(training_batches(inputs(split), KIND, encoder.tokenizer.pad_piece, 4, [0], 1))
+
+
+def train(encoder: Encoder, examples: list[Example], clip: float = 0.05, frozen_steps: int = 0) -> list[float]:
+    """Some epochs with weight decay, a rate that changes each step, and the norm clipped; each step's norm."""
+    split = split_of(encoder, examples)
+    pad = encoder.tokenizer.pad_piece
+    groups = encoder.layer_groups()
+    adam = encoder_optimiser(groups, weight_decay=3.0)
+    for table in encoder.modules():
+        if isinstance(table, CompactEmbedding):
+            table.follow(adam)
+    encoder.set_dropout(0.0)
+    norms = []
+    for epoch in range(1, 5):
+        for batch in training_batches(inputs(split), KIND, pad, 4, [0], epoch):
+            for parameter in groups[0].parameters:
+                parameter.requires_grad_(len(norms) >= frozen_steps)
+            for group in adam.param_groups:
+                group["lr"] = 1e-2 / (1 + len(norms))
+            loss = (encoder.train()(batch)[-1][:, 0] - batch.labels[:, None]).square().mean()
+            adam.zero_grad(set_to_none=True)
+            loss.backward()
+            norms.append(float(nn.utils.clip_grad_norm_(encoder.parameters(), clip)))
+            adam.step()
+    return norms
+
+
+@pytest.mark.parametrize("frozen_steps", [0, 4])
+def test_training_the_compact_table_is_training_the_dense_one(
+    load_tiny: Load, make_examples: Examples, family: str, frozen_steps: int
+):
+    dense = load_tiny(family)
+    small = twin(dense)
+    examples = make_examples(KIND, 10)
+    table = small.compact_pieces(pieces_of(split_of(dense, examples), dense.tokenizer.pad_piece))
+    assert table is not None
+    assert len(table.weight) < table.num_embeddings
+    norms = [train(encoder, examples, frozen_steps=frozen_steps) for encoder in (dense, small)]
+    torch.testing.assert_close(norms[1], norms[0], rtol=1e-4, atol=0.0)
+    assert table.decay < 0.98  # the others did decay, and the test would see it
+    first, second = dense.state_dict(), small.state_dict()
+    assert list(first) == list(second)
+    for name in first:
+        torch.testing.assert_close(second[name], first[name], rtol=2e-5, atol=2e-6, msg=name)
+    foreign = foreign_batch(dense)
+    assert not set(foreign.pieces.flatten().tolist()) <= set(table.pieces.tolist())
+    with torch.no_grad():
+        for one, other in zip(small.eval()(foreign), dense.eval()(foreign), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def plain(rows: int = 9, **options: object) -> tuple[nn.Embedding, CompactEmbedding]:
+    torch.manual_seed(0)
+    dense = nn.Embedding(rows, 3, **options)
+    return dense, CompactEmbedding(dense, torch.tensor([0, 2, 5]))
+
+
+def test_evaluation_reads_every_piece_and_training_refuses_a_foreign_one():
+    dense, table = plain()
+    pieces = torch.arange(9).view(3, 3)
+    assert torch.equal(table.eval()(pieces), dense(pieces))
+    with pytest.raises(IndexError):
+        table.train()(pieces)
+
+
+def test_an_evaluated_trained_piece_passes_gradients_too():
+    """A frozen encoder evaluates; a thawed one in evaluation mode would still train."""
+    _, table = plain()
+    table.eval()(torch.tensor([[2, 7]])).sum().backward()
+    assert table.weight.grad.tolist() == [[0.0] * 3, [1.0] * 3, [0.0] * 3]
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_the_padding_piece_gets_no_gradient_where_the_dense_table_gives_it_none(mode: bool):
+    _, table = plain(padding_idx=2)
+    table.train(mode)(torch.tensor([[0, 2, 5, 2]])).sum().backward()
+    assert table.weight.grad.tolist() == [[1.0] * 3, [0.0] * 3, [1.0] * 3]
+
+
+def test_weights_are_saved_and_loaded_in_the_dense_layout():
+    dense, table = plain()
+    table.decay = 0.5
+    state = table.state_dict()
+    assert list(state) == ["weight"]
+    expected = dense.weight.detach() * 0.5
+    expected[[0, 2, 5]] = dense.weight.detach()[[0, 2, 5]]
+    assert torch.equal(state["weight"], expected)
+    fresh = CompactEmbedding(nn.Embedding(9, 3), torch.tensor([1, 2]))
+    fresh.decay = 0.1
+    fresh.load_state_dict(state)
+    assert torch.equal(fresh.dense(), expected)
+    state["weight"].zero_()
+    assert torch.equal(fresh.dense(), expected), "the loaded table shares memory with what it was loaded from"
+
+
+def test_a_state_without_the_table_or_of_another_size_is_refused():
+    _, table = plain()
+    with pytest.raises(RuntimeError, match="Missing key"):
+        table.load_state_dict({})
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        table.load_state_dict({"weight": torch.zeros(4, 3)})
+
+
+def test_a_saved_encoder_is_read_back_as_an_ordinary_one(load_tiny: Load, tmp_path: Path):
+    encoder = load_tiny("bert")
+    table = encoder.compact_pieces([0, 3, 4])
+    table.decay = 0.75
+    encoder.save(tmp_path)
+    again = encoders.load(encoders.resolve(f"hf:{tmp_path}", KIND))
+    assert type(again.model.get_input_embeddings()) is nn.Embedding
+    assert torch.equal(again.model.get_input_embeddings().weight, table.dense())
+
+
+class Model(nn.Module):
+    """A table and something above it, as transformers hands them out."""
+
+    def __init__(self, table: nn.Embedding) -> None:
+        super().__init__()
+        self.table, self.output = table, nn.Linear(3, table.num_embeddings, bias=False)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.table
+
+    def set_input_embeddings(self, table: nn.Module) -> None:
+        self.table = table
+
+
+def test_a_table_tied_to_another_module_is_left_alone():
+    model = Model(nn.Embedding(9, 3))
+    model.output.weight = model.table.weight
+    assert compact(model, [1]) is None
+    assert type(model.table) is nn.Embedding
+
+
+@pytest.mark.parametrize("options", [{"max_norm": 1.0}, {"scale_grad_by_freq": True}, {"sparse": True}])
+def test_an_unusual_table_is_left_alone(options: dict[str, object]):
+    assert compact(Model(nn.Embedding(9, 3, **options)), [1]) is None
+
+
+def test_a_table_of_which_all_is_trained_is_left_alone():
+    assert compact(Model(nn.Embedding(9, 3)), range(9)) is None
+
+
+def test_repeated_pieces_count_once():
+    table = compact(Model(nn.Embedding(9, 3)), [5, 1, 5])
+    assert table.pieces.tolist() == [1, 5]
+
+
+def test_the_pieces_of_a_split_are_its_rows_and_padding(load_tiny: Load, make_examples: Examples):
+    encoder = load_tiny("bert")
+    split = split_of(encoder, make_examples(KIND, 6))
+    found = pieces_of(split, encoder.tokenizer.pad_piece)
+    assert all(a < b for a, b in pairwise(found))
+    assert set(found) == {0} | {piece for row in split.rows for piece in row.pieces}
+
+
+def test_a_step_of_a_frozen_group_leaves_the_rest_as_it_is():
+    _, table = plain()
+    adam = torch.optim.AdamW([{"params": [table.weight], "lr": 0.1, "weight_decay": 0.5}])
+    table.follow(adam)
+    adam.step()
+    assert table.decay == 1.0
+    table.weight.grad = torch.zeros_like(table.weight)
+    before = table.weight.detach().clone()
+    adam.step()
+    assert table.decay == pytest.approx(0.95)
+    torch.testing.assert_close(table.weight.detach(), before * 0.95)
+
+
+def test_a_finished_table_is_not_kept_alive_by_its_optimiser():
+    import gc
+    import weakref
+
+    _, table = plain()
+    group: dict[str, list[Tensor]] = {"params": [table.weight]}
+    adam = torch.optim.AdamW([group])
+    table.follow(adam)
+    gone = weakref.ref(table)
+    del table
+    gc.collect()
+    assert gone() is None
+    adam.step()
