@@ -1,0 +1,191 @@
+"""What the driver costs a trial: thousands of trials that do nothing, through the planner, the ledger, MLflow and Ray.
+
+Everything between the command line and the worker is the sweep's own; only the training is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+
+from meltpoint.sweeps import ray_tune
+from meltpoint.sweeps.cells import open_cells
+from meltpoint.sweeps.cluster import Cluster, slots
+from meltpoint.sweeps.conductor import SweepConductor
+from meltpoint.sweeps.ledger import Ledger, storage_folder
+from meltpoint.sweeps.orders import WorkOrder
+from meltpoint.sweeps.planner import Planner
+from meltpoint.sweeps.progress import Progress
+from meltpoint.sweeps.run import settle_specification
+from meltpoint.sweeps.scoring import Scorer
+from meltpoint.sweeps.specification import Resources, SweepSpec
+from meltpoint.sweeps.tracking import Tracker, default_uri
+
+EPOCHS = 2  # events a trial, beside the first and the last
+WARM_SHARE = 0.1  # of the trials: what starts up and fills its caches is not counted as cost or growth a trial
+CALLS = ("next_order", "began", "heard", "lost", "wants_stop", "early_stopping", "tick")
+
+
+@dataclass
+class Watched:
+    """A conductor that clocks what Ray asks of the one behind it, and the driver's memory as trials end.
+
+    Attributes:
+        seconds: call → time spent in it.
+        samples: (trials ended, wall seconds, driver CPU seconds, seconds in calls, driver's resident bytes).
+    """
+
+    conductor: SweepConductor
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CALLS, 0.0))
+    samples: list[tuple[int, float, float, float, int]] = field(default_factory=list)
+    ended: int = 0
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever is not watched is the conductor's own."""
+        value = getattr(self.conductor, name)
+        return self._timed(name, value) if name in CALLS else value
+
+    def _timed(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*words: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return call(*words)
+            finally:
+                self.seconds[name] += time.perf_counter() - started
+                if name == "heard" and words[0]["event"] == "outcome":
+                    self._sample()
+
+        return timed
+
+    def _sample(self) -> None:
+        self.ended += 1
+        resident = psutil.Process().memory_info().rss
+        now = (time.perf_counter(), time.process_time(), sum(self.seconds.values()))
+        self.samples.append((self.ended, *now, resident))
+
+
+class Unscored(Scorer):
+    """No finalist is scored: there are no weights."""
+
+    def has(self, trial: str) -> bool:
+        """As if it were sent already."""
+        return True
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What a trial costs, after the first tenth of them.
+
+    Attributes:
+        trials: how many were run.
+        wall_ms: wall time a trial, with `slots` trials at a time; the time that workers wait for Ray is in it.
+        driver_ms: CPU time of the driver's process a trial: Ray Tune, its threads, and Meltpoint's part.
+        own_ms: the part of it that Meltpoint's conductor takes, by the clock.
+        own_ms_by_call: the same by what Ray asked for.
+        growth_kb: resident memory of the driver that each trial leaves behind: the slope of a straight line.
+    """
+
+    trials: int
+    slots: int
+    wall_ms: float
+    driver_ms: float
+    own_ms: float
+    own_ms_by_call: dict[str, float]
+    growth_kb: float
+
+
+def idle(config: dict[str, Any]) -> None:
+    """A trainable that trains nothing and says what a trial of two epochs would."""
+    from ray import tune
+
+    (order,) = WorkOrder.model_validate(config["work"]).orders
+    hardware = {"device": "cpu", "name": "none", "threads": 1, "gpu_share": 0.0, "precision": "fp32", "host": "none"}
+    said: dict[str, Any] = {"trial": order.id}
+    tune.report({"events": [{**said, "event": "ready", "body": {"hardware": hardware, "input_notes": []}}]})
+    outcome: dict[str, Any] = {"status": "finished", "error": None, "best_epoch": 1, "notes": []}
+    for epoch in range(1, EPOCHS + 1):
+        score = (int(order.id, 16) % 1000) / 1000
+        body = {
+            "epoch": epoch, "phase": "train", "step": epoch, "train_loss": 1.0, "dev": {"accuracy": score},
+            "train_seconds": 0.0, "dev_seconds": 0.0, "learning_rate": 1e-3, "finished_at": time.time(),
+        }  # fmt: skip
+        events: list[Any] = [{**said, "event": "epoch", "score": score, "body": body}]
+        last = [{**said, "event": "outcome", "body": outcome}] if epoch == EPOCHS else []
+        tune.report({"events": events + last, "score": score, "epoch": epoch, "percent": 100 * epoch / EPOCHS})
+
+
+def run(trials: int, searcher: str, encoder: str, storage: Path) -> Overhead:
+    """Drive so many idle trials of one cell."""
+    spec = SweepSpec(
+        name="overhead", encoders=(encoder,), modes=("fine_tuning",), tasks=("demo_sentiment",), head="linear",
+        trials=trials, seeds=1, searcher=searcher,  # type: ignore[arg-type]
+    )  # fmt: skip
+    resources = Resources(storage=str(storage))
+    ledger, cells = Ledger(storage_folder(resources.storage) / spec.name), open_cells(spec)
+    with ledger.driving(), Progress(lambda: list(planner.cells.values()), Console(quiet=True)) as progress:
+        settle_specification(ledger, spec, cells)
+        planner = Planner(spec, cells, ledger.records())
+        tracker = Tracker(spec.name, default_uri(storage), storage)
+        tracker.open(cells, spec.model_dump_json())
+        scorer = Unscored(ledger.folder, resources.cpus, resources.gpus)
+        watched = Watched(SweepConductor(planner, ledger, tracker, progress, scorer, resources))
+        with Cluster(None) as cluster:
+            cluster.join()
+            count = slots(resources.cpus, resources.gpus)
+            ray_tune.run_on_tune(watched, resources.cpus, resources.gpus, is_local=True, trainable=idle)
+    if tracker.trouble is not None:
+        raise RuntimeError(tracker.trouble)
+    return overhead(watched, count)
+
+
+def overhead(watched: Watched, slots: int) -> Overhead:
+    """The figures behind the warm-up."""
+    warm = watched.samples[int(WARM_SHARE * len(watched.samples)) :]
+    first, last = warm[0], warm[-1]
+    count = last[0] - first[0]
+    own = {call: 1000 * seconds / watched.ended for call, seconds in watched.seconds.items()}
+    wall, driver, mine = (1000 * (last[index] - first[index]) / count for index in (1, 2, 3))
+    growth = slope([(float(sample[0]), sample[4] / 1000) for sample in warm])
+    return Overhead(watched.ended, slots, wall, driver, mine, own, growth)
+
+
+def slope(points: list[tuple[float, float]]) -> float:
+    """Of the least-squares line through points."""
+    x_mean = sum(x for x, _ in points) / len(points)
+    y_mean = sum(y for _, y in points) / len(points)
+    across = sum((x - x_mean) * (y - y_mean) for x, y in points)
+    return across / sum((x - x_mean) ** 2 for x, _ in points)
+
+
+def main() -> None:
+    """Run it and print the figures."""
+    parser = argparse.ArgumentParser(prog="driver_overhead", description=__doc__)
+    parser.add_argument("--trials", type=int, default=2000)
+    parser.add_argument("--searcher", choices=("random", "tpe"), default="random")
+    parser.add_argument("--encoder", default="minilm", help="never loaded; its files are only hashed")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
+        found = run(options.trials, options.searcher, options.encoder, Path(folder))
+    if options.json:
+        print(json.dumps(asdict(found), indent=1))
+        return
+    print(f"{found.trials} idle trials, {found.slots} at a time, searcher {options.searcher}")
+    print(
+        f"  a trial: {found.wall_ms:.1f} ms wall, {found.driver_ms:.1f} ms driver CPU, of it {found.own_ms:.1f} ms ours"
+    )
+    print("  ours: " + ", ".join(f"{call} {ms:.2f}" for call, ms in found.own_ms_by_call.items()) + " ms")
+    print(f"  the driver's memory grows by {found.growth_kb:.0f} kB a trial")
+
+
+if __name__ == "__main__":
+    main()

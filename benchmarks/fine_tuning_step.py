@@ -1,0 +1,183 @@
+"""What each part of a fast fine-tuning step on the CPU brings: all variants in turn on the same batches.
+
+    python benchmarks/fine_tuning_step.py --text FILE [--steps 20] [--rounds 5] [--batch 32] [--threads 1]
+
+FILE holds one sentence a line. The variants add up, from torch's own parts to all of Meltpoint's. Times are CPU seconds
+of this process as well as wall seconds: the first see other work on the machine less, the second are what one waits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from meltpoint.adapters import attention, encoders
+from meltpoint.adapters.batch import Batch, EncodedSplit
+from meltpoint.adapters.batching import inputs, training_batches
+from meltpoint.adapters.dropout import QuickDropout
+from meltpoint.adapters.encoder import Encoder, LayerGroup
+from meltpoint.adapters.hardware import resolve_precision, seize
+from meltpoint.adapters.huggingface import HuggingFaceEncoder
+from meltpoint.adapters.loop import encoder_optimiser
+from meltpoint.adapters.tokenising import encode_split
+from meltpoint.adapters.vocabulary import pieces_of
+from meltpoint.tasks.core.task import Example, Kind
+
+KIND: Kind = "sentence_classification"
+PHASES = ("forward", "backward", "clip", "optimiser")
+WARM_UP_STEPS = 3
+
+
+@dataclass
+class Variant:
+    """One way to train, and the times of its steps.
+
+    Attributes:
+        quick_dropout, short_attention, compact_table: which of Meltpoint's parts it has.
+        cpu, wall: seconds by step.
+        phases: CPU seconds by step, in the order of PHASES.
+    """
+
+    name: str
+    quick_dropout: bool = False
+    short_attention: bool = False
+    compact_table: bool = False
+    cpu: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+    phases: list[list[float]] = field(default_factory=list)
+
+
+def variants() -> list[Variant]:
+    """From torch's own parts to all of Meltpoint's."""
+    return [
+        Variant("torch's own parts"),
+        Variant("+ quick dropout", True),
+        Variant("+ short attention", True, True),
+        Variant("+ compact table", True, True, True),
+    ]
+
+
+class Classifier(nn.Module):
+    """The encoder's first piece through a linear layer."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder, nn.Linear(encoder.dim, 2)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """(batch, 2)."""
+        scores: Tensor = self.head(self.encoder(batch)[-1][:, 0])
+        return scores
+
+
+def stepper(
+    variant: Variant, pristine: HuggingFaceEncoder, split: EncodedSplit, dropout: float
+) -> Callable[[Batch], None]:
+    """A model of a variant: a function that trains it one step and notes the times."""
+    torch.manual_seed(0)
+    encoder = copy.deepcopy(pristine, {id(pristine.tokenizer): pristine.tokenizer})
+    encoder.set_dropout(dropout)
+    if not variant.quick_dropout:
+        plain_dropouts(encoder)
+    encoder.model.config._attn_implementation = attention.NAME if variant.short_attention else "sdpa"
+    table = encoder.compact_pieces(pieces_of(split, encoder.tokenizer.pad_piece)) if variant.compact_table else None
+    model = Classifier(encoder).train()
+    adam = encoder_optimiser([*encoder.layer_groups(), LayerGroup("head", tuple(model.head.parameters()))], 0.01)
+    for group in adam.param_groups:
+        group["lr"] = 1e-4
+    if table is not None:
+        table.follow(adam)
+    bf16 = resolve_precision("auto", "cpu") == "bf16"
+
+    def step(batch: Batch) -> None:
+        wall, marks = time.perf_counter(), [time.process_time()]
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            scores = model(batch)
+        assert batch.labels is not None
+        loss = nn.functional.cross_entropy(scores.float(), batch.labels)
+        marks.append(time.process_time())
+        adam.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        marks.append(time.process_time())
+        nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 1.0)
+        marks.append(time.process_time())
+        adam.step()
+        marks.append(time.process_time())
+        variant.phases.append([after - before for before, after in pairwise(marks)])
+        variant.cpu.append(marks[-1] - marks[0])
+        variant.wall.append(time.perf_counter() - wall)
+
+    return step
+
+
+def plain_dropouts(model: nn.Module) -> None:
+    """Put torch's dropouts back."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is QuickDropout:
+                setattr(parent, name, nn.Dropout(child.p))
+
+
+def read(path: Path, encoder: Encoder, sentences: int) -> EncodedSplit:
+    """The first sentences of a file, with labels of no meaning."""
+    lines = path.read_text(encoding="utf-8").split("\n")[:sentences]
+    examples = [Example(str(i), texts=(line.strip(),), label=i % 2) for i, line in enumerate(lines) if line.strip()]
+    return encode_split(KIND, examples, encoder.tokenizer, 128)
+
+
+def report(found: list[Variant], batch_size: int, rounds: int) -> None:
+    """A line a variant: examples a second, its phases, and its ratio to the first, step by step, with the spread."""
+    print(f"{'variant':20s} {'ex/s CPU':>8s} {'ex/s wall':>9s}  " + " ".join(f"{p:>9s}" for p in PHASES) + "   ratio")
+    for variant in found:
+        cpu, wall = (sum(times) / len(times) for times in (variant.cpu, variant.wall))
+        phases = [1000 * statistics.mean(column) for column in zip(*variant.phases, strict=True)]
+        size = len(variant.cpu) // rounds
+        parts = range(0, size * rounds, size)
+        ratios = sorted(sum(found[0].cpu[i : i + size]) / sum(variant.cpu[i : i + size]) for i in parts)
+        spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})"
+        shown = " ".join(f"{p:6.1f} ms" for p in phases)
+        print(f"{variant.name:20s} {batch_size / cpu:8.0f} {batch_size / wall:9.0f}  {shown}   {spread}")
+
+
+def main() -> None:
+    """Read the command line, run every variant in turn, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--text", type=Path, required=True)
+    for name, default in (("sentences", 1000), ("steps", 20), ("rounds", 5), ("batch", 32), ("threads", 1)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--dropout", type=float, default=0.1)
+    options = parser.parse_args()
+    seize(options.threads)
+    encoder = encoders.load(encoders.resolve("minilm", KIND))
+    assert isinstance(encoder, HuggingFaceEncoder)
+    split = read(options.text, encoder, options.sentences)
+    found = variants()
+    steppers = [stepper(variant, encoder, split, options.dropout) for variant in found]
+    pad = encoder.tokenizer.pad_piece
+    batches = [b for e in range(1, 99) for b in training_batches(inputs(split), KIND, pad, options.batch, [0], e)]
+    batches = [batch for batch in batches if len(batch) == options.batch]
+    for batch in batches[: WARM_UP_STEPS + options.steps * options.rounds]:
+        for step in steppers:
+            step(batch)
+    for variant in found:
+        for times in (variant.cpu, variant.wall, variant.phases):
+            del times[:WARM_UP_STEPS]
+    mean = statistics.mean(batch.pieces.shape[1] for batch in batches)
+    pieces = len(pieces_of(split, pad))
+    print(f"{len(split.rows)} sentences, {mean:.1f} pieces a row, {pieces} different pieces, dropout {options.dropout}")
+    report(found, options.batch, options.rounds)
+    print(f"peak memory of all variants: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()

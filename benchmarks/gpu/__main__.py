@@ -1,0 +1,111 @@
+"""`python -m meltpoint.benchmarks.gpu`: the whole suite, as a table or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from meltpoint.benchmarks.alternation import Spread, spread
+from meltpoint.benchmarks.gpu import ceiling, counting
+from meltpoint.benchmarks.gpu.fine_tuning import our_rate, trainer_rate
+from meltpoint.benchmarks.gpu.frozen import one_trial_seconds
+from meltpoint.benchmarks.gpu.sizes import BASE, TINY, Size, save_encoder
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What was measured.
+
+    Attributes:
+        matmul_flops, copy_bytes: the ceilings, a second.
+        example_flops, step_bytes: counted by hand.
+        floor_examples: examples a second that the ceilings allow.
+        ours, trainer: examples a second of fine-tuning; None where the Trainer's package accelerate is missing.
+        ratio: ours over the Trainer's, run by run.
+        ceiling_share: of the matmul ceiling that fine-tuning reaches.
+        one_frozen_trial_seconds: of one trial with the `bilstm` head.
+    """
+
+    device: str
+    matmul_flops: float
+    copy_bytes: float
+    example_flops: int
+    step_bytes: int
+    floor_examples: float
+    ours: Spread
+    trainer: Spread | None
+    ratio: Spread | None
+    ceiling_share: Spread
+    one_frozen_trial_seconds: Spread
+
+
+def measure(size: Size, device: str, repeats: int) -> Suite:
+    """Everything, in turn, each in a process of its own: what one sets in torch would slow the other."""
+    flops = apart(ceiling.matmul_flops, device, size.matmuls)
+    copied = apart(ceiling.copy_bytes, device)
+    ours, theirs, frozen = list[float](), list[float](), list[float]()
+    with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
+        encoder = save_encoder(size, Path(folder))
+        for number in range(repeats):
+            print(f"{number + 1}/{repeats}", file=sys.stderr)
+            ours.append(apart(our_rate, size, encoder, device))
+            if find_spec("accelerate") is not None:
+                theirs.append(apart(trainer_rate, size, encoder, device))
+            frozen.append(apart(one_trial_seconds, size, encoder, device))
+    work = counting.training_flops(size)
+    name = torch.cuda.get_device_name() if device == "cuda" else torch.backends.cpu.get_cpu_capability()
+    return Suite(
+        device=name, matmul_flops=flops, copy_bytes=copied, example_flops=work,
+        step_bytes=counting.step_bytes(size), floor_examples=size.batch / counting.floor_seconds(size, flops, copied),
+        ours=spread(ours), trainer=spread(theirs) if theirs else None,
+        ratio=spread([a / b for a, b in zip(ours, theirs, strict=True)]) if theirs else None,
+        ceiling_share=spread([rate * work / flops for rate in ours]), one_frozen_trial_seconds=spread(frozen),
+    )  # fmt: skip
+
+
+def apart(work: Callable[..., float], *words: object) -> float:
+    """A function's answer from a fresh process."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as one:
+        return one.submit(work, *words).result()
+
+
+def lines(suite: Suite) -> list[str]:
+    """The suite as text."""
+    return [
+        f"{suite.device}: bf16 products {suite.matmul_flops / 1e12:.3g} TFLOP/s, "
+        f"copies {suite.copy_bytes / 1e9:.3g} GB/s",
+        f"an example {suite.example_flops / 1e9:.3g} GFLOP, a step {suite.step_bytes / 1e9:.3g} GB: "
+        f"at most {suite.floor_examples:.4g} examples/s",
+        f"fine-tuning  meltpoint {suite.ours} examples/s, {suite.ceiling_share} of the matmul ceiling",
+        f"             Trainer   {suite.trainer or 'not measured: the package accelerate is missing'}",
+        f"             ratio     {suite.ratio or 'not measured'}",
+        f"frozen       one bilstm trial {suite.one_frozen_trial_seconds} s",
+    ]
+
+
+def main() -> None:
+    """Run the suite."""
+    parser = argparse.ArgumentParser(prog="meltpoint.benchmarks.gpu", description=__doc__)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="a toy size, to see that it runs")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("torch sees no GPU here; --device cpu --tiny shows that the suite runs.")
+    suite = measure(TINY if options.tiny else BASE, options.device, options.repeats)
+    print(json.dumps(asdict(suite), indent=1) if options.json else "\n".join(lines(suite)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""What is measured: an encoder's size and a load, with random weights and random texts, which serve for speed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+
+from meltpoint import tasks
+from meltpoint.adapters.batch import EncodedSplit, Row
+from meltpoint.adapters.courses import EncodedData
+from meltpoint.tasks.core.task import Example
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+CLS, SEP = 2, 3
+
+
+@dataclass(frozen=True)
+class Size:
+    """An encoder and a load.
+
+    Attributes:
+        layers, dim, heads, feed_forward, vocabulary, positions: of a BERT.
+        length: pieces of every input, special tokens included: no padding on either side.
+        batch: examples a step.
+        steps: of an epoch.
+        epochs: of a run; the first one warms up and is not counted.
+        matmuls: edges of the square products whose best rate is the ceiling.
+    """
+
+    layers: int
+    dim: int
+    heads: int
+    feed_forward: int
+    vocabulary: int
+    positions: int
+    length: int
+    batch: int
+    steps: int
+    epochs: int
+    matmuls: tuple[int, ...]
+
+    @property
+    def examples(self) -> int:
+        """Of an epoch."""
+        return self.batch * self.steps
+
+
+BASE = Size(12, 768, 12, 3072, 30522, 512, 128, 64, 50, 3, (4096, 8192, 16384))
+"""BERT-base (Devlin et al. 2019, section 3) at length 128."""
+
+TINY = Size(2, 32, 2, 64, 128, 64, 16, 4, 3, 2, (64, 128))
+"""Runs anywhere in seconds; its figures mean nothing."""
+
+
+def save_encoder(size: Size, folder: Path) -> str:
+    """Write a random encoder and a tokenizer in the hub's layout; the word that Meltpoint loads them by."""
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=size.vocabulary, hidden_size=size.dim, num_hidden_layers=size.layers,
+        num_attention_heads=size.heads, intermediate_size=size.feed_forward,
+        max_position_embeddings=size.positions,
+    )  # fmt: skip
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    words = [*SPECIALS, *(f"w{number}" for number in range(size.vocabulary - len(SPECIALS)))]
+    transformers.BertTokenizer(vocab={word: number for number, word in enumerate(words)}).save_pretrained(folder)
+    return f"hf:{folder}"
+
+
+def random_data(size: Size) -> EncodedData:
+    """An epoch's rows of exactly `length` pieces with random classes; dev is one batch of them."""
+    task = tasks.get("demo_sentiment")
+    draw = np.random.default_rng(0)
+    middle = draw.integers(len(SPECIALS), size.vocabulary, (size.examples, size.length - 2)).tolist()
+    labels = draw.integers(0, task.outputs, size.examples).tolist()
+    rows = [
+        Row(index, 0, (CLS, *pieces, SEP), (0,) * size.length, (), label)
+        for index, (pieces, label) in enumerate(zip(middle, labels, strict=True))
+    ]
+    dev = rows[: size.batch]
+    gold = [Example(str(row.example), label=row.label) for row in dev]
+    return EncodedData(task, EncodedSplit(rows, len(rows)), EncodedSplit(dev, len(dev)), gold)

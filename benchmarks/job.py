@@ -1,0 +1,102 @@
+"""What both sides of a comparison are told: the same data, the same settings, the same epochs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+RATES = {"feature_extraction": (1e-4, 1e-2), "fine_tuning": (2e-5, 3e-4), "stack_and_finetune": (2e-5, 3e-4)}
+"""Lowest and highest learning rate of each mode: the ranges of the shipped spaces for minilm."""
+
+
+class Job(BaseModel):
+    """One whole search: every rate of the list once, nothing else varies.
+
+    Attributes:
+        encoder, mode, task, data_dir, max_train_examples: as on Meltpoint's command line.
+        learning_rates: the settings; in `stack_and_finetune` those of the second phase.
+        stack_epochs, stack_learning_rate: the first phase of `stack_and_finetune`, the same in every setting.
+        slots: trials at a time, a CPU each.
+        group_by_length: the rival's own batches by length; Meltpoint always has its own.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    encoder: str
+    mode: str
+    task: str
+    data_dir: str | None
+    max_train_examples: int | None
+    learning_rates: tuple[float, ...]
+    epochs: int = 2
+    stack_epochs: int = 2  # the shipped space's first choice
+    stack_learning_rate: float = 1e-3  # the best of five in arXiv 1907.05338
+    batch_size: int = 32
+    dropout: float = 0.1
+    weight_decay: float = 0.01
+    gradient_clip: float = 1.0  # the Trainer's default max_grad_norm
+    max_pieces: int = 128
+    seed: int = 0
+    slots: int = 2
+    group_by_length: bool = False
+
+    def parameters(self) -> dict[str, Any]:
+        """Meltpoint's parameters, with `learning_rate` left to the search."""
+        fixed: dict[str, Any] = {
+            "dropout": self.dropout, "weight_decay": self.weight_decay, "gradient_clip": self.gradient_clip,
+            "epochs": self.epochs, "batch_size": self.batch_size, "max_pieces": self.max_pieces,
+            # The Trainer's default schedule: linear to zero, no warm-up.
+            "schedule": "linear_warmup_decay", "linear_warmup_decay.warmup_fraction": 0.0,
+        }  # fmt: skip
+        if self.mode != "feature_extraction":
+            fixed["encoder_dropout"] = self.dropout
+        if self.mode == "stack_and_finetune":
+            fixed["stack_and_finetune.stack_epochs"] = self.stack_epochs
+            fixed["stack_and_finetune.stack_learning_rate"] = self.stack_learning_rate
+        return fixed
+
+    def setting(self, learning_rate: float) -> dict[str, Any]:
+        """One setting of the list."""
+        return {**self.parameters(), "learning_rate": learning_rate}
+
+    def space(self) -> str:
+        """The list of settings as a space file. JSON is YAML."""
+        return json.dumps({"parameters": {**self.parameters(), "learning_rate": {"choice": list(self.learning_rates)}}})
+
+
+def learning_rates(mode: str, count: int) -> tuple[float, ...]:
+    """So many rates, evenly spread in the logarithm over the mode's range, rounded so that they print short."""
+    low, high = (math.log(bound) for bound in RATES[mode])
+    steps = max(1, count - 1)
+    return tuple(float(f"{math.exp(low + (high - low) * index / steps):.4g}") for index in range(count))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that every comparison has."""
+    parser.add_argument("--mode", choices=sorted(RATES), default="feature_extraction")
+    parser.add_argument("--trials", type=int, default=16, help="settings, the same ones for both sides")
+    parser.add_argument("--repeats", type=int, default=5, help="alternating runs of each side")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--encoder", default="minilm")
+    parser.add_argument("--task", default="sst2", help="a task of single sentences with classes")
+    parser.add_argument("--data-dir", type=Path, help="as for `meltpoint sweep`; the hub's data without it")
+    parser.add_argument("--max-train-examples", type=int, default=1000)
+    parser.add_argument("--slots", type=int, default=os.cpu_count() or 1, help="trials at a time, a CPU each")
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output, nothing else")
+
+
+def job_of(options: argparse.Namespace) -> Job:
+    """The job that the options describe."""
+    return Job(
+        encoder=options.encoder, mode=options.mode, task=options.task,
+        data_dir=str(options.data_dir.absolute()) if options.data_dir else None,
+        max_train_examples=options.max_train_examples, epochs=options.epochs, slots=options.slots,
+        learning_rates=learning_rates(options.mode, options.trials),
+        group_by_length=getattr(options, "group_by_length", False),
+    )  # fmt: skip

@@ -1,0 +1,43 @@
+"""Meltpoint's own training loop as a plain function: what one would write around it without the service.
+
+The encoder's weights and the tokenised data are kept in the process, as a careful user does; features are not cached
+and nothing is shared between trials.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from meltpoint.adapters import catalogue, encoders
+from meltpoint.adapters.courses import EncodedData
+from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.hardware import seize
+from meltpoint.adapters.loop import Trainer
+from meltpoint.adapters.model import Member, build
+from meltpoint.adapters.tokenising import encode_split
+from meltpoint.benchmarks.job import Job
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import DataSpec
+
+
+@lru_cache(maxsize=1)
+def ready(job: Job) -> tuple[Encoder, EncodedData]:
+    """The encoder and the tokenised data, once a process."""
+    data = load_training_data(DataSpec(job.task, job.data_dir, job.max_train_examples))
+    encoder = encoders.load(encoders.resolve(job.encoder, data.task.kind))
+    limit = min(job.max_pieces, encoder.max_pieces)
+    train, dev = (encode_split(data.task.kind, split, encoder.tokenizer, limit) for split in (data.train, data.dev))
+    return encoder, EncodedData(data.task, train, dev, data.dev)
+
+
+def train_once(job: Job, learning_rate: float, threads: int) -> float:
+    """One trial; the best epoch's dev score."""
+    hardware = seize(threads)
+    encoder, data = ready(job)
+    setting = catalogue.complete(job.setting(learning_rate), job.mode, "linear")
+    members = [Member(setting, job.seed)]
+    model = build(encoder, data.task, job.mode, "linear", members, hardware.device)
+    trainer = Trainer(model, data, job.mode, members, hardware)
+    for _ in trainer.epochs():
+        pass
+    return trainer.courses[0].best[0]

@@ -1,0 +1,107 @@
+"""How busy a finished sweep's workers were, from its ledger: the share of their wall time in which they had a trial."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from meltpoint.sweeps.ledger import Ledger
+from meltpoint.sweeps.records import TrialRecord
+
+
+@dataclass(frozen=True)
+class Utilisation:
+    """What the workers did between the first trial's start and the last one's end.
+
+    Attributes:
+        trials: those that ran; finals that the search answered ran no second time.
+        slots: trials at a time.
+        wall_seconds: from the first start to the last end.
+        busy_share: trial seconds over slot seconds.
+        computing_share: the same for the epochs alone, without a trial's start, its end and the way to the driver.
+        longest_idle_seconds: the longest stretch in which no slot had a trial; a sweep that was cut off and went on
+            has its pause here, and its shares say little.
+        tail_seconds: from the first moment at which a slot had nothing more to do, to the end.
+    """
+
+    trials: int
+    slots: int
+    wall_seconds: float
+    busy_share: float
+    computing_share: float
+    longest_idle_seconds: float
+    tail_seconds: float
+
+
+def utilisation(records: Sequence[TrialRecord], slots: int | None = None) -> Utilisation:
+    """The figures of a ledger's records.
+
+    Args:
+        slots: trials at a time; None is the most that ever ran together.
+
+    Raises:
+        ValueError: no trial ran, or more ran together than there are slots.
+    """
+    ran = [record for record in records if record.answered_by is None]
+    if not ran:
+        raise ValueError("No trial of this sweep has ended yet; run it first.")
+    spans = sorted((record.started_at, record.started_at + record.seconds) for record in ran)
+    together = most_together(spans)
+    slots = together if slots is None else slots
+    if together > slots:
+        raise ValueError(f"{together} trials ran together, so --slots {slots} cannot be right; leave it out.")
+    first, last = spans[0][0], max(end for _, end in spans)
+    wall = max(last - first, 1e-9)
+    computing = sum(epoch.train_seconds + epoch.dev_seconds for record in ran for epoch in record.epochs)
+    return Utilisation(
+        trials=len(ran), slots=slots, wall_seconds=wall,
+        busy_share=sum(end - start for start, end in spans) / (slots * wall),
+        computing_share=computing / (slots * wall), longest_idle_seconds=longest_gap(spans),
+        tail_seconds=last - sorted(end for _, end in spans)[-slots:][0],
+    )  # fmt: skip
+
+
+def most_together(spans: Sequence[tuple[float, float]]) -> int:
+    """The most spans that hold one moment; one that ends where another begins is over."""
+    edges = sorted([(end, -1) for _, end in spans] + [(start, 1) for start, _ in spans])
+    return max(itertools.accumulate(change for _, change in edges))
+
+
+def longest_gap(spans: Sequence[tuple[float, float]]) -> float:
+    """The longest stretch between the spans (sorted by their starts) that none of them covers."""
+    ends = itertools.accumulate((end for _, end in spans), max)
+    return max([0.0, *(start - end for (start, _), end in zip(spans[1:], ends, strict=False))])
+
+
+def main() -> None:
+    """Read a sweep's ledger and print the shares."""
+    parser = argparse.ArgumentParser(prog="worker_utilisation", description=__doc__)
+    parser.add_argument("name", help="the sweep's name")
+    parser.add_argument("--storage", type=Path, default=Path("runs"), help="as for `meltpoint sweep`")
+    parser.add_argument("--slots", type=int, help="trials at a time; the most that ran together otherwise")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    try:
+        found = utilisation(Ledger(options.storage.absolute() / options.name).records(), options.slots)
+    except ValueError as error:
+        parser.error(str(error))
+    if options.json:
+        print(json.dumps(asdict(found), indent=1))
+        return
+    print(f"{options.name}: {found.trials} trials on {found.slots} slots in {found.wall_seconds:.0f} s")
+    print(
+        f"  workers had a trial {100 * found.busy_share:.1f} % of the time, "
+        f"computed {100 * found.computing_share:.1f} %"
+    )
+    print(
+        f"  no worker had one for at most {found.longest_idle_seconds:.1f} s; "
+        f"the last slots ran dry over {found.tail_seconds:.1f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""A random encoder of the suite's tiny size, and a job on it that takes seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from meltpoint.benchmarks.gpu.sizes import TINY, save_encoder
+from meltpoint.benchmarks.job import Job
+
+
+@pytest.fixture(scope="session")
+def toy_encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """`hf:FOLDER` of a random two-layer BERT."""
+    return save_encoder(TINY, tmp_path_factory.mktemp("toy-bert"))
+
+
+@pytest.fixture
+def toy_job(toy_encoder: str) -> Job:
+    """Two trials of two epochs on a few generated sentences."""
+    return Job(
+        encoder=toy_encoder, mode="feature_extraction", task="demo_sentiment", data_dir=None, max_train_examples=24,
+        learning_rates=(1e-3, 1e-2), batch_size=8,
+    )  # fmt: skip

@@ -1,0 +1,159 @@
+"""The parts of a comparison: the same settings for both sides, fair turns, whole wall time, memory counted once."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+import torch
+
+from meltpoint.adapters import catalogue
+from meltpoint.adapters.model import Member
+from meltpoint.benchmarks.against import ledger_answer, measurement, sweep_command
+from meltpoint.benchmarks.alternation import Measurement, alternate
+from meltpoint.benchmarks.job import RATES, Job, learning_rates
+from meltpoint.benchmarks.processes import Finished, proportional_bytes, run_timed
+from meltpoint.benchmarks.rivals import plain_loop, plain_optuna
+from meltpoint.benchmarks.rivals.answer import Answer
+from meltpoint.search_spaces import files
+from meltpoint.sweeps.ledger import Ledger
+
+
+@pytest.mark.parametrize("mode", sorted(RATES))
+def test_the_space_that_meltpoint_searches_holds_exactly_the_job_s_settings(mode, toy_job, tmp_path):
+    job = toy_job.model_copy(update={"mode": mode, "learning_rates": learning_rates(mode, 5)})
+    path = tmp_path / "space.yaml"
+    path.write_text(job.space())
+    allowed = {own.name: own for own in catalogue.parameters(mode, "linear")}
+    space = files.load(str(path), allowed, mode=mode, every={own.name: own for own in catalogue.all_parameters()})
+    found = sorted((catalogue.complete(point, mode, "linear") for point in space.points()), key=rate)
+    assert found == [catalogue.complete(job.setting(each), mode, "linear") for each in sorted(job.learning_rates)]
+
+
+def rate(setting):
+    return setting["learning_rate"]
+
+
+@pytest.mark.parametrize("mode", sorted(RATES))
+@pytest.mark.parametrize("count", [1, 2, 8, 64])
+def test_rates_are_distinct_and_span_the_mode_s_range(mode, count):
+    rates = learning_rates(mode, count)
+    assert len(set(rates)) == count
+    assert list(rates) == sorted(rates)
+    assert rates[0] == RATES[mode][0]
+    assert count == 1 or rates[-1] == RATES[mode][1]
+
+
+def test_the_side_that_begins_changes_with_each_round():
+    turns = []
+
+    def side(name, seconds):
+        def run():
+            turns.append(name)
+            return Measurement(seconds, {})
+
+        return run
+
+    compared = alternate("claim", "them", side("ours", 2.0), side("theirs", 6.0), repeats=3)
+    assert turns == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
+    assert (compared.ratio.median, compared.ratio.low, compared.ratio.high) == (3.0, 3.0, 3.0)
+
+
+def test_a_ratio_is_of_neighbouring_runs_and_not_of_the_medians():
+    ours, theirs = iter([1.0, 2.0, 4.0]), iter([8.0, 4.0, 4.0])
+    compared = alternate(
+        "claim", "them", lambda: Measurement(next(ours), {}), lambda: Measurement(next(theirs), {}), repeats=3
+    )
+    assert (compared.ratio.low, compared.ratio.median, compared.ratio.high) == (1.0, 2.0, 8.0)
+
+
+def test_a_command_is_timed_with_its_start_and_its_children_s_memory_is_counted():
+    child = "import sys; block = bytearray(80 * 2**20); block[::4096] = b'x' * len(block[::4096]); sys.stdin.read()"
+    parent = (
+        "import subprocess, sys, time; "
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdin=subprocess.PIPE); "
+        "time.sleep(4); child.communicate(b''); print('done')"
+    )  # several looks at the memory lie within the 4 s
+    started = time.time()
+    finished = run_timed([sys.executable, "-c", parent])
+    assert finished.output == "done\n"
+    assert finished.began >= started
+    assert finished.seconds >= 4
+    assert finished.peak_bytes > 80 * 2**20
+    assert 0 < finished.cpu_seconds < 2 * finished.seconds
+
+
+def test_memory_of_a_process_that_is_gone_is_nothing():
+    assert proportional_bytes(2**30) == 0
+
+
+def test_a_side_that_fails_stops_the_comparison_with_its_last_words():
+    with pytest.raises(RuntimeError, match="status 3:\nno such thing"):
+        run_timed([sys.executable, "-c", "import sys; print('no such thing', file=sys.stderr); sys.exit(3)"])
+
+
+def test_the_figures_of_a_run_are_its_phases_and_the_mean_of_its_settings():
+    found = Answer(dev={1e-3: 0.6, 1e-2: 0.8}, first_began=102.0, last_ended=107.0)
+    run = measurement(Finished(began=100.0, seconds=10.0, cpu_seconds=12.0, peak_bytes=2**20, output=""), found)
+    phases = [run.details[name] for name in ("start-up, s", "trials, s", "after the last trial, s")]
+    assert phases == [2.0, 5.0, 3.0]
+    assert sum(phases) == run.seconds
+    assert run.details["dev, mean over the settings"] == pytest.approx(0.7)
+    assert run.details["dev, standard error"] == pytest.approx(0.1)  # s = 0.1414, n = 2
+    assert run.details["peak memory, MiB"] == 1.0
+    assert run.details["processor time, s"] == 12.0
+
+
+def test_a_sweep_with_missing_trials_is_no_measurement(toy_job, tmp_path):
+    ledger = Ledger(tmp_path)
+    ledger.create()
+    with pytest.raises(RuntimeError, match="0 of 2 trials finished: some are missing"):
+        ledger_answer(toy_job, ledger.trials)
+
+
+def test_the_sweep_is_asked_for_the_job_s_data_and_all_its_settings(toy_job, tmp_path):
+    words = sweep_command(toy_job, tmp_path / "space.yaml", tmp_path)
+    asked = {word: words[words.index(word) + 1] for word in ("--trials", "--max-train-examples", "--searcher")}
+    assert asked == {"--trials": "2", "--max-train-examples": "24", "--searcher": "grid"}
+    assert "--data-dir" not in words
+
+
+def test_the_plain_loop_gives_the_same_score_each_time(toy_job):
+    scores = {plain_loop.train_once(toy_job, 1e-2, threads=1) for _ in range(2)}
+    assert len(scores) == 1
+
+
+def test_optuna_tries_every_rate_of_the_list_once(toy_job):
+    found = plain_optuna.search(toy_job)
+    assert tuple(found.dev) == toy_job.learning_rates
+    assert found.dev[1e-2] == plain_loop.train_once(toy_job, 1e-2, threads=toy_job.slots)
+
+
+def test_the_rival_s_model_starts_from_the_same_head_as_meltpoint_s(toy_job):
+    from meltpoint.benchmarks.rivals.trainer_model import build_model
+
+    encoder, data = plain_loop.ready(toy_job)
+    setting = catalogue.complete(toy_job.setting(1e-3), toy_job.mode, "linear")
+    ours = plain_loop.build(encoder, data.task, toy_job.mode, "linear", [Member(setting, 0)], "cpu").head
+    theirs = build_model(toy_job, data.task.outputs)
+    shapes = sorted(tuple(parameter.shape[1:]) for parameter in ours.parameters())  # of the stack's one member
+    assert sorted(tuple(p.shape) for p in (theirs.linear.weight, theirs.linear.bias)) == shapes
+    assert theirs.dropout.p == toy_job.dropout
+    theirs.train()
+    assert not theirs.encoder.training
+    assert [name for name, p in theirs.named_parameters() if p.requires_grad] == ["linear.weight", "linear.bias"]
+
+
+def test_the_rival_s_model_trains_every_weight_when_it_fine_tunes(toy_job):
+    from meltpoint.benchmarks.rivals.trainer_model import build_model
+
+    model = build_model(toy_job.model_copy(update={"mode": "fine_tuning"}), 2).train()
+    assert model.encoder.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    rates = {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)}
+    assert rates == {toy_job.dropout}
+
+
+def test_a_job_survives_its_way_to_the_rival(toy_job):
+    assert Job.model_validate_json(toy_job.model_dump_json()) == toy_job

@@ -1,0 +1,104 @@
+"""The GPU suite at its toy size on the CPU: counts against torch's own counter, and every figure is there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+import transformers
+from torch.utils.flop_counter import FlopCounterMode
+
+from meltpoint.benchmarks.gpu import __main__ as suite
+from meltpoint.benchmarks.gpu import ceiling, counting
+from meltpoint.benchmarks.gpu.sizes import BASE, TINY, Size, random_data
+
+SIZES = [TINY, replace(TINY, layers=3, dim=48, heads=4, feed_forward=80, length=24)]
+
+
+def bert(size: Size) -> transformers.BertModel:
+    config = transformers.BertConfig(
+        vocab_size=size.vocabulary, hidden_size=size.dim, num_hidden_layers=size.layers,
+        num_attention_heads=size.heads, intermediate_size=size.feed_forward, max_position_embeddings=size.positions,
+        attn_implementation="eager",
+    )  # fmt: skip
+    return transformers.BertModel(config, add_pooling_layer=False)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_count_of_flops_is_the_one_that_torch_makes(size):
+    model = bert(size)
+    with FlopCounterMode(display=False) as counter:
+        states = model(torch.zeros(1, size.length, dtype=torch.int64)).last_hidden_state
+    assert counter.get_total_flops() == counting.forward_flops(size)
+    with FlopCounterMode(display=False) as counter:
+        states.sum().backward()
+    assert counter.get_total_flops() == counting.BACKWARD * counting.forward_flops(size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_count_of_weights_is_the_model_s(size):
+    assert sum(parameter.numel() for parameter in bert(size).parameters()) == counting.weights(size)
+
+
+def test_bert_base_has_its_published_size():
+    assert counting.weights(BASE) == pytest.approx(110e6, rel=0.02)  # Devlin et al. 2019, section 3; with a pooler
+
+
+def test_the_floor_is_the_slower_of_arithmetic_and_memory():
+    arithmetic = BASE.batch * counting.training_flops(BASE) / 1e12
+    assert counting.floor_seconds(BASE, 1e12, 1e30) == arithmetic
+    assert counting.floor_seconds(BASE, 1e30, 1e12) == counting.step_bytes(BASE) / 1e12
+
+
+def test_every_input_has_the_size_s_length():
+    data = random_data(TINY)
+    assert len(data.train.rows) == TINY.examples
+    assert {len(row.pieces) for row in data.train.rows} == {TINY.length}
+    assert {row.label for row in data.train.rows} <= {0, 1}
+
+
+def test_a_larger_product_takes_longer():
+    cpu = torch.device("cpu")
+    small, large = (torch.randn(edge, edge) for edge in (16, 512))
+    assert ceiling.seconds_of(lambda: small @ small, cpu) < ceiling.seconds_of(lambda: large @ large, cpu)
+
+
+def test_the_suite_runs_and_measures_the_trainer_too(monkeypatch):
+    pytest.importorskip("accelerate", reason="the Trainer needs it")
+    monkeypatch.setattr(suite, "apart", lambda work, *words: work(*words))
+    found = suite.measure(TINY, "cpu", repeats=1)
+    assert found.trainer is not None
+    assert found.ratio is not None
+    assert found.ratio.median == pytest.approx(found.ours.median / found.trainer.median)
+    assert found.ceiling_share.median == pytest.approx(found.ours.median * found.example_flops / found.matmul_flops)
+    assert found.one_frozen_trial_seconds.median > 0
+    assert any("fine-tuning" in line for line in suite.lines(found))
+
+
+def test_a_missing_trainer_is_said_and_not_guessed(monkeypatch):
+    monkeypatch.setattr(suite, "apart", lambda work, *words: work(*words))
+    monkeypatch.setattr(suite, "find_spec", lambda name: None)
+    found = suite.measure(TINY, "cpu", repeats=1)
+    assert found.trainer is None
+    assert "not measured" in "\n".join(suite.lines(found))
+
+
+def test_the_suite_needs_neither_ray_nor_mlflow():
+    code = (
+        "import sys, meltpoint.benchmarks.gpu.__main__, meltpoint.benchmarks.gpu.fine_tuning; "
+        "print(*[name for name in ('ray', 'mlflow', 'optuna') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == ""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_the_command_says_what_to_type(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["gpu"])
+    with pytest.raises(SystemExit) as ended:
+        suite.main()
+    assert ended.value.code == 2
+    assert "--device cpu --tiny" in capsys.readouterr().err

@@ -1,0 +1,38 @@
+"""Every comparison runs from its command to its JSON, on a toy encoder: so that the scripts never rot."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
+CASES = [
+    *(("against_trainer", mode, ()) for mode in MODES),
+    ("against_trainer", "fine_tuning", ("--group-by-length",)),
+    ("against_raw_ray", "feature_extraction", ()),
+    ("against_optuna", "feature_extraction", ()),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("script", "mode", "more"), CASES)
+def test_a_comparison_runs_both_sides_over_the_same_settings(script, mode, more, toy_encoder):
+    if script == "against_trainer":
+        pytest.importorskip("accelerate", reason="the Trainer needs it")
+    words = [
+        sys.executable, "-m", f"meltpoint.benchmarks.{script}", "--mode", mode, "--trials", "2", "--repeats", "1",
+        "--encoder", toy_encoder, "--task", "demo_sentiment", "--max-train-examples", "24", "--json", *more,
+    ]  # fmt: skip
+    done = subprocess.run(words, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    (ours,), (theirs,) = found["ours"], found["theirs"]
+    assert found["ratio"]["median"] == pytest.approx(theirs["seconds"] / ours["seconds"])
+    for side in (ours, theirs):
+        assert 0 < side["details"]["dev, mean over the settings"] <= 1
+        assert side["details"]["start-up, s"] > 0
+        assert side["details"]["trials, s"] > 0
+        assert side["details"]["peak memory, MiB"] > 100  # a process with torch in it
