@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.records import TrialRecord
+from meltpoint.sweeps.records import TrialRecord, worker_spans
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def utilisation(records: Sequence[TrialRecord], slots: int | None = None) -> Uti
     ran = [record for record in records if record.answered_by is None]
     if not ran:
         raise ValueError("No trial of this sweep has ended yet; run it first.")
-    spans = sorted((record.started_at, record.started_at + record.seconds) for record in ran)
+    spans = worker_spans(ran)
     together = most_together(spans)
     slots = together if slots is None else slots
     if together > slots:

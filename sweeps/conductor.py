@@ -77,9 +77,10 @@ class SweepConductor:
 
     def began(self, work: WorkOrder) -> None:
         """A worker took the order up."""
+        now = time.time()  # the same for all: so a reader of the ledger knows which trials had one worker
         for order in work.orders:
             live = self.waiting.pop(order.id)
-            live.began = time.time()
+            live.began = now
             self.tracker.begin(live.proposal, code_version())
             self.live[order.id] = live
             self.progress.began(live.proposal)

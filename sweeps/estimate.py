@@ -16,6 +16,7 @@ from meltpoint.adapters.hardware import resolve_precision
 from meltpoint.sweeps.cells import OpenCell, open_cells
 from meltpoint.sweeps.ledger import Ledger, storage_folder
 from meltpoint.sweeps.planner import CellProgress, Planner
+from meltpoint.sweeps.records import worker_seconds
 from meltpoint.sweeps.specification import SweepSpec
 from meltpoint.sweeps.summary import read_sweep
 
@@ -112,8 +113,8 @@ def _planned(spec: SweepSpec, progress: CellProgress, rate: float) -> PlannedCel
     finals = spec.seeds
     answered = min(len(progress.search), progress.target) + sum(f.test is not None for f in progress.finals.values())
     rest = progress.target + finals - answered - (1 if not progress.finals else 0)  # the search's seed is answered
-    seconds = [record.seconds for record in progress.search.values() if record.status == "finished"]
-    each = sum(seconds) / len(seconds) if seconds else trial_seconds(cell, rate)
+    done = [record for record in progress.search.values() if record.status == "finished"]
+    each = worker_seconds(done) / len(done) if done else trial_seconds(cell, rate)
     return PlannedCell(
         cell.encoder, cell.mode, cell.task_name, cell.head, progress.target + finals, answered, max(0, rest) * each
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -64,7 +64,8 @@ class TrialRecord(BaseModel):
         dev_metrics: every metric at that epoch.
         test: every metric on test; finals only, once they are scored.
         trained_together: how many trials the worker trained side by side with this one, itself counted.
-        seconds: from when a worker took it up to its end; trials that trained together share that time.
+        started_at: when a worker took it up; trials of one order have the same.
+        seconds: from then to its end; trials of one order share that time.
         answered_by: the trial whose run this one shares, where setting and seed agree.
     """
 
@@ -101,6 +102,20 @@ class TrialRecord(BaseModel):
     def cell(self) -> tuple[str, str, str]:
         """(encoder, mode, task)."""
         return self.encoder, self.mode, self.task
+
+
+def worker_spans(records: Iterable[TrialRecord]) -> list[tuple[float, float]]:
+    """(start, end) of each stretch in which a worker had an order, by start; its trials' times overlap."""
+    ends: dict[float, float] = {}
+    for record in records:
+        if record.answered_by is None:
+            ends[record.started_at] = max(ends.get(record.started_at, 0.0), record.started_at + record.seconds)
+    return sorted(ends.items())
+
+
+def worker_seconds(records: Iterable[TrialRecord]) -> float:
+    """How long workers were busy with trials."""
+    return sum(end - start for start, end in worker_spans(records))
 
 
 def identity(parts: Mapping[str, object]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from meltpoint.sweeps.ledger import Ledger, write_atomically
-from meltpoint.sweeps.records import TrialRecord
+from meltpoint.sweeps.records import TrialRecord, worker_seconds
 from meltpoint.sweeps.selection import Spread, best_final, best_of, finals_of, spread
 from meltpoint.sweeps.specification import SweepSpec
 
@@ -180,7 +180,7 @@ def _cell(header: CellHeader, records: list[TrialRecord], running: int) -> CellS
         header=header, counts=counts, best=best, finals=finals,
         dev=spread([final.dev for final in finals if final.dev is not None]),
         test=spread([final.test[header.metric] for final in finals if final.test]),
-        seconds=sum(record.seconds for record in records if record.answered_by is None),
+        seconds=worker_seconds(records),
         errors=[f"{record.id}: {record.error}" for record in records if record.status == "failed"],
     )  # fmt: skip
 

@@ -135,6 +135,7 @@ def test_a_storage_that_cannot_be_written_is_refused(tmp_path):
         ({"name": "a/b"}, ("--name",)),
         ({"trials": "0"}, ("--trials 0",)),
         ({"time_budget": "soon"}, ("--time-budget", "2h")),
+        ({"cache_budget": "50"}, ("--cache-budget", "50GB")),
         ({"cpus_per_trial": "0"}, ("--cpus-per-trial",)),
         ({"task": "demo_sentiment,demo_sentiment"}, ("twice",)),
         ({"test_from": "training[1:2]"}, ("training[1:2]",)),

@@ -15,6 +15,9 @@ from meltpoint.benchmarks.worker_utilisation import longest_gap, most_together, 
 from meltpoint.sweeps.records import EpochRecord, TrialRecord
 
 
+SOON = 2.0**-60  # trials of one worker's order begin at the same moment; these have workers of their own
+
+
 def record(started: float, seconds: float, computed: float = 0.0, **changes: object) -> TrialRecord:
     epoch = EpochRecord(
         epoch=1, phase="train", step=1, train_loss=1.0, dev={"accuracy": 0.5}, train_seconds=computed,
@@ -29,13 +32,20 @@ def record(started: float, seconds: float, computed: float = 0.0, **changes: obj
 
 
 def test_workers_that_always_have_a_trial_are_fully_busy():
-    found = utilisation([record(0, 4), record(0, 6), record(4, 6), record(6, 4)])
+    found = utilisation([record(0, 4), record(SOON, 6), record(4, 6), record(6, 4)])
     assert (found.slots, found.wall_seconds, found.busy_share) == (2, 10, 1.0)
     assert found.tail_seconds == 0
 
 
+def test_trials_that_one_worker_took_up_together_fill_one_slot():
+    together = [record(0, 4), record(0, 6, trained_together=2), record(0, 5, trained_together=2)]
+    found = utilisation([*together, record(SOON, 6)])
+    assert (found.trials, found.slots) == (4, 2)
+    assert found.busy_share == pytest.approx(1.0)
+
+
 def test_a_gap_and_a_dry_slot_cost_their_share():
-    found = utilisation([record(0, 4, computed=2), record(0, 2), record(5, 5)], slots=2)
+    found = utilisation([record(0, 4, computed=2), record(SOON, 2), record(5, 5)], slots=2)
     assert found.busy_share == (4 + 2 + 5) / 20
     assert found.computing_share == 2 / 20
     assert found.longest_idle_seconds == 1

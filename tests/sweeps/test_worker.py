@@ -172,3 +172,79 @@ def test_memory_that_a_trial_freed_goes_back_to_the_system():
     worker.release_memory()
     assert resident_bytes() < full - 200e6
     assert keep is not None
+
+
+# --- trials that a worker takes up together ---
+
+
+@pytest.fixture
+def frozen_orders(spec, cells, tmp_path) -> list[Order]:
+    """Four trials of the frozen tiny encoder, two of them with another batch size."""
+    planner = Planner(spec.model_copy(update={"trials": 4}), cells[:1], [])
+    orders = [order_of(proposal, tmp_path) for proposal in planner.next_together(slots=1)]
+    return [
+        order.model_copy(update={"setting": {**order.setting, "batch_size": 8 if place % 2 else 16}})
+        for place, order in enumerate(orders)
+    ]
+
+
+def bodies_of(events: list[dict], trial: str) -> list[dict]:
+    """What was said of one trial, without times and neighbours."""
+    timed = {"finished_at", "train_seconds", "dev_seconds", "notes", "trained_together"}
+    own = [event["body"] for event in events if event["trial"] == trial]
+    return [{key: value for key, value in body.items() if key not in timed} for body in own]
+
+
+def test_trials_taken_up_together_say_each_what_it_says_alone(frozen_orders):
+    events = events_of(*frozen_orders)
+    together = {event["trial"]: event["body"]["trained_together"] for event in events if event["event"] == "ready"}
+    assert list(together.values()) == [2, 2, 2, 2], "those of one batch size train side by side"
+    for order in frozen_orders:
+        own = [event["event"] for event in events if event["trial"] == order.id]
+        assert own == ["ready", "epoch", "epoch", "outcome"]
+        assert bodies_of(events, order.id) == bodies_of(events_of(order), order.id)
+        assert (Path(order.checkpoint) / worker.WEIGHTS).exists()
+
+
+def test_an_epoch_of_all_of_them_is_one_report(frozen_orders):
+    same = [order for order in frozen_orders if order.setting["batch_size"] == 8]
+    said = list(worker.run(WorkOrder(orders=tuple(same))))
+    assert [[event["event"] for event in events] for events in said] == [
+        ["ready"] * 2, ["epoch"] * 2, ["epoch", "outcome"] * 2
+    ]  # fmt: skip
+    assert all("score" not in worker.report_of(events) for events in said), "no rule stops trials that share a worker"
+    (alone,) = (worker.report_of(events) for events in list(worker.run(WorkOrder(orders=(same[0],))))[1:2])
+    assert (alone["epoch"], alone["percent"]) == (1, 50.0)
+
+
+def test_where_memory_is_too_small_for_all_of_them_half_train_at_a_time(frozen_orders, monkeypatch):
+    same = [order.model_copy(update={"setting": {**order.setting, "batch_size": 8}}) for order in frozen_orders]
+    forward = worker.AdaptedModel.forward
+    sizes: list[int] = []
+
+    def small_memory(self, batch):
+        sizes.append(self.members)
+        if self.members > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return forward(self, batch)
+
+    monkeypatch.setattr(worker.AdaptedModel, "forward", small_memory)
+    events = events_of(*same)
+    assert [event["body"]["status"] for event in events if event["event"] == "outcome"] == ["finished"] * 4
+    assert sizes[0] == 4
+    assert set(sizes[1:]) == {2}
+
+
+def test_the_second_trial_reads_the_frozen_states_that_the_first_one_left(frozen_orders):
+    first, second = frozen_orders[:2]
+    notes = [events_of(order)[-1]["body"]["notes"] for order in (first, second)]
+    assert all("to write" in note for note in notes[0])
+    assert [note.split(" in ")[0] for note in notes[1]] == ["features: cached", "features: cached"]
+    assert not any("to write" in note for note in notes[1])
+
+
+def test_a_budget_that_does_not_hold_runs_the_encoder_and_says_so(frozen_orders):
+    small = frozen_orders[0].model_copy(update={"cache_bytes": 100})
+    last = events_of(small)[-1]["body"]
+    assert last["status"] == "finished"
+    assert all(note.endswith("the encoder runs in each batch") for note in last["notes"])
