@@ -44,11 +44,13 @@ class CellProgress:
         search, finals: what ended, by trial id.
         running: what began and has not ended.
         cut: True once the time budget ended the cell's search.
+        work: how long one of its trials takes against other cells' (`work_of`).
     """
 
     cell: OpenCell
     target: int
     study: Study
+    work: float
     search: dict[str, TrialRecord] = field(default_factory=dict)
     finals: dict[str, TrialRecord] = field(default_factory=dict)
     running: dict[str, Proposal] = field(default_factory=dict)
@@ -75,6 +77,17 @@ class CellProgress:
 def stackable(cell: OpenCell) -> bool:
     """Whether trials of a cell can train side by side: one encoder for all, and none of them stopped on its own."""
     return not modes.get(cell.mode).trains_encoder and cell.space.early_stopping is None
+
+
+def work_of(cell: OpenCell) -> float:
+    """How long a trial of a cell takes against others of its encoder: the words that go through it, by how often.
+
+    An encoder that trains goes forward once and back at twice the cost (Kaplan et al. 2020, section 2.1).
+    """
+    setting = complete(cell.space.first(), cell.mode, cell.head)
+    phases = modes.get(cell.mode).phases(setting)
+    passes = sum(p.epochs * (3 * cell.train_examples + cell.dev_examples) for p in phases if p.encoder_trains)
+    return cell.mean_words * (passes or cell.train_examples + cell.dev_examples)
 
 
 def planned_trials(space: Space, spec: SweepSpec) -> int:
@@ -106,7 +119,8 @@ class Planner:
         finals = {record.id: record for record in past if record.role == "final"}
         study = Study(cell.space, self.spec.searcher, (self.spec.seed, *cell.key), list(search.values()))
         # A cell whose test split was opened is closed: searching on could only pick a setting by its test score.
-        return CellProgress(cell, target, study, search, finals, cut=any(f.test is not None for f in finals.values()))
+        closed = any(final.test is not None for final in finals.values())
+        return CellProgress(cell, target, study, work_of(cell), search, finals, cut=closed)
 
     def trial_id(self, cell: OpenCell, setting: Setting, seed: int, role: Role) -> str:
         """The identity of a trial."""
@@ -197,7 +211,7 @@ class Planner:
         return any(progress.running for progress in self.cells.values())
 
     def _next_final(self) -> Proposal | None:
-        for progress in self.cells.values():
+        for progress in sorted(self.cells.values(), key=lambda p: -p.work):
             for proposal in self.missing_finals(progress):
                 return proposal
         return None
@@ -227,7 +241,8 @@ class Planner:
         if self.closed_for_search:
             return None
         open_cells = [p for p in self.cells.values() if not p.cut and p.begun < p.target]
-        for progress in sorted(open_cells, key=lambda p: p.begun / p.target):  # fair: the least served cell first
+        # Fair: the least served cell first; among those the longest trials, so that none is left to the end.
+        for progress in sorted(open_cells, key=lambda p: (p.begun / p.target, -p.work)):
             proposal = self._propose(progress)
             if proposal is not None:
                 return proposal

@@ -18,7 +18,7 @@ import torch
 from meltpoint.benchmarks.alternation import Spread, spread
 from meltpoint.benchmarks.gpu import ceiling, counting
 from meltpoint.benchmarks.gpu.fine_tuning import our_rate, trainer_rate
-from meltpoint.benchmarks.gpu.frozen import one_trial_seconds
+from meltpoint.benchmarks.gpu.frozen import epoch_seconds
 from meltpoint.benchmarks.gpu.sizes import BASE, TINY, Size, save_encoder
 
 
@@ -33,7 +33,8 @@ class Suite:
         ours, trainer: examples a second of fine-tuning; None where the Trainer's package accelerate is missing.
         ratio: ours over the Trainer's, run by run.
         ceiling_share: of the matmul ceiling that fine-tuning reaches.
-        one_frozen_trial_seconds: of one trial with the `bilstm` head.
+        frozen_epoch_seconds: of one trial with the `bilstm` head on cached states.
+        stack_ratio: an epoch of `size.together` such trials side by side over an epoch of one.
     """
 
     device: str
@@ -46,14 +47,15 @@ class Suite:
     trainer: Spread | None
     ratio: Spread | None
     ceiling_share: Spread
-    one_frozen_trial_seconds: Spread
+    frozen_epoch_seconds: Spread
+    stack_ratio: Spread
 
 
 def measure(size: Size, device: str, repeats: int) -> Suite:
     """Everything, in turn, each in a process of its own: what one sets in torch would slow the other."""
     flops = apart(ceiling.matmul_flops, device, size.matmuls)
     copied = apart(ceiling.copy_bytes, device)
-    ours, theirs, frozen = list[float](), list[float](), list[float]()
+    ours, theirs, frozen, stacked = list[float](), list[float](), list[float](), list[float]()
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
         encoder = save_encoder(size, Path(folder))
         for number in range(repeats):
@@ -61,7 +63,8 @@ def measure(size: Size, device: str, repeats: int) -> Suite:
             ours.append(apart(our_rate, size, encoder, device))
             if find_spec("accelerate") is not None:
                 theirs.append(apart(trainer_rate, size, encoder, device))
-            frozen.append(apart(one_trial_seconds, size, encoder, device))
+            frozen.append(apart(epoch_seconds, size, encoder, device, 1))
+            stacked.append(apart(epoch_seconds, size, encoder, device, size.together))
     work = counting.training_flops(size)
     name = torch.cuda.get_device_name() if device == "cuda" else torch.backends.cpu.get_cpu_capability()
     return Suite(
@@ -69,7 +72,8 @@ def measure(size: Size, device: str, repeats: int) -> Suite:
         step_bytes=counting.step_bytes(size), floor_examples=size.batch / counting.floor_seconds(size, flops, copied),
         ours=spread(ours), trainer=spread(theirs) if theirs else None,
         ratio=spread([a / b for a, b in zip(ours, theirs, strict=True)]) if theirs else None,
-        ceiling_share=spread([rate * work / flops for rate in ours]), one_frozen_trial_seconds=spread(frozen),
+        ceiling_share=spread([rate * work / flops for rate in ours]), frozen_epoch_seconds=spread(frozen),
+        stack_ratio=spread([many / one for many, one in zip(stacked, frozen, strict=True)]),
     )  # fmt: skip
 
 
@@ -89,7 +93,8 @@ def lines(suite: Suite) -> list[str]:
         f"fine-tuning  meltpoint {suite.ours} examples/s, {suite.ceiling_share} of the matmul ceiling",
         f"             Trainer   {suite.trainer or 'not measured: the package accelerate is missing'}",
         f"             ratio     {suite.ratio or 'not measured'}",
-        f"frozen       one bilstm trial {suite.one_frozen_trial_seconds} s",
+        f"frozen       an epoch of one bilstm trial {suite.frozen_epoch_seconds} s",
+        f"             of a stack of them {suite.stack_ratio} times that",
     ]
 
 

@@ -1,13 +1,44 @@
-"""Trials on a frozen encoder."""
+"""Trials on a frozen encoder, from cached states: one, and many side by side."""
 
 from __future__ import annotations
 
+import statistics
+import tempfile
+from pathlib import Path
+
+import torch
+
+from meltpoint.adapters.batch import EncodedSplit
+from meltpoint.adapters.features.layout import feature_key
+from meltpoint.adapters.features.opening import open_features
+from meltpoint.adapters.features.reading import Features
+from meltpoint.adapters.model import AdaptedModel
 from meltpoint.benchmarks.gpu.fine_tuning import loop_seconds
 from meltpoint.benchmarks.gpu.sizes import Size
+from meltpoint.tasks.core.task import Task
 
 HEAD = "bilstm"
 
 
-def one_trial_seconds(size: Size, encoder: str, device: str) -> float:
-    """Training seconds of one frozen trial under the `bilstm` head, its first epoch included."""
-    return sum(loop_seconds(size, encoder, device, "feature_extraction", HEAD))
+class Cached:
+    """A cache of frozen states in a folder, without a budget."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        self.folder, self.device = folder, torch.device(device)
+
+    def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> Features:
+        """A split's states."""
+        key = feature_key(model.encoder, split, task.kind, "bf16", "first" if first_pieces else "all")
+        layers = model.layers_read
+        return open_features(self.folder, key, model.encoder, split, task.kind, layers, self.device, {})
+
+
+def epoch_seconds(size: Size, encoder: str, device: str, together: int) -> float:
+    """Training seconds of an epoch of so many trials under the `bilstm` head, the median after the first.
+
+    The first epoch encodes the texts; those after it read the cache.
+    """
+    with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
+        cache = Cached(Path(folder), device)
+        seconds = loop_seconds(size, encoder, device, "feature_extraction", HEAD, together, cache)
+    return statistics.median(seconds[1:])

@@ -29,6 +29,7 @@ class Size:
         steps: of an epoch.
         epochs: of a run; the first one warms up and is not counted.
         matmuls: edges of the square products whose best rate is the ceiling.
+        together: frozen trials in a stack.
     """
 
     layers: int
@@ -42,6 +43,7 @@ class Size:
     steps: int
     epochs: int
     matmuls: tuple[int, ...]
+    together: int
 
     @property
     def examples(self) -> int:
@@ -49,10 +51,10 @@ class Size:
         return self.batch * self.steps
 
 
-BASE = Size(12, 768, 12, 3072, 30522, 512, 128, 64, 50, 3, (4096, 8192, 16384))
+BASE = Size(12, 768, 12, 3072, 30522, 512, 128, 64, 50, 3, (4096, 8192, 16384), 64)
 """BERT-base (Devlin et al. 2019, section 3) at length 128."""
 
-TINY = Size(2, 32, 2, 64, 128, 64, 16, 4, 3, 2, (64, 128))
+TINY = Size(2, 32, 2, 64, 128, 64, 16, 4, 3, 2, (64, 128), 3)
 """Runs anywhere in seconds; its figures mean nothing."""
 
 

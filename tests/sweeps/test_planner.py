@@ -192,6 +192,16 @@ def test_the_spread_of_one_seed_has_no_deviation():
     assert spread([]) is None
 
 
+def test_among_equally_served_cells_the_one_with_the_longest_trials_comes_first(spec, cells, make_record):
+    long = replace(cells[1], task_name="long", mean_words=50.0)
+    planner = Planner(changed(spec, trials=1, seeds=2), [*cells, long], [])
+    taken = drive(planner, make_record)
+    order = [(p.cell.task_name, p.cell.mode) for p in taken]
+    fine_tuned, frozen = (cells[1].task_name, "fine_tuning"), (cells[0].task_name, "feature_extraction")
+    assert order[:2] == [("long", "fine_tuning"), ("long", "fine_tuning")], "its search, then its finals at once"
+    assert order.index(fine_tuned) < order.index(frozen)
+
+
 # --- trials that train side by side ---
 
 
