@@ -63,7 +63,7 @@ class SweepConductor:
             self.deadline = self.clock() + self.resources.time_budget_seconds
         self._watch_clock()
         self._answer_finals()
-        proposals = self.planner.next_together(self.slots)
+        proposals = self.planner.next_together(self.slots, mixes_seeds=self.resources.gpus > 0)
         if isinstance(proposals, str):
             self.is_done = proposals == "done"
             return proposals

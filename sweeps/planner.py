@@ -151,18 +151,22 @@ class Planner:
             return self.recalled.pop(0)
         return self._next_final() or self._next_search() or ("wait" if self._is_busy() else "done")
 
-    def next_together(self, slots: int) -> list[Proposal] | Wait | Done:
+    def next_together(self, slots: int, mixes_seeds: bool = False) -> list[Proposal] | Wait | Done:
         """The next trial, and those of its cell that train beside it in one worker; all of them begin.
 
         Args:
             slots: how many workers there are; a cell is not put on one of them where others would idle.
+            mixes_seeds: whether trials of several seeds gain by training together, as they do on a GPU.
         """
         first = self.next()
         if isinstance(first, str):
             return first
         self.begin(first)
         together = [first]
-        while len(together) < self._stack_size(first, slots):
+        size = self._stack_size(first, slots)
+        if first.role == "final" and mixes_seeds and stackable(first.cell):
+            size = STACK
+        while len(together) < size:
             other = self._next_beside(first)
             if other is None:
                 break
@@ -175,10 +179,8 @@ class Planner:
 
         TPE is told results between stacks: a quarter of the cell's trials at a time leaves it three times to learn.
         """
-        if not stackable(first.cell):
+        if not stackable(first.cell) or first.role == "final":
             return 1
-        if first.role == "final":
-            return STACK
         target = self.cells[first.cell.key].target
         open_cells = sum(stackable(p.cell) and p.begun < p.target for p in self.cells.values())
         even = -(-target * max(1, open_cells) // slots)
