@@ -148,9 +148,9 @@ class Referee(Unkept, FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Go on, or stop."""
         order = self.orders.get(trial.trial_id)
-        if order is None or "score" not in result:
+        if order is None or not any(event["event"] == "epoch" for event in result["events"]):
             return str(TrialScheduler.CONTINUE)
-        bracket = self._bracket(trial)
+        bracket = self._bracket(trial) if "score" in result else None  # trials that share a worker have no bracket
         decision = TrialScheduler.CONTINUE
         if bracket is not None:
             decision = bracket.on_trial_result(tune_controller, trial, result)

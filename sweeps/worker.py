@@ -200,6 +200,7 @@ def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
         return trainer.epochs()
     facts = {"encoder": trainer.model.encoder.fingerprint, "data": order.data_fingerprint, "head": order.head}
     facts |= {"mode": order.mode, "code": code_version()}
+    facts |= {"processor": trainer.hardware.name, "threads": str(trainer.hardware.threads)}  # they decide the last bits
     return Stages(Path(order.cache) / "stages").epochs(trainer, facts)
 
 

@@ -221,6 +221,13 @@ def test_overrides_reach_early_stopping_and_keep_the_cell(make):
     assert (one.with_overrides(["epochs=4"]).cell, one.with_overrides([]).provenance) == ({"task": "sst2"}, {"dev": 1})
 
 
+def test_rungs_by_shares_of_the_schedule_let_epochs_be_searched_and_come_back_from_a_dump(make, allowed, tmp_path):
+    space = make({"epochs": {"choice": [2, 4]}}, early_stopping={"grace_fraction": 0.25, "reduction_factor": 4})
+    assert space.early_stopping == EarlyStopping(reduction_factor=4, grace_fraction=0.25)
+    (tmp_path / "dumped.yaml").write_text(space.dump())
+    assert load(str(tmp_path / "dumped.yaml"), allowed) == space
+
+
 def test_a_dump_has_one_line_a_parameter(make):
     space: Space = make({"epochs": {"choice": [2, 3], "source": "x" * 300}, "dropout": 0.1}, early_stopping=None)
     assert len(space.dump().splitlines()) == 1 + 2

@@ -141,6 +141,14 @@ FILES = {
         "parameters: {epochs: 3}\nearly_stopping: {grace_epoch: 1}",
         "early_stopping: Unknown key 'grace_epoch'. Did you mean grace_epochs",
     ),
+    "early stopping by two kinds of rungs": (
+        "parameters: {epochs: 3}\nearly_stopping: {grace_epochs: 1, grace_fraction: 0.5}",
+        "early_stopping has grace_epochs and grace_fraction",
+    ),
+    "early stopping at the end": (
+        "parameters: {epochs: 3}\nearly_stopping: {grace_fraction: 1.0}",
+        "early_stopping.grace_fraction is 1.0; it takes a number from 0.01 to 0.99",
+    ),
     "early stopping after nothing": (
         "parameters: {epochs: 3}\nearly_stopping: {grace_epochs: 0}",
         "early_stopping.grace_epochs is 0; it takes a whole number from 1",

@@ -6,8 +6,11 @@ from types import SimpleNamespace
 
 from ray.air.execution._internal import actor_manager
 from ray.exceptions import OutOfMemoryError
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import TrialScheduler
 
-from meltpoint.sweeps._tune_parts import survive_memory_kills
+from meltpoint.search_spaces.space import EarlyStopping
+from meltpoint.sweeps._tune_parts import Referee, survive_memory_kills
 
 
 def test_a_worker_killed_by_rays_memory_monitor_is_a_dead_actor_and_not_the_end_of_the_sweep():
@@ -19,3 +22,32 @@ def test_a_worker_killed_by_rays_memory_monitor_is_a_dead_actor_and_not_the_end_
     error = OutOfMemoryError("1 worker(s) were killed due to the node running low on memory")
     actor_manager.RayActorManager._actor_task_failed(manager, tracked_actor_task=task, exception=error)
     assert told == [("actor", error), ("task", error)]
+
+
+def test_the_time_budget_stops_trials_that_share_a_worker_at_their_next_epoch():
+    order = object()
+    conductor = SimpleNamespace(wants_stop=lambda work: True, early_stopping=lambda work: None)
+    referee = Referee(conductor, {"t": order})
+    trial = SimpleNamespace(trial_id="t")
+    ready, epoch = ({"events": [{"event": name}, {"event": name}]} for name in ("ready", "epoch"))
+    assert referee.on_trial_result(None, trial, ready) == TrialScheduler.CONTINUE
+    assert referee.on_trial_result(None, trial, epoch) == TrialScheduler.STOP
+
+
+def test_rungs_can_be_shares_of_each_trials_own_schedule():
+    rule = EarlyStopping(reduction_factor=2, grace_fraction=0.25)
+    first = SimpleNamespace(role="search", cell=("e", "m", "t"))
+    orders = {name: SimpleNamespace(first=first) for name in ("long", "short", "late")}
+    conductor = SimpleNamespace(wants_stop=lambda work: False, early_stopping=lambda work: rule)
+    referee = Referee(conductor, orders)
+
+    def tell(name: str, epoch: int, epochs: int, score: float) -> str:
+        result = {"events": [{"event": "epoch"}], "epoch": epoch, "percent": 100 * epoch / epochs, "score": score}
+        return referee.on_trial_result(None, Trial("train", trial_id=name, stub=True), result)
+
+    for name in orders:
+        referee.on_trial_add(None, Trial("train", trial_id=name, stub=True))
+    assert tell("long", 1, 8, 0.9) == TrialScheduler.CONTINUE  # an eighth: before the first rung
+    assert tell("long", 2, 8, 0.9) == TrialScheduler.CONTINUE
+    assert tell("short", 1, 4, 0.8) == TrialScheduler.STOP, "at the same share, the lower score loses its rung"
+    assert tell("late", 1, 4, 0.95) == TrialScheduler.CONTINUE
