@@ -9,26 +9,30 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from filelock import FileLock
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from meltpoint.adapters.catalogue import frozen_phase_names
 from meltpoint.adapters.courses import EpochResult, Outcome, Stage, without_encoder
+from meltpoint.adapters.features.entries import locked
 from meltpoint.adapters.loop import Trainer
 
 PARTS = ("best_state", "weights", "optimiser")
+
+ROOM_BYTES = 256 * 10**6
+"""What the stages may take: ten of a bilstm's. A stage serves the trials of one search, soon after it was trained."""
 
 
 class Stages:
     """A folder of stages, one file each; workers of several machines may share it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, room_bytes: int = ROOM_BYTES) -> None:
+        self.folder, self.room_bytes = folder, room_bytes
 
     def epochs(self, trainer: Trainer, facts: Mapping[str, object]) -> Iterator[list[Outcome]]:
         """A trial's epochs, the first phase out of the folder where another trial has trained it.
@@ -45,7 +49,7 @@ class Stages:
     def _first_phase(self, trainer: Trainer, key: str) -> Iterator[list[Outcome]]:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{key}.safetensors"
-        with FileLock(path.with_suffix(".lock")):  # who comes second waits, and goes on from what the first has trained
+        with locked(path.with_suffix(".lock"), wait=True):  # who comes second waits, and goes on from the first's
             stage = read_stage(path)
             if stage is not None:
                 trainer.resume(stage)
@@ -55,6 +59,20 @@ class Stages:
             yield from trainer.first_phase()
             if trainer.active:
                 write_stage(path, without_encoder(trainer.stage()))
+                self._make_room(path)
+
+    def _make_room(self, newest: Path) -> None:
+        """Remove the oldest stages until the rest fit; the newest one stays."""
+        found = []
+        for path in self.folder.glob("*.safetensors"):
+            with suppress(FileNotFoundError):  # another worker makes room too
+                found.append((path == newest, path.stat().st_mtime, path.stat().st_size, path))
+        used = sum(size for _, _, size, _ in found)
+        for is_newest, _, size, path in sorted(found):
+            if used <= self.room_bytes or is_newest:
+                return
+            used -= size
+            path.unlink(missing_ok=True)
 
 
 def stage_key(trainer: Trainer, facts: Mapping[str, object]) -> str:

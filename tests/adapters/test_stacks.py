@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -209,3 +210,16 @@ def test_a_first_phase_that_diverged_is_not_kept(make_trainer: Make, tmp_path, m
     (results,) = told(trainer, Stages(tmp_path).epochs(trainer, FACTS)).values()
     assert "not finite" in str(results[0])
     assert list(tmp_path.glob("*.safetensors")) == []
+
+
+def test_the_oldest_stages_make_room_for_the_newest(make_trainer: Make, tmp_path):
+    stages = Stages(tmp_path)
+    for number in range(3):
+        trainer = two_phases(make_trainer, dropout=0.1 * number)
+        told(trainer, stages.epochs(trainer, FACTS))
+        if number < 2:
+            path = tmp_path / f"{stage_key(two_phases(make_trainer, dropout=0.1 * number), FACTS)}.safetensors"
+            os.utime(path, (number, number))
+            stages = Stages(tmp_path, room_bytes=int(2.5 * path.stat().st_size))
+    assert len(list(tmp_path.glob("*.safetensors"))) == 2
+    assert path.exists(), "the oldest one went"
