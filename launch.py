@@ -50,6 +50,7 @@ from meltpoint.sweeps.options import (
     Words,
     bytes_of,
     encoder_words,
+    gpus_of,
     seconds_of,
     split_words,
     task_words,
@@ -100,7 +101,7 @@ def sweep(
     seeds: Seeds = 5, searcher: SearcherOption = SearcherName.tpe, space: SpaceFile = None, overrides: Overrides = None,
     data_dir: DataDir = None, max_train_examples: MaxTrain = None, test_from: TestFrom = None, seed: Seed = 0,
     storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, cpus_per_trial: Cpus = 1.0,
-    gpus_per_trial: Gpus = 0.0, time_budget: Budget = None, retry_failed: Retry = False,
+    gpus_per_trial: Gpus = "0", time_budget: Budget = None, retry_failed: Retry = False,
     cache_budget: CacheBudget = "50GB", cache_overflow: CacheOverflow = Overflow.on_the_fly,
 ) -> None:  # fmt: skip
     """Search every cell, re-run its best setting over seeds, score it once on test, export it.
@@ -122,17 +123,17 @@ def sweep(
 
 
 def _resources(
-    storage: str, tracking_uri: str | None, address: str | None, cpus: float, gpus: float, budget: str | None,
+    storage: str, tracking_uri: str | None, address: str | None, cpus: float, gpus: str, budget: str | None,
     retry_failed: bool, cache_budget: str = "50GB", cache_overflow: Overflow = Overflow.on_the_fly,
 ) -> Resources:  # fmt: skip
     from meltpoint.sweeps.specification import Resources
 
-    if cpus <= 0 or gpus < 0:
-        raise ValueError("--cpus-per-trial must be above 0, and --gpus-per-trial at least 0.")
+    if cpus <= 0:
+        raise ValueError("--cpus-per-trial must be above 0.")
     seconds = None if budget is None else seconds_of(budget)
     room = bytes_of(cache_budget)
     return Resources(
-        storage, tracking_uri, address, cpus, gpus, seconds, retry_failed, room, cache_overflow.value
+        storage, tracking_uri, address, cpus, gpus_of(gpus), seconds, retry_failed, room, cache_overflow.value
     )  # fmt: skip
 
 
@@ -171,7 +172,7 @@ def plan(
     seeds: Seeds = 5, searcher: SearcherOption = SearcherName.tpe, space: SpaceFile = None, overrides: Overrides = None,
     data_dir: DataDir = None, max_train_examples: MaxTrain = None, test_from: TestFrom = None, seed: Seed = 0,
     storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, cpus_per_trial: Cpus = 1.0,
-    gpus_per_trial: Gpus = 0.0, time_budget: Budget = None, retry_failed: Retry = False, as_json: AsJson = False,
+    gpus_per_trial: Gpus = "0", time_budget: Budget = None, retry_failed: Retry = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show what `sweep` with the same options would do and cost; trains nothing."""
     with answering():
@@ -201,7 +202,7 @@ def demo(
     with answering():
         from meltpoint.sweeps.demo import demo_spec
 
-        _run(demo_spec(name), _resources(storage, None, None, cpus_per_trial, 0.0, None, False))
+        _run(demo_spec(name), _resources(storage, None, None, cpus_per_trial, "0", None, False))
 
 
 @app.command(rich_help_panel="Results")

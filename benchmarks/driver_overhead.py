@@ -136,12 +136,12 @@ def run(trials: int, searcher: str, encoder: str, storage: Path) -> Overhead:
         planner = Planner(spec, cells, ledger.records())
         tracker = Tracker(spec.name, default_uri(storage), storage)
         tracker.open(cells, spec.model_dump_json())
-        scorer = Unscored(ledger.folder, resources.cpus, resources.gpus)
+        scorer = Unscored(ledger.folder)
         watched = Watched(SweepConductor(planner, ledger, tracker, progress, scorer, resources))
         with Cluster(None) as cluster:
             cluster.join()
-            count = slots(resources.cpus, resources.gpus)
-            ray_tune.run_on_tune(watched, resources.cpus, resources.gpus, is_local=True, trainable=idle)
+            count = slots(resources.cpus, 0.0)
+            ray_tune.run_on_tune(watched, is_local=True, trainable=idle)
     if tracker.trouble is not None:
         raise RuntimeError(tracker.trouble)
     return overhead(watched, count)

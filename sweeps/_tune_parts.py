@@ -11,7 +11,7 @@ import ray
 from ray.air._internal import usage
 from ray.air.execution._internal import actor_manager
 from ray.exceptions import OutOfMemoryError, RayActorError
-from ray.tune import Callback
+from ray.tune import Callback, PlacementGroupFactory
 from ray.tune.execution import class_cache, experiment_state
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
@@ -76,6 +76,16 @@ def _plain_actor(cache: Any, trainable: Any) -> Any:
     if trainable not in cache._cache:
         cache._cache[trainable] = ray.remote(trainable)
     return cache._cache[trainable]
+
+
+def resources_of(config: dict[str, Any]) -> PlacementGroupFactory:
+    """What Tune asks of Ray for one work order: its trials' CPUs and GPUs, which differ from cell to cell.
+
+    With `reuse_actors`, Tune 2.60 keeps an idle worker under its resources and hands it only trials that ask for the
+    same (tune_controller.py, `_maybe_cache_trial_actor`); while a trial that asks for others waits, it ends the worker.
+    """
+    first: dict[str, Any] = config["work"]["orders"][0]
+    return PlacementGroupFactory([{"CPU": first["cpus"], "GPU": first["gpus"]}])
 
 
 class Unkept:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,7 @@ class SweepConductor:
             a budget.
         is_done: whether every trial was trained; False after Ray returns means Ctrl-C.
         slots: how many workers there are, once Ray has said so.
+        shares: cell → the share of a GPU that its trials get, once measured; only with `--gpus-per-trial auto`.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class SweepConductor:
         self.waiting: dict[str, Live] = {}  # handed to Ray, not yet taken up by a worker
         self.is_done = False
         self.slots = 1
+        self.shares: Mapping[tuple[str, str, str], float] = {}
         self.failure: Exception | None = None
 
     # What Ray asks.
@@ -63,14 +65,14 @@ class SweepConductor:
             self.deadline = self.clock() + self.resources.time_budget_seconds
         self._watch_clock()
         self._answer_finals()
-        proposals = self.planner.next_together(self.slots, mixes_seeds=self.resources.gpus > 0)
+        proposals = self.planner.next_together(self.slots, mixes_seeds=self.resources.gpus != 0)
         if isinstance(proposals, str):
             self.is_done = proposals == "done"
             return proposals
         return WorkOrder(orders=tuple(self._take_up(proposal) for proposal in proposals))
 
     def _take_up(self, proposal: Proposal) -> Order:
-        order = self._order(proposal)
+        order = self.order(proposal, self._gpus(proposal.cell))
         self.ledger.start(order.as_json())
         self.waiting[order.id] = Live(order, proposal, time.time())
         return order
@@ -157,16 +159,21 @@ class SweepConductor:
         self.planner.abandon(live.order.id)
         self.tracker.abandon(live.order.id)
 
-    def _order(self, proposal: Proposal) -> Order:
+    def order(self, proposal: Proposal, gpus: float) -> Order:
+        """What a worker is told of a trial that gets so many GPUs."""
         cell = proposal.cell
         return Order(
             id=proposal.id, number=proposal.number, role=proposal.role, encoder=cell.encoder, mode=cell.mode,
             task=cell.task_name, head=cell.head, seed=proposal.seed, setting=proposal.setting, data=cell.data,
             data_fingerprint=cell.data_fingerprint, encoder_fingerprint=cell.encoder_fingerprint,
-            checkpoint=str(self.ledger.checkpoint(proposal.id)), cpus=self.resources.cpus, gpus=self.resources.gpus,
+            checkpoint=str(self.ledger.checkpoint(proposal.id)), cpus=self.resources.cpus, gpus=gpus,
             cache=str(cache_folder(self.ledger.folder.parent)), cache_bytes=self.resources.cache_bytes,
             cache_overflow=self.resources.cache_overflow,
         )  # fmt: skip
+
+    def _gpus(self, cell: OpenCell) -> float:
+        gpus = self.resources.gpus
+        return self.shares[cell.key] if gpus == "auto" else gpus
 
     def _keep(self, live: Live, status: str, error: str | None, best_epoch: int | None = None) -> None:
         """Write the trial's record, then let the study, MLflow and the screen know."""
@@ -248,7 +255,7 @@ class SweepConductor:
 
     def _order_of(self, cell: OpenCell, record: TrialRecord) -> Order:
         proposal = Proposal(record.id, record.number, record.role, cell, record.setting, record.seed)
-        return self._order(proposal)
+        return self.order(proposal, self._gpus(cell))
 
     def _replace(self, record: TrialRecord) -> None:
         """A finalist came back with its test scores."""

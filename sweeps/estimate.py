@@ -100,11 +100,14 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
             raise ValueError(f"The name '{spec.name}' is taken by another specification: {'; '.join(differs)}.")
         records = ledger.records()
     planner = Planner(spec, cells, records)
-    rate = multiply_rate(int(resources.cpus), resources.gpus)
+    gpus = 1.0 if resources.gpus == "auto" else resources.gpus
+    rate = multiply_rate(int(resources.cpus), gpus)
     planned = [_planned(spec, progress, rate) for progress in planner.cells.values()]
-    workers = worker_count(resources)
+    workers = worker_count(resources.cpus, gpus)
     wall = sum(cell.estimated_seconds for cell in planned) / workers
     notes.append(f"estimated from a measured {rate / 1e9:.0f} GFLOP/s a trial; expect a factor of two either way")
+    if resources.gpus == "auto":
+        notes.append("planned with a whole GPU a trial; how many share one is measured when the sweep starts")
     return SweepPlan(planned, workers, wall + START_UP_SECONDS if wall else 0.0, notes)
 
 
@@ -156,8 +159,8 @@ def multiply_rate(threads: int, gpus: float) -> float:
     return 2 * size[0] * size[1] * size[2] / best
 
 
-def worker_count(resources: Resources) -> int:
+def worker_count(cpus: float, gpus: float) -> int:
     """Trials at a time on this machine; a cluster's size is not known before it is joined."""
-    by_cpu = int((os.cpu_count() or 1) // resources.cpus)
-    by_gpu = int(torch.cuda.device_count() / resources.gpus) if resources.gpus else by_cpu
+    by_cpu = int((os.cpu_count() or 1) // cpus)
+    by_gpu = int(torch.cuda.device_count() / gpus) if gpus else by_cpu
     return max(1, min(by_cpu, by_gpu))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -81,7 +81,10 @@ Address = Annotated[
 ]
 Cpus = Annotated[float, typer.Option("--cpus-per-trial", help="CPUs of one trial.", rich_help_panel=MACHINE)]
 Gpus = Annotated[
-    float, typer.Option("--gpus-per-trial", help="GPUs of one trial, 0.25 shares one.", rich_help_panel=MACHINE)
+    str,
+    typer.Option(
+        "--gpus-per-trial", help="GPUs of one trial, 0.25 shares one; auto measures each cell.", rich_help_panel=MACHINE
+    ),
 ]
 Budget = Annotated[
     str | None,
@@ -138,6 +141,23 @@ def seconds_of(text: str) -> float:
     if value <= 0:
         raise ValueError(f"--time-budget {text!r}: write 90s, 30m, 2h or 1d.")
     return value
+
+
+def gpus_of(text: str) -> float | Literal["auto"]:
+    """`auto`, or a number of GPUs, fractions too.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if text == "auto":
+        return "auto"
+    try:
+        gpus = float(text)
+    except ValueError:
+        gpus = -1.0
+    if not 0 <= gpus < float("inf"):
+        raise ValueError(f"--gpus-per-trial {text!r}: write 0, a share as 0.25, a number of GPUs, or auto.")
+    return gpus
 
 
 def bytes_of(text: str) -> int:

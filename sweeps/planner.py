@@ -163,9 +163,8 @@ class Planner:
             return first
         self.begin(first)
         together = [first]
-        size = self._stack_size(first, slots)
-        if first.role == "final" and mixes_seeds and stackable(first.cell):
-            size = STACK
+        finals = STACK if mixes_seeds and stackable(first.cell) else 1
+        size = finals if first.role == "final" else self.search_stack(first.cell, slots)
         while len(together) < size:
             other = self._next_beside(first)
             if other is None:
@@ -174,14 +173,14 @@ class Planner:
             together.append(other)
         return together
 
-    def _stack_size(self, first: Proposal, slots: int) -> int:
-        """How many trials of a cell may train together.
+    def search_stack(self, cell: OpenCell, slots: int) -> int:
+        """How many search trials of a cell may train together.
 
         TPE is told results between stacks: a quarter of the cell's trials at a time leaves it three times to learn.
         """
-        if not stackable(first.cell) or first.role == "final":
+        if not stackable(cell):
             return 1
-        target = self.cells[first.cell.key].target
+        target = self.cells[cell.key].target
         open_cells = sum(stackable(p.cell) and p.begun < p.target for p in self.cells.values())
         even = -(-target * max(1, open_cells) // slots)
         learning = max(STACK // 2, -(-target // 4)) if self.spec.searcher == "tpe" else STACK
@@ -201,12 +200,18 @@ class Planner:
 
     def is_complete(self) -> bool:
         """Whether nothing is left to train or to score, so that no worker need start."""
-        return all(
+        return not self.unfinished()
+
+    def unfinished(self) -> list[CellProgress]:
+        """The cells with something left to train or to score."""
+        return [progress for progress in self.cells.values() if not self._is_finished(progress)]
+
+    def _is_finished(self, progress: CellProgress) -> bool:
+        return (
             progress.searched
             and not progress.running
             and not self.missing_finals(progress)
             and all(f.test is not None for f in progress.finals.values() if f.status == "finished")
-            for progress in self.cells.values()
         )
 
     def _is_busy(self) -> bool:

@@ -52,9 +52,7 @@ class Conductor(Protocol):
         """Something to do between events."""
 
 
-def run_on_tune(
-    conductor: Conductor, cpus: float, gpus: float, is_local: bool, trainable: Trainable | None = None
-) -> None:
+def run_on_tune(conductor: Conductor, is_local: bool, trainable: Trainable | None = None) -> None:
     """Run until the conductor has no more orders, or until Ctrl-C.
 
     Args:
@@ -76,7 +74,7 @@ def run_on_tune(
     with tempfile.TemporaryDirectory(prefix="meltpoint-tune-") as scratch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tuner = tune.Tuner(
-            tune.with_resources(trainable or train_on_ray, {"cpu": cpus, "gpu": gpus}),
+            tune.with_resources(trainable or train_on_ray, parts.resources_of),
             tune_config=tune.TuneConfig(
                 search_alg=parts.CellSearch(conductor, orders), scheduler=parts.Referee(conductor, orders),
                 num_samples=FOREVER, reuse_actors=True,

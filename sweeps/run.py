@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from meltpoint.sweeps import ray_tune
+from meltpoint.sweeps import packing, ray_tune
 from meltpoint.sweeps.cells import OpenCell, open_cells
 from meltpoint.sweeps.cluster import Cluster, slots
 from meltpoint.sweeps.conductor import SweepConductor
@@ -139,7 +139,7 @@ def note_runs(ledger: Ledger, tracker: Tracker) -> None:
 def _drive(
     resources: Resources, ledger: Ledger, planner: Planner, tracker: Tracker, console: Console, cluster: Cluster
 ) -> SweepConductor:
-    scorer = Scorer(ledger.folder, resources.cpus, resources.gpus)
+    scorer = Scorer(ledger.folder)
     with Progress(lambda: list(planner.cells.values()), console) as progress:
         conductor = SweepConductor(planner, ledger, tracker, progress, scorer, resources)
         if planner.is_complete():
@@ -154,10 +154,14 @@ def _drive(
 def _train(conductor: SweepConductor, resources: Resources, progress: Progress, cluster: Cluster) -> None:
     try:
         cluster.join()
-        count = conductor.slots = slots(resources.cpus, resources.gpus)
+        if resources.gpus == "auto":
+            conductor.shares = packing.measure(conductor.planner, conductor.order, resources)
+            progress.say(packing.in_words(conductor.shares))
+        gpus = min(conductor.shares.values()) if resources.gpus == "auto" else resources.gpus
+        count = conductor.slots = slots(resources.cpus, gpus)
         progress.say(f"{len(conductor.planner.cells)} cells, {count} trials at a time.")
         cluster.wait_for_warm_workers(count)
-        ray_tune.run_on_tune(conductor, resources.cpus, resources.gpus, is_local=resources.address is None)
+        ray_tune.run_on_tune(conductor, is_local=resources.address is None)
         while conductor.is_done and conductor.score(timeout_seconds=0.5):
             pass
     except KeyboardInterrupt:

@@ -136,8 +136,8 @@ class Scorer:
         troubles: trial id → why it could not be scored.
     """
 
-    def __init__(self, folder: Path, cpus: float, gpus: float) -> None:
-        self.folder, self.cpus, self.gpus = folder, cpus, gpus
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.pending: dict[Any, list[TrialRecord]] = {}
         self.troubles: dict[str, str] = {}
         self.submitted: set[str] = set()
@@ -150,7 +150,8 @@ class Scorer:
         """Send finalists of a cell to be scored together."""
         import ray
 
-        remote = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=1)(score_finalists)
+        first = orders[0]
+        remote = ray.remote(num_cpus=first.cpus, num_gpus=first.gpus, max_retries=1)(score_finalists)
         documents = [order.as_json() for order in orders], [record.model_dump_json() for record in records]
         self.pending[remote.remote(*documents, str(self.folder))] = list(records)
         self.submitted |= {record.id for record in records}

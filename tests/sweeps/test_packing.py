@@ -1,0 +1,375 @@
+"""packing and rehearsal: the share of a GPU that a trial gets. A fake meter stands in for a GPU's memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meltpoint.adapters.batch import EncodedSplit, Row
+from meltpoint.adapters.hardware import seize
+from meltpoint.adapters.loop import Trainer
+from meltpoint.sweeps import packing, rehearsal, worker
+from meltpoint.sweeps._tune_parts import resources_of
+from meltpoint.sweeps.cells import OpenCell, open_cells
+from meltpoint.sweeps.options import gpus_of
+from meltpoint.sweeps.orders import Order, WorkOrder
+from meltpoint.sweeps.packing import MARGIN, share_of
+from meltpoint.sweeps.planner import Planner, Proposal
+from meltpoint.sweeps.rehearsal import Need, Rehearsal
+
+GIB = 2**30
+totals = st.integers(GIB, 200 * GIB)
+
+
+# --- the share ---
+
+
+@st.composite
+def fitting(draw: st.DrawFn) -> tuple[int, int]:
+    """(bytes needed, total bytes) where a whole GPU is large enough."""
+    total = draw(totals)
+    return draw(st.integers(0, total)), total
+
+
+@given(fitting())
+def test_the_trials_that_share_a_gpu_fit_it_each_with_its_margin(case):
+    needed, total = case
+    share = share_of(needed, total)
+    trials = int(1 / share)
+    assert 1 <= trials <= 8
+    assert 0 < share <= 1
+    assert trials == 1 or trials * needed * (1 + MARGIN) <= total
+
+
+@given(fitting())
+def test_one_trial_more_would_not_fit(case):
+    needed, total = case
+    trials = int(1 / share_of(needed, total))
+    room = total * packing.RAY_UNITS // (trials + 1) / packing.RAY_UNITS
+    assert trials == 8 or needed * (1 + MARGIN) > room * (1 - 2e-3)  # Ray's units: less than 0.1 % of a share
+
+
+@given(totals, st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_any_mix_of_trials_whose_shares_add_up_to_one_fits(total, parts):
+    needs = [int(part * total) for part in parts]
+    taken, used = 0.0, 0.0
+    for needed in needs:
+        share = share_of(needed, total)
+        if share < 1 and taken + share <= 1:
+            taken, used = taken + share, used + needed * (1 + MARGIN)
+    assert used <= total * (1 + 1e-9)
+
+
+@given(fitting(), st.floats(0, 1))
+def test_who_needs_more_never_gets_less(case, part):
+    needed, total = case
+    assert share_of(int(part * needed), total) <= share_of(needed, total)
+
+
+@given(totals, st.integers(1, 100 * GIB))
+def test_what_a_whole_gpu_is_too_small_for_is_refused_with_the_remedy(total, more):
+    with pytest.raises(ValueError, match="smaller batch_size or max_pieces"):
+        share_of(total + more, total)
+
+
+@pytest.mark.parametrize("trials", range(1, 9))
+def test_ray_which_rounds_to_ten_thousandths_runs_as_many_trials_as_were_counted(trials):
+    total = 80 * GIB
+    share = share_of(int(total / trials / (1 + MARGIN) * 0.999), total)
+    assert trials * round(share * 10_000) <= 10_000 < (trials + 1) * round(share * 10_000)
+
+
+# --- what is rehearsed ---
+
+
+def order_of(proposal: Proposal, gpus: float) -> Order:
+    """What the conductor makes of a proposal, without a ledger."""
+    cell = proposal.cell
+    return Order(
+        id=proposal.id, number=proposal.number, role="search", encoder=cell.encoder, mode=cell.mode,
+        task=cell.task_name, head=cell.head, seed=proposal.seed, setting=proposal.setting, data=cell.data,
+        data_fingerprint=cell.data_fingerprint, encoder_fingerprint=cell.encoder_fingerprint, checkpoint="nowhere",
+        cpus=1, gpus=gpus, cache="a-cache",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def rehearsed(spec, cells) -> dict[str, Rehearsal]:
+    """Mode → what is rehearsed of its cell, with one GPU: three trials, two seeds."""
+    cells = [*cells, *open_cells(spec.model_copy(update={"modes": ("stack_and_finetune",)}))]
+    found = packing.rehearsals(Planner(spec, cells, []), order_of, gpus=1)
+    return {mode: told for (_, mode, _), told in found.items()}
+
+
+def test_a_frozen_cell_is_rehearsed_with_the_largest_stacks_that_it_may_train(rehearsed):
+    seeds = [[order.seed for order in work.orders] for work in rehearsed["feature_extraction"].stacks]
+    assert seeds == [[0, 0, 0], [0, 1]], "a search stack shares its batches, a stack of finals has one a seed"
+    for mode in ("fine_tuning", "stack_and_finetune"):
+        assert [len(work.orders) for work in rehearsed[mode].stacks] == [1]
+
+
+def test_an_encoder_that_frozen_trials_leave_on_the_gpu_counts_for_every_cell(rehearsed, cells):
+    resident = (cells[0].encoder, cells[0].task.kind)
+    assert rehearsed["feature_extraction"].residents == (resident,)
+    assert rehearsed["fine_tuning"].residents == (resident,)
+
+
+def test_only_cells_with_something_left_to_do_are_rehearsed(spec, cells, make_record):
+    planner = Planner(spec, cells[:1], [])
+    while isinstance(proposal := planner.next(), Proposal):
+        planner.begin(proposal)
+        test = {"accuracy": 0.5} if proposal.role == "final" else None
+        planner.end(make_record(proposal, test=test))
+    assert packing.rehearsals(planner, order_of, gpus=1) == {}
+
+
+def with_space(cell: OpenCell, **said: object) -> OpenCell:
+    """A cell whose space is this."""
+    return replace(cell, space=type(cell.space).of(said, cell.space.allowed))
+
+
+def test_the_heaviest_setting_has_the_largest_batch_the_full_precision_and_every_layer_thawed(cells):
+    cell = with_space(
+        cells[1], batch_size={"choice": [8, 32, 16], "first": 16}, precision={"choice": ["bf16", "fp32"]},
+        max_pieces={"integer": [16, 48]}, gradual_unfreezing=True,
+    )  # fmt: skip
+    setting = packing.heaviest(cell)
+    assert (setting["batch_size"], setting["precision"], setting["max_pieces"]) == (32, "fp32", 48)
+    assert setting["gradual_unfreezing"] is False
+
+
+@given(st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=3), min_size=1, max_size=20), st.integers(1, 12))
+def test_the_longest_rows_are_taken_with_all_windows_of_their_examples(windows, wanted):
+    rows = [
+        Row(example, 2 * place, tuple(range(length)), (), (0, 1), (0, 0))
+        for example, lengths in enumerate(windows)
+        for place, length in enumerate(lengths)
+    ]
+    split = EncodedSplit(rows, len(windows), word_counts=[2 * len(lengths) for lengths in windows])
+    longest, chosen = rehearsal._longest(split, wanted)
+    assert [windows[example] for example in chosen] == [
+        [len(row.pieces) for row in longest.rows if row.example == place] for place in range(longest.examples)
+    ]
+    assert longest.word_counts == [2 * len(windows[example]) for example in chosen]
+    assert sorted(len(row.pieces) for row in longest.rows)[-wanted:] == sorted(len(r.pieces) for r in rows)[-wanted:]
+
+
+# --- the probe, on the CPU ---
+
+
+class FakeMeter:
+    """Says what it was told to say."""
+
+    def __init__(self, need: Need) -> None:
+        self.need, self.calls = need, []
+
+    def begin(self) -> None:
+        """Note it."""
+        self.calls.append("begin")
+
+    def read(self) -> Need:
+        """The figures."""
+        self.calls.append("read")
+        return self.need
+
+
+@pytest.mark.parametrize("mode", ["feature_extraction", "fine_tuning", "stack_and_finetune"])
+def test_a_probe_runs_two_steps_on_the_longest_rows_with_all_layers_open_and_an_evaluation(
+    rehearsed, mode, monkeypatch
+):
+    steps, evaluated = [], []
+    step, evaluate = Trainer._train_step, Trainer.evaluate
+
+    def train_step(self, batch, *rest):
+        state = self.encoder_optimiser.state if self.encoder_optimiser is not None else {}
+        found = step(self, batch, *rest)
+        open_rows = all(p.requires_grad for p in self.model.encoder.parameters())
+        steps.append((self, self.model.members, open_rows and not self.model.encoder_is_frozen, len(state)))
+        return found
+
+    def score(self, split, examples):
+        evaluated.append(len(split.rows))
+        return evaluate(self, split, examples)
+
+    monkeypatch.setattr(Trainer, "_train_step", train_step)
+    monkeypatch.setattr(Trainer, "evaluate", score)
+    meter = FakeMeter(Need(3 * GIB, 80 * GIB))
+    need = rehearsal.rehearse(rehearsed[mode], seize(1), meter)
+    assert need == Need(3 * GIB, 80 * GIB)
+    assert meter.calls == ["begin", "read"]
+    stacks = rehearsed[mode].stacks
+    assert [members for _, members, *_ in steps] == [len(work.orders) for work in stacks for _ in range(2)]
+    assert len(evaluated) == len(stacks)
+    if mode != "feature_extraction":
+        assert all(is_open for _, _, is_open, _ in steps)
+        assert steps[-1][-1] > 0, "the optimiser's state was there"
+        assert any(name.startswith("encoder.") for name in steps[-1][0].courses[0].best_state)
+
+
+def test_a_probe_leaves_the_encoder_as_it_was(rehearsed):
+    order = rehearsed["fine_tuning"].stacks[0].first
+    encoder = worker.warm_encoder(order.encoder, "sentence_classification")
+    before = {name: weight.clone() for name, weight in encoder.state_dict().items()}
+    rehearsal.rehearse(rehearsed["fine_tuning"], seize(1), FakeMeter(Need(1, 2)))
+    assert all(torch.equal(before[name], weight) for name, weight in encoder.state_dict().items())
+
+
+def test_what_lies_on_the_gpu_outside_torchs_memory_counts_as_needed(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (70 * GIB, 80 * GIB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 9 * GIB)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda: 12 * GIB)
+    assert rehearsal.GpuMeter().read() == Need(13 * GIB, 80 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [(torch.OutOfMemoryError("CUDA out of memory.\nmore"), "a whole GPU is too small"), (OSError("gone"), "OSError")],
+)
+def test_what_goes_wrong_in_a_probe_is_an_answer(rehearsed, monkeypatch, failure, said):
+    def fail(*words: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(rehearsal, "seize", fail)
+    need = rehearsal.probe_gpu(rehearsed["fine_tuning"].model_dump(mode="json"))
+    assert need.error is not None
+    assert said in need.error
+    assert "\n" not in need.error
+
+
+# --- where it goes ---
+
+
+def test_ray_is_asked_for_each_orders_own_resources(rehearsed):
+    order = rehearsed["fine_tuning"].stacks[0].first
+    asked = [
+        resources_of({"work": WorkOrder(orders=(order.model_copy(update={"cpus": cpus, "gpus": gpus}),)).as_json()})
+        for cpus, gpus in ((1.0, 0.25), (1.0, 0.25), (2.0, 0.5), (1.0, 0.0))
+    ]
+    assert [factory.bundles for factory in asked] == [
+        [{"CPU": 1.0, "GPU": 0.25}], [{"CPU": 1.0, "GPU": 0.25}], [{"CPU": 2.0, "GPU": 0.5}], [{"CPU": 1.0}],
+    ]  # fmt: skip
+    assert asked[0] == asked[1] != asked[2], "workers are reused where resources are equal"
+
+
+def test_a_cluster_without_gpus_is_refused_with_the_remedy():
+    with pytest.raises(ValueError, match="no GPU; --gpus-per-trial 0"):
+        packing.gpus_of_cluster({"CPU": 2.0})
+
+
+def test_gpus_of_several_kinds_are_refused_for_one_was_measured():
+    with pytest.raises(ValueError, match=r"\(A100, T4\); name a number"):
+        packing.gpus_of_cluster({"GPU": 2.0, "accelerator_type:T4": 1.0, "accelerator_type:A100": 1.0})
+    assert packing.gpus_of_cluster({"GPU": 4.0, "accelerator_type:A100": 2.0}) == 4
+
+
+def test_the_option_takes_auto_and_numbers_and_refuses_the_rest():
+    assert [gpus_of(text) for text in ("auto", "0", "0.25", "2")] == ["auto", 0.0, 0.25, 2.0]
+    for text in ("-1", "nan", "inf", "half", ""):
+        with pytest.raises(ValueError, match="write 0, a share as"):
+            gpus_of(text)
+
+
+def test_a_sweep_with_auto_on_a_machine_without_gpus_ends_with_one_line_and_status_2(spec, tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    words = [
+        "sweep", "--name", "n", "--encoder", spec.encoders[0], "--mode", "fine_tuning", "--task", spec.tasks[0],
+        "--storage", str(tmp_path), "--gpus-per-trial", "auto",
+    ]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "meltpoint.launch", *words], capture_output=True, text=True, timeout=240,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("meltpoint: ")]
+    assert "--gpus-per-trial 0" in line
+    assert "Traceback" not in done.stderr
+
+
+SCRIPT = """
+import os, sys
+import ray
+from meltpoint.sweeps.cluster import SETTINGS
+os.environ.update(SETTINGS)
+from ray import tune
+from meltpoint.sweeps import packing, ray_tune
+from meltpoint.sweeps.cells import open_cells
+from meltpoint.sweeps.orders import Order, WorkOrder
+from meltpoint.sweeps.planner import Planner, Proposal
+from meltpoint.sweeps.rehearsal import Need
+from meltpoint.sweeps.specification import Resources, SweepSpec
+
+
+def order_of(proposal, gpus):
+    cell = proposal.cell
+    return Order(
+        id=proposal.id, number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name,
+        head=cell.head, seed=0, setting=proposal.setting, data=cell.data, data_fingerprint="", encoder_fingerprint="",
+        checkpoint="nowhere", cpus=1, gpus=gpus,
+    )
+
+
+def probe(document):
+    mode = document["stacks"][0]["orders"][0]["mode"]
+    assert ray.get_runtime_context().get_assigned_resources()["GPU"] == 1.0
+    gib = 2**30
+    return Need(30 * gib if mode == "fine_tuning" else gib, 80 * gib)
+
+
+def trial(config):
+    given = ray.get_runtime_context().get_assigned_resources()
+    said = {"event": "said", "mode": config["work"]["orders"][0]["mode"]}
+    said["gpus"] = max((share for name, share in given.items() if name.startswith("GPU")), default=0.0)
+    tune.report({"events": [said]})
+
+
+class Conductor:
+    failure = None
+
+    def __init__(self, orders):
+        self.orders, self.said, self.live = orders, [], 0
+
+    def next_order(self):
+        return self.orders.pop(0) if self.orders else "done"
+
+    def began(self, work): pass
+    def lost(self, work, reason): pass
+    def wants_stop(self, work): return False
+    def early_stopping(self, work): return None
+    def tick(self): pass
+    def heard(self, event): self.said.append(f"{event['mode']} {event['gpus']:g}")
+
+
+if __name__ == "__main__":
+    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR",
+             _node_ip_address="127.0.0.1")
+    spec = SweepSpec.model_validate_json(sys.argv[1])
+    planner = Planner(spec, open_cells(spec), [])
+    shares = packing.measure(planner, order_of, Resources(gpus="auto"), probe)
+    works = []
+    for cell in (progress.cell for progress in planner.cells.values()):
+        proposal = Proposal(cell.mode, 0, "search", cell, packing.heaviest(cell), 0)
+        works += [WorkOrder(orders=(order_of(proposal, shares[cell.key]),))] * (2 if cell.mode == "fine_tuning" else 1)
+    conductor = Conductor(works)
+    ray_tune.run_on_tune(conductor, is_local=True, trainable=trial)
+    print(", ".join(sorted(conductor.said)))
+    ray.shutdown()
+"""
+
+
+def test_probes_and_trials_get_their_own_shares_from_ray(spec, cells, tmp_path):
+    """On a local Ray that believes in one GPU: Ray only counts them."""
+    script = tmp_path / "shares.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script), spec.model_dump_json()], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines()[-1] == "feature_extraction 0.125, fine_tuning 0.5, fine_tuning 0.5"
