@@ -84,6 +84,19 @@ def test_a_sweep_ends_with_every_trial_once_in_the_ledger_and_in_mlflow(done):
     assert_whole(storage, cells=2, trials=TRIALS, seeds=SEEDS)
 
 
+def test_frozen_trials_shared_a_worker_and_the_states_and_the_others_did_not(done):
+    _, storage = done
+    search = [record for record in records(storage) if record["role"] == "search"]
+    together = {
+        mode: max(r["trained_together"] for r in search if r["mode"] == mode)
+        for mode in ("feature_extraction", "fine_tuning")
+    }
+    assert together["feature_extraction"] > 1
+    assert together["fine_tuning"] == 1
+    kept = list((storage / "cache" / "features").glob("*/entry.json"))
+    assert len(kept) == 2, "train and dev, each encoded once"
+
+
 def test_the_same_command_again_answers_from_the_ledger_without_starting_ray(done):
     spec, storage = done
     before = {path: path.stat().st_mtime_ns for path in (storage / "tiny" / "trials").iterdir()}
