@@ -57,7 +57,7 @@ from meltpoint.sweeps.options import (
 )
 
 if TYPE_CHECKING:
-    from meltpoint.adapters.courses import EpochResult
+    from meltpoint.adapters.results import EpochResult
     from meltpoint.sweeps.run import Outcome
     from meltpoint.sweeps.specification import Resources, SweepSpec
     from meltpoint.sweeps.summary import SweepSummary

@@ -12,6 +12,7 @@ from meltpoint.adapters.batch import EncodedSplit
 from meltpoint.adapters.batching import steps_per_epoch
 from meltpoint.adapters.model import Member
 from meltpoint.adapters.parameters import Setting
+from meltpoint.adapters.results import EpochResult
 from meltpoint.adapters.table import Plan, Table
 from meltpoint.tasks.core.task import Example, Task
 
@@ -29,30 +30,6 @@ class EncodedData:
     train: EncodedSplit
     dev: EncodedSplit
     dev_examples: list[Example]
-
-
-@dataclass(frozen=True)
-class EpochResult:
-    """What one epoch gave.
-
-    Attributes:
-        epoch: 1 for the first.
-        phase: the mode's name for the phase that the epoch lies in.
-        step: optimiser steps so far.
-        train_loss: mean over the epoch's steps.
-        dev: metric name → value, the task's own metric among them.
-        train_seconds, dev_seconds: wall time; a member's equal share of its stack's.
-        learning_rate: the head's, at the epoch's last step.
-    """
-
-    epoch: int
-    phase: str
-    step: int
-    train_loss: float
-    dev: dict[str, float]
-    train_seconds: float
-    dev_seconds: float
-    learning_rate: float
 
 
 class NotFiniteError(ArithmeticError):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from meltpoint.adapters import modes, tricks
 from meltpoint.adapters.batch import Batch, EncodedSplit
 from meltpoint.adapters.batching import Features, Inputs, inputs, training_batches
-from meltpoint.adapters.courses import Course, EncodedData, EpochResult, NotFiniteError, Outcome, Stage, plan
+from meltpoint.adapters.courses import Course, EncodedData, NotFiniteError, Outcome, Stage, plan
 from meltpoint.adapters.encoder import LayerGroup
 from meltpoint.adapters.evaluation import Evaluation, evaluate
 from meltpoint.adapters.hardware import Hardware, resolve_precision
@@ -25,6 +25,7 @@ from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.optimiser import StackedAdamW
 from meltpoint.adapters.parameters import Setting
 from meltpoint.adapters.prefetch import prefetched
+from meltpoint.adapters.results import EpochResult
 from meltpoint.adapters.table import Plan, Table
 from meltpoint.adapters.vocabulary import CompactEmbedding, pieces_of
 from meltpoint.tasks.core.task import Example, Task

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from meltpoint.adapters.atomic import replacing
 from meltpoint.adapters.catalogue import frozen_phase_names
-from meltpoint.adapters.courses import EpochResult, Outcome, Stage, without_encoder
+from meltpoint.adapters.courses import Outcome, Stage, without_encoder
 from meltpoint.adapters.features.entries import locked
 from meltpoint.adapters.loop import Trainer
+from meltpoint.adapters.results import EpochResult
 
 PARTS = ("best_state", "weights", "optimiser")
 
@@ -89,13 +89,9 @@ def stage_key(trainer: Trainer, facts: Mapping[str, object]) -> str:
 def write_stage(path: Path, stage: Stage) -> None:
     """Write a stage, whole or not at all."""
     tensors = {f"{part}/{name}": t.contiguous().cpu() for part in PARTS for name, t in getattr(stage, part).items()}
-    facts = {"results": [asdict(result) for result in stage.results], "best": stage.best}
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    facts = {"results": [result.model_dump() for result in stage.results], "best": stage.best}
+    with replacing(path) as beside:
         save_file(tensors, beside, {"stage": json.dumps(facts)})
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def read_stage(path: Path) -> Stage | None:

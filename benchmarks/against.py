@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import statistics
@@ -9,9 +10,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from meltpoint.benchmarks.alternation import Comparison, Measurement, alternate
+from meltpoint.benchmarks.alternation import Comparison, Measurement, alternate, show
 from meltpoint.benchmarks.dev_only import dev_only
-from meltpoint.benchmarks.job import Job
+from meltpoint.benchmarks.job import Job, add_arguments, job_of
 from meltpoint.benchmarks.processes import Finished, run_timed
 from meltpoint.benchmarks.rivals.answer import Answer
 
@@ -106,3 +107,11 @@ def measurement(finished: Finished, found: Answer) -> Measurement:
             "dev, best": max(scores),
         },
     )
+
+
+def command(prog: str, description: str | None, module: str, rival: str) -> None:
+    """A comparison as a command with the options that all of them have."""
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    add_arguments(parser)
+    options = parser.parse_args()
+    show(compare(job_of(options), module, rival, options.repeats), options.json)

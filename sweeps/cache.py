@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from meltpoint.adapters.features.entries import Entry, entries, remove
+from meltpoint.sweeps.ledger import cache_folder, features_folder
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Removal:
 
 def feature_folder(storage: Path) -> Path:
     """Where a storage folder keeps features."""
-    return storage.absolute() / "cache" / "features"
+    return features_folder(cache_folder(storage.absolute()))
 
 
 def listed(storage: Path) -> list[dict[str, object]]:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from meltpoint.adapters import catalogue
+from meltpoint.adapters.atomic import write_atomically
 from meltpoint.adapters.parameters import Value
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.cells import cell_name, data_spec
-from meltpoint.sweeps.ledger import Ledger, cache_folder, write_atomically
+from meltpoint.sweeps.ledger import Ledger, cache_folder
 from meltpoint.sweeps.orders import Order
 from meltpoint.sweeps.records import TrialRecord
 from meltpoint.sweeps.specification import SweepSpec

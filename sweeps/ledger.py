@@ -15,6 +15,7 @@ from urllib.parse import urlparse
 
 from pydantic import ValidationError
 
+from meltpoint.adapters.atomic import write_atomically
 from meltpoint.sweeps.records import TrialRecord
 
 
@@ -50,21 +51,6 @@ def cache_folder(storage: Path) -> Path:
 def features_folder(cache: Path) -> Path:
     """The frozen encoders' states."""
     return cache / "features"
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write beside, flush to the disk, then rename: a reader sees the old file or the new one, never half of one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 class Ledger:

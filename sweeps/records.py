@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from meltpoint.adapters.parameters import Value
+from meltpoint.adapters.results import EpochResult
 
 Role = Literal["search", "final"]
 Status = Literal["finished", "stopped", "failed"]
@@ -37,19 +38,9 @@ class HardwareRecord(BaseModel):
     host: str
 
 
-class EpochRecord(BaseModel):
-    """One epoch of a trial; `dev` maps metric names to values, `finished_at` is seconds since 1970."""
+class EpochRecord(EpochResult):
+    """One epoch of a trial; `finished_at` is seconds since 1970."""
 
-    model_config = ConfigDict(frozen=True)
-
-    epoch: int
-    phase: str
-    step: int
-    train_loss: float
-    dev: dict[str, float]
-    train_seconds: float
-    dev_seconds: float
-    learning_rate: float
     finished_at: float
 
 

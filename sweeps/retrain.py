@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from meltpoint.adapters import catalogue, encoders, heads, modes
-from meltpoint.adapters.courses import EpochResult, NotFiniteError
+from meltpoint.adapters.courses import NotFiniteError
 from meltpoint.adapters.hardware import seize
 from meltpoint.adapters.parameters import Setting
+from meltpoint.adapters.results import EpochResult
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space, is_one_point
 from meltpoint.sweeps.orders import Order

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from meltpoint.adapters.atomic import write_atomically
 from meltpoint.sweeps import packing, ray_tune
 from meltpoint.sweeps.cells import OpenCell, open_cells
 from meltpoint.sweeps.cluster import Cluster, slots
 from meltpoint.sweeps.conductor import SweepConductor
 from meltpoint.sweeps.export import export_cells
-from meltpoint.sweeps.ledger import Ledger, storage_folder, write_atomically
+from meltpoint.sweeps.ledger import Ledger, storage_folder
 from meltpoint.sweeps.planner import Planner, Proposal, planned_trials
 from meltpoint.sweeps.progress import Progress
 from meltpoint.sweeps.records import TrialRecord

@@ -10,12 +10,12 @@ from typing import Any
 
 from safetensors.torch import load_file
 
+from meltpoint.adapters.atomic import write_atomically
 from meltpoint.adapters.evaluation import Evaluation
 from meltpoint.adapters.hardware import seize
 from meltpoint.adapters.loop import Trainer
 from meltpoint.adapters.tokenising import encode_split
 from meltpoint.sweeps.cells import cell_name
-from meltpoint.sweeps.ledger import write_atomically
 from meltpoint.sweeps.orders import Order
 from meltpoint.sweeps.records import TrialRecord
 from meltpoint.sweeps.worker import WEIGHTS, training

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from meltpoint.sweeps.ledger import Ledger, write_atomically
+from meltpoint.adapters.atomic import write_atomically
+from meltpoint.sweeps.ledger import Ledger
 from meltpoint.sweeps.records import TrialRecord, worker_seconds
 from meltpoint.sweeps.selection import Spread, best_final, best_of, finals_of, spread
 from meltpoint.sweeps.specification import SweepSpec

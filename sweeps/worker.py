@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import socket
 import sys
 import time
@@ -20,9 +19,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from meltpoint.adapters import encoders
+from meltpoint.adapters.atomic import replacing
 from meltpoint.adapters.batch import EncodedSplit
 from meltpoint.adapters.catalogue import stack_key
-from meltpoint.adapters.courses import EncodedData, EpochResult, NotFiniteError, Outcome
+from meltpoint.adapters.courses import EncodedData, NotFiniteError, Outcome
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.budget import Budget, choose
 from meltpoint.adapters.features.layout import feature_key
@@ -31,6 +31,7 @@ from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.hardware import Hardware, Precision, resolve_precision, seize
 from meltpoint.adapters.loop import Trainer
 from meltpoint.adapters.model import AdaptedModel, Member, build
+from meltpoint.adapters.results import EpochResult
 from meltpoint.adapters.stages import Stages
 from meltpoint.adapters.tokenising import encode_split
 from meltpoint.sweeps.ledger import features_folder
@@ -209,7 +210,7 @@ def _events(trainer: Trainer, order: Order, member: int, result: EpochResult | N
     if isinstance(result, NotFiniteError):
         return [_outcome(order.id, "failed", error=str(result))]
     course = trainer.courses[member]
-    body = EpochRecord(**asdict(result), finished_at=time.time())
+    body = EpochRecord(**result.model_dump(), finished_at=time.time())
     score = result.dev[trainer.data.task.metric]
     percent = 100 * result.epoch / course.table.plan.epochs  # of the trial's own schedule
     rung = {"epoch": result.epoch, "percent": percent, "score": score}
@@ -244,13 +245,8 @@ def _outcome(
 
 def save_weights(state: dict[str, Tensor], folder: Path) -> None:
     """Write weights as safetensors, whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    beside = folder / f".{WEIGHTS}.{os.getpid()}.tmp"
-    try:
+    with replacing(folder / WEIGHTS) as beside:
         save_file({name: tensor.contiguous().cpu() for name, tensor in state.items()}, beside)
-        beside.replace(folder / WEIGHTS)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def train_on_ray(config: dict[str, Any]) -> None:

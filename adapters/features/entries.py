@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
-from uuid import uuid4
+
+from meltpoint.adapters.atomic import write_atomically
 
 
 @dataclass(frozen=True)
@@ -44,19 +45,6 @@ class Entry:
     bytes: int
     last_used: float
     complete: bool
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write beside, flush to the disk, then rename: a reader sees the old file or the new one, never half of one."""
-    beside = path.with_name(f".{path.name}.{uuid4().hex}.tmp")  # processes of two machines may have the same id
-    try:
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -90,7 +78,7 @@ def describe(folder: Path, facts: Mapping[str, Any], note: Mapping[str, str]) ->
     written = {**facts, "notes": notes}
     if written != known:
         folder.mkdir(parents=True, exist_ok=True)
-        replace_file(path, json.dumps(written, sort_keys=True))
+        write_atomically(path, json.dumps(written, sort_keys=True))
     os.utime(path)
 
 

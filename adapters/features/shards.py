@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from meltpoint.adapters.features.entries import replace_file
+from meltpoint.adapters.atomic import write_atomically
 
 States = NDArray[Any]
 """(layers, positions, dim), float32, or int16 that holds the bits of bfloat16, which NumPy does not know."""
@@ -117,7 +117,7 @@ class Shard:
                     written_by=f"{socket.gethostname()}:{os.getpid()}",
                 )  # fmt: skip
             beside.replace(self.path("bin"))
-            replace_file(self.path("json"), manifest.model_dump_json())
+            write_atomically(self.path("json"), manifest.model_dump_json())
         except OSError as error:
             raise self._refusal(error, len(layers)) from error
         finally:

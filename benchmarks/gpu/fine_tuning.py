@@ -12,11 +12,12 @@ import torch
 import transformers
 
 from meltpoint.adapters import catalogue, encoders
-from meltpoint.adapters.courses import EncodedData, EpochResult
+from meltpoint.adapters.courses import EncodedData
 from meltpoint.adapters.hardware import seize
 from meltpoint.adapters.loop import FrozenStates, Trainer
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.parameters import Value
+from meltpoint.adapters.results import EpochResult
 from meltpoint.benchmarks.gpu.ceiling import wait
 from meltpoint.benchmarks.gpu.sizes import Size, random_data
 from meltpoint.benchmarks.rivals.trainer_model import SentenceClassifier

@@ -14,7 +14,7 @@ from tokenizers import ByteLevelBPETokenizer, SentencePieceUnigramTokenizer
 
 from meltpoint.adapters import catalogue, encoders, modes
 from meltpoint.adapters.batch import EncodedSplit
-from meltpoint.adapters.courses import Course, EncodedData, EpochResult, NotFiniteError
+from meltpoint.adapters.courses import Course, EncodedData, NotFiniteError
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.evaluation import Evaluation
 from meltpoint.adapters.features.layout import feature_key
@@ -24,6 +24,7 @@ from meltpoint.adapters.hardware import Hardware
 from meltpoint.adapters.loop import FrozenStates, Trainer
 from meltpoint.adapters.model import AdaptedModel, Member, build
 from meltpoint.adapters.parameters import Setting, Value
+from meltpoint.adapters.results import EpochResult
 from meltpoint.adapters.tokenising import encode_split
 from meltpoint.tasks.core.task import Example, Kind, Task
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,9 +12,10 @@ import torch
 from torch import Tensor
 
 from meltpoint.adapters import loop
-from meltpoint.adapters.courses import EpochResult, NotFiniteError
+from meltpoint.adapters.courses import NotFiniteError
 from meltpoint.adapters.evaluation import Evaluation
 from meltpoint.adapters.loop import Trainer
+from meltpoint.adapters.results import EpochResult
 from meltpoint.tasks.core.task import KINDS, Kind
 
 Make = Callable[..., Any]
@@ -27,7 +27,7 @@ def train(trainer: Trainer) -> list[EpochResult]:
 
 
 def timeless(results: list[EpochResult]) -> list[EpochResult]:
-    return [replace(result, train_seconds=0.0, dev_seconds=0.0) for result in results]
+    return [result.model_copy(update={"train_seconds": 0.0, "dev_seconds": 0.0}) for result in results]
 
 
 def group_weights(trainer: Trainer) -> list[list[Tensor]]:

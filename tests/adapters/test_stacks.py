@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from meltpoint.adapters import heads
-from meltpoint.adapters.courses import EpochResult, NotFiniteError
+from meltpoint.adapters.courses import NotFiniteError
 from meltpoint.adapters.loop import Trainer
 from meltpoint.adapters.parameters import Value
+from meltpoint.adapters.results import EpochResult
 from meltpoint.adapters.stages import Stages, stage_key
 from meltpoint.tasks.core.task import KINDS, Kind
 
@@ -31,7 +31,11 @@ CELLS = [(word, kind) for word in heads.names() for kind in KINDS if kind in hea
 
 
 def timeless(result: EpochResult | NotFiniteError) -> object:
-    return replace(result, train_seconds=0.0, dev_seconds=0.0) if isinstance(result, EpochResult) else str(result)
+    return (
+        result.model_copy(update={"train_seconds": 0.0, "dev_seconds": 0.0})
+        if isinstance(result, EpochResult)
+        else str(result)
+    )
 
 
 def told(trainer: Trainer, epochs: Any = None) -> dict[int, list[object]]:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from meltpoint.adapters.atomic import write_atomically
 from meltpoint.sweeps.cells import OpenCell
-from meltpoint.sweeps.ledger import Ledger, storage_folder, write_atomically
+from meltpoint.sweeps.ledger import Ledger, storage_folder
 from meltpoint.sweeps.planner import Planner, Proposal
 from meltpoint.sweeps.specification import SweepSpec
 

@@ -1,0 +1,30 @@
+"""What an epoch gave. Imports no torch: the ledger's readers need it too."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class EpochResult(BaseModel):
+    """What one epoch gave.
+
+    Attributes:
+        epoch: 1 for the first.
+        phase: the mode's name for the phase that the epoch lies in.
+        step: optimiser steps so far.
+        train_loss: mean over the epoch's steps.
+        dev: metric name → value, the task's own metric among them.
+        train_seconds, dev_seconds: wall time; a member's equal share of its stack's.
+        learning_rate: the head's, at the epoch's last step.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    epoch: int
+    phase: str
+    step: int
+    train_loss: float
+    dev: dict[str, float]
+    train_seconds: float
+    dev_seconds: float
+    learning_rate: float
