@@ -21,6 +21,7 @@ from meltpoint.sweeps.options import (
     AsJson,
     Budget,
     CacheBudget,
+    CacheKeep,
     CacheOverflow,
     Cpus,
     DataDir,
@@ -103,6 +104,7 @@ def sweep(
     storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, cpus_per_trial: Cpus = 1.0,
     gpus_per_trial: Gpus = "0", time_budget: Budget = None, retry_failed: Retry = False,
     cache_budget: CacheBudget = "50GB", cache_overflow: CacheOverflow = Overflow.on_the_fly,
+    cache_keep: CacheKeep = "200MB",
 ) -> None:  # fmt: skip
     """Search every cell, re-run its best setting over seeds, score it once on test, export it.
 
@@ -117,7 +119,7 @@ def sweep(
         )  # fmt: skip
         resources = _resources(
             storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed, cache_budget,
-            cache_overflow,
+            cache_overflow, cache_keep,
         )  # fmt: skip
         _run(spec, resources)
 
@@ -125,20 +127,22 @@ def sweep(
 def _resources(
     storage: str, tracking_uri: str | None, address: str | None, cpus: float, gpus: str, budget: str | None,
     retry_failed: bool, cache_budget: str = "50GB", cache_overflow: Overflow = Overflow.on_the_fly,
+    cache_keep: str = "200MB",
 ) -> Resources:  # fmt: skip
     from meltpoint.sweeps.specification import Resources
 
     if cpus <= 0:
         raise ValueError("--cpus-per-trial must be above 0.")
     seconds = None if budget is None else seconds_of(budget)
-    room = bytes_of(cache_budget)
+    room, kept = bytes_of("--cache-budget", cache_budget), bytes_of("--cache-keep", cache_keep)
     return Resources(
-        storage, tracking_uri, address, cpus, gpus_of(gpus), seconds, retry_failed, room, cache_overflow.value
+        storage, tracking_uri, address, cpus, gpus_of(gpus), seconds, retry_failed, room, cache_overflow.value, kept
     )  # fmt: skip
 
 
 def _run(spec: SweepSpec, resources: Resources) -> None:
     """Run a sweep, show its table, and end with its status."""
+    from meltpoint.sweeps.cache import trim
     from meltpoint.sweeps.head_start import head_start
 
     with head_start(spec, resources) as cluster:  # Ray starts while Python imports the rest
@@ -146,6 +150,8 @@ def _run(spec: SweepSpec, resources: Resources) -> None:
         from meltpoint.sweeps.run import sweep as run_sweep
 
         outcome = run_sweep(spec, resources, Console(stderr=True), render, cluster)
+    if outcome.state == "done":  # the workers, which had the cache open, are gone now
+        trim(resources)
     _show(outcome, spec, resources)
     if outcome.state != "done":
         raise typer.Exit(FAILED)

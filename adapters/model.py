@@ -136,7 +136,7 @@ def build(encoder: Encoder, task: Task, mode: str, head: str, members: Sequence[
     shape = HeadShape(task.kind, encoder.dim, task.outputs, task.label_range)
     noise = Noise([member.seed for member in members])
     top = heads.get(head)(shape, [member.setting for member in members], noise)
-    mix = ScalarMix(encoder.layers, len(members)) if adaptation.layers == "mix" else None
+    mix = ScalarMix(encoder.layers, len(members)) if adaptation.layers(members[0].setting) == "mix" else None
     if adaptation.trains_encoder:
         encoder = copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})  # weights only
         encoder.set_dropout(float(members[0].setting["encoder_dropout"]))

@@ -37,7 +37,7 @@ class Mode:
     Attributes:
         name: its file name and its word on the command line.
         symbol: its mark in tables (❄, 🔥, ❄🔥).
-        layers: "mix" gives the head a learned mix of all layers, "top" the top layer.
+        layers: from a complete setting to what the head sees: a learned "mix" of all layers, or the "top" one.
         head: the head it takes where the user names none.
         phases: from a complete setting to its phases.
         hyperparameters: its own, beside the common ones.
@@ -47,13 +47,18 @@ class Mode:
 
     name: str
     symbol: str
-    layers: Literal["mix", "top"]
+    layers: Callable[[Setting], Literal["mix", "top"]]
     trains_encoder: bool
     head: str
     phases: Callable[[Setting], tuple[Phase, ...]]
     hyperparameters: tuple[Parameter, ...] = ()
     idle_when_constant: tuple[Parameter, ...] = ()
     summary: str = ""
+
+
+def top_layer(_: Setting) -> Literal["top"]:
+    """What heads see of an encoder that trains: its last layer."""
+    return "top"
 
 
 @dataclass(frozen=True)

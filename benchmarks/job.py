@@ -54,7 +54,9 @@ class Job(BaseModel):
             # The Trainer's default schedule: linear to zero, no warm-up.
             "schedule": "linear_warmup_decay", "linear_warmup_decay.warmup_fraction": 0.0,
         }  # fmt: skip
-        if self.mode != "feature_extraction":
+        if self.mode == "feature_extraction":
+            fixed["feature_extraction.layers"] = "top"  # what the rival's head reads
+        else:
             fixed["encoder_dropout"] = self.dropout
         if self.mode == "stack_and_finetune":
             fixed["stack_and_finetune.stack_epochs"] = self.stack_epochs

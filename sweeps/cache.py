@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from meltpoint.adapters.features.entries import Entry, entries, remove
-from meltpoint.sweeps.ledger import cache_folder, features_folder
+from meltpoint.sweeps.ledger import cache_folder, features_folder, stages_folder, storage_folder
+from meltpoint.sweeps.specification import Resources
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,27 @@ def remove_entries(storage: Path, ids: Sequence[str], task: str | None, everythi
     gone = {entry.id: remove(folder, entry.id) for entry in dict.fromkeys(chosen)}
     removed = tuple(entry for entry in there if gone.get(entry.id) is True)
     return Removal(removed, tuple(entry for entry in there if gone.get(entry.id) is False))
+
+
+def trim(resources: Resources) -> int:
+    """Leave what a finished sweep leaves: no stages, and the features used last, as far as they may stay.
+
+    Entries that another process has open stay.
+
+    Returns:
+        the bytes that were freed.
+    """
+    cache, freed = cache_folder(storage_folder(resources.storage)), 0
+    for path in stages_folder(cache).glob("*.safetensors"):
+        with suppress(FileNotFoundError):  # another sweep of this storage makes room too
+            freed += path.stat().st_size
+            path.unlink()
+    there = entries(features_folder(cache))
+    used = sum(entry.bytes for entry in there)
+    for entry in there:
+        if used > resources.cache_keep_bytes and remove(features_folder(cache), entry.id):
+            used, freed = used - entry.bytes, freed + entry.bytes
+    return freed
 
 
 def _find(there: Sequence[Entry], beginning: str) -> Entry:

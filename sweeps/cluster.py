@@ -17,6 +17,7 @@ from meltpoint.sweeps.warm_up import FOLDER, WHAT, WORKER_HOOK, has_begun, warm
 
 LONGEST_WARM_UP_SECONDS = 60.0  # a machine so loaded that even this is not enough starts its workers in Ray's own way
 HOOK_SECONDS = 5.0  # within this time Ray has started its first workers, or it never will (prestart is off)
+IDLE_MILLISECONDS = 3_600_000  # Ray ends an idle process after 1 s; the one that scores has imports to lose
 
 SETTINGS = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -103,7 +104,10 @@ class Cluster:
                 self._init(address=self.address)
             else:
                 with self._warm_workers(), _lean_head():
-                    self._init(num_cpus=self.cpus, include_dashboard=False, _node_ip_address="127.0.0.1")
+                    self._init(
+                        num_cpus=self.cpus, include_dashboard=False, _node_ip_address="127.0.0.1",
+                        _system_config={"idle_worker_killing_time_threshold_ms": IDLE_MILLISECONDS},
+                    )  # fmt: skip
             self._up_since = time.monotonic()
             import meltpoint.sweeps._tune_parts  # noqa: F401 - a second's import, while the driver opens the data
         except BaseException as error:  # noqa: BLE001 - `join` raises it where somebody waits for it

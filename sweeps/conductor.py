@@ -68,6 +68,8 @@ class SweepConductor:
         proposals = self.planner.next_together(self.slots, mixes_seeds=self.resources.gpus != 0)
         if isinstance(proposals, str):
             self.is_done = proposals == "done"
+            if self.resources.address is None:
+                self.scorer.prepare()
             return proposals
         return WorkOrder(orders=tuple(self._take_up(proposal) for proposal in proposals))
 

@@ -56,9 +56,10 @@ def _modes() -> list[Row]:
 
 
 def _mode(mode: Mode) -> Row:
+    layers = mode.layers({own.name: own.default for own in mode.hyperparameters})
     return {
         "name": mode.name, "symbol": mode.symbol, "default_head": mode.head, "trains_encoder": mode.trains_encoder,
-        "layers": mode.layers, "parameters": _parameters(mode.hyperparameters), "summary": mode.summary,
+        "layers": layers, "parameters": _parameters(mode.hyperparameters), "summary": mode.summary,
     }  # fmt: skip
 
 

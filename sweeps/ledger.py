@@ -53,6 +53,11 @@ def features_folder(cache: Path) -> Path:
     return cache / "features"
 
 
+def stages_folder(cache: Path) -> Path:
+    """First phases that several trials go on from."""
+    return cache / "stages"
+
+
 class Ledger:
     """The folder of one sweep.
 

@@ -98,6 +98,10 @@ CacheOverflow = Annotated[
     Overflow,
     typer.Option("--cache-overflow", help="What to do with those that do not fit.", rich_help_panel=MACHINE),
 ]
+CacheKeep = Annotated[
+    str,
+    typer.Option("--cache-keep", help="What stays of them once the sweep is done.", rich_help_panel=MACHINE),
+]
 Retry = Annotated[bool, typer.Option("--retry-failed", help="Run failed trials once more.", rich_help_panel=MACHINE)]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
 
@@ -160,7 +164,7 @@ def gpus_of(text: str) -> float | Literal["auto"]:
     return gpus
 
 
-def bytes_of(text: str) -> int:
+def bytes_of(option: str, text: str) -> int:
     """`500MB`, `50GB` or `2TB` in bytes.
 
     Raises:
@@ -172,7 +176,7 @@ def bytes_of(text: str) -> int:
     except (ValueError, KeyError):
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise ValueError(f"--cache-budget {text!r}: write 500MB, 50GB or 2TB; 0MB keeps nothing.")
+        raise ValueError(f"{option} {text!r}: write 500MB, 50GB or 2TB; 0MB keeps nothing.")
     return int(value)
 
 

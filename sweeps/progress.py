@@ -69,7 +69,7 @@ class Progress:
         """A finalist was scored on test."""
         if self.live is None:
             score = record.test.get(record.metric) if record.test else None
-            text = "labels hidden, predictions saved" if score is None else f"{record.metric} {100 * score:.1f}"
+            text = "no labelled test, predictions saved" if score is None else f"{record.metric} {100 * score:.1f}"
             self.say(f"{self._clock()}  {'.'.join(record.cell)} seed {record.seed}: test {text}")
 
     def refresh(self) -> None:

@@ -129,6 +129,10 @@ def named(task: Task, label: Any) -> Any:
     return task.labels[label]
 
 
+def _nothing() -> None:
+    """What a process is started with that has nothing to score yet."""
+
+
 class Scorer:
     """Sends finalists to be scored as Ray tasks, beside the training that still goes on.
 
@@ -141,6 +145,17 @@ class Scorer:
         self.pending: dict[Any, list[TrialRecord]] = {}
         self.troubles: dict[str, str] = {}
         self.submitted: set[str] = set()
+        self._start: Any = None
+
+    def prepare(self) -> None:
+        """Let Ray start the process that will score, beside the trials that still run: its imports take seconds.
+
+        A local cluster's processes import on their own (`warm_up`) and stay (`cluster`), so nothing is left to do here.
+        """
+        if self._start is None:
+            import ray
+
+            self._start = ray.remote(num_cpus=0)(_nothing).remote()
 
     def has(self, trial: str) -> bool:
         """Whether a finalist was sent already."""

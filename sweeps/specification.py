@@ -67,6 +67,10 @@ CACHE_BYTES = 50 * 10**9
 """Room for the frozen states of, say, BERT-base (13 layers of 768, bf16) over 2.5 million pieces."""
 
 
+CACHE_KEEP_BYTES = 200 * 10**6
+"""What a finished sweep leaves of them: some small tasks. Encoding again costs less than an epoch without a cache."""
+
+
 @dataclass(frozen=True)
 class Resources:
     """Where and with what a sweep runs; nothing that its numbers are chosen by.
@@ -80,6 +84,7 @@ class Resources:
         retry_failed: run failed trials once more.
         cache_bytes, cache_overflow: room for frozen states, and what to do with those that do not fit
             (`features.budget.Budget`).
+        cache_keep_bytes: what stays of them once the sweep is done.
     """
 
     storage: str = "runs"
@@ -91,6 +96,7 @@ class Resources:
     retry_failed: bool = False
     cache_bytes: int = CACHE_BYTES
     cache_overflow: Literal["on_the_fly", "bf16"] = "on_the_fly"
+    cache_keep_bytes: int = CACHE_KEEP_BYTES
 
 
 def check(spec: SweepSpec) -> None:

@@ -34,7 +34,7 @@ from meltpoint.adapters.model import AdaptedModel, Member, build
 from meltpoint.adapters.results import EpochResult
 from meltpoint.adapters.stages import Stages
 from meltpoint.adapters.tokenising import encode_split
-from meltpoint.sweeps.ledger import features_folder
+from meltpoint.sweeps.ledger import features_folder, stages_folder
 from meltpoint.sweeps.orders import Order, WorkOrder
 from meltpoint.sweeps.records import EpochRecord, HardwareRecord
 from meltpoint.sweeps.specification import code_version
@@ -202,7 +202,7 @@ def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
     facts = {"encoder": trainer.model.encoder.fingerprint, "data": order.data_fingerprint, "head": order.head}
     facts |= {"mode": order.mode, "code": code_version()}
     facts |= {"processor": trainer.hardware.name, "threads": str(trainer.hardware.threads)}  # they decide the last bits
-    return Stages(Path(order.cache) / "stages").epochs(trainer, facts)
+    return Stages(stages_folder(Path(order.cache))).epochs(trainer, facts)
 
 
 def _events(trainer: Trainer, order: Order, member: int, result: EpochResult | NotFiniteError) -> list[Event]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,7 @@ def test_a_storage_that_cannot_be_written_is_refused(tmp_path):
         ({"trials": "0"}, ("--trials 0",)),
         ({"time_budget": "soon"}, ("--time-budget", "2h")),
         ({"cache_budget": "50"}, ("--cache-budget", "50GB")),
+        ({"cache_keep": "some"}, ("--cache-keep", "50GB")),
         ({"cpus_per_trial": "0"}, ("--cpus-per-trial",)),
         ({"task": "demo_sentiment,demo_sentiment"}, ("twice",)),
         ({"test_from": "training[1:2]"}, ("training[1:2]",)),
@@ -242,6 +244,33 @@ def test_cache_rm_removes_what_is_named_and_nothing_else(tmp_path, kept, words, 
 def test_cache_rm_refuses_what_it_cannot_tell(tmp_path, kept, words, part):
     refused(["cache", "rm", *words, "--storage", str(tmp_path / "runs")], part)
     assert kept_ids(tmp_path) == kept
+
+
+@pytest.mark.parametrize(("keep", "left"), [(0, []), (1500, ["ab10"]), (10_000, ["ab00", "ab10"])])
+def test_a_finished_sweep_leaves_the_states_used_last_that_may_stay_and_no_stages(tmp_path, kept, keep, left):
+    from meltpoint.sweeps.cache import trim
+    from meltpoint.sweeps.specification import Resources
+
+    storage = tmp_path / "runs" / "cache"
+    os.utime(storage / "features" / "ab00" / "entry.json", (1.0, 1.0))
+    stage = storage / "stages" / "one.safetensors"
+    stage.parent.mkdir()
+    stage.write_bytes(b"0" * 500)
+    there = sum(path.stat().st_size for path in storage.rglob("*.*"))
+    freed = trim(Resources(storage=str(tmp_path / "runs"), cache_keep_bytes=keep))
+    assert kept_ids(tmp_path) == left
+    assert not stage.exists()
+    assert freed == there - sum(path.stat().st_size for path in storage.rglob("*.*"))
+
+
+def test_a_finished_sweep_leaves_states_that_another_one_has_open(tmp_path, kept):
+    from meltpoint.adapters.features.entries import hold
+    from meltpoint.sweeps.cache import trim
+    from meltpoint.sweeps.specification import Resources
+
+    with hold(tmp_path / "runs" / "cache" / "features", "ab10"):
+        trim(Resources(storage=str(tmp_path / "runs"), cache_keep_bytes=0))
+    assert kept_ids(tmp_path) == ["ab10"]
 
 
 def test_cache_rm_leaves_an_entry_that_is_in_use_and_says_so(tmp_path, kept):

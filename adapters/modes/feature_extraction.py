@@ -3,8 +3,20 @@
 Peters, Ruder & Smith 2019, §3.2 and appendix A.1; the mix is Peters et al. 2018, eq. 1.
 """
 
-from meltpoint.adapters.parameters import Setting
+from typing import Literal
+
+from meltpoint.adapters.parameters import Parameter, Setting
 from meltpoint.adapters.table import Mode, Phase
+
+LAYERS = Parameter(
+    "feature_extraction.layers", "mix", "what the head sees: a learned mix of all layers, or the top one",
+    choices=("mix", "top"), shapes=True,
+)  # fmt: skip
+
+
+def layers(setting: Setting) -> Literal["mix", "top"]:
+    """The mix of the papers, or the top layer alone: a seventh of the bytes for a six-layer encoder."""
+    return "top" if setting[LAYERS.name] == "top" else "mix"
 
 
 def phases(setting: Setting) -> tuple[Phase, ...]:
@@ -15,9 +27,10 @@ def phases(setting: Setting) -> tuple[Phase, ...]:
 MODE = Mode(
     name="feature_extraction",
     symbol="❄",
-    layers="mix",
+    layers=layers,
     trains_encoder=False,
     head="bilstm",
     phases=phases,
+    hyperparameters=(LAYERS,),
     summary="the encoder stays frozen; a task model trains on a learned mix of all its layers",
 )

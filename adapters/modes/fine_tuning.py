@@ -4,7 +4,7 @@ Peters, Ruder & Smith 2019, §3.2 and appendix A.2; Devlin et al. 2018, §3.2.
 """
 
 from meltpoint.adapters.parameters import Setting
-from meltpoint.adapters.table import Mode, Phase
+from meltpoint.adapters.table import Mode, Phase, top_layer
 
 
 def phases(setting: Setting) -> tuple[Phase, ...]:
@@ -15,7 +15,7 @@ def phases(setting: Setting) -> tuple[Phase, ...]:
 MODE = Mode(
     name="fine_tuning",
     symbol="🔥",
-    layers="top",
+    layers=top_layer,
     trains_encoder=True,
     head="linear",
     phases=phases,

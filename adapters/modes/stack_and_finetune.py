@@ -5,7 +5,7 @@ the five tried there.
 """
 
 from meltpoint.adapters.parameters import Parameter, Setting
-from meltpoint.adapters.table import Mode, Phase
+from meltpoint.adapters.table import Mode, Phase, top_layer
 
 EPOCHS = Parameter("stack_and_finetune.stack_epochs", 2, "epochs of the first phase, the encoder frozen", 1, 1000)
 RATE = Parameter("stack_and_finetune.stack_learning_rate", 1e-3, "learning rate of the first phase", 0.0, 1.0)
@@ -24,7 +24,7 @@ def phases(setting: Setting) -> tuple[Phase, ...]:
 MODE = Mode(
     name="stack_and_finetune",
     symbol="❄🔥",
-    layers="top",
+    layers=top_layer,
     trains_encoder=True,
     head="bilstm",
     phases=phases,

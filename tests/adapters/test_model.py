@@ -64,6 +64,16 @@ def test_feature_extraction_shows_the_head_a_mix_of_all_layers_and_fine_tuning_t
         torch.testing.assert_close(tuned.model.states(batch), layers[-1][None])
 
 
+def test_feature_extraction_shows_the_head_the_top_layer_alone_where_the_setting_says_so(make_trainer: Make):
+    model = make_trainer("feature_extraction", **{"feature_extraction.layers": "top"}).model
+    batch = first_batch(make_trainer("feature_extraction"))
+    model.eval()
+    assert model.mix is None
+    assert model.layers_read == (2,)
+    with torch.no_grad():
+        assert torch.equal(model.states(batch), model.encoder(batch)[-1][None])
+
+
 @pytest.mark.parametrize("mode", ["fine_tuning", "stack_and_finetune"])
 def test_a_frozen_encoders_states_never_vary_and_carry_no_gradient_also_in_training(make_trainer: Make, mode: str):
     trainer = make_trainer(mode, encoder_dropout=0.5)

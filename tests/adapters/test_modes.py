@@ -23,7 +23,8 @@ def test_the_three_modes_of_the_papers_are_there():
 def test_every_mode_is_what_the_papers_say(name: str):
     mode = modes.get(name)
     assert mode.name == name
-    assert (mode.symbol, mode.layers, mode.trains_encoder, mode.head) == FACTS[name]
+    layers = mode.layers(catalogue.complete({}, name, mode.head))
+    assert (mode.symbol, layers, mode.trains_encoder, mode.head) == FACTS[name]
     assert mode.head in heads.names()
     assert mode.summary
     assert set(mode.idle_when_constant) <= set(mode.hyperparameters)
