@@ -8,21 +8,24 @@ attention alone, and the rest is six batched products.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from meltpoint.adapters.dropout import acts_quickly, keep
+from meltpoint.adapters.padding_free import Unpadded, padded
+
+UNPADDED = "meltpoint_unpadded"
+"""The keyword under which a model hands `Unpadded` through to its attention."""
 
 NAME = "meltpoint_short"
 """What `attn_implementation` calls this in transformers."""
-
-LANES = 32
-"""Keys are padded to a multiple of this: bf16 numbers in one AVX-512 register."""
 
 LONGEST = 128
 """Above this many pieces torch's blocked kernel serves where there is no dropout: its memory does not grow with L²."""
@@ -67,6 +70,11 @@ def attention_forward(
     Returns:
         ((batch, pieces, heads, dim), None).
     """
+    unpadded = others.get(UNPADDED)
+    if unpadded is not None:
+        return _forward_unpadded(
+            query, key, value, unpadded, query.shape[-1] ** -0.5 if scaling is None else scaling, dropout
+        ), None
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     unusual = any(others.get(name) is not None for name in ("softcap", "position_bias", "cache"))
     masked = attention_mask is None or attention_mask.dtype == torch.bool
@@ -79,6 +87,40 @@ def attention_forward(
         return found
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     return attend(query, key, value, attention_mask, scale, dropout).transpose(1, 2).contiguous(), None
+
+
+def _forward_unpadded(
+    query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float
+) -> Tensor:
+    """(1, heads, real pieces, dim) → (1, real pieces, heads, dim): each row attends to itself."""
+    pieces = [states[0].transpose(0, 1) for states in (query, key, value)]  # (real pieces, heads, dim)
+    if query.device.type == "cpu" and (unpadded.longest <= LONGEST or dropout > 0.0):
+        return attend_unpadded(pieces[0], pieces[1], pieces[2], unpadded, scale, dropout)[None]
+    rows = [unpadded.spread(states).transpose(1, 2) for states in pieces]  # (batch, heads, pieces, dim)
+    attended = functional.scaled_dot_product_attention(
+        rows[0], rows[1], rows[2], attn_mask=unpadded.key_mask(), dropout_p=dropout, scale=scale
+    )
+    return unpadded.collect(attended.transpose(1, 2))[None]
+
+
+def attend_unpadded(
+    query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float
+) -> Tensor:
+    """`attend` within each row of a batch whose pieces lie one after another.
+
+    Args:
+        query, key, value: (real pieces, heads, dim).
+        unpadded: which pieces make a row.
+
+    Returns:
+        (real pieces, heads, dim).
+    """
+    if torch.is_autocast_enabled("cpu"):
+        dtype = torch.get_autocast_dtype("cpu")
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    rows = query.contiguous(), key.contiguous(), value.contiguous()
+    attended: Tensor = _UnpaddedAttention.apply(*rows, unpadded, scale, dropout)  # type: ignore[no-untyped-call]
+    return attended
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, dropout: float) -> Tensor:
@@ -103,18 +145,14 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale
 def _bias(mask: Tensor | None, query: Tensor) -> Tensor | None:
     """What is added to the scores: 0, or a huge negative number; (batch or 1, heads or 1, pieces or 1, padded)."""
     pieces = query.shape[2]
-    padded = _padded(pieces)
-    if mask is None and padded == pieces:
+    wide = padded(pieces)
+    if mask is None and wide == pieces:
         return None
     # A mask of padding alone says the same for every query: one line of it will do (the stride tells).
     lines = (1, 1, 1, pieces) if mask is None else (*mask.shape[:2], 1 if mask.stride(2) == 0 else pieces, pieces)
-    bias = query.new_full((*lines[:3], padded), _NEVER)
+    bias = query.new_full((*lines[:3], wide), _NEVER)
     bias[..., :pieces] = 0.0 if mask is None else bias[..., :pieces].masked_fill(mask[:, :, : lines[2]], 0.0)
     return bias
-
-
-def _padded(pieces: int) -> int:
-    return -(-pieces // LANES) * LANES
 
 
 def _rows(states: Tensor, rows: int) -> Tensor:
@@ -128,36 +166,105 @@ def _rows(states: Tensor, rows: int) -> Tensor:
     return wide.view(batch * heads, rows, dim)
 
 
+@dataclass
+class _Weighed:
+    """One attention's forward pass: what its backward pass needs.
+
+    Attributes:
+        q: (batch · heads, pieces, dim); k, v: (batch · heads, padded, dim).
+        weights, used: (batch, heads, pieces, padded), before and after dropout; kept: its mask, or None.
+        scale, factor: of the scores; of what dropout kept.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    weights: Tensor
+    used: Tensor
+    kept: Tensor | None
+    scale: float
+    factor: float
+
+    @classmethod
+    def of(
+        cls, q: Tensor, k: Tensor, v: Tensor, batch: int, bias: Tensor | None, scale: float, dropout: float
+    ) -> _Weighed:
+        """The attention weights."""
+        scores = torch.bmm(q, k.transpose(1, 2)).view(batch, -1, q.shape[1], k.shape[1]).mul_(scale)
+        weights = torch.softmax(scores if bias is None else scores.add_(bias), -1)
+        kept, factor = None, 1.0
+        if acts_quickly(dropout):
+            kept, factor = keep(tuple(weights.shape), dropout, weights.dtype)
+        used = weights if kept is None else (weights * kept).mul_(factor)
+        return cls(q, k, v, weights, used, kept, scale, factor)
+
+    def attended(self) -> Tensor:
+        """(batch · heads, pieces, dim)."""
+        return torch.bmm(self.used.view(-1, *self.used.shape[2:]), self.v)
+
+    def backward(self, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """From `attended`'s gradient to those of q, k and v."""
+        flat = (-1, *self.used.shape[2:])
+        d_value = torch.bmm(self.used.view(flat).transpose(1, 2), gradient)
+        d_used = torch.bmm(gradient, self.v.transpose(1, 2)).view(self.weights.shape)
+        # softmax's gradient is linear in this, so the scores' scale may go in here.
+        d_weights = (d_used if self.kept is None else d_used.mul_(self.kept)).mul_(self.factor * self.scale)
+        d_scores = torch.ops.aten._softmax_backward_data(d_weights, self.weights, -1, self.weights.dtype).view(flat)
+        return torch.bmm(d_scores, self.k), torch.bmm(d_scores.transpose(1, 2), self.q), d_value
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float, dropout: float
     ) -> Tensor:
         batch, heads, pieces, dim = query.shape
-        wide = _padded(pieces)
-        q, k, v = _rows(query, pieces), _rows(key, wide), _rows(value, wide)
-        scores = torch.bmm(q, k.transpose(1, 2)).view(batch, heads, pieces, wide).mul_(scale)
-        weights = torch.softmax(scores if bias is None else scores.add_(bias), -1)
-        kept, factor = None, 1.0
-        if acts_quickly(dropout):
-            kept, factor = keep(tuple(weights.shape), dropout, weights.dtype)
-        used = weights if kept is None else (weights * kept).mul_(factor)
-        ctx.save_for_backward(q, k, v, weights, used, kept)
-        ctx.scale, ctx.factor = scale, factor
-        return torch.bmm(used.view(batch * heads, pieces, wide), v).view(batch, heads, pieces, dim)
+        wide = padded(pieces)
+        rows = _rows(query, pieces), _rows(key, wide), _rows(value, wide)
+        ctx.weighed = _Weighed.of(*rows, batch, bias, scale, dropout)
+        return cast(_Weighed, ctx.weighed).attended().view(batch, heads, pieces, dim)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, weights, used, kept = ctx.saved_tensors
-        shape, wide = gradients[0].shape, weights.shape[-1]
-        batch, heads, pieces, dim = shape
-        gradient = gradients[0].reshape(batch * heads, pieces, dim)
-        d_value = torch.bmm(used.view(batch * heads, pieces, wide).transpose(1, 2), gradient)
-        d_used = torch.bmm(gradient, v.transpose(1, 2)).view(weights.shape)
-        # softmax's gradient is linear in this, so the scores' scale may go in here.
-        d_weights = (d_used if kept is None else d_used.mul_(kept)).mul_(ctx.factor * ctx.scale)
-        d_scores = torch.ops.aten._softmax_backward_data(d_weights, weights, -1, weights.dtype)
-        d_scores = d_scores.view(batch * heads, pieces, wide)
-        d_query, d_key = torch.bmm(d_scores, k), torch.bmm(d_scores.transpose(1, 2), q)
-        opened = (d.view(batch, heads, -1, dim)[:, :, :pieces] for d in (d_query, d_key, d_value))
+        batch, heads, pieces, dim = gradients[0].shape
+        found = ctx.weighed.backward(gradients[0].reshape(batch * heads, pieces, dim))
+        opened = (d.view(batch, heads, -1, dim)[:, :, :pieces] for d in found)
         return (*opened, None, None, None)
+
+
+class _UnpaddedAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float
+    ) -> Tensor:
+        _, heads, dim = query.shape
+        attended = torch.empty_like(query)
+        ctx.unpadded, ctx.weighed = unpadded, []
+        for group in unpadded.groups:
+            narrow, wide, back = group.indices(heads)
+            own = slice(group.start, group.end)
+            q, k, v = (
+                states[own].view(-1, dim).index_select(0, index).view(group.rows * heads, -1, dim)
+                for states, index in ((query, narrow), (key, wide), (value, wide))
+            )
+            bias = q.new_zeros(()).masked_fill(~group.mask(), _NEVER)
+            weighed = _Weighed.of(q, k, v, group.rows, bias, scale, dropout)
+            torch.index_select(weighed.attended().view(-1, dim), 0, back, out=attended[own].view(-1, dim))
+            ctx.weighed.append(weighed)
+        return attended
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        gradient = gradients[0].contiguous()
+        _, heads, dim = gradient.shape
+        found = tuple(torch.empty_like(gradient) for _ in range(3))
+        for group, weighed in zip(ctx.unpadded.groups, ctx.weighed, strict=True):
+            _, _, back = group.indices(heads)
+            own = slice(group.start, group.end)
+            given = gradient.new_zeros(group.rows * heads * group.longest, dim)  # 0 for the queries that are padding
+            given.index_copy_(0, back, gradient[own].view(-1, dim))
+            spread = weighed.backward(given.view(-1, group.longest, dim))
+            for whole, part in zip(found, spread, strict=True):
+                real = part[:, : group.longest].reshape(-1, dim)
+                torch.index_select(real, 0, back, out=whole[own].view(-1, dim))
+        return (*found, None, None, None)

@@ -66,6 +66,8 @@ class Batch:
         states: (layers, lanes, rows, pieces, dim): the frozen encoder's states, where they are cached; None where the
             encoder has to run.
         padded: whether any row may be shorter than the longest. Known on the host: asking a GPU would make it wait.
+        places, lengths: the real pieces' places in the padded rows and the rows' lengths, the shortest row first
+            (`padding_free.places_of`); None and () where nothing is padded or the states are cached.
     """
 
     rows: tuple[int, ...]
@@ -78,6 +80,8 @@ class Batch:
     lanes: int = 1
     states: Tensor | None = None
     padded: bool = True
+    places: Tensor | None = None
+    lengths: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -92,5 +96,5 @@ class Batch:
             self, pieces=self.pieces.to(device, non_blocking=True),
             piece_mask=self.piece_mask.to(device, non_blocking=True), segments=move(self.segments),
             word_starts=move(self.word_starts), word_mask=move(self.word_mask), labels=move(self.labels),
-            states=move(self.states),
+            states=move(self.states), places=move(self.places),
         )  # fmt: skip

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from meltpoint.adapters.batch import Batch, EncodedSplit, Row
 from meltpoint.adapters.head import Prediction
+from meltpoint.adapters.padding_free import places_of
 from meltpoint.tasks.core.task import Kind
 
 POOL_BATCHES = 50
-"""Rows are sorted by length within pools of this many batches: little padding, and still a different mix each epoch."""
+"""Rows of like length are put together within pools of this many batches, where padding costs what pieces cost."""
 
 
 class Features(Protocol):
@@ -41,21 +42,28 @@ def collate(rows: Sequence[Row], indices: Sequence[int], pad_piece: int, kind: K
         kind: the task's kind, which decides the labels' shape and type.
     """
     chosen = [rows[index] for index in indices]
-    lengths = torch.tensor([len(row.pieces) for row in chosen])
+    counts = np.array([len(row.pieces) for row in chosen])
+    lengths = torch.from_numpy(counts)
     pieces = _pad([row.pieces for row in chosen], pad_piece)
     segments = _pad([row.segments for row in chosen], 0) if chosen[0].segments else None
     mask = torch.arange(pieces.shape[1]) < lengths[:, None]
-    padded = bool((lengths < pieces.shape[1]).any())
+    padded = bool((counts < pieces.shape[1]).any())
+    places, ascending = places_of(counts) if padded else (None, ())
     hidden = any(row.label is None for row in chosen)
     if kind != "sequence_labelling":
         dtype = torch.float32 if kind == "pair_regression" else torch.int64
         labels = None if hidden else torch.tensor([row.label for row in chosen], dtype=dtype)
-        return Batch(tuple(indices), pieces, mask, segments, labels=labels, padded=padded)
+        return Batch(
+            tuple(indices), pieces, mask, segments, labels=labels, padded=padded, places=places, lengths=ascending
+        )  # fmt: skip
     starts = _pad([row.word_starts for row in chosen], 0)
     words = torch.tensor([len(row.word_starts) for row in chosen])
     word_mask = torch.arange(starts.shape[1]) < words[:, None]
     labels = None if hidden else _pad([row.label for row in chosen if isinstance(row.label, tuple)], 0)
-    return Batch(tuple(indices), pieces, mask, segments, starts, word_mask, labels, padded=padded)
+    return Batch(
+        tuple(indices), pieces, mask, segments, starts, word_mask, labels, padded=padded, places=places,
+        lengths=ascending,
+    )  # fmt: skip
 
 
 def _pad(sequences: Sequence[Sequence[int]], padding: int) -> Tensor:
@@ -103,34 +111,36 @@ def first_piece_row(row: Row) -> Row:
 
 
 def training_batches(
-    inputs: Inputs, kind: Kind, pad_piece: int, batch_size: int, seeds: Sequence[int], epoch: int
+    inputs: Inputs, kind: Kind, pad_piece: int, batch_size: int, seeds: Sequence[int], epoch: int, by_length: bool
 ) -> Iterator[Batch]:
-    """One epoch of training batches, shuffled, each of rows of about the same length.
+    """One epoch of training batches, shuffled.
 
     The order is a function of (seed, epoch) and the rows' lengths, the same on every machine. The rows that do not
     fill a batch are a random sample too (not the longest or shortest ones), and come last as one smaller batch.
 
     Args:
         seeds: one a lane; each lane has its own order.
+        by_length: whether a batch's rows are of about the same length.
     """
-    orders = [training_order(inputs.lengths, batch_size, seed, epoch) for seed in seeds]
+    pool = POOL_BATCHES if by_length else 1
+    orders = [training_order(inputs.lengths, batch_size, seed, epoch, pool) for seed in seeds]
     for parts in zip(*orders, strict=True):
         yield inputs.batch([row for part in parts for row in part], pad_piece, kind, len(seeds))
 
 
-def training_order(lengths: NDArray[np.int64], batch_size: int, seed: int, epoch: int) -> list[list[int]]:
-    """Which rows each batch of an epoch has: `steps_per_epoch` lists that hold every row once."""
+def training_order(lengths: NDArray[np.int64], batch_size: int, seed: int, epoch: int, pool: int) -> list[list[int]]:
+    """Which rows each batch of an epoch has: `steps_per_epoch` lists that hold every row once.
+
+    Args:
+        pool: of how many batches at a time the rows are sorted by length; 1 draws every batch at random.
+    """
     bits = np.random.Philox(np.random.SeedSequence([seed, epoch]))
     order = _permutation(len(lengths), bits)
     full = len(order) // batch_size * batch_size
-    pools = [
-        order[start : min(start + POOL_BATCHES * batch_size, full)]
-        for start in range(0, full, POOL_BATCHES * batch_size)
-    ]
     batches: list[NDArray[np.int64]] = []
-    for pool in pools:
-        pool = pool[np.argsort(lengths[pool], kind="stable")]
-        batches.extend(pool.reshape(-1, batch_size))
+    for start in range(0, full, pool * batch_size):
+        drawn = order[start : min(start + pool * batch_size, full)]
+        batches.extend(drawn[np.argsort(lengths[drawn], kind="stable")].reshape(-1, batch_size))
     shuffled = [batches[index].tolist() for index in _permutation(len(batches), bits)]
     return [*shuffled, order[full:].tolist()] if full < len(order) else shuffled
 

@@ -54,8 +54,11 @@ class Encoder(nn.Module, ABC):
         tokenizer: the tokenizer it was pretrained with.
         fingerprint: sha256 (hex, 16 characters) of the weights as loaded.
         revision: where the weights came from: a folder, or `ID@COMMIT`.
+        padding_free: whether it reads a batch without its padding (`padding_free`), so that rows of any lengths may
+            share one.
     """
 
+    padding_free: bool = False
     dim: int
     max_pieces: int
     tokenizer: Tokenizer
@@ -65,6 +68,11 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def forward(self, batch: Batch) -> tuple[Tensor, ...]:
         """Every layer's states, embeddings first: a tuple of (batch, pieces, dim)."""
+
+    def top(self, batch: Batch) -> Tensor:
+        """The last layer's states: (batch, pieces, dim)."""
+        states: tuple[Tensor, ...] = self(batch)
+        return states[-1]
 
     @property
     @abstractmethod

@@ -14,11 +14,13 @@ from torch import Tensor, nn
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from meltpoint.adapters import attention
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.batch import Batch, Row
+from meltpoint.adapters.batching import collate
 from meltpoint.adapters.dropout import replace_dropouts
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.encoders._files import locate, verify
 from meltpoint.adapters.encoders._reference import EncoderReference
+from meltpoint.adapters.padding_free import Unpadded
 from meltpoint.adapters.tokenising import PieceTokenizer
 from meltpoint.adapters.vocabulary import CompactEmbedding, compact
 
@@ -48,7 +50,10 @@ class HuggingFaceEncoder(Encoder):
         self.revision = revision
         self.max_pieces = _longest_input(model, tokenizer)
         self.tokenizer = PieceTokenizer(tokenizer, self.max_pieces, _takes_segments(model))
+        self._first_position = _first_position(model)
+        self.padding_free = False
         states, self._above = self._probe()
+        self.padding_free = self._runs_without_padding()
         self.dim = states[0].shape[-1]
         self._layers = len(states)
         if any(state.shape[-1] != self.dim for state in states):
@@ -58,11 +63,32 @@ class HuggingFaceEncoder(Encoder):
 
     def forward(self, batch: Batch) -> tuple[Tensor, ...]:
         """Every layer's states, embeddings first: a tuple of (batch, pieces, dim)."""
+        if self.padding_free and batch.places is not None:
+            unpadded = Unpadded(batch.places, batch.lengths)
+            return tuple(unpadded.spread(states[0]) for states in self._run_unpadded(batch, unpadded))
         inputs = {"input_ids": batch.pieces}
         if batch.padded:
             inputs["attention_mask"] = batch.piece_mask.long()
         if batch.segments is not None:
             inputs["token_type_ids"] = batch.segments
+        return tuple(self.model(**inputs, output_hidden_states=True, return_dict=True).hidden_states)
+
+    def top(self, batch: Batch) -> Tensor:
+        """The last layer's states: (batch, pieces, dim)."""
+        if self.padding_free and batch.places is not None:
+            unpadded = Unpadded(batch.places, batch.lengths)
+            return unpadded.spread(self._run_unpadded(batch, unpadded)[-1][0])
+        return super().top(batch)
+
+    def _run_unpadded(self, batch: Batch, unpadded: Unpadded) -> tuple[Tensor, ...]:
+        """Every layer's states of the real pieces, one row after another: (1, real pieces, dim)."""
+        inputs = {
+            "input_ids": unpadded.pick(batch.pieces),
+            "position_ids": unpadded.positions() + self._first_position,
+            attention.UNPADDED: unpadded,
+        }
+        if batch.segments is not None:
+            inputs["token_type_ids"] = unpadded.pick(batch.segments)
         return tuple(self.model(**inputs, output_hidden_states=True, return_dict=True).hidden_states)
 
     def save(self, folder: Path) -> None:
@@ -124,6 +150,34 @@ class HuggingFaceEncoder(Encoder):
             reached = torch.autograd.grad(first.sum(), list(outside.values()), allow_unused=True)
         above = tuple(name for name, gradient in zip(outside, reached, strict=True) if gradient is None)
         return tuple(state.detach() for state in states), above
+
+    def _row(self, text: str) -> Row:
+        """A sentence without a label."""
+        pieces, segments, _ = self.tokenizer.sentence(text, self.max_pieces)
+        return Row(0, 0, tuple(pieces), tuple(segments), (), None)
+
+    def _runs_without_padding(self) -> bool:
+        """Whether the family can read rows one after another; tried on two rows, since nothing else tells it.
+
+        A family whose attention sees only a window of a longer row is left out: two short rows would not show it.
+        """
+        windows = ("sliding_window", "local_attention", "attention_window")
+        takes_positions = "position_ids" in inspect.signature(self.model.forward).parameters
+        if not takes_positions or any(getattr(self.model.config, name, None) for name in windows):
+            return False
+        rows = [self._row(text) for text in ("a b c", "a")]
+        batch = collate(rows, (0, 1), self.tokenizer.pad_piece, "sentence_classification")
+        if batch.places is None:
+            return False
+        unpadded = Unpadded(batch.places, batch.lengths)
+        with torch.no_grad():
+            expected = torch.stack(self(batch))
+            try:
+                found = torch.stack([unpadded.spread(states[0]) for states in self._run_unpadded(batch, unpadded)])
+            except (TypeError, ValueError, RuntimeError, IndexError):
+                return False
+        real = batch.piece_mask
+        return found.shape == expected.shape and torch.allclose(found[:, real], expected[:, real], atol=1e-4)
 
 
 def load(reference: EncoderReference) -> HuggingFaceEncoder:
@@ -228,6 +282,13 @@ def _takes_segments(model: Any) -> bool:
     """Whether the encoder embeds a second segment."""
     known = "token_type_ids" in inspect.signature(model.forward).parameters
     return known and getattr(model.config, "type_vocab_size", 0) >= 2
+
+
+def _first_position(model: nn.Module) -> int:
+    """The number of a row's first position: 0, or what RoBERTa keeps for padding and above."""
+    tables = [module for name, module in model.named_modules() if name.endswith("position_embeddings")]
+    kept = [table.padding_idx for table in tables if isinstance(table, nn.Embedding) and table.padding_idx is not None]
+    return kept[0] + 1 if kept else 0
 
 
 def _longest_input(model: Any, tokenizer: Any) -> int:

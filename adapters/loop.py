@@ -230,8 +230,10 @@ class Trainer:
         pad = self.model.encoder.tokenizer.pad_piece
         total = torch.zeros(len(members), device=self.device)
         steps = 0
-        read = self._inputs(self.data.train, self._is_frozen_epoch(tables[0]))
-        batches = training_batches(read, self.data.task.kind, pad, self.batch_size, lanes, epoch)
+        frozen = self._is_frozen_epoch(tables[0])
+        read = self._inputs(self.data.train, frozen)
+        by_length = frozen or not self.model.encoder.padding_free  # heads read padded rows, most encoders need not
+        batches = training_batches(read, self.data.task.kind, pad, self.batch_size, lanes, epoch, by_length)
         for batch in prefetched(batches, self.device):
             total += self._train_step(batch, tables[0], rates[steps], clips)
             steps += 1

@@ -43,7 +43,7 @@ class Variant:
     """One way to train, and the times of its steps.
 
     Attributes:
-        quick_dropout, short_attention, compact_table: which of Meltpoint's parts it has.
+        quick_dropout, short_attention, compact_table, padding_free: which of Meltpoint's parts it has.
         cpu, wall: seconds by step.
         phases: CPU seconds by step, in the order of PHASES.
     """
@@ -52,6 +52,7 @@ class Variant:
     quick_dropout: bool = False
     short_attention: bool = False
     compact_table: bool = False
+    padding_free: bool = False
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
     phases: list[list[float]] = field(default_factory=list)
@@ -64,6 +65,7 @@ def variants() -> list[Variant]:
         Variant("+ quick dropout", True),
         Variant("+ short attention", True, True),
         Variant("+ compact table", True, True, True),
+        Variant("+ no padding", True, True, True, True),
     ]
 
 
@@ -87,6 +89,7 @@ def stepper(
     torch.manual_seed(0)
     encoder = copy.deepcopy(pristine, {id(pristine.tokenizer): pristine.tokenizer})
     encoder.set_dropout(dropout)
+    encoder.padding_free = variant.padding_free
     if not variant.quick_dropout:
         plain_dropouts(encoder)
     encoder.model.config._attn_implementation = attention.NAME if variant.short_attention else "sdpa"
@@ -164,7 +167,11 @@ def main() -> None:
     found = variants()
     steppers = [stepper(variant, encoder, split, options.dropout) for variant in found]
     pad = encoder.tokenizer.pad_piece
-    batches = [b for e in range(1, 99) for b in training_batches(inputs(split), KIND, pad, options.batch, [0], e)]
+    batches = [
+        b
+        for e in range(1, 99)
+        for b in training_batches(inputs(split), KIND, pad, options.batch, [0], e, by_length=False)
+    ]
     batches = [batch for batch in batches if len(batch) == options.batch]
     for batch in batches[: WARM_UP_STEPS + options.steps * options.rounds]:
         for step in steppers:

@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -45,15 +45,20 @@ class Cluster:
         self.address, self.cpus, self.encoder = address, cpus, encoder
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._started, self._ended = threading.Event(), threading.Event()
+        self._launched, self._started, self._ended = threading.Event(), threading.Event(), threading.Event()
         self._up_since = 0.0
         self._notes = tempfile.TemporaryDirectory(prefix="meltpoint-warm-")
 
     def begin(self) -> None:
-        """Start in the background; what goes wrong is raised by `join`."""
+        """Start in the background; what goes wrong is raised by `join`.
+
+        Returns once Ray's processes are launched: imports in this thread would hold up the one that launches them, and
+        they take as long afterwards, while Ray comes up.
+        """
         if self._thread is None:
             self._thread = threading.Thread(target=self._start, name="ray-start", daemon=True)
             self._thread.start()
+            self._launched.wait()
 
     def join(self) -> None:
         """Wait until Ray is up.
@@ -101,9 +106,10 @@ class Cluster:
             os.environ.setdefault(name, value)
         try:
             if self.address:
+                self._launched.set()
                 self._init(address=self.address)
             else:
-                with self._warm_workers(), _lean_head():
+                with self._warm_workers(), _lean_head(), _after_launch(self._launched.set):
                     self._init(
                         num_cpus=self.cpus, include_dashboard=False, _node_ip_address="127.0.0.1",
                         _system_config={"idle_worker_killing_time_threshold_ms": IDLE_MILLISECONDS},
@@ -112,6 +118,7 @@ class Cluster:
             import meltpoint.sweeps._tune_parts  # noqa: F401 - a second's import, while the driver opens the data
         except BaseException as error:  # noqa: BLE001 - `join` raises it where somebody waits for it
             self._error = error
+        self._launched.set()
         self._started.set()
         self._ended.wait()  # the kernel ends Ray's processes with the thread that made them (PR_SET_PDEATHSIG)
 
@@ -158,6 +165,24 @@ def _lean_head() -> Iterator[None]:
     finally:
         for name, method in spared.items():
             setattr(Node, name, method)
+
+
+@contextmanager
+def _after_launch(then: Callable[[], None]) -> Iterator[None]:
+    """Do something as soon as Ray has launched the last of a local cluster's processes, the raylet."""
+    from ray._private.node import Node
+
+    start = Node.start_raylet
+
+    def start_raylet(node: Any, *arguments: Any, **options: Any) -> None:
+        start(node, *arguments, **options)
+        then()
+
+    setattr(Node, "start_raylet", start_raylet)  # noqa: B010 - mypy lets no method be replaced
+    try:
+        yield
+    finally:
+        setattr(Node, "start_raylet", start)  # noqa: B010
 
 
 def _start_nothing(node: Any, **options: Any) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from meltpoint.adapters.batch import EncodedSplit, Row
 from meltpoint.adapters.batching import (
+    POOL_BATCHES,
     collate,
     evaluation_batches,
     first_piece_row,
@@ -19,6 +20,8 @@ from meltpoint.adapters.batching import (
     training_batches,
     training_order,
 )
+
+KIND = "sentence_classification"
 
 ROWS = [
     Row(0, 0, (2, 5, 3), (0, 0, 0), (), 1),
@@ -64,7 +67,7 @@ def test_hidden_labels_give_none(kind):
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=300), st.integers(1, 40), st.integers(0, 5), st.integers(0, 3))
 def test_an_epoch_holds_every_row_once_in_steps_per_epoch_batches(lengths, batch_size, seed, epoch):
-    order = training_order(np.array(lengths), batch_size, seed, epoch)
+    order = training_order(np.array(lengths), batch_size, seed, epoch, POOL_BATCHES)
     assert sorted(index for batch in order for index in batch) == list(range(len(lengths)))
     assert len(order) == steps_per_epoch(len(lengths), batch_size)
     assert all(len(batch) == batch_size for batch in order[:-1])
@@ -72,37 +75,44 @@ def test_an_epoch_holds_every_row_once_in_steps_per_epoch_batches(lengths, batch
 
 def test_the_order_is_a_function_of_seed_and_epoch():
     lengths = np.arange(100) % 17
-    order = training_order(lengths, 8, 1, 0)
+    order = training_order(lengths, 8, 1, 0, POOL_BATCHES)
     torch.rand(3)
     np.random.default_rng().random(3)
-    assert training_order(lengths, 8, 1, 0) == order
-    others = [training_order(lengths, 8, seed, epoch) for seed, epoch in ((1, 1), (2, 0), (0, 1))]
+    assert training_order(lengths, 8, 1, 0, POOL_BATCHES) == order
+    others = [training_order(lengths, 8, seed, epoch, POOL_BATCHES) for seed, epoch in ((1, 1), (2, 0), (0, 1))]
     assert order not in others
     assert others[0] != others[2]
 
 
 def test_the_order_is_the_same_on_every_machine():
     """The figures were written down once; a change here changes every recorded trial."""
-    assert training_order(np.array([3, 1, 2, 5, 4, 9, 7]), 2, 7, 3) == [[1, 2], [3, 6], [0, 4], [5]]
+    assert training_order(np.array([3, 1, 2, 5, 4, 9, 7]), 2, 7, 3, POOL_BATCHES) == [[1, 2], [3, 6], [0, 4], [5]]
 
 
 def test_batches_hold_rows_of_about_one_length():
     lengths = np.random.default_rng(0).integers(5, 100, 5000)
-    order = training_order(lengths, 32, 0, 0)
+    order = training_order(lengths, 32, 0, 0, POOL_BATCHES)
     padded = sum(lengths[batch].max() * len(batch) for batch in order)
     assert padded < 1.05 * lengths.sum()
 
 
+def test_batches_at_random_hold_rows_of_all_lengths():
+    lengths = np.random.default_rng(0).integers(5, 100, 5000)
+    order = training_order(lengths, 32, 0, 0, 1)
+    assert sorted(index for batch in order for index in batch) == list(range(len(lengths)))
+    assert min(np.ptp(lengths[batch]) for batch in order[:-1]) > 50
+
+
 def test_batches_are_not_sorted_by_length_in_time():
     lengths = np.random.default_rng(0).integers(5, 100, 5000)
-    means = [lengths[batch].mean() for batch in training_order(lengths, 32, 0, 0)]
+    means = [lengths[batch].mean() for batch in training_order(lengths, 32, 0, 0, POOL_BATCHES)]
     assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.3
 
 
 def test_training_and_evaluation_batches_follow_the_rows():
     split = EncodedSplit([Row(i, 0, (2,) * (3 + i % 4), (), (), i % 2) for i in range(10)], 10)
     for batches in (
-        list(training_batches(inputs(split), "sentence_classification", 0, 4, seeds=[0], epoch=0)),
+        list(training_batches(inputs(split), KIND, 0, 4, seeds=[0], epoch=0, by_length=True)),
         list(evaluation_batches(inputs(split), "sentence_classification", 0, 4)),
     ):
         assert len(batches) == 3
@@ -141,8 +151,8 @@ class Recorder:
 
 def test_each_lane_has_the_order_of_its_own_seed():
     split = EncodedSplit([Row(i, 0, (2,) * (3 + i % 4), (), (), i % 2) for i in range(10)], 10)
-    alone = [list(training_batches(inputs(split), "sentence_classification", 0, 4, [seed], 1)) for seed in (3, 8)]
-    together = list(training_batches(inputs(split), "sentence_classification", 0, 4, [3, 8], 1))
+    alone = [list(training_batches(inputs(split), KIND, 0, 4, [seed], 1, by_length=True)) for seed in (3, 8)]
+    together = list(training_batches(inputs(split), KIND, 0, 4, [3, 8], 1, by_length=True))
     assert [batch.lanes for batch in together] == [2, 2, 2]
     for both, one, two in zip(together, *alone, strict=True):
         assert both.rows == one.rows + two.rows
@@ -151,16 +161,16 @@ def test_each_lane_has_the_order_of_its_own_seed():
 
 def test_cached_states_come_with_the_rows_they_belong_to_lane_by_lane():
     split = EncodedSplit([Row(i, 0, (2,) * (3 + i % 4), (), (), i % 2) for i in range(10)], 10)
-    for batch in training_batches(inputs(split, Recorder()), "sentence_classification", 0, 4, [3, 8], 1):
+    for batch in training_batches(inputs(split, Recorder()), KIND, 0, 4, [3, 8], 1, by_length=True):
         assert batch.states.shape == (2, 2, len(batch) // 2, 5, 3)
         assert batch.states[0, :, :, 0, 0].flatten().tolist() == list(batch.rows)
 
 
 def test_the_cache_changes_no_order():
     split = EncodedSplit([Row(i, 0, (2,) * (3 + i % 4), (), (), i % 2) for i in range(30)], 30)
-    plain = [b.rows for b in training_batches(inputs(split), "sentence_classification", 0, 4, [1], 2)]
+    plain = [b.rows for b in training_batches(inputs(split), KIND, 0, 4, [1], 2, by_length=True)]
     short = inputs(split, Recorder(), first_pieces=True)
-    assert [b.rows for b in training_batches(short, "sentence_classification", 0, 4, [1], 2)] == plain
+    assert [b.rows for b in training_batches(short, KIND, 0, 4, [1], 2, by_length=True)] == plain
 
 
 def test_a_head_without_context_reads_the_first_piece_of_the_row_or_of_each_word():

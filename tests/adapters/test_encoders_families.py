@@ -58,6 +58,31 @@ def test_padding_does_not_change_a_rows_states(load_tiny: Load, family: str):
     torch.testing.assert_close(together[0, : alone.shape[1]], alone[0], atol=1e-5, rtol=1e-4)
 
 
+PADDING_FREE = ("albert", "bert", "distilbert", "electra", "roberta", "xlm-roberta")
+
+
+def test_a_batch_without_its_padding_has_the_same_states_and_gradients(load_tiny: Load, family: str):
+    encoder = load_tiny(family)
+    assert encoder.padding_free == (family in PADDING_FREE)
+    if not encoder.padding_free:
+        return  # such a family reads padded rows of about one length
+    words = ("harbour", "the ships came", "home " * 60, "a long film " * 9, "quiet")
+    batch = pair_batch(encoder, [Example(word, (word, "the old film")) for word in words])
+    without, told = encoder(batch), torch.randn(*batch.pieces.shape, encoder.dim)
+    assert torch.equal(encoder.top(batch), without[-1])
+    told[~batch.piece_mask] = 0.0
+    changed = torch.autograd.grad((without[-1] * told).sum(), list(encoder.parameters()), allow_unused=True)
+    encoder.padding_free = False
+    padded = encoder(batch)
+    expected = torch.autograd.grad((padded[-1] * told).sum(), list(encoder.parameters()), allow_unused=True)
+    for one, other in zip(without, padded, strict=True):
+        torch.testing.assert_close(one[batch.piece_mask], other[batch.piece_mask], atol=1e-5, rtol=1e-4)
+    for one, other in zip(changed, expected, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)
+
+
 def test_the_longest_input_is_taken_and_is_what_the_positions_allow(load_tiny: Load, family: str):
     encoder = load_tiny(family)
     assert encoder.max_pieces == 64
@@ -126,13 +151,15 @@ def test_the_ratio_reaches_the_fused_attention(load_tiny: Load, family: str, mon
     if family in ("deberta-v2", "mpnet"):
         pytest.skip("has no fused attention: its attention's dropout is a module like the others")
     ratios = []
-    attend = attention.attend
+    name = "attend_unpadded" if encoder.padding_free else "attend"
+    attend = getattr(attention, name)
 
     def spy(*args: Any) -> torch.Tensor:
         ratios.append(args[-1])
-        return attend(*args)
+        found: torch.Tensor = attend(*args)
+        return found
 
-    monkeypatch.setattr(attention, "attend", spy)
+    monkeypatch.setattr(attention, name, spy)
     encoder.set_dropout(0.25)
     encoder.train()(pair_batch(encoder))
     encoder.eval()(pair_batch(encoder))

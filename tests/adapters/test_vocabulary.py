@@ -34,7 +34,7 @@ def twin(encoder: Encoder) -> Encoder:
 def foreign_batch(encoder: Encoder) -> Batch:
     """A sentence of pieces that the tiny training examples lack."""
     split = split_of(encoder, [Example("0", texts=("London bank harbour 3.5 ? xyz q",), label=0)])
-    return next(training_batches(inputs(split), KIND, encoder.tokenizer.pad_piece, 4, [0], 1))
+    return next(training_batches(inputs(split), KIND, encoder.tokenizer.pad_piece, 4, [0], 1, by_length=True))
 
 
 def train(encoder: Encoder, examples: list[Example], clip: float = 0.05, frozen_steps: int = 0) -> list[float]:
@@ -49,7 +49,7 @@ def train(encoder: Encoder, examples: list[Example], clip: float = 0.05, frozen_
     encoder.set_dropout(0.0)
     norms = []
     for epoch in range(1, 5):
-        for batch in training_batches(inputs(split), KIND, pad, 4, [0], epoch):
+        for batch in training_batches(inputs(split), KIND, pad, 4, [0], epoch, by_length=True):
             for parameter in groups[0].parameters:
                 parameter.requires_grad_(len(norms) >= frozen_steps)
             for group in adam.param_groups:
