@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from meltpoint.adapters.attention import LANES
+from meltpoint.adapters.padding_free import LANES
 from meltpoint.adapters.batch import Batch
 from meltpoint.adapters.encoder import Encoder
 
