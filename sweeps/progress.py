@@ -69,8 +69,8 @@ class Progress:
         """A finalist was scored on test."""
         if self.live is None:
             score = record.test.get(record.metric) if record.test else None
-            text = "no labelled test, predictions saved" if score is None else f"{record.metric} {100 * score:.1f}"
-            self.say(f"{self._clock()}  {'.'.join(record.cell)} seed {record.seed}: test {text}")
+            text = "no labelled test, predictions saved" if score is None else f"test {record.metric} {100 * score:.1f}"
+            self.say(f"{self._clock()}  {'.'.join(record.cell)} seed {record.seed}: {text}")
 
     def refresh(self) -> None:
         """Draw again, if it is time."""

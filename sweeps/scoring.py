@@ -133,6 +133,11 @@ def _nothing() -> None:
     """What a process is started with that has nothing to score yet."""
 
 
+def _score_after(start: None, *documents: Any) -> list[dict[str, Any]]:
+    """`score_finalists`, once the process that was started for it is there: Ray would start another one meanwhile."""
+    return score_finalists(*documents)
+
+
 class Scorer:
     """Sends finalists to be scored as Ray tasks, beside the training that still goes on.
 
@@ -166,9 +171,9 @@ class Scorer:
         import ray
 
         first = orders[0]
-        remote = ray.remote(num_cpus=first.cpus, num_gpus=first.gpus, max_retries=1)(score_finalists)
+        remote = ray.remote(num_cpus=first.cpus, num_gpus=first.gpus, max_retries=1)(_score_after)
         documents = [order.as_json() for order in orders], [record.model_dump_json() for record in records]
-        self.pending[remote.remote(*documents, str(self.folder))] = list(records)
+        self.pending[remote.remote(self._start, *documents, str(self.folder))] = list(records)
         self.submitted |= {record.id for record in records}
 
     def collect(self, timeout_seconds: float = 0.0) -> list[TrialRecord]:
