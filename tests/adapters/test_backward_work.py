@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from meltpoint.adapters.padding_free import LANES
 from meltpoint.adapters.batch import Batch
 from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.padding_free import LANES
 
 ROWS, PIECES = 2, 7
 DIM, WIDE, LAYERS = 32, 64, 2  # tests/adapters/conftest.py, SIZES

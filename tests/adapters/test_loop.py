@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from meltpoint.adapters import loop
+from meltpoint.adapters.batching import training_batches
 from meltpoint.adapters.courses import NotFiniteError
 from meltpoint.adapters.evaluation import Evaluation
 from meltpoint.adapters.loop import Trainer
@@ -351,3 +352,28 @@ def test_the_loss_falls_for_every_kind_in_both_precisions(make_trainer: Make, mo
     assert [result.step for result in results] == [4, 8, 12, 16, 20, 24]
     weights = [tensor for tensor in trainer.course.best_state.values() if tensor.is_floating_point()]
     assert all(tensor.dtype == torch.float32 for tensor in weights)
+
+
+@pytest.mark.parametrize(
+    ("mode", "padding_free", "by_length"),
+    [
+        ("feature_extraction", True, [True]),
+        ("fine_tuning", True, [False]),
+        ("fine_tuning", False, [True]),
+        ("stack_and_finetune", True, [True, True, False]),
+    ],
+)
+def test_batches_are_random_only_where_an_encoder_trains_that_computes_no_padding(
+    make_trainer: Make, monkeypatch: pytest.MonkeyPatch, mode: str, padding_free: bool, by_length: list[bool]
+):
+    drawn = []
+
+    def spy(*args: Any) -> Any:
+        drawn.append(args[-1])
+        return training_batches(*args)
+
+    monkeypatch.setattr(loop, "training_batches", spy)
+    trainer = make_trainer(mode, head="linear", epochs=1)
+    trainer.model.encoder.padding_free = padding_free
+    list(trainer.epochs())
+    assert drawn == by_length
