@@ -52,6 +52,8 @@ def served(storage: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell's background jobs ignore SIGINT, and so would all that they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         yield process, port, line_with("Dashboard", process)

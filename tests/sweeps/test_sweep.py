@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -257,6 +259,17 @@ def test_a_time_budget_ends_the_search_and_the_finals_still_follow(spec, tmp_pat
     assert found["final"] == 2
 
 
+def wait_for_epochs(store: Path, process: subprocess.Popen) -> None:
+    """Until MLflow has an epoch of a trial, or the process ended."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while process.poll() is None:
+        assert time.monotonic() < deadline, "no trial begins"
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as tables:
+            if tables.execute("select count(*) from metrics where key = 'epoch'").fetchone()[0]:
+                return
+        time.sleep(0.02)
+
+
 def workers_of(process: subprocess.Popen) -> list[psutil.Process]:
     """The Ray worker processes that train for a driver."""
     family = psutil.Process(process.pid).children(recursive=True)
@@ -265,13 +278,12 @@ def workers_of(process: subprocess.Popen) -> list[psutil.Process]:
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_costs_its_trial_and_not_the_sweep(spec, tmp_path):
-    longer = ("--set", "epochs=150")  # long enough that a worker is in the middle of a trial
+    longer = ("--set", "epochs=150")  # far from its end when its first epochs are known
     process = started(command(spec, tmp_path, *longer, modes=("fine_tuning",)), tmp_path / "log")
-    (tmp_path / "tiny" / "trials").mkdir(parents=True, exist_ok=True)
-    wait_for(tmp_path, 1, process)
+    wait_for_epochs(tmp_path / "mlflow.db", process)
     victims = workers_of(process)
     assert victims, "a trial must be under way"
-    for victim in victims:  # one of them may have just ended its trial
+    for victim in victims:
         victim.kill()
     process.wait(timeout=PATIENCE_SECONDS)
     found = records(tmp_path)
