@@ -66,15 +66,15 @@ def attention_forward(
     Args:
         query, key, value: (batch, heads, pieces, dim).
         attention_mask: (batch, 1, pieces, pieces) bool, True where attended, or None.
+        others: under `UNPADDED` the rows of a batch without padding; (batch, pieces) is then (1, real pieces).
 
     Returns:
         ((batch, pieces, heads, dim), None).
     """
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     unpadded = others.get(UNPADDED)
     if unpadded is not None:
-        return _forward_unpadded(
-            query, key, value, unpadded, query.shape[-1] ** -0.5 if scaling is None else scaling, dropout
-        ), None
+        return _forward_unpadded(query, key, value, unpadded, scale, dropout), None
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     unusual = any(others.get(name) is not None for name in ("softcap", "position_bias", "cache"))
     masked = attention_mask is None or attention_mask.dtype == torch.bool
@@ -85,7 +85,6 @@ def attention_forward(
             module, query, key, value, attention_mask, dropout, scaling, is_causal, **others
         )
         return found
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     return attend(query, key, value, attention_mask, scale, dropout).transpose(1, 2).contiguous(), None
 
 
