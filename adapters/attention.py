@@ -9,7 +9,7 @@ attention alone, and the rest is six batched products.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -95,11 +95,11 @@ def _forward_unpadded(
     pieces = [states[0].transpose(0, 1) for states in (query, key, value)]  # (real pieces, heads, dim)
     if query.device.type == "cpu" and (unpadded.longest <= LONGEST or dropout > 0.0):
         return attend_unpadded(pieces[0], pieces[1], pieces[2], unpadded, scale, dropout)[None]
-    rows = [unpadded.spread(states).transpose(1, 2) for states in pieces]  # (batch, heads, pieces, dim)
+    rows = [unpadded.pad(states).transpose(1, 2) for states in pieces]  # (batch, heads, pieces, dim)
     attended = functional.scaled_dot_product_attention(
         rows[0], rows[1], rows[2], attn_mask=unpadded.key_mask(), dropout_p=dropout, scale=scale
     )
-    return unpadded.collect(attended.transpose(1, 2))[None]
+    return unpadded.unpad(attended.transpose(1, 2))[None]
 
 
 def attend_unpadded(
@@ -114,11 +114,8 @@ def attend_unpadded(
     Returns:
         (real pieces, heads, dim).
     """
-    if torch.is_autocast_enabled("cpu"):
-        dtype = torch.get_autocast_dtype("cpu")
-        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
-    rows = query.contiguous(), key.contiguous(), value.contiguous()
-    attended: Tensor = _UnpaddedAttention.apply(*rows, unpadded, scale, dropout)  # type: ignore[no-untyped-call]
+    pieces = [states.contiguous() for states in _autocast(query, key, value)]
+    attended: Tensor = _UnpaddedAttention.apply(*pieces, unpadded, scale, dropout)  # type: ignore[no-untyped-call]
     return attended
 
 
@@ -133,12 +130,18 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale
     Returns:
         (batch, heads, pieces, dim).
     """
-    if torch.is_autocast_enabled("cpu"):
-        dtype = torch.get_autocast_dtype("cpu")
-        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    query, key, value = _autocast(query, key, value)
     bias = _bias(mask, query)
     attended: Tensor = _Attention.apply(query, key, value, bias, scale, dropout)  # type: ignore[no-untyped-call]
     return attended
+
+
+def _autocast(*states: Tensor) -> tuple[Tensor, ...]:
+    """The same in autocast's type where it is on: autograd functions of one's own do not get that by themselves."""
+    if not torch.is_autocast_enabled("cpu"):
+        return states
+    dtype = torch.get_autocast_dtype("cpu")
+    return tuple(one.to(dtype) for one in states)
 
 
 def _bias(mask: Tensor | None, query: Tensor) -> Tensor | None:
@@ -170,19 +173,19 @@ class _Weighed:
     """One attention's forward pass: what its backward pass needs.
 
     Attributes:
+        scale, factor: what the scores were multiplied by, and what dropout kept.
         q: (batch · heads, pieces, dim); k, v: (batch · heads, padded, dim).
         weights, used: (batch, heads, pieces, padded), before and after dropout; kept: its mask, or None.
-        scale, factor: of the scores; of what dropout kept.
     """
 
+    scale: float
+    factor: float
     q: Tensor
     k: Tensor
     v: Tensor
     weights: Tensor
     used: Tensor
     kept: Tensor | None
-    scale: float
-    factor: float
 
     @classmethod
     def of(
@@ -195,14 +198,19 @@ class _Weighed:
         if acts_quickly(dropout):
             kept, factor = keep(tuple(weights.shape), dropout, weights.dtype)
         used = weights if kept is None else (weights * kept).mul_(factor)
-        return cls(q, k, v, weights, used, kept, scale, factor)
+        return cls(scale, factor, q, k, v, weights, used, kept)
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """What autograd keeps for the backward pass, and frees after it."""
+        return self.q, self.k, self.v, self.weights, self.used, self.kept
 
     def attended(self) -> Tensor:
         """(batch · heads, pieces, dim)."""
         return torch.bmm(self.used.view(-1, *self.used.shape[2:]), self.v)
 
     def backward(self, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """From `attended`'s gradient to those of q, k and v."""
+        """From `attended`'s gradient, (batch · heads, pieces, dim), to those of q, k and v, in their shapes."""
         flat = (-1, *self.used.shape[2:])
         d_value = torch.bmm(self.used.view(flat).transpose(1, 2), gradient)
         d_used = torch.bmm(gradient, self.v.transpose(1, 2)).view(self.weights.shape)
@@ -220,13 +228,16 @@ class _Attention(torch.autograd.Function):
         batch, heads, pieces, dim = query.shape
         wide = padded(pieces)
         rows = _rows(query, pieces), _rows(key, wide), _rows(value, wide)
-        ctx.weighed = _Weighed.of(*rows, batch, bias, scale, dropout)
-        return cast(_Weighed, ctx.weighed).attended().view(batch, heads, pieces, dim)
+        weighed = _Weighed.of(*rows, batch, bias, scale, dropout)
+        ctx.save_for_backward(*weighed.tensors)
+        ctx.scale, ctx.factor = scale, weighed.factor
+        return weighed.attended().view(batch, heads, pieces, dim)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         batch, heads, pieces, dim = gradients[0].shape
-        found = ctx.weighed.backward(gradients[0].reshape(batch * heads, pieces, dim))
+        weighed = _Weighed(ctx.scale, ctx.factor, *ctx.saved_tensors)
+        found = weighed.backward(gradients[0].reshape(batch * heads, pieces, dim))
         opened = (d.view(batch, heads, -1, dim)[:, :, :pieces] for d in found)
         return (*opened, None, None, None)
 
@@ -238,7 +249,7 @@ class _UnpaddedAttention(torch.autograd.Function):
     ) -> Tensor:
         _, heads, dim = query.shape
         attended = torch.empty_like(query)
-        ctx.unpadded, ctx.weighed = unpadded, []
+        kept: list[Tensor | None] = []
         for group in unpadded.groups:
             narrow, wide, back = group.indices(heads)
             own = slice(group.start, group.end)
@@ -249,7 +260,9 @@ class _UnpaddedAttention(torch.autograd.Function):
             bias = q.new_zeros(()).masked_fill(~group.mask(), _NEVER)
             weighed = _Weighed.of(q, k, v, group.rows, bias, scale, dropout)
             torch.index_select(weighed.attended().view(-1, dim), 0, back, out=attended[own].view(-1, dim))
-            ctx.weighed.append(weighed)
+            kept.extend(weighed.tensors)
+        ctx.save_for_backward(*kept)
+        ctx.unpadded, ctx.scale, ctx.factor = unpadded, scale, weighed.factor
         return attended
 
     @staticmethod
@@ -257,13 +270,15 @@ class _UnpaddedAttention(torch.autograd.Function):
         gradient = gradients[0].contiguous()
         _, heads, dim = gradient.shape
         found = tuple(torch.empty_like(gradient) for _ in range(3))
-        for group, weighed in zip(ctx.unpadded.groups, ctx.weighed, strict=True):
+        kept, each = ctx.saved_tensors, len(ctx.saved_tensors) // len(ctx.unpadded.groups)
+        for number, group in enumerate(ctx.unpadded.groups):
+            weighed = _Weighed(ctx.scale, ctx.factor, *kept[number * each : (number + 1) * each])
             _, _, back = group.indices(heads)
             own = slice(group.start, group.end)
             given = gradient.new_zeros(group.rows * heads * group.longest, dim)  # 0 for the queries that are padding
             given.index_copy_(0, back, gradient[own].view(-1, dim))
-            spread = weighed.backward(given.view(-1, group.longest, dim))
-            for whole, part in zip(found, spread, strict=True):
+            parts = weighed.backward(given.view(-1, group.longest, dim))
+            for whole, part in zip(found, parts, strict=True):
                 real = part[:, : group.longest].reshape(-1, dim)
                 torch.index_select(real, 0, back, out=whole[own].view(-1, dim))
         return (*found, None, None, None)

@@ -17,7 +17,7 @@ from meltpoint.adapters.padding_free import places_of
 from meltpoint.tasks.core.task import Kind
 
 POOL_BATCHES = 50
-"""Rows of like length are put together within pools of this many batches, where padding costs what pieces cost."""
+"""Where batches go by length, rows are sorted within pools of this many: little padding, a new mix each epoch."""
 
 
 class Features(Protocol):

@@ -63,32 +63,30 @@ class HuggingFaceEncoder(Encoder):
 
     def forward(self, batch: Batch) -> tuple[Tensor, ...]:
         """Every layer's states, embeddings first: a tuple of (batch, pieces, dim)."""
-        if self.padding_free and batch.places is not None:
-            unpadded = Unpadded(batch.places, batch.lengths)
-            return tuple(unpadded.spread(states[0]) for states in self._run_unpadded(batch, unpadded))
-        inputs = {"input_ids": batch.pieces}
-        if batch.padded:
-            inputs["attention_mask"] = batch.piece_mask.long()
-        if batch.segments is not None:
-            inputs["token_type_ids"] = batch.segments
-        return tuple(self.model(**inputs, output_hidden_states=True, return_dict=True).hidden_states)
+        unpadded = self._unpadded(batch)
+        if unpadded is not None:
+            return tuple(unpadded.pad(states) for states in self._run_unpadded(batch, unpadded))
+        mask = {"attention_mask": batch.piece_mask.long()} if batch.padded else {}
+        segments = {} if batch.segments is None else {"token_type_ids": batch.segments}
+        return self._run(input_ids=batch.pieces, **mask, **segments)
 
     def top(self, batch: Batch) -> Tensor:
         """The last layer's states: (batch, pieces, dim)."""
-        if self.padding_free and batch.places is not None:
-            unpadded = Unpadded(batch.places, batch.lengths)
-            return unpadded.spread(self._run_unpadded(batch, unpadded)[-1][0])
-        return super().top(batch)
+        unpadded = self._unpadded(batch)
+        return super().top(batch) if unpadded is None else unpadded.pad(self._run_unpadded(batch, unpadded)[-1])
+
+    def _unpadded(self, batch: Batch) -> Unpadded | None:
+        """How to read a batch without its padding; None where it has none, or has to be read with it."""
+        return Unpadded(batch.places, batch.lengths) if self.padding_free and batch.places is not None else None
 
     def _run_unpadded(self, batch: Batch, unpadded: Unpadded) -> tuple[Tensor, ...]:
-        """Every layer's states of the real pieces, one row after another: (1, real pieces, dim)."""
-        inputs = {
-            "input_ids": unpadded.pick(batch.pieces),
-            "position_ids": unpadded.positions() + self._first_position,
-            attention.UNPADDED: unpadded,
-        }
-        if batch.segments is not None:
-            inputs["token_type_ids"] = unpadded.pick(batch.segments)
+        """Every layer's states of the real pieces, one row after another: (real pieces, dim)."""
+        segments = {} if batch.segments is None else {"token_type_ids": unpadded.unpad(batch.segments)[None]}
+        positions = unpadded.positions() + self._first_position
+        more = {"position_ids": positions, attention.UNPADDED: unpadded, **segments}
+        return tuple(states[0] for states in self._run(input_ids=unpadded.unpad(batch.pieces)[None], **more))
+
+    def _run(self, **inputs: Any) -> tuple[Tensor, ...]:
         return tuple(self.model(**inputs, output_hidden_states=True, return_dict=True).hidden_states)
 
     def save(self, folder: Path) -> None:
@@ -139,9 +137,7 @@ class HuggingFaceEncoder(Encoder):
         What the first layer's output depends on lies below or beside it (also DeBERTa's relative positions, which
         every layer reads); the rest outside the stack lies above it (ModernBERT's final norm).
         """
-        pieces, segments, _ = self.tokenizer.sentence("a b", self.max_pieces)
-        row = torch.tensor([pieces])
-        batch = Batch((0,), row, torch.ones_like(row, dtype=torch.bool), torch.tensor([segments]) if segments else None)
+        batch = self._batch("a b")
         inside = {id(parameter) for parameter in _layer_stack(self.model).parameters()}
         outside = {name: p for name, p in self.model.named_parameters() if id(p) not in inside}
         with torch.enable_grad():
@@ -151,33 +147,31 @@ class HuggingFaceEncoder(Encoder):
         above = tuple(name for name, gradient in zip(outside, reached, strict=True) if gradient is None)
         return tuple(state.detach() for state in states), above
 
-    def _row(self, text: str) -> Row:
-        """A sentence without a label."""
-        pieces, segments, _ = self.tokenizer.sentence(text, self.max_pieces)
-        return Row(0, 0, tuple(pieces), tuple(segments), (), None)
+    def _batch(self, *texts: str) -> Batch:
+        """Sentences without labels."""
+        framed = [self.tokenizer.sentence(text, self.max_pieces) for text in texts]
+        rows = [Row(0, 0, tuple(pieces), tuple(segments), (), None) for pieces, segments, _ in framed]
+        return collate(rows, range(len(rows)), self.tokenizer.pad_piece, "sentence_classification")
 
     def _runs_without_padding(self) -> bool:
         """Whether the family can read rows one after another; tried on two rows, since nothing else tells it.
 
-        A family whose attention sees only a window of a longer row is left out: two short rows would not show it.
+        Its attention has to be ours, and to see whole rows: two short ones would not show a window.
         """
+        config, parameters = self.model.config, inspect.signature(self.model.forward).parameters
         windows = ("sliding_window", "local_attention", "attention_window")
-        takes_positions = "position_ids" in inspect.signature(self.model.forward).parameters
-        if not takes_positions or any(getattr(self.model.config, name, None) for name in windows):
+        if any(getattr(config, name, None) for name in windows) or "position_ids" not in parameters:
             return False
-        rows = [self._row(text) for text in ("a b c", "a")]
-        batch = collate(rows, (0, 1), self.tokenizer.pad_piece, "sentence_classification")
+        if config._attn_implementation != attention.NAME:
+            return False
+        batch = self._batch("a b c", "a")
         if batch.places is None:
             return False
-        unpadded = Unpadded(batch.places, batch.lengths)
         with torch.no_grad():
-            expected = torch.stack(self(batch))
-            try:
-                found = torch.stack([unpadded.spread(states[0]) for states in self._run_unpadded(batch, unpadded)])
-            except (TypeError, ValueError, RuntimeError, IndexError):
-                return False
-        real = batch.piece_mask
-        return found.shape == expected.shape and torch.allclose(found[:, real], expected[:, real], atol=1e-4)
+            expected = torch.stack(self(batch))[:, batch.piece_mask]
+            unpadded = Unpadded(batch.places, batch.lengths)
+            found = torch.stack([unpadded.pad(states) for states in self._run_unpadded(batch, unpadded)])
+        return torch.allclose(found[:, batch.piece_mask], expected, atol=1e-4)
 
 
 def load(reference: EncoderReference) -> HuggingFaceEncoder:
@@ -284,19 +278,20 @@ def _takes_segments(model: Any) -> bool:
     return known and getattr(model.config, "type_vocab_size", 0) >= 2
 
 
+def _position_tables(model: nn.Module) -> list[nn.Embedding]:
+    """The embeddings of absolute positions."""
+    named = [module for name, module in model.named_modules() if name.endswith("position_embeddings")]
+    return [module for module in named if isinstance(module, nn.Embedding)]
+
+
 def _first_position(model: nn.Module) -> int:
-    """The number of a row's first position: 0, or what RoBERTa keeps for padding and above."""
-    tables = [module for name, module in model.named_modules() if name.endswith("position_embeddings")]
-    kept = [table.padding_idx for table in tables if isinstance(table, nn.Embedding) and table.padding_idx is not None]
-    return kept[0] + 1 if kept else 0
+    """The number of a row's first position: 0, or what follows those that RoBERTa keeps for padding."""
+    return max((table.padding_idx + 1 for table in _position_tables(model) if table.padding_idx is not None), default=0)
 
 
 def _longest_input(model: Any, tokenizer: Any) -> int:
     """How many pieces the encoder takes: its position embeddings, less those that RoBERTa keeps for padding."""
     limit = int(getattr(model.config, "max_position_embeddings", _UNBOUNDED))
-    for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            reserved = 0 if module.padding_idx is None else module.padding_idx + 1
-            limit = min(limit, module.num_embeddings - reserved)
+    limit = min([limit, *(table.num_embeddings - _first_position(model) for table in _position_tables(model))])
     known = tokenizer.model_max_length
     return min(limit, int(known)) if known < _UNBOUNDED else limit

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -52,7 +53,7 @@ class Group:
     start: int
     end: int
     lengths: Tensor
-    _spread: dict[int, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
+    _indices: dict[int, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -65,12 +66,14 @@ class Group:
         return int(self.lengths[-1])
 
     def indices(self, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-        """How (pieces · heads) rows of numbers spread over (rows · heads · width) ones, and back.
+        """How pieces, a vector a head, become rows of one width, and rows become pieces again; kept for every layer.
 
         Returns:
-            (queries' places, keys' places, the way back): what is padding gets some real piece's numbers.
+            Three lists of places, int64: (rows · heads · longest,) and (rows · heads · padded,), each query's and each
+            key's place among the (pieces · heads) vectors, where padding stands for its row's first piece; and
+            (pieces · heads,), each vector's place among the queries.
         """
-        if heads not in self._spread:
+        if heads not in self._indices:
             first = torch.cumsum(self.lengths, 0) - self.lengths
             head = torch.arange(heads)[:, None]
 
@@ -82,8 +85,8 @@ class Group:
             row = torch.repeat_interleave(torch.arange(self.rows), self.lengths)
             within = torch.arange(self.end - self.start) - first[row]
             back = ((row[:, None] * heads + torch.arange(heads)) * self.longest + within[:, None]).reshape(-1)
-            self._spread[heads] = grid(self.longest), grid(padded(self.longest)), back
-        return self._spread[heads]
+            self._indices[heads] = grid(self.longest), grid(padded(self.longest)), back
+        return self._indices[heads]
 
     def mask(self) -> Tensor:
         """(rows, 1, 1, padded) bool, True on real keys."""
@@ -97,36 +100,31 @@ class Unpadded:
     Attributes:
         places: (real pieces,) int64, where each lies in the padded batch.
         lengths: of the rows in the pieces' order, ascending.
-        rows: of the padded batch.
-        groups: the rows by the width that their keys are padded to.
     """
 
     places: Tensor
     lengths: Sequence[int]
-    groups: list[Group] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.groups = list(_groups(self.lengths))
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The rows by the width that their keys are padded to; on the CPU."""
+        return list(_groups(self.lengths))
 
     @property
     def longest(self) -> int:
         """Pieces of the longest row: the padded batch's width."""
         return self.lengths[-1]
 
-    def pick(self, tensor: Tensor) -> Tensor:
-        """(batch, pieces) → (1, real pieces)."""
-        return tensor.reshape(-1)[self.places][None]
-
     def positions(self) -> Tensor:
         """(1, real pieces): each piece's place in its row, from 0."""
         return (self.places % self.longest)[None]
 
-    def spread(self, states: Tensor) -> Tensor:
+    def pad(self, states: Tensor) -> Tensor:
         """(real pieces, …) → (batch, pieces, …), 0 where padded."""
         empty = states.new_zeros(len(self.lengths) * self.longest, *states.shape[1:])
         return empty.index_copy(0, self.places, states).view(-1, self.longest, *states.shape[1:])
 
-    def collect(self, states: Tensor) -> Tensor:
+    def unpad(self, states: Tensor) -> Tensor:
         """(batch, pieces, …) → (real pieces, …)."""
         return states.flatten(0, 1).index_select(0, self.places)
 

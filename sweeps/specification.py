@@ -66,7 +66,6 @@ class SweepSpec(BaseModel):
 CACHE_BYTES = 50 * 10**9
 """Room for the frozen states of, say, BERT-base (13 layers of 768, bf16) over 2.5 million pieces."""
 
-
 CACHE_KEEP_BYTES = 200 * 10**6
 """What a finished sweep leaves of them: some small tasks. Encoding again costs less than an epoch without a cache."""
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -10,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from meltpoint.adapters import attention
-from meltpoint.adapters.attention import attend, attention_forward
+from meltpoint.adapters.attention import UNPADDED, attend, attend_unpadded, attention_forward
+from meltpoint.adapters.padding_free import Unpadded, places_of
 
 Triple = tuple[Tensor, Tensor, Tensor]
 
@@ -35,6 +37,17 @@ def window_mask(batch: int, pieces: int) -> Tensor:
     return ((place[:, None] - place).abs() <= 2).expand(batch, 1, pieces, pieces)
 
 
+def assert_equal_with_gradients(found: Tensor, expected: Tensor, made: Triple) -> None:
+    torch.testing.assert_close(found, expected)
+    weight = torch.randn_like(expected)
+    for one, other in zip(
+        torch.autograd.grad((found * weight).sum(), made),
+        torch.autograd.grad((expected * weight).sum(), made),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize("mask", [None, padding_mask, window_mask])
 @given(batch=st.integers(1, 4), pieces=st.sampled_from([1, 2, 7, 26, 32, 33, 64]))
 def test_it_equals_torchs_own_in_result_and_gradients(
@@ -44,14 +57,7 @@ def test_it_equals_torchs_own_in_result_and_gradients(
     given_mask = None if mask is None else mask(batch, pieces)
     expected = functional.scaled_dot_product_attention(*made, attn_mask=given_mask, scale=0.3)
     found = attend(*made, given_mask, 0.3, 0.0)
-    weight = torch.randn_like(expected)
-    torch.testing.assert_close(found, expected)
-    for one, other in zip(
-        torch.autograd.grad((found * weight).sum(), made),
-        torch.autograd.grad((expected * weight).sum(), made),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other)
+    assert_equal_with_gradients(found, expected, made)
 
 
 def test_gradients_under_dropout_are_those_of_finite_differences():
@@ -97,3 +103,54 @@ def test_what_it_does_not_do_is_torchs(others: dict[str, object], monkeypatch: p
     causal = bool(others.get("is_causal", False))
     expected = functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
     torch.testing.assert_close(found, expected.transpose(1, 2))
+
+
+# --- without padding ---
+
+
+def unpadded_of(lengths: list[int]) -> Unpadded:
+    return Unpadded(*places_of(np.array(lengths)))
+
+
+def pieces_of_rows(count: int) -> Triple:
+    """Query, key and value of so many pieces, one after another: (pieces, heads, dim)."""
+    torch.manual_seed(count)
+    first, second, third = (torch.randn(count, 3, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    return first, second, third
+
+
+def row_by_row(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], scale: float) -> Tensor:
+    """Attention of each row alone; rows lie one after another, the shortest first."""
+    found, start = [], 0
+    for length in sorted(lengths):
+        own = [states[start : start + length].transpose(0, 1) for states in (query, key, value)]
+        found.append(functional.scaled_dot_product_attention(own[0], own[1], own[2], scale=scale).transpose(0, 1))
+        start += length
+    return torch.cat(found)
+
+
+@given(st.lists(st.integers(1, 70), min_size=1, max_size=6))
+def test_without_padding_a_row_attends_to_itself_alone_in_result_and_gradients(lengths: list[int]):
+    made = pieces_of_rows(sum(lengths))
+    expected = row_by_row(*made, lengths, 0.3)
+    found = attend_unpadded(*made, unpadded_of(lengths), 0.3, 0.0)
+    assert_equal_with_gradients(found, expected, made)
+
+
+def test_gradients_without_padding_under_dropout_are_those_of_finite_differences():
+    lengths = [3, 1, 34]
+
+    def seeded(*triple: Tensor) -> Tensor:
+        torch.manual_seed(0)
+        return attend_unpadded(*triple, unpadded_of(lengths), 0.35, 0.4)
+
+    assert torch.autograd.gradcheck(seeded, pieces_of_rows(sum(lengths)), fast_mode=True)
+
+
+@pytest.mark.parametrize("lengths", [[150, 3, 40], [150]])
+def test_long_rows_without_padding_take_torchs_kernel_and_say_the_same(lengths: list[int]):
+    made = pieces_of_rows(sum(lengths))
+    as_given = [states.transpose(0, 1)[None] for states in made]
+    more = {UNPADDED: unpadded_of(lengths)}
+    found, _ = attention_forward(torch.nn.Module(), *as_given, None, scaling=0.3, **more)
+    torch.testing.assert_close(found[0], row_by_row(*made, lengths, 0.3))

@@ -31,11 +31,9 @@ CELLS = [(word, kind) for word in heads.names() for kind in KINDS if kind in hea
 
 
 def timeless(result: EpochResult | NotFiniteError) -> object:
-    return (
-        result.model_copy(update={"train_seconds": 0.0, "dev_seconds": 0.0})
-        if isinstance(result, EpochResult)
-        else str(result)
-    )
+    if isinstance(result, NotFiniteError):
+        return str(result)
+    return result.model_copy(update={"train_seconds": 0.0, "dev_seconds": 0.0})
 
 
 def told(trainer: Trainer, epochs: Any = None) -> dict[int, list[object]]:
