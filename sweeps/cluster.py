@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from meltpoint.sweeps.warm_up import FOLDER, WHAT, WORKER_HOOK, has_begun, warm
+from meltpoint.sweeps.newborn import NURSERY
+from meltpoint.sweeps.nursery import COMMAND, Nursery
 
-LONGEST_WARM_UP_SECONDS = 60.0  # a machine so loaded that even this is not enough starts its workers in Ray's own way
-HOOK_SECONDS = 5.0  # within this time Ray has started its first workers, or it never will (prestart is off)
-IDLE_MILLISECONDS = 3_600_000  # Ray ends an idle process after 1 s; the one that scores has imports to lose
+PRIVATE_CLUSTER = {
+    "idle_worker_killing_time_threshold_ms": 3_600_000,  # not 1 s: the process that scores waits for its next finalist
+    "prestart_worker_first_driver": False,  # a worker comes out of the nursery in milliseconds, and Ray waits for these
+}
 
 SETTINGS = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -46,8 +45,7 @@ class Cluster:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._launched, self._started, self._ended = threading.Event(), threading.Event(), threading.Event()
-        self._up_since = 0.0
-        self._notes = tempfile.TemporaryDirectory(prefix="meltpoint-warm-")
+        self.nursery = Nursery()
 
     def begin(self) -> None:
         """Start in the background; what goes wrong is raised by `join`.
@@ -56,6 +54,8 @@ class Cluster:
         they take as long afterwards, while Ray comes up.
         """
         if self._thread is None:
+            if self.encoder is not None and self.address is None:
+                self.nursery.open(*self.encoder)
             self._thread = threading.Thread(target=self._start, name="ray-start", daemon=True)
             self._thread.start()
             self._launched.wait()
@@ -89,17 +89,7 @@ class Cluster:
             ray.shutdown()
             self._ended.set()
             self._thread.join()
-        self._notes.cleanup()
-
-    def wait_for_warm_workers(self, count: int) -> None:
-        """Wait until the workers that Ray started by itself are ready, so that it does not start as many again."""
-        while not self.address and warm(Path(self._notes.name)) < count:
-            up_seconds = time.monotonic() - self._up_since
-            if up_seconds > LONGEST_WARM_UP_SECONDS:
-                return
-            if up_seconds > HOOK_SECONDS and not has_begun(Path(self._notes.name)):
-                return
-            time.sleep(0.01)
+        self.nursery.close()
 
     def _start(self) -> None:
         for name, value in SETTINGS.items():
@@ -109,12 +99,11 @@ class Cluster:
                 self._launched.set()
                 self._init(address=self.address)
             else:
-                with self._warm_workers(), _lean_head(), _after_launch(self._launched.set):
+                with _lean_head(), _launching(self.nursery.socket_path, self._launched.set):
                     self._init(
                         num_cpus=self.cpus, include_dashboard=False, _node_ip_address="127.0.0.1",
-                        _system_config={"idle_worker_killing_time_threshold_ms": IDLE_MILLISECONDS},
+                        _system_config=PRIVATE_CLUSTER,
                     )  # fmt: skip
-            self._up_since = time.monotonic()
             import meltpoint.sweeps._tune_parts  # noqa: F401 - a second's import, while the driver opens the data
         except BaseException as error:  # noqa: BLE001 - `join` raises it where somebody waits for it
             self._error = error
@@ -126,24 +115,6 @@ class Cluster:
         import ray
 
         ray.init(logging_level=logging.ERROR, log_to_driver=False, configure_logging=True, **options)
-
-    @contextmanager
-    def _warm_workers(self) -> Iterator[None]:
-        """A local cluster's workers inherit the driver's environment as it is while Ray starts."""
-        if self.encoder is None:
-            yield
-            return
-        notes = {
-            WORKER_HOOK: "meltpoint.sweeps.warm_up.warm_up",
-            FOLDER: self._notes.name,
-            WHAT: "|".join(self.encoder),
-        }
-        os.environ.update(notes)
-        try:
-            yield
-        finally:
-            for name in notes:
-                os.environ.pop(name, None)
 
 
 @contextmanager
@@ -168,14 +139,22 @@ def _lean_head() -> Iterator[None]:
 
 
 @contextmanager
-def _after_launch(then: Callable[[], None]) -> Iterator[None]:
-    """Do something as soon as Ray has launched the last of a local cluster's processes, the raylet."""
+def _launching(nursery: str, then: Callable[[], None]) -> Iterator[None]:
+    """Let Ray take its workers from the nursery, and do something as soon as it has launched its last process.
+
+    That is the raylet, which starts the workers with the command that it is given here (ray 2.60, services.py).
+    """
     from ray._private.node import Node
 
     start = Node.start_raylet
 
     def start_raylet(node: Any, *arguments: Any, **options: Any) -> None:
-        start(node, *arguments, **options)
+        node._ray_params.setup_worker_path = str(COMMAND)
+        os.environ[NURSERY] = nursery
+        try:
+            start(node, *arguments, **options)
+        finally:
+            del os.environ[NURSERY]
         then()
 
     setattr(Node, "start_raylet", start_raylet)  # noqa: B010 - mypy lets no method be replaced

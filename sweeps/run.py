@@ -161,7 +161,6 @@ def _train(conductor: SweepConductor, resources: Resources, progress: Progress, 
         gpus = min(conductor.shares.values()) if resources.gpus == "auto" else resources.gpus
         count = conductor.slots = slots(resources.cpus, gpus)
         progress.say(f"{len(conductor.planner.cells)} cells, {count} trials at a time.")
-        cluster.wait_for_warm_workers(count)
         ray_tune.run_on_tune(conductor, is_local=resources.address is None)
         while conductor.is_done and conductor.score(timeout_seconds=0.5):
             pass

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from meltpoint.sweeps.cluster import Cluster, _after_launch
+from meltpoint.sweeps.cluster import Cluster, _launching
+from meltpoint.sweeps.newborn import NURSERY
+from meltpoint.sweeps.nursery import COMMAND
 
 
 def failing(cluster: Cluster, **options: Any) -> None:
@@ -29,9 +33,12 @@ def test_the_driver_hears_of_the_launch_as_soon_as_the_last_process_is_there(mon
     from ray._private.node import Node
 
     heard: list[str] = []
-    monkeypatch.setattr(Node, "start_raylet", lambda node, *words: heard.append("raylet"))
+    monkeypatch.setattr(Node, "start_raylet", lambda node, *words: heard.append(os.environ[NURSERY]))
     launch = Node.start_raylet
-    with _after_launch(lambda: heard.append("launched")):
-        Node.start_raylet(None, "store")
-    assert heard == ["raylet", "launched"]
+    node = SimpleNamespace(_ray_params=SimpleNamespace())
+    with _launching("a socket", lambda: heard.append("launched")):
+        Node.start_raylet(node, "store")
+    assert heard == ["a socket", "launched"]
+    assert node._ray_params.setup_worker_path == str(COMMAND)
+    assert NURSERY not in os.environ
     assert Node.start_raylet is launch

@@ -1,0 +1,122 @@
+"""A process that has imported what workers need, and forks one in milliseconds where Ray would start a new Python.
+
+A worker's imports (torch, transformers) and its encoder take 5 s of processor time. On a local cluster the nursery does
+them once, beside the driver's own, and its children share that memory. Python's multiprocessing has the same in its
+forkserver, but Ray starts its workers by a command line: `newborn.py` stands there, and asks over a socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from meltpoint.sweeps.newborn import ANSWER, receive
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""What keeps torch, numpy and pyarrow's allocator from threads of their own, which a fork would lose."""
+
+COMMAND = Path(__file__).with_name("newborn.py")
+"""What Ray is to start in the place of a worker."""
+
+
+class Nursery:
+    """The nursery of a local cluster, seen from the driver. It ends with the driver, its children go on.
+
+    Attributes:
+        socket_path: where it listens.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="meltpoint-nursery-")
+        self.socket_path = str(Path(self._folder.name) / "socket")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def open(self, encoder: str, kind: str) -> None:
+        """Start it; it imports in the background. Only Linux forks safely after imports like torch's."""
+        if sys.platform != "linux":
+            return
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(self.socket_path)
+        listener.listen(64)  # a newborn waits here while the imports last
+        with listener:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "meltpoint.sweeps.nursery", str(listener.fileno()), encoder, kind],
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                env=os.environ | ONE_THREAD,
+                pass_fds=[listener.fileno()], start_new_session=True,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        """End it."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()  # it waits for that, too, in case the driver is killed
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        self._folder.cleanup()
+
+
+def main(listener: socket.socket, encoder: str, kind: str) -> None:
+    """The nursery's process: import, then fork whoever asks, until the driver is gone."""
+    _import(encoder, kind)
+    if len(list(Path("/proc/self/task").iterdir())) > 1:
+        return  # a fork would lose the other threads, and keep their locks; workers start in Ray's way then
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the dead
+    while True:
+        ready, _, _ = select.select([listener, sys.stdin], [], [])
+        if sys.stdin in ready:
+            return
+        connection, _ = listener.accept()
+        with connection:
+            if os.fork() == 0:
+                listener.close()
+                _become_worker(connection)
+                return
+
+
+def _become_worker(connection: socket.socket) -> None:
+    """Do what the newborn was started for: its command line, its environment, its outputs."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setpgid(0, 0)  # Ray ends a worker's process group with the worker
+    request, outputs = receive(connection)
+    asked = json.loads(request)
+    connection.sendall(ANSWER)
+    connection.detach()  # stays open as long as this process lives: the newborn waits for its end
+    for number, opened in enumerate(outputs):
+        os.dup2(opened, number)
+        os.close(opened)
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    os.chdir(asked["folder"])
+    sys.argv = asked["arguments"]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _import(encoder: str, kind: str) -> None:
+    """What a worker imports, and the first cell's encoder.
+
+    Not Ray: it reads its environment (the job, the token) as it is imported, and that is each worker's own.
+    """
+    import pandas  # noqa: F401 - for Ray Tune
+    import torch
+
+    from meltpoint.sweeps import scoring, worker  # noqa: F401
+
+    with contextlib.suppress(ValueError, OSError):  # the trial comes upon the same trouble, and has an outcome for it
+        worker.warm_encoder(encoder, kind)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        raise RuntimeError("CUDA cannot be used after a fork")
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])), *sys.argv[2:])
