@@ -105,12 +105,13 @@ def _become_worker(connection: socket.socket) -> None:
 def _import(encoder: str, kind: str) -> None:
     """What a worker imports, and the first cell's encoder.
 
-    Not Ray: it reads its environment (the job, the token) as it is imported, and that is each worker's own.
+    Not Ray: it reads its environment (the job, the token) as it is imported, and that is each worker's own. And not
+    what opens test splits: that is imported where finalists are scored, and nowhere else.
     """
     import pandas  # noqa: F401 - for Ray Tune
     import torch
 
-    from meltpoint.sweeps import scoring, worker  # noqa: F401
+    from meltpoint.sweeps import worker
 
     with contextlib.suppress(ValueError, OSError):  # the trial comes upon the same trouble, and has an outcome for it
         worker.warm_encoder(encoder, kind)

@@ -16,7 +16,8 @@ from meltpoint.sweeps.nursery import COMMAND, Nursery
 
 SAYS = """
 import json, os, sys
-print(json.dumps([sys.argv, os.environ.get("MARK"), os.getcwd(), "torch" in sys.modules]))
+here = ["torch" in sys.modules, "meltpoint.tasks.core.locked" in sys.modules]
+print(json.dumps([sys.argv, os.environ.get("MARK"), os.getcwd(), *here]))
 sys.stderr.write("an error")
 """
 
@@ -50,9 +51,9 @@ def gone(process: int) -> bool:
     return not Path(f"/proc/{process}").exists()
 
 
-def test_a_worker_is_what_it_was_started_as_and_has_its_imports(nursery: Nursery, script: Path) -> None:
+def test_a_worker_is_what_it_was_started_as_with_torch_and_no_key_to_tests(nursery: Nursery, script: Path) -> None:
     done = newborn(nursery.socket_path, script, "--node=1", "--language=PYTHON")
-    assert done.stdout == f'[["{script}", "--node=1"], "mine", "{script.parent}", true]\n'
+    assert done.stdout == f'[["{script}", "--node=1"], "mine", "{script.parent}", true, false]\n'
     assert (done.stderr, done.returncode) == ("an error", 0)
 
 
