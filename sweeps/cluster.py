@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-from meltpoint.sweeps.newborn import NURSERY
-from meltpoint.sweeps.nursery import COMMAND, Nursery
+from meltpoint.sweeps.fork_server import COMMAND, ForkServer
+from meltpoint.sweeps.forked_worker import FORK_SERVER
 
 PRIVATE_CLUSTER = {
     "idle_worker_killing_time_threshold_ms": 3_600_000,  # not 1 s: the process that scores waits for its next finalist
-    "prestart_worker_first_driver": False,  # a worker comes out of the nursery in milliseconds, and Ray waits for these
+    "prestart_worker_first_driver": False,  # the fork server is quick, and Ray would wait for these
 }
 
 SETTINGS = {
@@ -45,7 +45,7 @@ class Cluster:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._launched, self._started, self._ended = threading.Event(), threading.Event(), threading.Event()
-        self.nursery = Nursery()
+        self.fork_server = ForkServer()
 
     def begin(self) -> None:
         """Start in the background; what goes wrong is raised by `join`.
@@ -55,7 +55,7 @@ class Cluster:
         """
         if self._thread is None:
             if self.encoder is not None and self.address is None:
-                self.nursery.open(*self.encoder)
+                self.fork_server.open(*self.encoder)
             self._thread = threading.Thread(target=self._start, name="ray-start", daemon=True)
             self._thread.start()
             self._launched.wait()
@@ -89,7 +89,7 @@ class Cluster:
             ray.shutdown()
             self._ended.set()
             self._thread.join()
-        self.nursery.close()
+        self.fork_server.close()
 
     def _start(self) -> None:
         for name, value in SETTINGS.items():
@@ -99,7 +99,7 @@ class Cluster:
                 self._launched.set()
                 self._init(address=self.address)
             else:
-                with _lean_head(), _launching(self.nursery.socket_path, self._launched.set):
+                with _lean_head(), _launching(self.fork_server.socket_path, self._launched.set):
                     self._init(
                         num_cpus=self.cpus, include_dashboard=False, _node_ip_address="127.0.0.1",
                         _system_config=PRIVATE_CLUSTER,
@@ -139,8 +139,8 @@ def _lean_head() -> Iterator[None]:
 
 
 @contextmanager
-def _launching(nursery: str, then: Callable[[], None]) -> Iterator[None]:
-    """Let Ray take its workers from the nursery, and do something as soon as it has launched its last process.
+def _launching(fork_server: str, then: Callable[[], None]) -> Iterator[None]:
+    """Let Ray take its workers from the fork server, and do something as soon as it has launched its last process.
 
     That is the raylet, which starts the workers with the command that it is given here (ray 2.60, services.py).
     """
@@ -150,11 +150,11 @@ def _launching(nursery: str, then: Callable[[], None]) -> Iterator[None]:
 
     def start_raylet(node: Any, *arguments: Any, **options: Any) -> None:
         node._ray_params.setup_worker_path = str(COMMAND)
-        os.environ[NURSERY] = nursery
+        os.environ[FORK_SERVER] = fork_server
         try:
             start(node, *arguments, **options)
         finally:
-            del os.environ[NURSERY]
+            del os.environ[FORK_SERVER]
         then()
 
     setattr(Node, "start_raylet", start_raylet)  # noqa: B010 - mypy lets no method be replaced

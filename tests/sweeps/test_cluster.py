@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from meltpoint.sweeps.cluster import Cluster, _launching
-from meltpoint.sweeps.newborn import NURSERY
-from meltpoint.sweeps.nursery import COMMAND
+from meltpoint.sweeps.fork_server import COMMAND
+from meltpoint.sweeps.forked_worker import FORK_SERVER
 
 
 def failing(cluster: Cluster, **options: Any) -> None:
@@ -33,12 +33,12 @@ def test_the_driver_hears_of_the_launch_as_soon_as_the_last_process_is_there(mon
     from ray._private.node import Node
 
     heard: list[str] = []
-    monkeypatch.setattr(Node, "start_raylet", lambda node, *words: heard.append(os.environ[NURSERY]))
+    monkeypatch.setattr(Node, "start_raylet", lambda node, *words: heard.append(os.environ[FORK_SERVER]))
     launch = Node.start_raylet
     node = SimpleNamespace(_ray_params=SimpleNamespace())
     with _launching("a socket", lambda: heard.append("launched")):
         Node.start_raylet(node, "store")
     assert heard == ["a socket", "launched"]
     assert node._ray_params.setup_worker_path == str(COMMAND)
-    assert NURSERY not in os.environ
+    assert FORK_SERVER not in os.environ
     assert Node.start_raylet is launch

@@ -1,8 +1,8 @@
 """A process that has imported what workers need, and forks one in milliseconds where Ray would start a new Python.
 
-A worker's imports (torch, transformers) and its encoder take 5 s of processor time. On a local cluster the nursery does
-them once, beside the driver's own, and its children share that memory. Python's multiprocessing has the same in its
-forkserver, but Ray starts its workers by a command line: `newborn.py` stands there, and asks over a socket.
+A worker's imports (torch, transformers) and its encoder take 5 s of processor time. On a local cluster this process has
+them once, beside the driver's own, and its children share the memory. Python's multiprocessing has the same in its
+forkserver, but Ray starts its workers by a command line: `forked_worker.py` stands there, and asks over a socket.
 """
 
 from __future__ import annotations
@@ -19,40 +19,46 @@ import sys
 import tempfile
 from pathlib import Path
 
-from meltpoint.sweeps.newborn import ANSWER, receive
+from meltpoint.sweeps.forked_worker import ANSWER, receive
 
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""What keeps torch, numpy and pyarrow's allocator from threads of their own, which a fork would lose."""
+FORK_SAFE = {
+    "OMP_NUM_THREADS": "1",  # no threads of torch's or numpy's own, which a fork would lose
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # nor of pyarrow's allocator
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # looking for a GPU must not start CUDA: it breaks in a fork
+}
 
-COMMAND = Path(__file__).with_name("newborn.py")
+COMMAND = Path(__file__).with_name("forked_worker.py")
 """What Ray is to start in the place of a worker."""
 
 
-class Nursery:
-    """The nursery of a local cluster, seen from the driver. It ends with the driver, its children go on.
+class ForkServer:
+    """The fork server of a local cluster, seen from the driver. It ends with the driver, its children go on.
 
     Attributes:
         socket_path: where it listens.
     """
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="meltpoint-nursery-")
+        self._folder = tempfile.TemporaryDirectory(prefix="meltpoint-fork-")
         self.socket_path = str(Path(self._folder.name) / "socket")
         self._process: subprocess.Popen[bytes] | None = None
 
     def open(self, encoder: str, kind: str) -> None:
-        """Start it; it imports in the background. Only Linux forks safely after imports like torch's."""
+        """Start it; it imports in the background. Only Linux forks safely after imports like torch's.
+
+        Args:
+            encoder, kind: the encoder's word and the kind of task, for `worker.warm_encoder`.
+        """
         if sys.platform != "linux":
             return
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(self.socket_path)
-        listener.listen(64)  # a newborn waits here while the imports last
+        listener.listen(64)  # Ray's commands wait here while the imports last
         with listener:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "meltpoint.sweeps.nursery", str(listener.fileno()), encoder, kind],
+                [sys.executable, "-m", "meltpoint.sweeps.fork_server", str(listener.fileno()), encoder, kind],
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                env=os.environ | ONE_THREAD,
-                pass_fds=[listener.fileno()], start_new_session=True,
+                env=os.environ | FORK_SAFE, pass_fds=[listener.fileno()], start_new_session=True,
             )  # fmt: skip
 
     def close(self) -> None:
@@ -67,7 +73,7 @@ class Nursery:
 
 
 def main(listener: socket.socket, encoder: str, kind: str) -> None:
-    """The nursery's process: import, then fork whoever asks, until the driver is gone."""
+    """The fork server's process: import, then fork whoever asks, until the driver is gone."""
     _import(encoder, kind)
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         return  # a fork would lose the other threads, and keep their locks; workers start in Ray's way then
@@ -85,13 +91,13 @@ def main(listener: socket.socket, encoder: str, kind: str) -> None:
 
 
 def _become_worker(connection: socket.socket) -> None:
-    """Do what the newborn was started for: its command line, its environment, its outputs."""
+    """Do what Ray's command was started for: its command line, its environment, its outputs."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setpgid(0, 0)  # Ray ends a worker's process group with the worker
     request, outputs = receive(connection)
     asked = json.loads(request)
     connection.sendall(ANSWER)
-    connection.detach()  # stays open as long as this process lives: the newborn waits for its end
+    connection.detach()  # stays open as long as this process lives: Ray's command waits for its end
     for number, opened in enumerate(outputs):
         os.dup2(opened, number)
         os.close(opened)

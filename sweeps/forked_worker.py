@@ -1,4 +1,4 @@
-"""What Ray starts where it wants a worker: it asks the nursery for one, or becomes one in Ray's own way.
+"""What Ray starts where it wants a worker: it asks the fork server for one, or becomes one in Ray's own way.
 
 Run as a script, with nothing but the standard library: it has to be there in 20 ms.
 """
@@ -13,14 +13,14 @@ import struct
 import sys
 from pathlib import Path
 
-NURSERY = "MELTPOINT_NURSERY"
-"""Where the nursery listens."""
+FORK_SERVER = "MELTPOINT_FORK_SERVER"
+"""Where the fork server listens."""
 ANSWER = b"1"
 LENGTH = struct.Struct("!Q")
 
 
 def ask(path: str, arguments: list[str]) -> socket.socket | None:
-    """A worker from the nursery, or None where there is none; the connection lasts as long as the worker."""
+    """A worker from the fork server, or None where there is none; the connection lasts as long as the worker."""
     try:
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(path)
@@ -35,23 +35,23 @@ def ask(path: str, arguments: list[str]) -> socket.socket | None:
 
 
 def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
-    """A request and its open files, on the nursery's side."""
+    """On the fork server's side: a request (JSON) and the numbers of its open files (input, output, errors)."""
     head, outputs, _, _ = socket.recv_fds(connection, LENGTH.size, 3)
     (length,) = LENGTH.unpack(head)
     parts = []
     while length:
         parts.append(connection.recv(min(length, 65536)))
         if not parts[-1]:
-            raise ConnectionError("the newborn is gone")
+            raise ConnectionError("Ray's command is gone")
         length -= len(parts[-1])
     return b"".join(parts), outputs
 
 
 def main(arguments: list[str]) -> None:
-    """Wait for the nursery's worker to end; or be the worker, by Ray's own script for that."""
+    """Wait for the fork server's worker to end; or be the worker, by Ray's own script for that."""
     plain = [argument for argument in arguments if argument != "--language=PYTHON"]
     is_plain = not any(argument.startswith("--serialized-runtime-env-context") for argument in plain)
-    connection = ask(os.environ.get(NURSERY, ""), plain) if is_plain else None
+    connection = ask(os.environ.get(FORK_SERVER, ""), plain) if is_plain else None
     if connection is None:
         setup_worker = str(Path(arguments[0]).with_name("setup_worker.py"))
         os.execv(sys.executable, [sys.executable, setup_worker, *arguments])

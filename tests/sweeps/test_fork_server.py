@@ -1,0 +1,114 @@
+"""The fork server: workers are forked with their imports; and where it cannot, Ray starts them in its own way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from meltpoint.sweeps.fork_server import COMMAND, ForkServer
+from meltpoint.sweeps.forked_worker import FORK_SERVER
+
+SAYS = """
+import json, os, sys
+here = ["torch" in sys.modules, "meltpoint.tasks.core.locked" in sys.modules]
+print(json.dumps([sys.argv, os.environ.get("MARK"), os.getcwd(), *here]))
+sys.stderr.write("an error")
+"""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are safe on Linux alone")
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> Iterator[ForkServer]:
+    opened = ForkServer()
+    opened.open("minilm-that-is-not-there", "sentence_classification")  # the trial says so, not the fork server
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """A worker's script, beside one for Ray's own way."""
+    (tmp_path / "worker.py").write_text(SAYS, encoding="utf-8")
+    (tmp_path / "setup_worker.py").write_text("import sys\nprint('in its own way', *sys.argv[2:])", encoding="utf-8")
+    return tmp_path / "worker.py"
+
+
+def started(listening: str, script: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(COMMAND), str(script), *words], cwd=script.parent, capture_output=True, text=True,
+        timeout=60, env={**os.environ, FORK_SERVER: listening, "MARK": "mine"}, check=False,
+    )  # fmt: skip
+
+
+def gone(process: int) -> bool:
+    return not Path(f"/proc/{process}").exists()
+
+
+def test_a_worker_is_what_it_was_started_as_with_torch_and_no_key_to_tests(
+    fork_server: ForkServer, script: Path
+) -> None:
+    done = started(fork_server.socket_path, script, "--node=1", "--language=PYTHON")
+    assert done.stdout == f'[["{script}", "--node=1"], "mine", "{script.parent}", true, false]\n'
+    assert (done.stderr, done.returncode) == ("an error", 0)
+
+
+def test_rays_command_lives_as_long_as_its_worker(fork_server: ForkServer, script: Path) -> None:
+    script.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)", encoding="utf-8")
+    command = [sys.executable, str(COMMAND), str(script)]
+    environment = {**os.environ, FORK_SERVER: fork_server.socket_path}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        assert worker != process.pid
+        assert process.poll() is None
+        assert os.getpgid(worker) == worker, "Ray ends a worker's process group"
+        os.kill(worker, 9)
+        assert process.wait(30) == 0
+
+
+def test_a_worker_with_a_runtime_environment_starts_in_rays_own_way(fork_server: ForkServer, script: Path) -> None:
+    done = started(fork_server.socket_path, script, "--serialized-runtime-env-context={}", "--language=PYTHON")
+    assert done.stdout == "in its own way --serialized-runtime-env-context={} --language=PYTHON\n"
+
+
+@pytest.mark.parametrize("listening", ["", "/nobody/listens/here"])
+def test_without_a_fork_server_a_worker_starts_in_rays_own_way(listening: str, script: Path) -> None:
+    assert started(listening, script, "--language=PYTHON").stdout == "in its own way --language=PYTHON\n"
+
+
+def test_a_fork_server_with_several_threads_forks_nobody(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (script.parent / "sitecustomize.py").write_text(
+        "import sys, threading, time\nif 'meltpoint.sweeps.fork_server' in sys.orig_argv:\n"
+        "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{script.parent}:{os.environ.get('PYTHONPATH', '')}")
+    opened = ForkServer()
+    opened.open("random", "sentence_classification")
+    try:
+        assert started(opened.socket_path, script).stdout == "in its own way\n"
+    finally:
+        opened.close()
+
+
+def test_the_fork_server_ends_with_a_driver_that_is_killed() -> None:
+    driver = (
+        "import time\nfrom meltpoint.sweeps.fork_server import ForkServer\nserver = ForkServer()\n"
+        "server.open('random', 'sentence_classification')\nprint(server._process.pid, flush=True)\ntime.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        server = int(process.stdout.readline())
+        assert not gone(server)
+        process.kill()
+    deadline = time.monotonic() + 60  # it looks after its imports
+    while not gone(server) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert gone(server)
