@@ -18,7 +18,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from meltpoint.adapters.dropout import acts_quickly, keep
+from meltpoint.adapters.dropout import acts_quickly, drop, keep
 from meltpoint.adapters.padding_free import Unpadded, padded
 
 UNPADDED = "meltpoint_unpadded"
@@ -117,6 +117,24 @@ def attend_unpadded(
     pieces = [states.contiguous() for states in _autocast(query, key, value)]
     attended: Tensor = _UnpaddedAttention.apply(*pieces, unpadded, scale, dropout)  # type: ignore[no-untyped-call]
     return attended
+
+
+def attend_first(query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, ratio: float) -> Tensor:
+    """Attention with one query a row: its first piece's.
+
+    Args:
+        query: (batch, heads, dim), in the batch's order.
+        key, value: (real pieces, heads, dim).
+        unpadded: which pieces make a row.
+        ratio: the share of attention weights that is dropped.
+
+    Returns:
+        (batch, heads, dim).
+    """
+    keys, values = (unpadded.pad(states).transpose(1, 2) for states in (key, value))  # (batch, heads, pieces, dim)
+    scores = query[:, :, None] @ keys.transpose(2, 3) * scale
+    weights = torch.softmax(scores.masked_fill(~unpadded.key_mask(), _NEVER), -1)
+    return (drop(weights, ratio) @ values).squeeze(2)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, dropout: float) -> Tensor:

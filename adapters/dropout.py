@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 _STEPS = 1 << 16
 """A ratio is rounded to a multiple of 1/65536: 0.1 becomes 0.100006, and what is kept is scaled by just that."""
@@ -44,10 +45,17 @@ class QuickDropout(nn.Dropout):
 
     def forward(self, input: Tensor) -> Tensor:
         """Drop in training mode."""
-        if not self.training or input.device.type != "cpu" or not acts_quickly(self.p):
-            return super().forward(input)
-        kept: Tensor = _Kept.apply(input, self.p)  # type: ignore[no-untyped-call]
-        return kept
+        return drop(input, self.p) if self.training else input
+
+
+def drop(states: Tensor, ratio: float) -> Tensor:
+    """Drop a share of the elements, and scale the others so that the mean stays."""
+    if ratio == 0.0:
+        return states
+    if states.device.type != "cpu" or not acts_quickly(ratio):
+        return functional.dropout(states, ratio)
+    kept: Tensor = _Kept.apply(states, ratio)  # type: ignore[no-untyped-call]
+    return kept
 
 
 class _Kept(torch.autograd.Function):

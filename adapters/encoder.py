@@ -67,10 +67,13 @@ class Encoder(nn.Module, ABC):
         family: what stands before the colon where a folder that it was saved into is named: `hf:FOLDER`.
         padding_free: whether it reads a batch without its padding (`padding_free`), so that rows of any lengths may
             share one.
+        first_alone: whether of the top layer only each input's first state ([CLS]) will be read; an encoder that can
+            then leaves the others out, and they are of no meaning.
     """
 
     family: ClassVar[str]
     padding_free: bool = False
+    first_alone: bool = False
     dim: int
     max_pieces: int
     tokenizer: Tokenizer

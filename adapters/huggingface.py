@@ -13,7 +13,7 @@ import transformers
 from torch import Tensor, nn
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from meltpoint.adapters import attention
+from meltpoint.adapters import attention, first_state
 from meltpoint.adapters.batch import Batch, Row
 from meltpoint.adapters.batching import collate
 from meltpoint.adapters.dropout import replace_dropouts
@@ -55,6 +55,7 @@ class HuggingFaceEncoder(Encoder):
         self.padding_free = False
         states, self._above = self._probe()
         self.padding_free = self._runs_without_padding()
+        self._leaves_out = self.padding_free and self._can_leave_out()
         self.dim = states[0].shape[-1]
         self._layers = len(states)
         if any(state.shape[-1] != self.dim for state in states):
@@ -78,7 +79,9 @@ class HuggingFaceEncoder(Encoder):
 
     def _unpadded(self, batch: Batch) -> Unpadded | None:
         """How to read a batch without its padding; None where it has none, or has to be read with it."""
-        return Unpadded(batch.places, batch.lengths) if self.padding_free and batch.places is not None else None
+        if batch.places is None or not self.padding_free:
+            return None
+        return Unpadded(batch.places, batch.lengths, self.first_alone and self._leaves_out)
 
     def _run_unpadded(self, batch: Batch, unpadded: Unpadded) -> tuple[Tensor, ...]:
         """Every layer's states of the real pieces, one row after another: (real pieces, dim)."""
@@ -173,6 +176,17 @@ class HuggingFaceEncoder(Encoder):
             unpadded = Unpadded(batch.places, batch.lengths)
             found = torch.stack([unpadded.pad(states) for states in self._run_unpadded(batch, unpadded)])
         return torch.allclose(found[:, batch.piece_mask], expected, atol=1e-4)
+
+    def _can_leave_out(self) -> bool:
+        """Whether the top layer can do without the states that nobody reads (`first_state`); tried on two rows."""
+        batch = self._batch("a b c", "a")
+        assert batch.places is not None, "rows of two lengths"
+        with torch.no_grad():
+            expected = self.top(batch)
+            if not first_state.adopt(_layer_stack(self.model)[-1]):
+                return False
+            found = self._run_unpadded(batch, Unpadded(batch.places, batch.lengths, first_alone=True))[-1]
+        return first_state.agree(Unpadded(batch.places, batch.lengths).pad(found), expected)
 
 
 def load(reference: EncoderReference) -> HuggingFaceEncoder:

@@ -45,8 +45,13 @@ class AdaptedModel(nn.Module):
         self.encoder_is_frozen = False
 
     def freeze_encoder(self, frozen: bool) -> None:
-        """A frozen encoder runs in evaluation mode and without gradients, so that its features never vary."""
+        """A frozen encoder runs in evaluation mode and without gradients, so that its features never vary.
+
+        It gives all its states, which are kept for every head; one that trains gives those that this head reads.
+        """
         self.encoder_is_frozen = frozen
+        labels_words = self.head.shape.kind == "sequence_labelling"
+        self.encoder.first_alone = self.head.reads == "first" and not (frozen or labels_words)
         self.encoder.train(self.training and not frozen)
 
     def train(self, mode: bool = True) -> AdaptedModel:

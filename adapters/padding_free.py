@@ -100,10 +100,12 @@ class Unpadded:
     Attributes:
         places: (real pieces,) int64, where each lies in the padded batch.
         lengths: of the rows in the pieces' order, ascending.
+        first_alone: whether of the top layer only each row's first state will be read.
     """
 
     places: Tensor
     lengths: Sequence[int]
+    first_alone: bool = False
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -114,6 +116,13 @@ class Unpadded:
     def longest(self) -> int:
         """Pieces of the longest row: the padded batch's width."""
         return self.lengths[-1]
+
+    @cached_property
+    def first(self) -> Tensor:
+        """(batch,) int64: where among the real pieces each row's first one lies, in the batch's order."""
+        lengths = torch.tensor(self.lengths, device=self.places.device)
+        starts = torch.cumsum(lengths, 0) - lengths
+        return torch.empty_like(starts).index_copy_(0, self.places[starts] // self.longest, starts)
 
     def positions(self) -> Tensor:
         """(1, real pieces): each piece's place in its row, from 0."""

@@ -43,7 +43,7 @@ class Variant:
     """One way to train, and the times of its steps.
 
     Attributes:
-        quick_dropout, short_attention, compact_table, padding_free: which of Meltpoint's parts it has.
+        quick_dropout, short_attention, compact_table, padding_free, first_alone: which of Meltpoint's parts it has.
         cpu, wall: seconds by step.
         phases: CPU seconds by step, in the order of PHASES.
     """
@@ -53,6 +53,7 @@ class Variant:
     short_attention: bool = False
     compact_table: bool = False
     padding_free: bool = False
+    first_alone: bool = False
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
     phases: list[list[float]] = field(default_factory=list)
@@ -66,6 +67,7 @@ def variants() -> list[Variant]:
         Variant("+ short attention", True, True),
         Variant("+ compact table", True, True, True),
         Variant("+ no padding", True, True, True, True),
+        Variant("+ [CLS] alone on top", True, True, True, True, True),
     ]
 
 
@@ -78,7 +80,7 @@ class Classifier(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """(batch, 2)."""
-        scores: Tensor = self.head(self.encoder(batch)[-1][:, 0])
+        scores: Tensor = self.head(self.encoder.top(batch)[:, 0])
         return scores
 
 
@@ -89,7 +91,7 @@ def stepper(
     torch.manual_seed(0)
     encoder = copy.deepcopy(pristine, {id(pristine.tokenizer): pristine.tokenizer})
     encoder.set_dropout(dropout)
-    encoder.padding_free = variant.padding_free
+    encoder.padding_free, encoder.first_alone = variant.padding_free, variant.first_alone
     if not variant.quick_dropout:
         plain_dropouts(encoder)
     encoder.model.config._attn_implementation = attention.NAME if variant.short_attention else "sdpa"

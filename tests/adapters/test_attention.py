@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from meltpoint.adapters import attention
-from meltpoint.adapters.attention import UNPADDED, attend, attend_unpadded, attention_forward
+from meltpoint.adapters.attention import UNPADDED, attend, attend_first, attend_unpadded, attention_forward
 from meltpoint.adapters.padding_free import Unpadded, places_of
 
 Triple = tuple[Tensor, Tensor, Tensor]
@@ -145,6 +145,27 @@ def test_gradients_without_padding_under_dropout_are_those_of_finite_differences
         return attend_unpadded(*triple, unpadded_of(lengths), 0.35, 0.4)
 
     assert torch.autograd.gradcheck(seeded, pieces_of_rows(sum(lengths)), fast_mode=True)
+
+
+@given(st.lists(st.integers(1, 70), min_size=1, max_size=6))
+def test_one_query_a_row_has_the_result_and_gradients_of_the_rows_first_piece(lengths: list[int]):
+    made, unpadded = pieces_of_rows(sum(lengths)), unpadded_of(lengths)
+    first = unpadded.first
+    assert unpadded.places[first].tolist() == [row * max(lengths) for row in range(len(lengths))]
+    expected = row_by_row(*made, lengths, 0.3)[first]
+    found = attend_first(made[0][first], made[1], made[2], unpadded, 0.3, 0.0)
+    assert_equal_with_gradients(found, expected, made)
+
+
+def test_one_query_a_row_under_dropout_keeps_the_mean():
+    lengths = [3, 1, 34]
+    query, key, value = (states.detach() for states in pieces_of_rows(sum(lengths)))
+    unpadded = unpadded_of(lengths)
+    query = query[unpadded.first]
+    torch.manual_seed(0)
+    draws = torch.stack([attend_first(query, key, value, unpadded, 0.35, 0.4) for _ in range(4000)])
+    assert draws[0].ne(draws[1]).any()
+    torch.testing.assert_close(draws.mean(0), attend_first(query, key, value, unpadded, 0.35, 0.0), atol=0.1, rtol=0.0)
 
 
 @pytest.mark.parametrize("lengths", [[150, 3, 40], [150]])

@@ -1,16 +1,20 @@
-"""Gradual unfreezing saves the backward pass below the lowest thawed group: counted in floating-point operations."""
+"""Work that nobody needs is not done, counted in floating-point operations.
+
+Gradual unfreezing saves the backward pass below the lowest thawed group, a head that reads [CLS] most of the top layer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from meltpoint.adapters.batch import Batch
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.padding_free import LANES
+from meltpoint.adapters.padding_free import LANES, places_of
 
 ROWS, PIECES = 2, 7
 DIM, WIDE, LAYERS = 32, 64, 2  # tests/adapters/conftest.py, SIZES
@@ -58,3 +62,24 @@ def test_frozen_groups_get_no_gradient(load_tiny: Callable[[str], Encoder]):
     *frozen, thawed = encoder.layer_groups()
     assert all(parameter.grad is None for group in frozen for parameter in group.parameters)
     assert all(parameter.grad is not None for parameter in thawed.parameters)
+
+
+def forward_products(encoder: Encoder, batch: Batch) -> int:
+    """FLOPs of a forward pass in linear layers."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        encoder.top(batch)
+    return int(counter.get_flop_counts()["Global"][torch.ops.aten.addmm])
+
+
+def test_of_the_top_layer_only_keys_and_values_are_computed_for_pieces_that_no_head_reads(
+    load_tiny: Callable[[str], Encoder],
+):
+    encoder, lengths = load_tiny("bert"), np.array([4, PIECES])
+    mask = torch.arange(PIECES) < torch.from_numpy(lengths)[:, None]
+    pieces = torch.randint(5, 40, (ROWS, PIECES)) * mask
+    places, ascending = places_of(lengths)
+    batch = Batch((0, 1), pieces, mask, torch.zeros_like(pieces), places=places, lengths=ascending)
+    whole = forward_products(encoder, batch)
+    encoder.first_alone = True
+    unread = int(lengths.sum()) - ROWS
+    assert whole - forward_products(encoder, batch) == 2 * unread * DIM * (2 * DIM + 2 * WIDE)

@@ -83,6 +83,50 @@ def test_a_batch_without_its_padding_has_the_same_states_and_gradients(load_tiny
             torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)
 
 
+FIRST_ALONE = ("bert", "electra", "roberta", "xlm-roberta")
+
+
+@pytest.mark.parametrize("frozen_below", [False, True])
+def test_the_top_layer_for_one_state_a_row_has_the_same_state_and_gradients(
+    load_tiny: Load, family: str, frozen_below: bool
+):
+    encoder = load_tiny(family)
+    words = ("harbour", "the ships came", "home " * 60, "a long film " * 9, "quiet")
+    batch = pair_batch(encoder, [Example(word, (word, "the old film")) for word in words])
+    for group in encoder.layer_groups()[:-1]:
+        for parameter in group.parameters:
+            parameter.requires_grad_(not frozen_below)
+    thawed = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
+    told = torch.randn(len(words), encoder.dim)
+    found, outcome = [], []
+    for first_alone in (False, True):
+        encoder.first_alone = first_alone
+        states = encoder(batch)
+        assert torch.equal(encoder.top(batch), states[-1])
+        assert bool(states[-1][:, 1:].any()) != (first_alone and family in FIRST_ALONE), "the others are left out"
+        found.append(states)
+        outcome.append(torch.autograd.grad((states[-1][:, 0] * told).sum(), thawed, allow_unused=True))
+    for below, alone in zip(found[0][:-1], found[1][:-1], strict=True):
+        assert torch.equal(below, alone), "the layers below are whole"
+    torch.testing.assert_close(found[1][-1][:, 0], found[0][-1][:, 0], atol=1e-5, rtol=1e-4)
+    for one, other in zip(*outcome, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)
+
+
+def test_a_top_layer_for_one_state_a_row_keeps_its_names_and_its_dropouts(load_tiny: Load):
+    encoder = load_tiny("bert")
+    plain = transformers.AutoModel.from_config(encoder.model.config, add_pooling_layer=False)
+    assert list(encoder.model.state_dict()) == list(plain.state_dict())
+    batch = pair_batch(encoder)
+    for ratio, model in ((0.5, encoder), (0.0, copy.deepcopy(encoder))):
+        model.first_alone = True
+        model.set_dropout(ratio)
+        quiet = model.eval().top(batch)
+        assert torch.allclose(model.train().top(batch), quiet, atol=1e-6) == (ratio == 0.0)
+
+
 def test_the_longest_input_is_taken_and_is_what_the_positions_allow(load_tiny: Load, family: str):
     encoder = load_tiny(family)
     assert encoder.max_pieces == 64
