@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from meltpoint.reports.cache_command import cache
+from meltpoint.sweeps import garbage
 from meltpoint.sweeps.answers import DONE, FAILED, again, answering, print_json
 from meltpoint.sweeps.options import (
     Address,
@@ -382,7 +383,11 @@ def options(
 
 def main() -> None:
     """Run the command line."""
-    app()
+    garbage.collect_rarely()
+    try:
+        app()
+    finally:
+        garbage.keep_for_good()
 
 
 if __name__ == "__main__":

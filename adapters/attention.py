@@ -12,20 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from torch import Tensor
 
 from meltpoint.adapters.dropout import acts_quickly, drop, keep
 from meltpoint.adapters.padding_free import Unpadded, padded
-
-UNPADDED = "meltpoint_unpadded"
-"""The keyword under which a model hands `Unpadded` through to its attention."""
-
-NAME = "meltpoint_short"
-"""What `attn_implementation` calls this in transformers."""
 
 LONGEST = 128
 """Above this many pieces torch's blocked kernel serves where there is no dropout: its memory does not grow with L²."""
@@ -34,85 +24,17 @@ _NEVER = -1e30
 """Added to a score that must not count. Finite, so that a row without any key (a padded query) gives no NaN."""
 
 
-def register() -> str:
-    """Make transformers know this attention.
-
-    Returns:
-        its name there.
-    """
-    AttentionInterface.register(NAME, attention_forward)
-    AttentionMaskInterface.register(NAME, attention_mask)
-    return NAME
-
-
-def attention_mask(*arguments: Any, **named: Any) -> Tensor | None:
-    """transformers' own mask, (batch, 1, pieces, pieces) bool, or None where nothing is masked.
-
-    On a GPU a given mask is always used: to find out that it masks nothing, transformers would wait for the GPU.
-    """
-    given = named.get("attention_mask")
-    if given is not None and given.device.type != "cpu":
-        named["allow_is_bidirectional_skip"] = False
-    mask: Tensor | None = sdpa_mask(*arguments, **named)
-    return mask
-
-
-def attention_forward(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
-    dropout: float = 0.0, scaling: float | None = None, is_causal: bool | None = None, **others: Any,
-) -> tuple[Tensor, None]:  # fmt: skip
-    """What transformers calls in each layer: `attend` on short CPU sequences, else torch's kernels.
-
-    Args:
-        query, key, value: (batch, heads, pieces, dim).
-        attention_mask: (batch, 1, pieces, pieces) bool, True where attended, or None.
-        others: under `UNPADDED` the rows of a batch without padding; (batch, pieces) is then (1, real pieces).
-
-    Returns:
-        ((batch, pieces, heads, dim), None).
-    """
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    unpadded = others.get(UNPADDED)
-    if unpadded is not None:
-        return _forward_unpadded(query, key, value, unpadded, scale, dropout), None
-    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    unusual = any(others.get(name) is not None for name in ("softcap", "position_bias", "cache"))
-    masked = attention_mask is None or attention_mask.dtype == torch.bool
-    short = query.shape[2] <= LONGEST or dropout > 0.0
-    same = query.shape == key.shape == value.shape
-    if query.device.type != "cpu" or unusual or causal or not (masked and short and same):
-        found: tuple[Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout, scaling, is_causal, **others
-        )
-        return found
-    return attend(query, key, value, attention_mask, scale, dropout).transpose(1, 2).contiguous(), None
-
-
-def _forward_unpadded(
-    query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float
-) -> Tensor:
-    """(1, heads, real pieces, dim) → (1, real pieces, heads, dim): each row attends to itself."""
-    pieces = [states[0].transpose(0, 1) for states in (query, key, value)]  # (real pieces, heads, dim)
-    if query.device.type == "cpu" and (unpadded.longest <= LONGEST or dropout > 0.0):
-        return attend_unpadded(pieces[0], pieces[1], pieces[2], unpadded, scale, dropout)[None]
-    rows = [unpadded.pad(states).transpose(1, 2) for states in pieces]  # (batch, heads, pieces, dim)
-    attended = functional.scaled_dot_product_attention(
-        rows[0], rows[1], rows[2], attn_mask=unpadded.key_mask(), dropout_p=dropout, scale=scale
-    )
-    return unpadded.unpad(attended.transpose(1, 2))[None]
-
-
 def attend_unpadded(
     query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float
 ) -> Tensor:
     """`attend` within each row of a batch whose pieces lie one after another.
 
     Args:
-        query, key, value: (real pieces, heads, dim).
+        query, key, value: (rounded pieces, heads, dim).
         unpadded: which pieces make a row.
 
     Returns:
-        (real pieces, heads, dim).
+        (rounded pieces, heads, dim), 0 after the real ones.
     """
     pieces = [states.contiguous() for states in _autocast(query, key, value)]
     attended: Tensor = _UnpaddedAttention.apply(*pieces, unpadded, scale, dropout)  # type: ignore[no-untyped-call]
@@ -124,7 +46,7 @@ def attend_first(query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, 
 
     Args:
         query: (batch, heads, dim), in the batch's order.
-        key, value: (real pieces, heads, dim).
+        key, value: (rounded pieces, heads, dim).
         unpadded: which pieces make a row.
         ratio: the share of attention weights that is dropped.
 
@@ -267,13 +189,14 @@ class _UnpaddedAttention(torch.autograd.Function):
     ) -> Tensor:
         _, heads, dim = query.shape
         attended = torch.empty_like(query)
+        attended[len(unpadded.places) :] = 0.0
         kept: list[Tensor | None] = []
         for group in unpadded.groups:
-            narrow, wide, back = group.indices(heads)
+            wide, back = group.indices(heads)
             own = slice(group.start, group.end)
             q, k, v = (
-                states[own].view(-1, dim).index_select(0, index).view(group.rows * heads, -1, dim)
-                for states, index in ((query, narrow), (key, wide), (value, wide))
+                states[own].view(-1, dim).index_select(0, wide).view(group.rows * heads, -1, dim)
+                for states in (query, key, value)
             )
             bias = q.new_zeros(()).masked_fill(~group.mask(), _NEVER)
             weighed = _Weighed.of(q, k, v, group.rows, bias, scale, dropout)
@@ -288,15 +211,16 @@ class _UnpaddedAttention(torch.autograd.Function):
         gradient = gradients[0].contiguous()
         _, heads, dim = gradient.shape
         found = tuple(torch.empty_like(gradient) for _ in range(3))
+        for whole in found:
+            whole[len(ctx.unpadded.places) :] = 0.0
         kept, each = ctx.saved_tensors, len(ctx.saved_tensors) // len(ctx.unpadded.groups)
         for number, group in enumerate(ctx.unpadded.groups):
             weighed = _Weighed(ctx.scale, ctx.factor, *kept[number * each : (number + 1) * each])
-            _, _, back = group.indices(heads)
+            _, back = group.indices(heads)
             own = slice(group.start, group.end)
-            given = gradient.new_zeros(group.rows * heads * group.longest, dim)  # 0 for the queries that are padding
+            given = gradient.new_zeros(group.rows * heads * group.width, dim)  # 0 for the queries that are padding
             given.index_copy_(0, back, gradient[own].view(-1, dim))
-            parts = weighed.backward(given.view(-1, group.longest, dim))
+            parts = weighed.backward(given.view(-1, group.width, dim))
             for whole, part in zip(found, parts, strict=True):
-                real = part[:, : group.longest].reshape(-1, dim)
-                torch.index_select(real, 0, back, out=whole[own].view(-1, dim))
+                torch.index_select(part.view(-1, dim), 0, back, out=whole[own].view(-1, dim))
         return (*found, None, None, None)

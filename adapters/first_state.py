@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from meltpoint.adapters import attention
+from meltpoint.adapters.attention import attend_first
 from meltpoint.adapters.padding_free import Unpadded
+from meltpoint.adapters.transformers_attention import UNPADDED
 
 _PARTS = (
     "attention.self.query", "attention.self.key", "attention.self.value", "attention.output", "intermediate", "output",
@@ -29,8 +30,8 @@ class _FirstState(nn.Module):
     output: Any
 
     def forward(self, hidden_states: Tensor, *arguments: Any, **named: Any) -> Tensor:
-        """(1, real pieces, dim) → the same, 0 but for each row's first piece, where `Unpadded` asks for that."""
-        unpadded: Unpadded | None = named.get(attention.UNPADDED)
+        """(1, rounded pieces, dim) → the same, 0 but for each row's first piece, where `Unpadded` asks for that."""
+        unpadded: Unpadded | None = named.get(UNPADDED)
         if unpadded is None or not unpadded.first_alone:
             whole: Tensor = super().forward(hidden_states, *arguments, **named)
             return whole
@@ -42,7 +43,7 @@ class _FirstState(nn.Module):
             part(given).view(heads) for part, given in ((own.query, read), (own.key, states), (own.value, states))
         )
         ratio = own.dropout.p if self.training else 0.0
-        attended = attention.attend_first(query, key, value, unpadded, own.attention_head_size**-0.5, ratio)
+        attended = attend_first(query, key, value, unpadded, own.attention_head_size**-0.5, ratio)
         joined = self.attention.output(attended.flatten(1), read)
         found = self.output(self.intermediate(joined), joined)
         alone: Tensor = found.new_zeros(len(states), found.shape[1]).index_copy(0, first, found)

@@ -13,7 +13,7 @@ import transformers
 from torch import Tensor, nn
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from meltpoint.adapters import attention, first_state
+from meltpoint.adapters import first_state, transformers_attention
 from meltpoint.adapters.batch import Batch, Row
 from meltpoint.adapters.batching import collate
 from meltpoint.adapters.dropout import replace_dropouts
@@ -84,10 +84,10 @@ class HuggingFaceEncoder(Encoder):
         return Unpadded(batch.places, batch.lengths, self.first_alone and self._leaves_out)
 
     def _run_unpadded(self, batch: Batch, unpadded: Unpadded) -> tuple[Tensor, ...]:
-        """Every layer's states of the real pieces, one row after another: (real pieces, dim)."""
+        """Every layer's states of the real pieces, one row after another: (rounded pieces, dim)."""
         segments = {} if batch.segments is None else {"token_type_ids": unpadded.unpad(batch.segments)[None]}
         positions = unpadded.positions() + self._first_position
-        more = {"position_ids": positions, attention.UNPADDED: unpadded, **segments}
+        more = {"position_ids": positions, transformers_attention.UNPADDED: unpadded, **segments}
         return tuple(states[0] for states in self._run(input_ids=unpadded.unpad(batch.pieces)[None], **more))
 
     def _run(self, **inputs: Any) -> tuple[Tensor, ...]:
@@ -166,7 +166,7 @@ class HuggingFaceEncoder(Encoder):
         windows = ("sliding_window", "local_attention", "attention_window")
         if any(getattr(config, name, None) for name in windows) or "position_ids" not in parameters:
             return False
-        if config._attn_implementation != attention.NAME:
+        if config._attn_implementation != transformers_attention.NAME:
             return False
         batch = self._batch("a b c", "a")
         if batch.places is None:
@@ -249,7 +249,7 @@ def _load_model(config: Any, folder: Path, revision: str) -> Any:
 
 def _attention_kernel(model_class: Any) -> str:
     """Ours where the family lets attention be replaced; some (MPNet) call torch's kernel themselves."""
-    return attention.register() if model_class._supports_attention_backend else "sdpa"
+    return transformers_attention.register() if model_class._supports_attention_backend else "sdpa"
 
 
 def _first_line(error: Exception) -> str:

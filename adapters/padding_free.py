@@ -26,6 +26,16 @@ def padded(pieces: int) -> int:
     return -(-pieces // LANES) * LANES
 
 
+def rounded(pieces: int) -> int:
+    """How many pieces the linear layers are given where there are so many real ones: at most a sixteenth more.
+
+    A CPU's library writes a kernel of its own for every new shape (oneDNN, a tenth of a fine-tuning step where no two
+    batches have one length, and 10 MB a step of kernels that it keeps); a GPU likes multiples of 16, too.
+    """
+    step = 1 << max(0, pieces.bit_length() - 5)
+    return -(-pieces // step) * step
+
+
 def places_of(lengths: NDArray[np.int64]) -> tuple[Tensor, tuple[int, ...]]:
     """Where a padded batch's real pieces lie, the shortest row first.
 
@@ -53,7 +63,7 @@ class Group:
     start: int
     end: int
     lengths: Tensor
-    _indices: dict[int, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
+    _indices: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -61,41 +71,44 @@ class Group:
         return len(self.lengths)
 
     @property
-    def longest(self) -> int:
-        """Pieces of the longest row."""
-        return int(self.lengths[-1])
+    def width(self) -> int:
+        """What queries and keys are padded to. Queries would need no padding, but shapes that recur are quicker."""
+        return padded(int(self.lengths[-1]))
 
-    def indices(self, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    def indices(self, heads: int) -> tuple[Tensor, Tensor]:
         """How pieces, a vector a head, become rows of one width, and rows become pieces again; kept for every layer.
 
         Returns:
-            Three lists of places, int64: (rows · heads · longest,) and (rows · heads · padded,), each query's and each
-            key's place among the (pieces · heads) vectors, where padding stands for its row's first piece; and
-            (pieces · heads,), each vector's place among the queries.
+            Two lists of places, int64: (rows · heads · width,), each query's and each key's place among the
+            (pieces · heads) vectors, where padding stands for its row's first piece; and (pieces · heads,), each
+            vector's place among the queries.
         """
         if heads not in self._indices:
             first = torch.cumsum(self.lengths, 0) - self.lengths
             head = torch.arange(heads)[:, None]
 
-            def grid(width: int) -> Tensor:
-                within = torch.arange(width)
+            def grid() -> Tensor:
+                within = torch.arange(self.width)
                 real = torch.where(within < self.lengths[:, None], within, 0)
                 return ((first[:, None, None] + real[:, None, :]) * heads + head).reshape(-1)
 
             row = torch.repeat_interleave(torch.arange(self.rows), self.lengths)
             within = torch.arange(self.end - self.start) - first[row]
-            back = ((row[:, None] * heads + torch.arange(heads)) * self.longest + within[:, None]).reshape(-1)
-            self._indices[heads] = grid(self.longest), grid(padded(self.longest)), back
+            back = ((row[:, None] * heads + torch.arange(heads)) * self.width + within[:, None]).reshape(-1)
+            self._indices[heads] = grid(), back
         return self._indices[heads]
 
     def mask(self) -> Tensor:
-        """(rows, 1, 1, padded) bool, True on real keys."""
-        return (torch.arange(padded(self.longest)) < self.lengths[:, None])[:, None, None]
+        """(rows, 1, 1, width) bool, True on real keys."""
+        return (torch.arange(self.width) < self.lengths[:, None])[:, None, None]
 
 
 @dataclass
 class Unpadded:
     """A batch's real pieces as attention needs to know them.
+
+    After them come a few that stand for nothing, up to a `rounded` count: the first piece once more, which no row
+    attends to and nobody reads, so that no gradient comes from them.
 
     Attributes:
         places: (real pieces,) int64, where each lies in the padded batch.
@@ -124,18 +137,25 @@ class Unpadded:
         starts = torch.cumsum(lengths, 0) - lengths
         return torch.empty_like(starts).index_copy_(0, self.places[starts] // self.longest, starts)
 
+    @cached_property
+    def _filled(self) -> Tensor:
+        """(rounded pieces,) int64: `places`, and the first of them again and again."""
+        more = rounded(len(self.places)) - len(self.places)
+        return torch.cat([self.places, self.places[:1].expand(more)])
+
     def positions(self) -> Tensor:
-        """(1, real pieces): each piece's place in its row, from 0."""
-        return (self.places % self.longest)[None]
+        """(1, rounded pieces): each piece's place in its row, from 0."""
+        return (self._filled % self.longest)[None]
 
     def pad(self, states: Tensor) -> Tensor:
-        """(real pieces, …) → (batch, pieces, …), 0 where padded."""
+        """(rounded pieces, …) → (batch, pieces, …), 0 where padded."""
         empty = states.new_zeros(len(self.lengths) * self.longest, *states.shape[1:])
-        return empty.index_copy(0, self.places, states).view(-1, self.longest, *states.shape[1:])
+        real = states[: len(self.places)]
+        return empty.index_copy(0, self.places, real).view(-1, self.longest, *states.shape[1:])
 
     def unpad(self, states: Tensor) -> Tensor:
-        """(batch, pieces, …) → (real pieces, …)."""
-        return states.flatten(0, 1).index_select(0, self.places)
+        """(batch, pieces, …) → (rounded pieces, …)."""
+        return states.flatten(0, 1).index_select(0, self._filled)
 
     def key_mask(self) -> Tensor:
         """(batch, 1, 1, pieces) bool, True on real pieces."""

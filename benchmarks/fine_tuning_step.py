@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from meltpoint.adapters import attention, encoders
+from meltpoint.adapters import encoders, transformers_attention
 from meltpoint.adapters.batch import Batch, EncodedSplit
 from meltpoint.adapters.batching import inputs, training_batches
 from meltpoint.adapters.dropout import QuickDropout
@@ -94,7 +94,7 @@ def stepper(
     encoder.padding_free, encoder.first_alone = variant.padding_free, variant.first_alone
     if not variant.quick_dropout:
         plain_dropouts(encoder)
-    encoder.model.config._attn_implementation = attention.NAME if variant.short_attention else "sdpa"
+    encoder.model.config._attn_implementation = transformers_attention.NAME if variant.short_attention else "sdpa"
     table = encoder.compact_pieces(pieces_of(split, encoder.tokenizer.pad_piece)) if variant.compact_table else None
     model = Classifier(encoder).train()
     adam = encoder_optimiser([*encoder.layer_groups(), LayerGroup("head", tuple(model.head.parameters()))], 0.01)

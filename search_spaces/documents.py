@@ -7,6 +7,9 @@ from pathlib import Path
 
 import yaml
 
+SHIPPED = Path(__file__).resolve().parent
+"""Where the shipped documents are."""
+
 NULL = re.compile(r"^(?:~|null|)$")
 BOOL = re.compile(r"^(?:true|false|True|False)$")
 INT = re.compile(r"^[-+]?(?:0|[1-9][0-9]*)$")

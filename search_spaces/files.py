@@ -10,10 +10,10 @@ from pathlib import Path
 from meltpoint.adapters import heads, modes
 from meltpoint.adapters.parameters import Parameter
 from meltpoint.search_spaces import build, documents, entries
+from meltpoint.search_spaces.documents import SHIPPED
 from meltpoint.search_spaces.space import Space
 from meltpoint.tasks.core.words import unknown
 
-SHIPPED = Path(__file__).resolve().parent
 CELL = ("encoder", "mode", "task", "head")
 SECTION = ("parameters", "early_stopping")
 TOP = (*CELL, *SECTION, "modes", "provenance")

@@ -19,6 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from meltpoint.sweeps import garbage
 from meltpoint.sweeps.forked_worker import ANSWER, receive
 
 FORK_SAFE = {
@@ -74,7 +75,9 @@ class ForkServer:
 
 def main(listener: socket.socket, encoder: str, kind: str) -> None:
     """The fork server's process: import, then fork whoever asks, until the driver is gone."""
+    garbage.collect_rarely()
     _import(encoder, kind)
+    garbage.keep_for_good()
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         return  # a fork would lose the other threads, and keep their locks; workers start in Ray's way then
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the dead

@@ -130,7 +130,7 @@ def _spaces() -> list[Row]:
 
 
 def _space(name: str) -> Row:
-    data = documents.read(files.SHIPPED / f"{name}.yaml")
+    data = documents.read(documents.SHIPPED / f"{name}.yaml")
     said = files.parameters_of(data, f"{name}.yaml")
     ranges = [f"{key} {_range(entry)}" for key, entry in said.items()]
     return {"name": f"{name}.yaml", "parameters": ranges, "early_stopping": _stopping(data)}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from meltpoint.search_spaces.space import EarlyStopping
+from meltpoint.sweeps import garbage
 from meltpoint.sweeps.orders import WorkOrder
 
 FOREVER = 10**9  # samples: the searcher says when there are no more
@@ -64,6 +65,8 @@ def run_on_tune(conductor: Conductor, is_local: bool, trainable: Trainable | Non
     from meltpoint.sweeps import _tune_parts as parts
     from meltpoint.sweeps.worker import train_on_ray
 
+    garbage.collect_rarely()
+    garbage.keep_for_good()
     for name in ("ray", "ray.tune"):  # what fails is in the ledger and on the screen, in one line each
         logging.getLogger(name).setLevel(logging.CRITICAL)
     parts.survive_memory_kills()

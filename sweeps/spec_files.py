@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from meltpoint.search_spaces import documents, files
+from meltpoint.search_spaces import documents
 from meltpoint.tasks.core.words import unknown
 
-FOLDER = files.SHIPPED / "papers"
+FOLDER = documents.SHIPPED / "papers"
 
 
 def _listed(said: object) -> object:

@@ -29,12 +29,13 @@ def encode(
     Yields:
         (layers, positions of the batch's rows one after another, dim) in the key's type, on the CPU.
     """
+    top = encoder.layers - 1
     for start in range(0, len(rows), ENCODING_BATCH):
         batch = collate(split.rows, rows[start : start + ENCODING_BATCH], encoder.tokenizer.pad_piece, kind)
         batch = batch.to(device)
         with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=key.precision == "bf16"):
-            states = encoder.read(batch)
-        picked = [_positions(states[layer], batch, key).to(key.dtype) for layer in layers]
+            read = {top: encoder.read_top(batch)} if tuple(layers) == (top,) else dict(enumerate(encoder.read(batch)))
+        picked = [_positions(read[layer], batch, key).to(key.dtype) for layer in layers]
         yield torch.stack(picked).cpu()
 
 

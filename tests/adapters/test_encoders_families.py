@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from meltpoint.adapters import attention, encoders
+from meltpoint.adapters import encoders, transformers_attention
 from meltpoint.adapters.batch import Batch
 from meltpoint.adapters.batching import collate
 from meltpoint.adapters.encoder import Encoder
@@ -196,14 +196,14 @@ def test_the_ratio_reaches_the_fused_attention(load_tiny: Load, family: str, mon
         pytest.skip("has no fused attention: its attention's dropout is a module like the others")
     ratios = []
     name = "attend_unpadded" if encoder.padding_free else "attend"
-    attend = getattr(attention, name)
+    attend = getattr(transformers_attention, name)
 
     def spy(*args: Any) -> torch.Tensor:
         ratios.append(args[-1])
         found: torch.Tensor = attend(*args)
         return found
 
-    monkeypatch.setattr(attention, name, spy)
+    monkeypatch.setattr(transformers_attention, name, spy)
     encoder.set_dropout(0.25)
     encoder.train()(pair_batch(encoder))
     encoder.eval()(pair_batch(encoder))

@@ -100,3 +100,23 @@ def test_importing_the_door_imports_no_heavy_part() -> None:
     code = f"import sys, meltpoint.launch; print(*[m for m in {HEAVY!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("moment", "code", "absent"),
+    [
+        ("before Ray starts", "from meltpoint.sweeps import asked, head_start", ("torch", "ray", "mlflow")),
+        (
+            "in the driver",
+            "from meltpoint.adapters import heads; from meltpoint.sweeps import run, mlflow_runs, _tune_parts; "
+            "from meltpoint.reports import tables; [heads.get(name) for name in heads.names()]",
+            ("transformers", "datasets", "sklearn"),
+        ),
+    ],
+)
+def test_what_a_sweep_starts_with_imports_nothing_that_only_workers_need(
+    moment: str, code: str, absent: tuple[str, ...]
+) -> None:
+    code = f"import sys; {code}; print(*[m for m in {absent!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "", moment

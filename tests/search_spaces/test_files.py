@@ -9,8 +9,9 @@ import pytest
 
 from meltpoint.adapters import catalogue, heads, modes
 from meltpoint.search_spaces import documents, files
+from meltpoint.search_spaces.documents import SHIPPED
 from meltpoint.search_spaces.early_stopping import EarlyStopping
-from meltpoint.search_spaces.files import SHIPPED, find, load, read_cell, shipped, stems
+from meltpoint.search_spaces.files import find, load, read_cell, shipped, stems
 from meltpoint.search_spaces.space import Space, is_one_point
 
 CELLS = [

@@ -9,7 +9,7 @@ import pytest
 
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, tricks
-from meltpoint.search_spaces import files
+from meltpoint.search_spaces import documents
 from meltpoint.sweeps.inventory import ROWS, inventory
 
 ONE_LINE = ("summary", "description")
@@ -58,9 +58,9 @@ def test_an_encoder_says_every_place_that_its_weights_come_from() -> None:
 
 def test_every_shipped_space_has_a_row_with_all_its_parameters() -> None:
     rows = {str(row["name"]): row["parameters"] for row in inventory("spaces")}
-    assert set(rows) == {path.name for path in files.SHIPPED.glob("*.yaml")}
+    assert set(rows) == {path.name for path in documents.SHIPPED.glob("*.yaml")}
     for name, shown in rows.items():
-        lines = (files.SHIPPED / name).read_text(encoding="utf-8").splitlines()
+        lines = (documents.SHIPPED / name).read_text(encoding="utf-8").splitlines()
         keys = [line.strip().partition(":")[0] for line in lines if line.startswith("  ")]
         assert isinstance(shown, list)
         assert [text.partition(" ")[0] for text in shown] == keys
