@@ -199,9 +199,9 @@ def report(
 ) -> None:  # fmt: skip
     """The table of a sweep on standard output, whatever has finished so far."""
     with answering():
-        from meltpoint.reports.tables import render
+        from meltpoint.reports.report import report as make
 
-        print(render(_summary(name, storage), beside)[f"report.{table_format.value}"], end="")
+        print(make(_summary(name, storage), table_format.value, beside), end="")
 
 
 @app.command(rich_help_panel="Results")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -67,13 +67,10 @@ class Encoder(nn.Module, ABC):
         family: what stands before the colon where a folder that it was saved into is named: `hf:FOLDER`.
         padding_free: whether it reads a batch without its padding (`padding_free`), so that rows of any lengths may
             share one.
-        first_alone: whether of the top layer only each input's first state ([CLS]) will be read; an encoder that can
-            then leaves the others out, and they are of no meaning.
     """
 
     family: ClassVar[str]
     padding_free: bool = False
-    first_alone: bool = False
     dim: int
     max_pieces: int
     tokenizer: Tokenizer
@@ -93,11 +90,11 @@ class Encoder(nn.Module, ABC):
         """`forward`, also where the encoder is given other rows than the batch's (`Batch.source`)."""
         if batch.source is None:
             return self(batch)  # type: ignore[no-any-return]
-        return tuple(_picked(states, batch) for states in self(batch.source))
+        return tuple(_picked(states, batch) for states in self(_source(batch)))
 
     def read_top(self, batch: Batch) -> Tensor:
         """`top`, also where the encoder is given other rows than the batch's."""
-        return self.top(batch) if batch.source is None else _picked(self.top(batch.source), batch)
+        return self.top(batch) if batch.source is None else _picked(self.top(_source(batch)), batch)
 
     @property
     @abstractmethod
@@ -126,6 +123,12 @@ class Encoder(nn.Module, ABC):
             the table, which must `follow` the optimiser; None where the encoder has none that can be cut down.
         """
         return None
+
+
+def _source(batch: Batch) -> Batch:
+    """What the encoder is given in the rows' place, with what is wanted of it."""
+    assert batch.source is not None, "rows that are not the encoder's own input"
+    return replace(batch.source, first_alone=batch.first_alone)
 
 
 def _picked(states: Tensor, batch: Batch) -> Tensor:

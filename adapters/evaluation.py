@@ -51,12 +51,12 @@ def evaluate(
     model.eval()
     found = [_Found() for _ in range(model.members)]
     pad = model.encoder.tokenizer.pad_piece
-    for batch in evaluation_batches(read or inputs(split), task.kind, pad, EVALUATION_BATCH):
-        batch = batch.to(device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):  # which keeps the weights in bf16
+        for batch in evaluation_batches(read or inputs(split), task.kind, pad, EVALUATION_BATCH):
+            batch = batch.to(device)
             scores = model(batch)
-        for member, own in enumerate(scores.float()):
-            found[member].take(model, own, batch, member)
+            for member, own in enumerate(scores.float()):
+                found[member].take(model, own, batch, member)
     return [one.evaluation(task, split, examples) for one in found]
 
 

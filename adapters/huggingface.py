@@ -81,7 +81,7 @@ class HuggingFaceEncoder(Encoder):
         """How to read a batch without its padding; None where it has none, or has to be read with it."""
         if batch.places is None or not self.padding_free:
             return None
-        return Unpadded(batch.places, batch.lengths, self.first_alone and self._leaves_out)
+        return Unpadded(batch.places, batch.lengths, batch.first_alone and self._leaves_out)
 
     def _run_unpadded(self, batch: Batch, unpadded: Unpadded) -> tuple[Tensor, ...]:
         """Every layer's states of the real pieces, one row after another: (rounded pieces, dim)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -45,13 +45,8 @@ class AdaptedModel(nn.Module):
         self.encoder_is_frozen = False
 
     def freeze_encoder(self, frozen: bool) -> None:
-        """A frozen encoder runs in evaluation mode and without gradients, so that its features never vary.
-
-        It gives all its states, which are kept for every head; one that trains gives those that this head reads.
-        """
+        """A frozen encoder runs in evaluation mode and without gradients, so that its features never vary."""
         self.encoder_is_frozen = frozen
-        labels_words = self.head.shape.kind == "sequence_labelling"
-        self.encoder.first_alone = self.head.reads == "first" and not (frozen or labels_words)
         self.encoder.train(self.training and not frozen)
 
     def train(self, mode: bool = True) -> AdaptedModel:
@@ -74,7 +69,13 @@ class AdaptedModel(nn.Module):
         return mixed
 
     def _encode(self, batch: Batch) -> Tensor:
-        """The layers that are read, by running the encoder: (layers, lanes, rows, pieces, dim)."""
+        """The layers that are read, by running the encoder: (layers, lanes, rows, pieces, dim).
+
+        A frozen encoder gives all its states, which are kept for every head; one that trains those that this one reads.
+        """
+        labels_words = self.head.shape.kind == "sequence_labelling"
+        first_alone = self.head.reads == "first" and not (self.encoder_is_frozen or labels_words)
+        batch = replace(batch, first_alone=first_alone)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder_is_frozen):
             read = self.encoder.read_top(batch)[None] if self.mix is None else torch.stack(self.encoder.read(batch))
         return read.view(len(read), batch.lanes, -1, *read.shape[2:])

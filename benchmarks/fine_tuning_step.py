@@ -14,7 +14,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -91,7 +91,7 @@ def stepper(
     torch.manual_seed(0)
     encoder = copy.deepcopy(pristine, {id(pristine.tokenizer): pristine.tokenizer})
     encoder.set_dropout(dropout)
-    encoder.padding_free, encoder.first_alone = variant.padding_free, variant.first_alone
+    encoder.padding_free = variant.padding_free
     if not variant.quick_dropout:
         plain_dropouts(encoder)
     encoder.model.config._attn_implementation = transformers_attention.NAME if variant.short_attention else "sdpa"
@@ -107,7 +107,7 @@ def stepper(
     def step(batch: Batch) -> None:
         wall, marks = time.perf_counter(), [time.process_time()]
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            scores = model(batch)
+            scores = model(replace(batch, first_alone=variant.first_alone))
         assert batch.labels is not None
         loss = nn.functional.cross_entropy(scores.float(), batch.labels)
         marks.append(time.process_time())

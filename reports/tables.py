@@ -1,4 +1,4 @@
-"""A sweep's results as files: `report.md` for people, `report.csv` for programs."""
+"""A sweep's results as files: `report.md` for people, `report.csv` for programs, `report.tex` for papers."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from meltpoint.reports.formats import (
 from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Block, Row, Shown
 from meltpoint.reports.notes import notes
 from meltpoint.reports.paper_tables import PaperTable
+from meltpoint.reports.report_tex import latex
 from meltpoint.sweeps.ensemble_record import Ensemble
 from meltpoint.sweeps.selection import Spread
 from meltpoint.sweeps.summary import CellHeader, CellSummary, SweepSummary
@@ -32,7 +33,7 @@ COLUMNS = (
     "trials_planned", "trials_finished", "trials_stopped", "trials_failed", "trials_running", "trials_missing",
     "best_dev", "best_trial", "best_epoch", "seeds", "dev_mean", "dev_std", "test_mean", "test_std",
     "train_examples", "dev_examples", "train_seconds", "setting", "notes", "data_fingerprint", "code_version",
-    "variant", "paper_score", "paper_split", "paper_source", "paper_quoted",
+    "variant", "task_parameters", "paper_score", "paper_split", "paper_source", "paper_quoted",
 )  # fmt: skip
 """Of `report.csv`; docs/tables.md says what each holds."""
 
@@ -46,7 +47,7 @@ def render(summary: SweepSummary, beside: str | None = None) -> dict[str, str]:
     Raises:
         ValueError: nobody knows that table.
     """
-    return {"report.md": markdown(summary, beside), "report.csv": comma_separated(summary, beside)}
+    return {f"report.{form}": make(summary, beside) for form, make in MAKERS.items()}
 
 
 def markdown(summary: SweepSummary, beside: str | None = None) -> str:
@@ -176,6 +177,7 @@ def _line(cell: CellSummary, summary: SweepSummary, paper: PaperTable | None) ->
         "train_examples": head.train_examples, "dev_examples": head.dev_examples, "train_seconds": cell.seconds,
         "setting": best and json.dumps(best.setting, sort_keys=True), "notes": "; ".join([*said, *inputs]),
         "data_fingerprint": head.data_fingerprint, "code_version": summary.code, "variant": head.variant,
+        "task_parameters": best and best.task_parameters,
         "paper_score": theirs and theirs.score, "paper_split": theirs and theirs.split,
         "paper_source": theirs and theirs.source, "paper_quoted": theirs and theirs.quoted,
     }  # fmt: skip
@@ -192,3 +194,7 @@ def _ensemble_line(made: Ensemble, summary: SweepSummary) -> dict[str, object]:
         "notes": "; ".join([members_text(made, summary.name), *made.notes]),
         "data_fingerprint": made.data_fingerprint, "code_version": summary.code,
     }  # fmt: skip
+
+
+MAKERS = {"md": markdown, "csv": comma_separated, "tex": latex}
+"""Format → what makes it of a summary and the name of a paper's table."""

@@ -204,7 +204,7 @@ class SweepConductor:
             hardware=HardwareRecord(**live.ready["hardware"]) if live.ready else None,
             input_notes=live.ready.get("input_notes", []), data_fingerprint=order.data_fingerprint,
             code_version=code_version(), started_at=live.began, seconds=time.time() - live.began,
-            trained_together=live.ready.get("trained_together", 1),
+            trained_together=live.ready.get("trained_together", 1), task_parameters=live.ready.get("task_parameters"),
         )  # fmt: skip
 
     def _watch_clock(self) -> None:

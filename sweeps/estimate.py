@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from meltpoint.adapters import encoders, modes
+from meltpoint.adapters import encoders, heads, modes
 from meltpoint.adapters.catalogue import complete
 from meltpoint.adapters.hardware import resolve_precision
+from meltpoint.adapters.head import HeadShape
+from meltpoint.adapters.noise import Noise
+from meltpoint.adapters.parameters import Setting
 from meltpoint.sweeps.cells import OpenCell, open_cells
 from meltpoint.sweeps.ledger import Ledger, storage_folder
 from meltpoint.sweeps.planner import CellProgress, Planner
@@ -126,27 +129,49 @@ def _planned(progress: CellProgress, rate: float) -> PlannedCell:
     answered = min(len(progress.search), progress.target) + sum(f.test is not None for f in progress.finals.values())
     rest = progress.target + finals - answered - (1 if not progress.finals else 0)  # the search's seed is answered
     done = [record for record in progress.search.values() if record.status == "finished"]
-    each = worker_seconds(done) / len(done) if done else trial_seconds(cell, rate)
+    price = Price(0.0, worker_seconds(done) / len(done)) if done else price_of(cell, rate)
+    seconds = price.once + rest * price.trial if rest > 0 else 0.0
     return PlannedCell(
-        cell.encoder, cell.mode, cell.task_name, cell.head, cell.variant, progress.target + finals, answered,
-        max(0, rest) * each,
+        cell.encoder, cell.mode, cell.task_name, cell.head, cell.variant, progress.target + finals, answered, seconds
     )  # fmt: skip
 
 
-def trial_seconds(cell: OpenCell, rate: float) -> float:
-    """One trial of a cell by its floating-point operations: 2 a weight and piece forward, 4 more backward.
+@dataclass(frozen=True)
+class Price:
+    """Seconds of one worker: what a cell costs once (a frozen encoder's states, which are kept), and each trial."""
 
-    Kaplan et al. 2020, §2.1: about 2 · N operations a piece forward, twice that backward; N without embeddings.
+    once: float
+    trial: float
+
+
+def price_of(cell: OpenCell, rate: float) -> Price:
+    """A cell's price by its floating-point operations: 2 a weight and piece forward, 4 more backward.
+
+    Kaplan et al. 2020, §2.1: about 2 · N operations a piece forward, twice that backward; N without embeddings. The
+    head's weights count a piece as well, or a word, or an input, as it reads them.
     """
     setting = complete(cell.space.first(), cell.mode, cell.head)
     pieces = min(cell.mean_words * PIECES_PER_WORD + 2, float(setting["max_pieces"]))
-    weights = encoders.weights_without_embeddings(cell.reference)
-    forward = 2.0 * weights * pieces
-    total = 0.0
+    read = 1.0 if cell.task.kind != "sequence_labelling" else cell.mean_words
+    encoding = 2.0 * encoders.weights_without_embeddings(cell.reference) * pieces
+    scoring = 2.0 * head_weights(cell, setting) * (read if heads.get(cell.head).reads == "first" else pieces)
+    once = total = 0.0
     for phase in modes.get(cell.mode).phases(setting):
-        train = forward * (3 if phase.encoder_trains else 1) * cell.train_examples
-        total += phase.epochs * (train + forward * cell.dev_examples)
-    return total / (rate * SHARE_OF_PEAK)
+        if phase.encoder_trains:
+            train, dev = 3 * (encoding + scoring), encoding + scoring
+        else:
+            once, train, dev = encoding * (cell.train_examples + cell.dev_examples), 3 * scoring, scoring
+        total += phase.epochs * (train * cell.train_examples + dev * cell.dev_examples)
+    return Price(once / (rate * SHARE_OF_PEAK), total / (rate * SHARE_OF_PEAK))
+
+
+def head_weights(cell: OpenCell, setting: Setting) -> int:
+    """How many weights a trial's head has: it is built once, with fresh ones."""
+    shape = HeadShape(
+        cell.task.kind, encoders.state_size(cell.reference), cell.task.outputs, cell.task.label_range
+    )  # fmt: skip
+    head = heads.get(cell.head)(shape, [setting], Noise([0]))
+    return sum(parameter.numel() for parameter in head.parameters())
 
 
 def multiply_rate(threads: int, gpus: float) -> float:

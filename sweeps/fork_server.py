@@ -8,6 +8,7 @@ forkserver, but Ray starts its workers by a command line: `forked_worker.py` sta
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import runpy
@@ -27,6 +28,11 @@ FORK_SAFE = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",  # nor of pyarrow's allocator
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # looking for a GPU must not start CUDA: it breaks in a fork
 }
+
+RAYS_PARTS = (
+    "pandas", "pyarrow.fs", "fsspec", "google.protobuf.json_format", "jsonschema", "msgpack", "requests", "rich.table",
+)  # fmt: skip
+"""What Ray imports in every worker that is not Ray's own, and costs a quarter of its import."""
 
 COMMAND = Path(__file__).with_name("forked_worker.py")
 """What Ray is to start in the place of a worker."""
@@ -117,11 +123,13 @@ def _import(encoder: str, kind: str) -> None:
     Not Ray: it reads its environment (the job, the token) as it is imported, and that is each worker's own. And not
     what opens test splits: that is imported where finalists are scored, and nowhere else.
     """
-    import pandas  # noqa: F401 - for Ray Tune
     import torch
 
     from meltpoint.sweeps import worker
 
+    for name in RAYS_PARTS:
+        with contextlib.suppress(ImportError):  # of another version of Ray, which does without
+            importlib.import_module(name)
     with contextlib.suppress(ValueError, OSError):  # the trial comes upon the same trouble, and has an outcome for it
         worker.warm_encoder(encoder, kind)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

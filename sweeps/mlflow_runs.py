@@ -14,6 +14,7 @@ from mlflow.entities import Dataset as DatasetEntity
 from mlflow.entities import DatasetInput, Experiment, InputTag, Metric, Param, Run, RunTag
 from mlflow.tracking import MlflowClient
 
+from meltpoint.sweeps import mlflow_store
 from meltpoint.sweeps.cells import OpenCell
 from meltpoint.sweeps.planner import Proposal
 from meltpoint.sweeps.records import CELL, CellKey, EpochRecord, TrialRecord, cell_key
@@ -44,7 +45,11 @@ class Runs:
     def __init__(self, sweep: str, uri: str, storage: Path) -> None:
         _calm_client()
         self.sweep, self.uri, self.storage = sweep, uri, storage
+        is_new = mlflow_store.put(uri)
         self.client = MlflowClient(uri)
+        if is_new:
+            self.client.search_experiments(max_results=1)  # makes the tables
+            mlflow_store.keep(uri)
         self.experiment: str = ""
         self.parents: dict[CellKey, str] = {}
         self.runs: dict[str, str] = {}

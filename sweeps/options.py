@@ -149,7 +149,9 @@ class TableFormat(StrEnum):
     """What `report` writes."""
 
     md = "md"
+    html = "html"
     csv = "csv"
+    tex = "tex"
 
 
 class ExportFormat(StrEnum):

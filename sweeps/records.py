@@ -65,6 +65,8 @@ class TrialRecord(BaseModel):
         dev_metrics: every metric at that epoch.
         test: every metric on test; finals only, once they are scored.
         trained_together: how many trials the worker trained side by side with this one, itself counted.
+        task_parameters: how many numbers are learned beside the encoder's: the head's, and a mix of layers'; None where
+            no worker came to build it.
         started_at: when a worker took it up; trials of one order have the same.
         seconds: from then to its end; trials of one order share that time.
         answered_by: the trial whose run this one shares, where setting and seed agree.
@@ -92,6 +94,7 @@ class TrialRecord(BaseModel):
     error: str | None = None
     answered_by: str | None = None
     trained_together: int = 1
+    task_parameters: int | None = None
     mlflow_run_id: str | None = None
     hardware: HardwareRecord | None = None
     input_notes: list[str] = Field(default_factory=list)

@@ -20,7 +20,7 @@ from meltpoint.adapters.tokenising import encode_split
 from meltpoint.sweeps.cells import cell_name
 from meltpoint.sweeps.orders import Order
 from meltpoint.sweeps.records import TrialRecord
-from meltpoint.sweeps.worker import WEIGHTS, training
+from meltpoint.sweeps.worker import WEIGHTS, release_memory, training
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.locked import TestData, open_test
 from meltpoint.tasks.core.submission import write_glue_submission
@@ -145,7 +145,9 @@ def _nothing() -> None:
 
 def _score_after(start: None, *documents: Any) -> list[dict[str, Any]]:
     """`score_finalists`, once the process that was started for it is there: Ray would start another one meanwhile."""
-    return score_finalists(*documents)
+    answers = score_finalists(*documents)
+    release_memory()
+    return answers
 
 
 class Scorer:

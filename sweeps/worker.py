@@ -230,6 +230,7 @@ def _ready(trainer: Trainer, together: int) -> dict[str, Any]:
     record = HardwareRecord(**asdict(trainer.hardware), precision=trainer.precision, host=host)
     return {
         "hardware": record.model_dump(), "input_notes": input_notes(trainer.data), "trained_together": together,
+        "task_parameters": sum(own[0].numel() for own in trainer.model.own_parameters().values()),
     }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from meltpoint.adapters.elmo import options
 from meltpoint.adapters.elmo.files import check_folder, digested, weights_file
 from meltpoint.adapters.encoders._files import digest_of
 from meltpoint.adapters.encoders._reference import EncoderReference
@@ -54,3 +55,8 @@ def weights_without_embeddings(reference: EncoderReference) -> int:
     from meltpoint.adapters.elmo import weights  # h5py, which only who has an ELMo needs
 
     return weights.weights_without_embeddings(weights_file(Path(reference.source)))
+
+
+def state_size(reference: EncoderReference) -> int:
+    """How many numbers a state has: a projection of each direction."""
+    return 2 * options.read(Path(reference.source) / options.FILE).lstm.projection_dim

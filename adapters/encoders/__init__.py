@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
 
 __all__ = [
-    "FAMILIES", "EncoderReference", "fingerprint", "load", "names", "resolve", "summary", "weights_without_embeddings",
+    "FAMILIES", "EncoderReference", "fingerprint", "load", "names", "resolve", "state_size", "summary",
+    "weights_without_embeddings",
 ]  # fmt: skip
 
 FAMILIES = {"elmo": "meltpoint.adapters.elmo", "skipthoughts": "meltpoint.adapters.skip_thoughts"}
-"""Word before the colon → the package that exports `reference(source, kind)`, and `load`, `fingerprint` and
-`weights_without_embeddings` of a reference."""
+"""Word before the colon → the package that exports `reference(source, kind)`, and `load`, `fingerprint`, `state_size`
+and `weights_without_embeddings` of a reference."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(@[\w./-]+)?")
 
@@ -89,6 +90,17 @@ def weights_without_embeddings(reference: EncoderReference) -> int:
     if reference.family in FAMILIES:
         return cast(int, _family(reference.family).weights_without_embeddings(reference))
     return sizes.weights_without_embeddings(locate(reference)[0])
+
+
+def state_size(reference: EncoderReference) -> int:
+    """How many numbers a state has, without loading the encoder.
+
+    Raises:
+        ValueError: its configuration does not say.
+    """
+    if reference.family in FAMILIES:
+        return cast(int, _family(reference.family).state_size(reference))
+    return sizes.state_size(locate(reference)[0])
 
 
 def _family(family: str) -> ModuleType:

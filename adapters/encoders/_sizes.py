@@ -1,13 +1,30 @@
-"""How large an encoder is, read off its weight files' headers."""
+"""How large an encoder is, read off its configuration and its weight files' headers."""
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
 from safetensors import safe_open
 
 from meltpoint.adapters.encoders._files import weight_files
+
+STATE_SIZES = ("hidden_size", "dim", "d_model")
+"""What families call the size of a state in config.json."""
+
+
+def state_size(folder: Path) -> int:
+    """How many numbers a state has.
+
+    Raises:
+        ValueError: config.json does not say.
+    """
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    found = next((config[name] for name in STATE_SIZES if isinstance(config.get(name), int)), None)
+    if found is None:
+        raise ValueError(f"{folder / 'config.json'} names no size of a state ({', '.join(STATE_SIZES)}).")
+    return int(found)
 
 
 def weights_without_embeddings(folder: Path) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meltpoint.adapters.encoders._reference import EncoderReference
-from meltpoint.adapters.skip_thoughts.files import check_folder, matrix_weights, used_files
+from meltpoint.adapters.skip_thoughts.files import check_folder, matrix_weights, used_files, vector_size
 from meltpoint.adapters.skip_thoughts.variant import FAMILY, Variant
 from meltpoint.tasks.core.task import Kind
 
@@ -68,6 +68,11 @@ def fingerprint(reference: EncoderReference) -> str:
 def weights_without_embeddings(reference: EncoderReference) -> int:
     """How many weights a forward pass multiplies a word vector by."""
     return matrix_weights(Path(reference.source), _variant(reference))
+
+
+def state_size(reference: EncoderReference) -> int:
+    """How many numbers a vector has."""
+    return vector_size(Path(reference.source), _variant(reference))
 
 
 def _variant(reference: EncoderReference) -> Variant:

@@ -117,6 +117,17 @@ def matrix_weights(folder: Path, variant: Variant) -> int:
     )
 
 
+def vector_size(folder: Path, variant: Variant) -> int:
+    """How many numbers a vector of a variant has: the units of all its directions.
+
+    Raises:
+        ValueError: an archive that cannot be read.
+    """
+    units = {f"{prefix}_bx" for model in variant.models for prefix in DIRECTIONS[model]}
+    shapes = [_shapes(folder / PARAMETERS[model]) for model in variant.models]
+    return sum(shape[0] for found in shapes for name, shape in found.items() if name in units)
+
+
 def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Array name → shape, without reading the arrays."""
     found = {}

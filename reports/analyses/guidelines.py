@@ -2,16 +2,18 @@
 
 Δ = 🔥 − ❄ of each encoder on each task, and its mean over the tasks of a kind. The advice is what the 95 % interval of
 Δ allows: a mode where the interval leaves 0 out, `❄ ≈ 🔥` where it holds 0 and ends within a point of it, and nothing
-where it is wider or a side has fewer than two seeds. Table 1's other lines (many task parameters with ❄, few with 🔥)
-need sweeps over heads, such as table 5's.
+where it is wider or a side has fewer than two seeds. Where a mode has heads of several sizes on a task, a second table
+says the same of many task parameters against few.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from meltpoint.reports.analyses.core.analysis import Analysis, Options, write_table
-from meltpoint.reports.analyses.core.tables import Column, Table, Value, points
+from meltpoint.reports.analyses.core.tables import Column, Table, Value, figures, points
 from meltpoint.reports.analyses.core.welch import Gap, gap, mean_gap
 from meltpoint.reports.matrix import FROZEN, TUNED
 from meltpoint.sweeps.cells import cell_name
@@ -27,6 +29,21 @@ COLUMNS = (
 FREEZE, TUNE, EITHER, UNKNOWN = "use ❄", "use 🔥", "❄ ≈ 🔥", "cannot be told"
 SMALL = 0.01
 """P1 colours a difference from one point on (table 2)."""
+
+HEAD_COLUMNS = (
+    Column("encoder"), Column("mode"), Column("task"), Column("split"), Column("few"), figures("parameters", ",d"),
+    points("score"), Column("many"), figures("parameters of many", ",d"), points("score of many"), points("Δ", "+.1f"),
+    points("low", "+.1f"), points("high", "+.1f"), Column("seeds"), Column("advice"), Column("P1 says"),
+)  # fmt: skip
+ADD, SPARE, ALIKE = "add task parameters", "add few task parameters", "few do as well as many"
+PAPER_HEADS = {FROZEN: "add many task parameters", TUNED: "add minimal task parameters"}
+
+HEAD_METHOD = (
+    "Few and many: the heads with the fewest and the most task parameters (all that is learned beside the encoder) "
+    "that the sweep has of a mode on a task; of cells with as many, the best on dev.",
+    "Δ = many − few; its interval and what the advice makes of it are those of the first table.",
+    "Heads differ in more than their size; so do those that P1 compares.",
+)
 
 METHOD = (
     "❄, 🔥: the mean over the finals' seeds ×100, on test where both cells are scored there, else on dev. Δ = 🔥 − ❄; "
@@ -51,7 +68,7 @@ def run(options: Options) -> list[Path]:
     rows: list[tuple[Value, ...]] = []
     grouped: dict[tuple[str, str], list[tuple[CellSummary, CellSummary]]] = {}
     for encoder, task in options.pairs():
-        by_mode = {cell.header.mode: cell for cell in options.cells(encoder, task)}
+        by_mode = {mode: best_on_dev(cells) for mode, cells in _by_mode(options, encoder, task).items()}
         if not {FROZEN, TUNED} <= set(by_mode):
             raise ValueError(f"{NAME} compares {FROZEN} and {TUNED}; sweep '{sweep.name}' does not have both.")
         frozen, tuned = by_mode[FROZEN], by_mode[TUNED]
@@ -59,7 +76,48 @@ def run(options: Options) -> list[Path]:
     for (encoder, kind), cells in grouped.items():
         rows += _kind_rows(encoder, kind, cells)
     table = Table(NAME, f"Guidelines from sweep {sweep.name}", COLUMNS, tuple(rows), METHOD)
-    return write_table(table, options)
+    return [*write_table(table, options), *_heads(options, sweep.name)]
+
+
+def _by_mode(options: Options, encoder: str, task: str) -> dict[str, list[CellSummary]]:
+    found: dict[str, list[CellSummary]] = {}
+    for cell in options.cells(encoder, task):
+        found.setdefault(cell.header.mode, []).append(cell)
+    return found
+
+
+def best_on_dev(cells: Sequence[CellSummary]) -> CellSummary:
+    """Of a mode's cells (variants), the one whose finals are best on dev; the earliest among equals."""
+    return max(cells, key=lambda cell: -math.inf if cell.dev is None else cell.dev.mean)
+
+
+def _heads(options: Options, name: str) -> list[Path]:
+    """Many task parameters against few, where a mode has both on a task; no file where none has."""
+    rows: list[tuple[Value, ...]] = []
+    for encoder, task in options.pairs():
+        for mode, cells in _by_mode(options, encoder, task).items():
+            sizes: dict[int, list[CellSummary]] = {}
+            for cell in cells:
+                if cell.dev is not None and cell.best is not None and cell.best.task_parameters is not None:
+                    sizes.setdefault(cell.best.task_parameters, []).append(cell)
+            if len(sizes) > 1:
+                rows.append(_head_row(mode, sizes))
+    if not rows:
+        return []
+    title = f"Task parameters, many against few, from sweep {name}"
+    return write_table(Table(f"{NAME}_heads", title, HEAD_COLUMNS, tuple(rows), HEAD_METHOD), options)
+
+
+def _head_row(mode: str, sizes: dict[int, list[CellSummary]]) -> tuple[Value, ...]:
+    few, many = best_on_dev(sizes[min(sizes)]), best_on_dev(sizes[max(sizes)])
+    split, below, above = _means(few, many)
+    found = gap(above, below)
+    low, high = found.interval or (None, None)
+    return (
+        few.header.encoder, mode, few.header.task, split, few.header.head, min(sizes), below.mean, many.header.head,
+        max(sizes), above.mean, found.mean, low, high, f"{below.count} and {above.count}",
+        verdict(found, ADD, SPARE, ALIKE), PAPER_HEADS.get(mode, "not studied"),
+    )  # fmt: skip
 
 
 def _kind_rows(encoder: str, kind: str, cells: list[tuple[CellSummary, CellSummary]]) -> list[tuple[Value, ...]]:
@@ -80,17 +138,17 @@ def _kind_rows(encoder: str, kind: str, cells: list[tuple[CellSummary, CellSumma
     return rows
 
 
-def _means(frozen: CellSummary, tuned: CellSummary) -> tuple[str, Spread, Spread]:
+def _means(lower: CellSummary, upper: CellSummary) -> tuple[str, Spread, Spread]:
     """The split that both are scored on, and their means there."""
-    for cell in (frozen, tuned):
+    for cell in (lower, upper):
         if cell.dev is None:
             name = cell_name(*cell.header.key)
             raise ValueError(f"Cell '{name}' has no finals yet; finish the sweep, or leave its task out with --task.")
-    if frozen.test and tuned.test:
-        return "test", frozen.test, tuned.test
-    assert frozen.dev
-    assert tuned.dev
-    return "dev", frozen.dev, tuned.dev
+    if lower.test and upper.test:
+        return "test", lower.test, upper.test
+    assert lower.dev
+    assert upper.dev
+    return "dev", lower.dev, upper.dev
 
 
 def _row(
@@ -102,13 +160,18 @@ def _row(
 
 
 def advice(found: Gap) -> str:
-    """What a difference allows to be said."""
+    """What the difference 🔥 − ❄ allows to be said."""
+    return verdict(found, TUNE, FREEZE, EITHER)
+
+
+def verdict(found: Gap, upper: str, lower: str, alike: str) -> str:
+    """What a difference allows to be said: that its upper or its lower side is better, that they are alike, nothing."""
     interval = found.interval
     if interval is None:
         return UNKNOWN
     if interval[0] <= 0 <= interval[1]:
-        return EITHER if max(map(abs, interval)) <= SMALL else UNKNOWN  # not to see a difference is not to see none
-    better = TUNE if found.mean > 0 else FREEZE
+        return alike if max(map(abs, interval)) <= SMALL else UNKNOWN  # not to see a difference is not to see none
+    better = upper if found.mean > 0 else lower
     return better if abs(found.mean) >= SMALL else f"{better} (by under one point)"
 
 

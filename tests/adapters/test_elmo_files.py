@@ -217,6 +217,7 @@ def test_what_is_saved_has_every_name_and_bit_of_what_was_loaded(elmo: Encoder, 
 def test_its_size_is_that_of_its_matrices(elmo: Encoder, elmo_folder: Path):
     matrices = [own.numel() for name, own in elmo.named_parameters() if own.ndim > 1 and name != "words.characters"]
     assert encoders.weights_without_embeddings(resolve(elmo_folder)) == sum(matrices)
+    assert encoders.state_size(resolve(elmo_folder)) == elmo.dim
 
 
 def test_an_exported_elmo_predicts_what_it_did_before(make_trainer: Make, elmo: Encoder, tmp_path: Path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def test_the_top_layer_for_one_state_a_row_has_the_same_state_and_gradients(
     told = torch.randn(len(words), encoder.dim)
     found, outcome = [], []
     for first_alone in (False, True):
-        encoder.first_alone = first_alone
+        batch = replace(batch, first_alone=first_alone)
         states = encoder(batch)
         assert torch.equal(encoder.top(batch), states[-1])
         assert bool(states[-1][:, 1:].any()) != (first_alone and family in FIRST_ALONE), "the others are left out"
@@ -119,9 +120,8 @@ def test_a_top_layer_for_one_state_a_row_keeps_its_names_and_its_dropouts(load_t
     encoder = load_tiny("bert")
     plain = transformers.AutoModel.from_config(encoder.model.config, add_pooling_layer=False)
     assert list(encoder.model.state_dict()) == list(plain.state_dict())
-    batch = pair_batch(encoder)
+    batch = replace(pair_batch(encoder), first_alone=True)
     for ratio, model in ((0.5, encoder), (0.0, copy.deepcopy(encoder))):
-        model.first_alone = True
         model.set_dropout(ratio)
         quiet = model.eval().top(batch)
         assert torch.allclose(model.train().top(batch), quiet, atol=1e-6) == (ratio == 0.0)
@@ -163,6 +163,11 @@ def test_a_copy_of_an_encoder_has_the_same_layer_groups(load_tiny: Load, family:
         for one in (encoder, copy.deepcopy(encoder))
     ]
     assert sizes[0] == sizes[1]
+
+
+def test_the_size_of_a_state_is_known_without_loading(load_tiny: Load, tiny_folder: Folder, family: str):
+    reference = encoders.resolve(f"hf:{tiny_folder(family)}", "sentence_classification")
+    assert encoders.state_size(reference) == load_tiny(family).dim
 
 
 def test_no_pooler_is_left(load_tiny: Load, family: str):

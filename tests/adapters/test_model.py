@@ -61,7 +61,7 @@ def test_feature_extraction_shows_the_head_a_mix_of_all_layers_and_fine_tuning_t
     with torch.no_grad():
         layers = frozen.model.encoder(batch)
         torch.testing.assert_close(frozen.model.states(batch), torch.stack(layers).mean(0)[None])
-        torch.testing.assert_close(tuned.model.states(batch), layers[-1][None])
+        torch.testing.assert_close(tuned.model.states(batch)[0, :, 0], layers[-1][:, 0])  # its head reads no other
 
 
 def test_feature_extraction_shows_the_head_the_top_layer_alone_where_the_setting_says_so(make_trainer: Make):
@@ -88,6 +88,27 @@ def test_a_frozen_encoders_states_never_vary_and_carry_no_gradient_also_in_train
     model(batch).sum().backward()
     assert all(parameter.grad is None for parameter in model.encoder.parameters())
     assert all(parameter.grad is not None for parameter in model.head.parameters())
+
+
+@pytest.mark.parametrize("mode", modes.names())
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [("linear", "sentence_classification"), ("linear", "sequence_labelling"), ("bilstm", "pair_regression")],
+)
+def test_only_an_open_encoder_leaves_out_states_that_its_head_does_not_read_and_only_for_that_head(
+    make_trainer: Make, mode: str, head: str, kind: str
+):
+    trainer = make_trainer(mode, kind, head)
+    model, batch = trainer.model.eval(), first_batch(trainer)
+    others = batch.piece_mask.clone()
+    others[:, 0] = False
+    alone = mode != "feature_extraction" and (head, kind) == ("linear", "sentence_classification")
+    with torch.no_grad():
+        seen, whole = model.states(batch)[0], model.encoder.top(batch)
+    assert whole[others].any(dim=-1).all(), "who asks the encoder itself gets every state"
+    assert bool(seen[others].any()) != alone
+    if mode != "feature_extraction":
+        torch.testing.assert_close(seen[:, 0], whole[:, 0], atol=1e-5, rtol=1e-4)
 
 
 def test_feature_extraction_is_frozen_from_the_moment_it_is_built(make_trainer: Make):

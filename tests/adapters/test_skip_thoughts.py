@@ -368,3 +368,4 @@ def test_its_size_is_that_of_its_matrices(skip_thoughts_folder: Path):
     for word, count in (("#uni", 3 * 10 * 16), ("#bi", 2 * 3 * 5 * 11), ("", 480 + 330)):
         reference = encoders.resolve(f"skipthoughts:{skip_thoughts_folder}{word}", "pair_regression")
         assert encoders.weights_without_embeddings(reference) == count
+        assert encoders.state_size(reference) == encoders.load(reference).dim

@@ -64,14 +64,14 @@ def make_cell() -> MakeCell:
         finals: Sequence[tuple[float, float | str | None]] = (), failed: Sequence[str] = (), planned: int | None = None,
         running: int = 0, metric: str = "accuracy", notes: tuple[str, ...] = (), input_notes: tuple[str, ...] = (),
         setting: dict[str, Any] | None = None, variant: str = "", head: str = "linear", seeds: int | None = None,
-        beside: dict[str, float] | None = None,
+        beside: dict[str, float] | None = None, task_parameters: int | None = None,
     ) -> CellSummary:  # fmt: skip
         header = CellHeader(
             encoder=encoder, mode=mode, task=task, head=head, kind="sentence_classification", metric=metric,
             planned=planned or len(search) + len(failed), space=SPACE, data_fingerprint="d" * 16, train_examples=6920,
             dev_examples=872, notes=notes, variant=variant, seeds=seeds,
         )  # fmt: skip
-        common = {"input_notes": list(input_notes), "setting": setting or SETTING}
+        common = {"input_notes": list(input_notes), "setting": setting or SETTING, "task_parameters": task_parameters}
         tried = [record(header, number, dev=dev, **common) for number, dev in enumerate(search)]
         broken = [
             record(header, 50 + number, dev=None, status="failed", error=error) for number, error in enumerate(failed)

@@ -120,6 +120,35 @@ def test_tasks_and_encoders_that_are_named_narrow_it(make_cell, make_sweep, tmp_
         ANALYSIS.run(options(make_sweep(*cells), tmp_path, tasks=("col",)))
 
 
+def test_heads_of_several_sizes_are_set_against_each_other_mode_by_mode(make_cell, make_sweep, tmp_path):
+    cells = [
+        make_cell(mode, finals=finals(scores), head=head, variant=variant, task_parameters=size)
+        for mode, head, variant, size, scores in (
+            (ICE, "crf", "crf", 900, LOW), (ICE, "bilstm_crf", "bilstm-crf", 90_000, HIGH),
+            (FIRE, "crf", "crf", 900, LOW), (FIRE, "crf", "crf-unfreezing", 900, HIGH),
+            (FIRE, "bilstm_crf", "bilstm-crf", 90_000, LOW),
+        )
+    ]  # fmt: skip
+    written = ANALYSIS.run(options(make_sweep(*cells), tmp_path))
+    (row,) = rows([path for path in written if path.stem == "guidelines"])
+    assert (row["❄"], row["🔥"]) == (row["🔥"], row["❄"]), "each mode's best on dev"
+    frozen, tuned = rows([path for path in written if path.stem == "guidelines_heads"])
+    assert (frozen["few"], frozen["parameters"], frozen["many"], frozen["parameters of many"]) == (
+        "crf", "900", "bilstm_crf", "90000",
+    )  # fmt: skip
+    assert (frozen["advice"], frozen["P1 says"]) == ("add task parameters", "add many task parameters")
+    assert (tuned["advice"], tuned["P1 says"]) == ("add few task parameters", "add minimal task parameters")
+    expected = ttest_ind(HIGH, LOW, equal_var=False).confidence_interval(0.95)
+    assert (float(frozen["low"]), float(frozen["high"])) == pytest.approx((expected.low, expected.high))
+    assert float(tuned["Δ"]) == pytest.approx(-float(frozen["Δ"]))
+    assert "90,000" in (tmp_path / "guidelines_heads.md").read_text()
+
+
+def test_one_size_of_head_gives_no_second_table(make_cell, make_sweep, tmp_path):
+    cells = [make_cell(mode, finals=finals(LOW), task_parameters=900) for mode in (ICE, FIRE)]
+    assert {path.stem for path in ANALYSIS.run(options(make_sweep(*cells), tmp_path))} == {"guidelines"}
+
+
 def test_what_cannot_be_compared_is_refused_in_one_line(make_cell, make_sweep, tmp_path):
     alone = make_sweep(make_cell(FIRE, finals=finals(LOW)))
     with pytest.raises(ValueError, match="compares feature_extraction and fine_tuning; sweep 'first' does not"):

@@ -148,7 +148,7 @@ def test_text_with_commas_quotes_and_line_breaks_survives_the_csv(make_cell: Mak
 def test_a_sweep_that_has_only_just_begun_can_be_reported(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
     cells = [make_cell(mode, search=(), planned=4) for mode in MODES]
     files = render(make_sweep(*cells, state="running"))
-    assert set(files) == {"report.md", "report.csv"}
+    assert set(files) == {"report.md", "report.csv", "report.tex"}
     assert "State: running; 0 of 3 cells done; 0 s of training." in files["report.md"]
     assert "Finals: none yet; 2 planned a cell." in files["report.md"]
 

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from meltpoint.reports.formats import NOTHING
+from meltpoint.reports.latex import booktabs, latex_text
 
 Value = str | float | int | None
-
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "–": "--", "±": r"$\pm$", "Δ": r"$\Delta$",
-    "≈": r"$\approx$", "×": r"$\times$", "<": r"$<$", ">": r"$>$", "❄": "frozen", "🔥": "tuned",
-}  # fmt: skip
-"""What LaTeX would read as a command, or has no sign for in its usual fonts."""
 
 
 def plain(value: Value) -> str:
@@ -99,20 +93,9 @@ class Table:
     def latex(self) -> str:
         """A `table` for booktabs; the notes are comments below it."""
         sides = "".join("r" if own.is_figure else "l" for own in self.columns)
-        lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{sides}}}", r"\toprule"]
-        lines += [_ended(own.name for own in self.columns), r"\midrule", *map(_ended, self.texts())]
-        lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{latex_text(self.title)}}}"]
-        lines += [rf"\label{{tab:{self.name}}}", r"\end{table}"]
-        return "\n".join([*lines, *(f"% {' '.join(note.split())}" for note in self.notes)]) + "\n"
-
-
-def latex_text(text: str) -> str:
-    """Text that LaTeX prints as it is."""
-    return "".join(_LATEX.get(sign, sign) for sign in " ".join(text.split()))
-
-
-def _ended(texts: Iterable[str]) -> str:
-    return " & ".join(latex_text(text) for text in texts) + r" \\"
+        heads = [latex_text(own.name) for own in self.columns]
+        rows = [[latex_text(text) for text in row] for row in self.texts()]
+        return booktabs(sides, heads, [rows], self.title, self.name, self.notes)
 
 
 def _bars(texts: Sequence[str]) -> str:

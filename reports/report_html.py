@@ -1,0 +1,119 @@
+"""A sweep's report as one HTML file that needs no other: the tables of `report.md`, and a plot of the finals."""
+
+from __future__ import annotations
+
+import io
+from html import escape
+from typing import Any
+
+from markdown_it import MarkdownIt
+
+from meltpoint.reports.formats import symbol
+from meltpoint.reports.tables import markdown
+from meltpoint.sweeps.selection import Spread
+from meltpoint.sweeps.summary import CellSummary, SweepSummary
+
+ACROSS, PANEL_INCHES = 4, (2.6, 2.3)
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+"""Okabe & Ito 2008: told apart by every kind of colour vision; an encoder each, with a marker of its own."""
+MARKERS = ("o", "s", "^", "D", "v")
+PLAIN = {"❄": "frozen", "🔥": "tuned", "❄🔥": "both"}
+"""A mode's mark in letters: fonts of plots have no emoji."""
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{title}</title>
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }}
+table {{ border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }}
+th, td {{ padding: .3rem .7rem; border-bottom: 1px solid #ddd; white-space: nowrap; }}
+th {{ border-bottom: 2px solid #999; }}
+figure {{ margin: 1rem 0; }}
+figcaption {{ color: #555; }}
+svg {{ max-width: 100%; height: auto; }}
+</style>
+</head>
+<body>
+{figure}
+{body}
+</body>
+</html>
+"""
+
+
+def html(summary: SweepSummary, beside: str | None = None) -> str:
+    """The whole page.
+
+    Raises:
+        ValueError: nobody knows the paper's table that is to stand beside.
+    """
+    # No HTML of its own comes through: names and notes are a user's words.
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(summary, beside))
+    drawn = _plot(summary)
+    figure = "" if not drawn else (
+        f"<figure>{drawn}<figcaption>Finals: mean and sample standard deviation over seeds, ×100; on test, or on dev "
+        "(hollow) where test is not scored.</figcaption></figure>"
+    )  # fmt: skip
+    return PAGE.format(title=escape(f"Sweep {summary.name}"), figure=figure, body=body)
+
+
+def _plot(summary: SweepSummary) -> str:
+    """A panel a task, a point a cell with finals, as SVG; "" where there is none yet."""
+    tasks: dict[tuple[str, str], list[tuple[CellSummary, Spread]]] = {}
+    for cell in summary.cells:
+        over = cell.test or cell.dev
+        if over is not None:
+            tasks.setdefault((cell.header.task, cell.header.metric), []).append((cell, over))
+    if not tasks:
+        return ""
+    # A figure without pyplot takes no display and leaves no state behind; matplotlib takes a second to import.
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    encoders = list(dict.fromkeys(cell.header.encoder for cell in summary.cells))
+    rows, columns = -(-len(tasks) // ACROSS), min(ACROSS, len(tasks))
+    size = (PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows + 0.3)
+    with matplotlib.rc_context({"svg.hashsalt": "meltpoint", "svg.fonttype": "path", "font.size": 8}):
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)
+        places = list(figure.subplots(rows, columns, squeeze=False).flat)
+        for axes, ((task, metric), cells) in zip(places, tasks.items(), strict=False):
+            _panel(axes, f"{task} ({metric})", cells, encoders)
+        for axes in places[len(tasks) :]:
+            axes.set_axis_off()
+        handles: dict[str, Any] = {}
+        for axes in figure.axes:
+            shown, labels = axes.get_legend_handles_labels()
+            handles |= dict(zip(labels, shown, strict=True))
+        figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=4, frameon=False)
+        file = io.StringIO()
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    drawn = file.getvalue()
+    return drawn[drawn.index("<svg") :]
+
+
+def _panel(axes: Any, title: str, cells: list[tuple[CellSummary, Spread]], encoders: list[str]) -> None:
+    names = list(dict.fromkeys(_name(cell) for cell, _ in cells))
+    axes.set_title(title)
+    axes.set_xticks(range(len(names)), names, rotation=20, ha="right")
+    axes.set_xlim(-0.5, len(names) - 0.5)
+    axes.grid(visible=True, axis="y", linewidth=0.4, color="0.88")
+    axes.spines[["top", "right"]].set_visible(False)
+    for cell, over in cells:
+        number = encoders.index(cell.header.encoder)
+        beside = 0.12 * (number - (len(encoders) - 1) / 2)  # encoders next to each other
+        colour = COLOURS[number % len(COLOURS)]
+        axes.errorbar(
+            names.index(_name(cell)) + beside, 100 * over.mean, yerr=None if over.std is None else 100 * over.std,
+            color=colour, marker=MARKERS[number % len(MARKERS)], markersize=5, capsize=2, elinewidth=0.8,
+            markerfacecolor=colour if cell.test else "white", linestyle="none", label=cell.header.encoder,
+        )  # fmt: skip
+
+
+def _name(cell: CellSummary) -> str:
+    """The mode in letters, and what tells the cell from others of it."""
+    mark = symbol(cell.header.mode)
+    return " ".join(word for word in (PLAIN.get(mark, mark), cell.header.variant) if word)

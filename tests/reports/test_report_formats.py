@@ -1,0 +1,104 @@
+"""The report as LaTeX and as HTML: every figure of the table is there, nothing of a user's words is read as markup."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from meltpoint.reports.latex import booktabs, latex_text
+from meltpoint.reports.report import report
+from meltpoint.sweeps.summary import SweepSummary
+
+ICE, FIRE, BOTH = "feature_extraction", "fine_tuning", "stack_and_finetune"
+
+
+@pytest.fixture
+def summary(make_cell, make_sweep) -> SweepSummary:
+    cells = [
+        make_cell(ICE, "sst2", finals=[(0.8, 0.81), (0.8, 0.83)], head="bcn"),
+        make_cell(FIRE, "sst2", finals=[(0.9, 0.91), (0.9, 0.89)]),
+        make_cell(BOTH, "sst2", finals=[(0.9, "hidden"), (0.88, "hidden")], notes=("test labels hidden",)),
+        make_cell(ICE, "a_task", finals=[(0.7, 0.7), (0.7, 0.7)], notes=("a <b>note</b> & 50 % more",)),
+    ]
+    return make_sweep(*cells)
+
+
+def test_the_latex_table_has_a_line_a_row_and_as_many_cells_as_columns(summary):
+    text = report(summary, "tex")
+    (table,) = re.findall(r"\\begin\{table\}.*?\\end\{table\}", text, re.DOTALL)
+    sides = re.search(r"\\begin\{tabular\}\{(\w+)\}", table).group(1)
+    lines = [line for line in table.split("\n") if line.endswith(r"\\")]
+    assert sides == "llrr"
+    assert len(lines) == 1 + 3 + 2, "heads, modes, differences"
+    assert all(len(re.split(r"(?<!\\)&", line)) == len(sides) for line in lines)
+    assert table.count(r"\midrule") == 2
+    assert r"\textbf{90.0 $\pm$ 1.4}" not in table, "no leader where one cell shows dev"
+    assert r"frozen feature\_extraction & bcn" in table
+    assert r"frozen + tuned stack\_and\_finetune" in table
+    assert r"dev 89.0 $\pm$ 1.4\textsuperscript{" in table
+    assert r"a\_task (accuracy)" in table
+    assert re.search(r"^% \d: the test labels are hidden; dev is shown$", text, re.MULTILINE)
+
+
+def test_nothing_is_left_in_latex_that_it_would_read_otherwise():
+    every = r"\&%$#_{}~^−–±Δ≈×<>❄🔥↳"
+    written = latex_text(every)
+    assert written.isascii()
+    assert not re.search(r"(?<!\\)[&%#_]", written)
+    assert booktabs("l", ["a"], [[["b"]], []], "50 %", "x", ["a\nnote"]).endswith("% a note\n")
+
+
+class Reader(HTMLParser):
+    """The cells of all tables, and every tag."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag not in ("meta",):
+            self.open.append(tag)
+        assert not {"src", "href"} & {name for name, _ in attrs} or tag == "use", "one file, nothing beside it"
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("td", "strong", "li"):
+            self.text.append(data.strip())
+
+
+def test_the_html_page_is_whole_and_has_the_tables_figures_and_a_plot(summary):
+    page = report(summary, "html")
+    reader = Reader()
+    reader.feed(page)
+    assert reader.open == []
+    assert reader.tags.count("table") == 3
+    assert reader.tags.count("svg") == 1
+    assert "script" not in reader.tags
+    said = " ".join(reader.text)
+    for figure in ("82.0 ± 1.4", "90.0 ± 1.4", "dev 89.0 ± 1.4", "+8.0 ± 1.4"):
+        assert figure in said, figure
+    assert "<b>note</b>" not in page, "a note's markup is text"
+    assert "<b>note</b> & 50 % more" in said
+    assert page == report(summary, "html"), "the same results, the same bytes"
+
+
+def test_a_sweep_without_finals_has_a_page_without_a_plot(make_cell, make_sweep):
+    page = report(make_sweep(make_cell(search=()), state="running"), "html")
+    assert "<svg" not in page
+    assert "<table" in page
+
+
+def test_every_format_of_the_command_line_is_made(summary):
+    from meltpoint.sweeps.options import TableFormat
+
+    assert all(report(summary, form.value) for form in TableFormat)

@@ -1,0 +1,76 @@
+"""What `plan` says that a cell costs: counted operations, a frozen encoder's once, whatever it trains each time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meltpoint.adapters import encoders
+from meltpoint.adapters.catalogue import complete
+from meltpoint.sweeps.cells import OpenCell, open_cells
+from meltpoint.sweeps.estimate import SHARE_OF_PEAK, head_weights, plan_sweep, price_of
+from meltpoint.sweeps.specification import Resources, SweepSpec
+
+RATE = 1e9 / SHARE_OF_PEAK
+MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
+
+
+def spec_of(head: str, trials: int = 4, modes: tuple[str, ...] = MODES) -> SweepSpec:
+    return SweepSpec(
+        name="priced", encoders=("minilm",), modes=modes, tasks=("demo_sentiment",), head=head, trials=trials, seeds=2
+    )
+
+
+def opened(head: str) -> dict[str, OpenCell]:
+    return {cell.mode: cell for cell in open_cells(spec_of(head))}
+
+
+@pytest.fixture
+def linear(minilm) -> dict[str, OpenCell]:
+    return opened("linear")
+
+
+def encoding_seconds(cell: OpenCell, examples: int) -> float:
+    """Of one pass of the encoder over so many examples."""
+    pieces = cell.mean_words * 1.3 + 2
+    return 2.0 * encoders.weights_without_embeddings(cell.reference) * pieces * examples / 1e9
+
+
+def test_a_frozen_encoder_is_paid_for_once_and_its_linear_head_next_to_nothing(linear: dict[str, OpenCell]):
+    cell = linear["feature_extraction"]
+    price = price_of(cell, RATE)
+    assert price.once == pytest.approx(encoding_seconds(cell, cell.train_examples + cell.dev_examples))
+    assert 0 < price.trial < 0.01 * price.once
+
+
+def test_an_encoder_that_trains_costs_three_passes_an_epoch_and_one_for_dev(linear: dict[str, OpenCell]):
+    cell = linear["fine_tuning"]
+    epochs = int(complete(cell.space.first(), cell.mode, cell.head)["epochs"])
+    price = price_of(cell, RATE)
+    assert price.once == 0.0
+    passes = epochs * (3 * cell.train_examples + cell.dev_examples)
+    assert price.trial == pytest.approx(encoding_seconds(cell, passes), rel=0.01), "the head's 768 weights are nothing"
+
+
+def test_stacking_first_pays_for_both(linear: dict[str, OpenCell]):
+    both, frozen = price_of(linear["stack_and_finetune"], RATE), price_of(linear["feature_extraction"], RATE)
+    assert both.once == pytest.approx(frozen.once)
+    assert both.trial > 10 * frozen.trial
+
+
+def test_a_head_that_reads_every_piece_costs_what_its_weights_do(minilm, linear: dict[str, OpenCell]):
+    large = opened("bilstm")["feature_extraction"]
+    setting = complete(large.space.first(), large.mode, large.head)
+    few, many = head_weights(linear["feature_extraction"], setting), head_weights(large, setting)
+    assert few == 384 * large.task.outputs + large.task.outputs
+    assert many > 100 * few
+    assert price_of(large, RATE).trial > 1000 * price_of(linear["feature_extraction"], RATE).trial
+
+
+def test_more_trials_of_a_frozen_cell_cost_their_heads_only(minilm, tmp_path: Path):
+    def seconds(trials: int) -> float:
+        planned = plan_sweep(spec_of("linear", trials, MODES[:1]), Resources(storage=str(tmp_path)))
+        return planned.cells[0].estimated_seconds
+
+    assert seconds(16) < 1.5 * seconds(1)
