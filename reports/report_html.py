@@ -28,7 +28,7 @@ PAGE = """<!doctype html>
 <style>
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }}
 table {{ border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }}
-th, td {{ padding: .3rem .7rem; border-bottom: 1px solid #ddd; white-space: nowrap; }}
+th, td {{ padding: .3rem .7rem; border-bottom: 1px solid #ddd; white-space: nowrap; text-align: left; }}
 th {{ border-bottom: 2px solid #999; }}
 figure {{ margin: 1rem 0; }}
 figcaption {{ color: #555; }}
@@ -36,7 +36,6 @@ svg {{ max-width: 100%; height: auto; }}
 </style>
 </head>
 <body>
-{figure}
 {body}
 </body>
 </html>
@@ -56,7 +55,7 @@ def html(summary: SweepSummary, beside: str | None = None) -> str:
         f"<figure>{drawn}<figcaption>Finals: mean and sample standard deviation over seeds, ×100; on test, or on dev "
         "(hollow) where test is not scored.</figcaption></figure>"
     )  # fmt: skip
-    return PAGE.format(title=escape(f"Sweep {summary.name}"), figure=figure, body=body)
+    return PAGE.format(title=escape(f"Sweep {summary.name}"), body=body.replace("</h1>", f"</h1>\n{figure}", 1))
 
 
 def _plot(summary: SweepSummary) -> str:
