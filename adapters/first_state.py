@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from meltpoint.adapters.attention import attend_first
@@ -63,8 +62,3 @@ def adopt(layer: nn.Module) -> bool:
         return False
     layer.__class__ = type(f"FirstState{type(layer).__name__}", (_FirstState, type(layer)), {})
     return True
-
-
-def agree(found: Tensor, expected: Tensor) -> bool:
-    """Whether the first states of (batch, pieces, dim) are the same, within rounding."""
-    return torch.allclose(found[:, 0], expected[:, 0], atol=1e-4)

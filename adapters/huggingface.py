@@ -186,7 +186,8 @@ class HuggingFaceEncoder(Encoder):
             if not first_state.adopt(_layer_stack(self.model)[-1]):
                 return False
             found = self._run_unpadded(batch, Unpadded(batch.places, batch.lengths, first_alone=True))[-1]
-        return first_state.agree(Unpadded(batch.places, batch.lengths).pad(found), expected)
+        first = Unpadded(batch.places, batch.lengths).pad(found)[:, 0]
+        return torch.allclose(first, expected[:, 0], atol=1e-4)
 
 
 def load(reference: EncoderReference) -> HuggingFaceEncoder:

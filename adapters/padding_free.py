@@ -2,7 +2,7 @@
 
 A batch of rows drawn at random is half padding where lengths differ: 2.0 positions a real piece on SST-2, 2.6 on CoNLL
 2003. Rows of one length together would avoid that, but a step then sees one kind of sentence only. So the pieces lie
-one after another, (1, real pieces, dim), as in Zeng et al. 2022, "Boosting distributed training performance of the
+one after another, (1, rounded pieces, dim), as in Zeng et al. 2022, "Boosting distributed training performance of the
 unpadded BERT model"; the encoder is told their positions, and attention the rows.
 """
 

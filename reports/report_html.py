@@ -8,15 +8,13 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
+from meltpoint.reports.drawing import COLOURS, MARKERS, legend, sheet
 from meltpoint.reports.formats import symbol
 from meltpoint.reports.tables import markdown
 from meltpoint.sweeps.selection import Spread
 from meltpoint.sweeps.summary import CellSummary, SweepSummary
 
 ACROSS, PANEL_INCHES = 4, (2.6, 2.3)
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
-"""Okabe & Ito 2008: told apart by every kind of colour vision; an encoder each, with a marker of its own."""
-MARKERS = ("o", "s", "^", "D", "v")
 PLAIN = {"❄": "frozen", "🔥": "tuned", "❄🔥": "both"}
 """A mode's mark in letters: fonts of plots have no emoji."""
 
@@ -67,27 +65,15 @@ def _plot(summary: SweepSummary) -> str:
             tasks.setdefault((cell.header.task, cell.header.metric), []).append((cell, over))
     if not tasks:
         return ""
-    # A figure without pyplot takes no display and leaves no state behind; matplotlib takes a second to import.
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    encoders = list(dict.fromkeys(cell.header.encoder for cell in summary.cells))
+    encoders = list(dict.fromkeys(cell.header.encoder for cells in tasks.values() for cell, _ in cells))
     rows, columns = -(-len(tasks) // ACROSS), min(ACROSS, len(tasks))
-    size = (PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows + 0.3)
-    with matplotlib.rc_context({"svg.hashsalt": "meltpoint", "svg.fonttype": "path", "font.size": 8}):
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)
+    with sheet(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows + 0.3) as figure:
         places = list(figure.subplots(rows, columns, squeeze=False).flat)
         for axes, ((task, metric), cells) in zip(places, tasks.items(), strict=False):
             _panel(axes, f"{task} ({metric})", cells, encoders)
         for axes in places[len(tasks) :]:
             axes.set_axis_off()
-        handles: dict[str, Any] = {}
-        for axes in figure.axes:
-            shown, labels = axes.get_legend_handles_labels()
-            handles |= dict(zip(labels, shown, strict=True))
-        figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=4, frameon=False)
+        legend(figure, encoders, columns=ACROSS)
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None})
     drawn = file.getvalue()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PIECES_PER_WORD = 1.3  # English text under WordPiece, special tokens included; measured on SST-2 and MRPC
 SHARE_OF_PEAK = 0.45  # of the matmul rate that a training step reaches, evaluation and padding included
-START_UP_SECONDS = 15.0  # Ray and the workers' first imports
+START_UP_SECONDS = 7.0  # Ray and the workers' first imports (docs/log.md)
 
 
 @dataclass(frozen=True)

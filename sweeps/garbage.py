@@ -9,7 +9,8 @@ from __future__ import annotations
 import gc
 
 OBJECTS = 100_000
-"""New objects until the next look; Python's own are 700. Cyclic garbage of so many is a few megabytes at most."""
+"""New objects until the next look; Python's own are 700. A few of them may hold a model's tensors: where models come
+and go (workers, scoring), `worker.release_memory` looks after each."""
 
 
 def collect_rarely() -> None:

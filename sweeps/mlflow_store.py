@@ -1,8 +1,8 @@
 """MLflow's empty SQLite store, kept for the next storage folder: MLflow takes 1.5 s of processor time to make one.
 
-It makes its tables by fifty migrations, one after the other. The result depends on MLflow's version alone, so the first
-one that is made on a machine is copied to the user's cache, without its default experiment, whose place is a folder of
-that sweep; MLflow makes a new one.
+It makes its tables by dozens of migrations, one after the other. The result depends on MLflow's version alone, so the
+first one that is made on a machine is copied to the user's cache, without its default experiment, whose place is a
+folder of that sweep; MLflow makes a new one.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _is_sound(kept: Path) -> bool:
     if not kept.exists():
         return False
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{kept}?mode=ro", uri=True)) as store:
+        with contextlib.closing(sqlite3.connect(f"{kept.absolute().as_uri()}?mode=ro", uri=True)) as store:
             made = store.execute("SELECT version_num FROM alembic_version").fetchone()
             if made and store.execute("PRAGMA quick_check").fetchone() == ("ok",):
                 return True

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
-"""Okabe & Ito 2008: told apart by every kind of colour vision; markers and dashes tell them apart in grey too."""
+from meltpoint.reports.drawing import COLOURS, MARKERS, legend, sheet
 
-MARKERS, DASHES = ("o", "s", "^", "D", "v"), ("-", "--", "-.", ":", (0, (5, 1)))
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)))
 PANEL_INCHES, DOTS_AN_INCH, ACROSS = (3.2, 2.5), 200, 4
 
 
@@ -53,16 +52,9 @@ def draw(rows: Sequence[Sequence[Panel]], form: str) -> bytes:
         rows: each with at least one panel; shorter rows leave their places empty.
         form: "svg" or "png".
     """
-    # A figure without pyplot takes no display and leaves no state behind; matplotlib takes a second to import.
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     columns = max(len(row) for row in rows)
     width, height = PANEL_INCHES
-    with matplotlib.rc_context({"svg.hashsalt": "meltpoint", "svg.fonttype": "path", "font.size": 8}):
-        figure = Figure(figsize=(width * columns, height * len(rows) + 0.3), layout="constrained")
-        FigureCanvasAgg(figure)
+    with sheet(width * columns, height * len(rows) + 0.3) as figure:
         places = figure.subplots(len(rows), columns, squeeze=False)
         for row, across in zip(rows, places, strict=True):
             for place, axes in enumerate(across):
@@ -70,13 +62,8 @@ def draw(rows: Sequence[Sequence[Panel]], form: str) -> bytes:
                     _panel(row[place], axes)
                 else:
                     axes.set_axis_off()
-        styles: dict[str, Any] = {}
-        for axes in places.flat:
-            shown, names = axes.get_legend_handles_labels()
-            styles.update(zip(names, shown, strict=True))
         labels = list(dict.fromkeys(line.label for row in rows for panel in row for line in panel.lines))
-        handles = [styles[label] for label in labels]
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, 2 * columns), frameon=False)
+        legend(figure, labels, columns=min(4, 2 * columns))
         file = io.BytesIO()
         figure.savefig(file, format=form, dpi=DOTS_AN_INCH, metadata={"Date": None} if form == "svg" else None)
     return file.getvalue()
