@@ -47,8 +47,8 @@ HEAD_METHOD = (
 
 METHOD = (
     "❄, 🔥: the mean over the finals' seeds ×100, on test where both cells are scored there, else on dev. Δ = 🔥 − ❄; "
-    "low and high bound its 95 % interval (Welch's, over seeds). Of several variants of a mode on a task, the best on dev "
-    "stands.",
+    "low and high bound its 95 % interval (Welch's, over seeds). Of several variants of a mode on a task, the best on "
+    "dev stands.",
     "Advice: the better mode where the interval leaves 0 out (with a note where Δ is under one point, which P1's table "
     "2 leaves uncoloured), `❄ ≈ 🔥` where it holds 0 and reaches no further than a point to either side, `cannot be "
     "told` where it is wider (more seeds make it narrower) or a side has fewer than two seeds.",
