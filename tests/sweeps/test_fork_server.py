@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.sweeps.fork_server import COMMAND, ForkServer
+from meltpoint.sweeps.fork_server import COMMAND, MALLOC, ForkServer, environment
 from meltpoint.sweeps.forked_worker import FORK_SERVER
 
 SAYS = """
@@ -57,6 +58,38 @@ def test_a_worker_is_what_it_was_started_as_with_torch_and_no_key_to_tests(
     done = started(fork_server.socket_path, script, "--node=1", "--language=PYTHON")
     assert done.stdout == f'[["{script}", "--node=1"], "mine", "{script.parent}", true, false]\n'
     assert (done.stderr, done.returncode) == ("an error", 0)
+
+
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+TOUCHES = """
+import resource, threading, torch
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+before = faults()
+trial = threading.Thread(target=lambda: [torch.ones(1 << 24) for _ in range(3)])
+trial.start(); trial.join()
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc" or [int(n) for n in platform.libc_ver()[1].split(".")] < [2, 35],
+    reason="glibc asks for huge pages from 2.35 on",
+)
+@pytest.mark.skipif(
+    not HUGE_PAGES.exists() or "[never]" in HUGE_PAGES.read_text(encoding="utf-8"), reason="the kernel gives none"
+)
+def test_a_trials_thread_gets_its_memory_in_huge_pages(fork_server: ForkServer, script: Path) -> None:
+    script.write_text(TOUCHES, encoding="utf-8")
+    done = started(fork_server.socket_path, script, "--language=PYTHON")
+    pages = 3 * 2**26 // 4096
+    assert int(done.stdout) < pages / 4, "a fault a page where the process has small ones"
+
+
+def test_what_the_user_says_of_malloc_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    assert environment()["GLIBC_TUNABLES"] == MALLOC
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=0")
+    assert environment()["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=0"
 
 
 def test_rays_command_lives_as_long_as_its_worker(fork_server: ForkServer, script: Path) -> None:
