@@ -37,7 +37,7 @@ from meltpoint.adapters.stages import Stages
 from meltpoint.adapters.tokenising import encode_split
 from meltpoint.sweeps.ledger import features_folder, stages_folder
 from meltpoint.sweeps.orders import Order, WorkOrder
-from meltpoint.sweeps.records import EpochRecord, HardwareRecord
+from meltpoint.sweeps.records import CellKey, EpochRecord, HardwareRecord
 from meltpoint.sweeps.specification import code_version
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Kind, Task, TrainingData
@@ -257,9 +257,11 @@ def train_on_ray(config: dict[str, Any]) -> None:
     """Ray Tune's function trainable: an order in, its events out."""
     from ray import tune
 
-    for events in run(WorkOrder.model_validate(config["work"])):
+    work = WorkOrder.model_validate(config["work"])
+    make_room(work.first.cell)
+    for events in run(work):
         tune.report(report_of(events))
-    release_memory()
+    drop_garbage()
 
 
 def report_of(events: list[Event]) -> dict[str, Any]:
@@ -270,15 +272,29 @@ def report_of(events: list[Event]) -> dict[str, Any]:
     return {"events": events, **rung}
 
 
-def release_memory() -> None:
-    """Give the trial's memory back: a warm worker lives for many trials, and neither Python nor malloc does it soon.
+@lru_cache(maxsize=1)
+def make_room(cell: CellKey) -> None:
+    """Give back what trials of another cell left; called with the same cell again, it does nothing.
 
-    Models hold reference cycles, and glibc keeps what each trial's thread freed: without this, workers of the 12-cell
-    sweep grew to 10 GB each (docs/log.md).
+    The next trial of a cell takes what the last one left, so a worker's memory stays as it is. Given back in between,
+    it would have to be found again page by page: a twentieth of a short trial's time (docs/log.md).
     """
+    release_memory()
+
+
+def drop_garbage() -> None:
+    """Let go of a trial's model, which holds reference cycles; a GPU's memory may be another trial's next."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def release_memory() -> None:
+    """Give the memory back that trials left: neither Python nor malloc does it soon.
+
+    Without this, workers of the 12-cell sweep grew to 10 GB each (docs/log.md).
+    """
+    drop_garbage()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)

@@ -175,6 +175,19 @@ def test_memory_that_a_trial_freed_goes_back_to_the_system():
     assert keep is not None
 
 
+def test_memory_goes_back_between_two_cells_and_stays_between_two_trials_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given_back: list[int] = []
+    monkeypatch.setattr(worker, "release_memory", lambda: given_back.append(1))
+    seen = []
+    for cell in (("a", "fine_tuning", "sst2"), ("a", "fine_tuning", "sst2"), ("a", "fine_tuning", "mrpc")) * 2:
+        worker.make_room(cell)
+        seen.append(len(given_back))
+    assert [count - seen[0] for count in seen] == [0, 0, 1, 2, 2, 3]
+    worker.make_room.cache_clear()
+
+
 # --- trials that a worker takes up together ---
 
 
