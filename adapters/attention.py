@@ -36,8 +36,20 @@ def attend_unpadded(
     Returns:
         (rounded pieces, heads, dim), 0 after the real ones.
     """
-    pieces = [states.contiguous() for states in _autocast(query, key, value)]
-    attended: Tensor = _UnpaddedAttention.apply(*pieces, unpadded, scale, dropout)  # type: ignore[no-untyped-call]
+    return attend_jointly(torch.stack(_autocast(query, key, value), 1), unpadded, scale, dropout)
+
+
+def attend_jointly(joint: Tensor, unpadded: Unpadded, scale: float, dropout: float) -> Tensor:
+    """`attend_unpadded` of queries, keys and values that lie together.
+
+    Args:
+        joint: (rounded pieces, 3, heads, dim), contiguous.
+        unpadded: which pieces make a row.
+
+    Returns:
+        (rounded pieces, heads, dim), 0 after the real ones.
+    """
+    attended: Tensor = _UnpaddedAttention.apply(joint, unpadded, scale, dropout)  # type: ignore[no-untyped-call]
     return attended
 
 
@@ -149,15 +161,23 @@ class _Weighed:
         """(batch · heads, pieces, dim)."""
         return torch.bmm(self.used.view(-1, *self.used.shape[2:]), self.v)
 
-    def backward(self, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """From `attended`'s gradient, (batch · heads, pieces, dim), to those of q, k and v, in their shapes."""
+    def backward(
+        self, gradient: Tensor, out: tuple[Tensor, Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """From `attended`'s gradient, (batch · heads, pieces, dim), to those of q, k and v, in their shapes.
+
+        Args:
+            out: where to write them, or None.
+        """
         flat = (-1, *self.used.shape[2:])
-        d_value = torch.bmm(self.used.view(flat).transpose(1, 2), gradient)
+        d_query, d_key, d_value = out or (None, None, None)
+        d_value = torch.bmm(self.used.view(flat).transpose(1, 2), gradient, out=d_value)
         d_used = torch.bmm(gradient, self.v.transpose(1, 2)).view(self.weights.shape)
         # softmax's gradient is linear in this, so the scores' scale may go in here.
         d_weights = (d_used if self.kept is None else d_used.mul_(self.kept)).mul_(self.factor * self.scale)
         d_scores = torch.ops.aten._softmax_backward_data(d_weights, self.weights, -1, self.weights.dtype).view(flat)
-        return torch.bmm(d_scores, self.k), torch.bmm(d_scores.transpose(1, 2), self.q), d_value
+        d_query = torch.bmm(d_scores, self.k, out=d_query)
+        return d_query, torch.bmm(d_scores.transpose(1, 2), self.q, out=d_key), d_value
 
 
 class _Attention(torch.autograd.Function):
@@ -184,23 +204,18 @@ class _Attention(torch.autograd.Function):
 
 class _UnpaddedAttention(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float
-    ) -> Tensor:
-        _, heads, dim = query.shape
-        attended = torch.empty_like(query)
+    def forward(ctx: Any, joint: Tensor, unpadded: Unpadded, scale: float, dropout: float) -> Tensor:
+        pieces, _, heads, dim = joint.shape
+        attended = joint.new_empty(pieces, heads, dim)
         attended[len(unpadded.places) :] = 0.0
         kept: list[Tensor | None] = []
         for group in unpadded.groups:
-            wide, back = group.indices(heads)
-            own = slice(group.start, group.end)
-            q, k, v = (
-                states[own].view(-1, dim).index_select(0, wide).view(group.rows * heads, -1, dim)
-                for states in (query, key, value)
-            )
+            places, own = group.places(heads), slice(group.start, group.end)
+            wide = joint[own].view(-1, dim).index_select(0, places.wide)
+            q, k, v = wide.view(3, group.rows * heads, group.width, dim)
             bias = q.new_zeros(()).masked_fill(~group.mask(), _NEVER)
             weighed = _Weighed.of(q, k, v, group.rows, bias, scale, dropout)
-            torch.index_select(weighed.attended().view(-1, dim), 0, back, out=attended[own].view(-1, dim))
+            torch.index_select(weighed.attended().view(-1, dim), 0, places.back, out=attended[own].view(-1, dim))
             kept.extend(weighed.tensors)
         ctx.save_for_backward(*kept)
         ctx.unpadded, ctx.scale, ctx.factor = unpadded, scale, weighed.factor
@@ -209,18 +224,16 @@ class _UnpaddedAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         gradient = gradients[0].contiguous()
-        _, heads, dim = gradient.shape
-        found = tuple(torch.empty_like(gradient) for _ in range(3))
-        for whole in found:
-            whole[len(ctx.unpadded.places) :] = 0.0
+        pieces, heads, dim = gradient.shape
+        found = gradient.new_empty(pieces, 3, heads, dim)
+        found[len(ctx.unpadded.places) :] = 0.0
         kept, each = ctx.saved_tensors, len(ctx.saved_tensors) // len(ctx.unpadded.groups)
         for number, group in enumerate(ctx.unpadded.groups):
             weighed = _Weighed(ctx.scale, ctx.factor, *kept[number * each : (number + 1) * each])
-            _, back = group.indices(heads)
-            own = slice(group.start, group.end)
-            given = gradient.new_zeros(group.rows * heads * group.width, dim)  # 0 for the queries that are padding
-            given.index_copy_(0, back, gradient[own].view(-1, dim))
-            parts = weighed.backward(given.view(-1, group.width, dim))
-            for whole, part in zip(found, parts, strict=True):
-                torch.index_select(part.view(-1, dim), 0, back, out=whole[own].view(-1, dim))
-        return (*found, None, None, None)
+            places, own = group.places(heads), slice(group.start, group.end)
+            given = gradient.new_zeros(group.rows * heads, group.width, dim)  # 0 for the queries that are padding
+            given.view(-1, dim).index_copy_(0, places.back, gradient[own].view(-1, dim))
+            wide = gradient.new_empty(3, *given.shape)
+            weighed.backward(given, (wide[0], wide[1], wide[2]))
+            torch.index_select(wide.view(-1, dim), 0, places.back_jointly, out=found[own].view(-1, dim))
+        return found, None, None, None

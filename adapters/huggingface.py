@@ -13,7 +13,7 @@ import transformers
 from torch import Tensor, nn
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from meltpoint.adapters import first_state, transformers_attention
+from meltpoint.adapters import first_state, joint_projection, transformers_attention
 from meltpoint.adapters.batch import Batch, Row
 from meltpoint.adapters.batching import collate
 from meltpoint.adapters.dropout import replace_dropouts
@@ -55,6 +55,8 @@ class HuggingFaceEncoder(Encoder):
         self.padding_free = False
         states, self._above = self._probe()
         self.padding_free = self._runs_without_padding()
+        if self.padding_free:
+            self._project_jointly()
         self._leaves_out = self.padding_free and self._can_leave_out()
         self.dim = states[0].shape[-1]
         self._layers = len(states)
@@ -176,6 +178,19 @@ class HuggingFaceEncoder(Encoder):
             unpadded = Unpadded(batch.places, batch.lengths)
             found = torch.stack([unpadded.pad(states) for states in self._run_unpadded(batch, unpadded)])
         return torch.allclose(found[:, batch.piece_mask], expected, atol=1e-4)
+
+    def _project_jointly(self) -> None:
+        """Let every attention that can make its queries, keys and values at once do so; tried on two rows."""
+        batch = self._batch("a b c", "a")
+        assert batch.places is not None, "rows of two lengths"
+        unpadded = Unpadded(batch.places, batch.lengths)
+        with torch.no_grad():
+            expected = torch.stack(self._run_unpadded(batch, unpadded))
+            found = [(module, type(module)) for module in self.model.modules()]
+            adopted = [(module, own) for module, own in found if joint_projection.adopt(module)]
+            if not torch.allclose(torch.stack(self._run_unpadded(batch, unpadded)), expected, atol=1e-4):
+                for module, own in adopted:
+                    module.__class__ = own
 
     def _can_leave_out(self) -> bool:
         """Whether the top layer can do without the states that nobody reads (`first_state`); tried on two rows."""

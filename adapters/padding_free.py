@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -51,6 +52,21 @@ def places_of(lengths: NDArray[np.int64]) -> tuple[Tensor, tuple[int, ...]]:
     return torch.from_numpy((order[:, None] * longest + np.arange(longest))[real]), tuple(lengths[order].tolist())
 
 
+class Places(NamedTuple):
+    """Lists of places, int64, between pieces and rows of one width.
+
+    Attributes:
+        wide: (3 · rows · heads · width,), each query's, each key's, then each value's place among the vectors of the
+            pieces, (pieces · 3 · heads); padding stands for its row's first piece.
+        back: (pieces · heads,), each vector's place among the rows' vectors, (rows · heads · width).
+        back_jointly: (pieces · 3 · heads,), the same among all queries, keys and values.
+    """
+
+    wide: Tensor
+    back: Tensor
+    back_jointly: Tensor
+
+
 @dataclass
 class Group:
     """Rows that lie one after another and are attended at one width.
@@ -63,7 +79,7 @@ class Group:
     start: int
     end: int
     lengths: Tensor
-    _indices: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    _places: dict[int, Places] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -75,28 +91,23 @@ class Group:
         """What queries and keys are padded to. Queries would need no padding, but shapes that recur are quicker."""
         return padded(int(self.lengths[-1]))
 
-    def indices(self, heads: int) -> tuple[Tensor, Tensor]:
-        """How pieces, a vector a head, become rows of one width, and rows become pieces again; kept for every layer.
-
-        Returns:
-            Two lists of places, int64: (rows · heads · width,), each query's and each key's place among the
-            (pieces · heads) vectors, where padding stands for its row's first piece; and (pieces · heads,), each
-            vector's place among the queries.
-        """
-        if heads not in self._indices:
+    def places(self, heads: int) -> Places:
+        """How the vectors of so many heads become rows of one width and pieces again; kept for every layer."""
+        if heads not in self._places:
             first = torch.cumsum(self.lengths, 0) - self.lengths
-            head = torch.arange(heads)[:, None]
-
-            def grid() -> Tensor:
-                within = torch.arange(self.width)
-                real = torch.where(within < self.lengths[:, None], within, 0)
-                return ((first[:, None, None] + real[:, None, :]) * heads + head).reshape(-1)
-
+            within = torch.arange(self.width)
+            real = first[:, None] + torch.where(within < self.lengths[:, None], within, 0)  # (rows, width): pieces
+            head = torch.arange(heads)
+            vectors = real[:, None, :] * (3 * heads) + head[:, None]  # (rows, heads, width): their queries
+            part = torch.arange(3)[:, None, None]
             row = torch.repeat_interleave(torch.arange(self.rows), self.lengths)
-            within = torch.arange(self.end - self.start) - first[row]
-            back = ((row[:, None] * heads + torch.arange(heads)) * self.width + within[:, None]).reshape(-1)
-            self._indices[heads] = grid(), back
-        return self._indices[heads]
+            place = (row[:, None] * heads + head) * self.width + (torch.arange(len(row)) - first[row])[:, None]
+            self._places[heads] = Places(
+                (vectors.reshape(-1) + heads * part[:, 0]).reshape(-1),
+                place.reshape(-1),
+                (place[:, None] + vectors.numel() * part.view(1, 3, 1)).reshape(-1),
+            )
+        return self._places[heads]
 
     def mask(self) -> Tensor:
         """(rows, 1, 1, width) bool, True on real keys."""

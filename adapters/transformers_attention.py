@@ -75,12 +75,17 @@ def attention_forward(
     return attend(query, key, value, attention_mask, scale, dropout).transpose(1, 2).contiguous(), None
 
 
+def attends_short(states: Tensor, unpadded: Unpadded, dropout: float) -> bool:
+    """Whether a batch without padding is attended by `attention`, and not by torch's kernels."""
+    return states.device.type == "cpu" and (unpadded.longest <= LONGEST or dropout > 0.0)
+
+
 def _forward_unpadded(
     query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float
 ) -> Tensor:
     """(1, heads, rounded pieces, dim) → (1, rounded pieces, heads, dim): each row attends to itself."""
     pieces = [states[0].transpose(0, 1) for states in (query, key, value)]  # (rounded pieces, heads, dim)
-    if query.device.type == "cpu" and (unpadded.longest <= LONGEST or dropout > 0.0):
+    if attends_short(query, unpadded, dropout):
         return attend_unpadded(pieces[0], pieces[1], pieces[2], unpadded, scale, dropout)[None]
     rows = [unpadded.pad(states).transpose(1, 2) for states in pieces]  # (batch, heads, pieces, dim)
     attended = functional.scaled_dot_product_attention(

@@ -44,6 +44,7 @@ class CellProgress:
         running: what began and has not ended.
         cut: True once the time budget ended the cell's search.
         work: how long one of its trials takes against other cells' (`work_of`).
+        best: the best finished search trial so far; kept, since finding it among thousands takes a while.
     """
 
     cell: OpenCell
@@ -54,6 +55,19 @@ class CellProgress:
     finals: dict[str, TrialRecord] = field(default_factory=dict)
     running: dict[str, Proposal] = field(default_factory=dict)
     cut: bool = False
+    best: TrialRecord | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.best = best_of(self.search.values())
+
+    def ended(self, record: TrialRecord) -> None:
+        """A trial ended, or its record changed."""
+        self.running.pop(record.id, None)
+        if record.role == "search":
+            self.search[record.id] = record
+            self.best = best_of(self.search.values())
+        else:
+            self.finals[record.id] = record
 
     @property
     def begun(self) -> int:
@@ -66,11 +80,6 @@ class CellProgress:
         return not any(p.role == "search" for p in self.running.values()) and (
             len(self.search) >= self.target or self.cut
         )
-
-    @property
-    def best(self) -> TrialRecord | None:
-        """The best finished search trial so far."""
-        return best_of(self.search.values())
 
 
 def stackable(cell: OpenCell) -> bool:
@@ -224,10 +233,8 @@ class Planner:
 
     def missing_finals(self, progress: CellProgress) -> list[Proposal]:
         """The finals that a searched cell still lacks: its best setting, once a seed."""
-        if not progress.searched:  # asked first: the best of thousands takes a while to find
-            return []
         best = progress.best
-        if best is None:
+        if best is None or not progress.searched:
             return []
         missing = []
         for number in range(progress.cell.seeds):
@@ -288,12 +295,9 @@ class Planner:
     def end(self, record: TrialRecord) -> None:
         """A trial ended, however it ended."""
         progress = self.cells[record.cell]
-        progress.running.pop(record.id, None)
+        progress.ended(record)
         if record.role == "search":
-            progress.search[record.id] = record
             progress.study.tell(record)
-        else:
-            progress.finals[record.id] = record
 
     def abandon(self, trial: str) -> None:
         """A trial was cut off without a result; it will run again when the sweep goes on."""

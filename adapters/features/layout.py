@@ -21,8 +21,8 @@ from meltpoint.tasks.core.task import Kind
 
 Pieces = Literal["first", "all"]
 
-FORMAT = 1
-"""Raised when the files' layout changes: old entries are then never read, and age out."""
+FORMAT = 2
+"""Raised when the files' layout or an encoder's arithmetic changes: old entries are then never read, and age out."""
 
 ENCODING_BATCH = 64
 """Rows; as many, in the same order, as `evaluation.evaluate` gives an encoder, so that both see the same numbers.

@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 
-from meltpoint.adapters import encoders, transformers_attention
+from meltpoint.adapters import attention, encoders, joint_projection, transformers_attention
 from meltpoint.adapters.batch import Batch
 from meltpoint.adapters.batching import collate
 from meltpoint.adapters.encoder import Encoder
@@ -200,15 +200,16 @@ def test_the_ratio_reaches_the_fused_attention(load_tiny: Load, family: str, mon
     if family in ("deberta-v2", "mpnet"):
         pytest.skip("has no fused attention: its attention's dropout is a module like the others")
     ratios = []
-    name = "attend_unpadded" if encoder.padding_free else "attend"
-    attend = getattr(transformers_attention, name)
+    name = "attend_jointly" if encoder.padding_free else "attend"
+    attend = getattr(attention, name)
 
     def spy(*args: Any) -> torch.Tensor:
         ratios.append(args[-1])
         found: torch.Tensor = attend(*args)
         return found
 
-    monkeypatch.setattr(transformers_attention, name, spy)
+    for module in (attention, joint_projection, transformers_attention):
+        monkeypatch.setattr(module, name, spy, raising=False)
     encoder.set_dropout(0.25)
     encoder.train()(pair_batch(encoder))
     encoder.eval()(pair_batch(encoder))
