@@ -272,14 +272,25 @@ def report_of(events: list[Event]) -> dict[str, Any]:
     return {"events": events, **rung}
 
 
-@lru_cache(maxsize=1)
+class _Room:
+    """Whose trials left what lies in this process's memory.
+
+    Attributes:
+        cell: of the last order, or None before the first.
+    """
+
+    cell: CellKey | None = None
+
+
 def make_room(cell: CellKey) -> None:
-    """Give back what trials of another cell left; called with the same cell again, it does nothing.
+    """Give back what trials of another cell left; what this one's left stays.
 
     The next trial of a cell takes what the last one left, so a worker's memory stays as it is. Given back in between,
     it would have to be found again page by page: a twentieth of a short trial's time (docs/log.md).
     """
-    release_memory()
+    if _Room.cell not in (None, cell):
+        release_memory()
+    _Room.cell = cell
 
 
 def drop_garbage() -> None:
