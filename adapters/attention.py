@@ -36,20 +36,20 @@ def attend_unpadded(
     Returns:
         (rounded pieces, heads, dim), 0 after the real ones.
     """
-    return attend_jointly(torch.stack(_autocast(query, key, value), 1), unpadded, scale, dropout)
+    return attend_qkv(torch.stack(_autocast(query, key, value), 1), unpadded, scale, dropout)
 
 
-def attend_jointly(joint: Tensor, unpadded: Unpadded, scale: float, dropout: float) -> Tensor:
+def attend_qkv(qkv: Tensor, unpadded: Unpadded, scale: float, dropout: float) -> Tensor:
     """`attend_unpadded` of queries, keys and values that lie together.
 
     Args:
-        joint: (rounded pieces, 3, heads, dim), contiguous.
+        qkv: (rounded pieces, 3, heads, dim), contiguous.
         unpadded: which pieces make a row.
 
     Returns:
         (rounded pieces, heads, dim), 0 after the real ones.
     """
-    attended: Tensor = _UnpaddedAttention.apply(joint, unpadded, scale, dropout)  # type: ignore[no-untyped-call]
+    attended: Tensor = _UnpaddedAttention.apply(qkv, unpadded, scale, dropout)  # type: ignore[no-untyped-call]
     return attended
 
 
@@ -204,18 +204,18 @@ class _Attention(torch.autograd.Function):
 
 class _UnpaddedAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, joint: Tensor, unpadded: Unpadded, scale: float, dropout: float) -> Tensor:
-        pieces, _, heads, dim = joint.shape
-        attended = joint.new_empty(pieces, heads, dim)
+    def forward(ctx: Any, qkv: Tensor, unpadded: Unpadded, scale: float, dropout: float) -> Tensor:
+        pieces, _, heads, dim = qkv.shape
+        attended = qkv.new_empty(pieces, heads, dim)
         attended[len(unpadded.places) :] = 0.0
         kept: list[Tensor | None] = []
         for group in unpadded.groups:
-            places, own = group.places(heads), slice(group.start, group.end)
-            wide = joint[own].view(-1, dim).index_select(0, places.wide)
+            indices, own = group.indices(heads), slice(group.start, group.end)
+            wide = qkv[own].view(-1, dim).index_select(0, indices.wide)
             q, k, v = wide.view(3, group.rows * heads, group.width, dim)
             bias = q.new_zeros(()).masked_fill(~group.mask(), _NEVER)
             weighed = _Weighed.of(q, k, v, group.rows, bias, scale, dropout)
-            torch.index_select(weighed.attended().view(-1, dim), 0, places.back, out=attended[own].view(-1, dim))
+            torch.index_select(weighed.attended().view(-1, dim), 0, indices.back, out=attended[own].view(-1, dim))
             kept.extend(weighed.tensors)
         ctx.save_for_backward(*kept)
         ctx.unpadded, ctx.scale, ctx.factor = unpadded, scale, weighed.factor
@@ -230,10 +230,10 @@ class _UnpaddedAttention(torch.autograd.Function):
         kept, each = ctx.saved_tensors, len(ctx.saved_tensors) // len(ctx.unpadded.groups)
         for number, group in enumerate(ctx.unpadded.groups):
             weighed = _Weighed(ctx.scale, ctx.factor, *kept[number * each : (number + 1) * each])
-            places, own = group.places(heads), slice(group.start, group.end)
+            indices, own = group.indices(heads), slice(group.start, group.end)
             given = gradient.new_zeros(group.rows * heads, group.width, dim)  # 0 for the queries that are padding
-            given.view(-1, dim).index_copy_(0, places.back, gradient[own].view(-1, dim))
+            given.view(-1, dim).index_copy_(0, indices.back, gradient[own].view(-1, dim))
             wide = gradient.new_empty(3, *given.shape)
             weighed.backward(given, (wide[0], wide[1], wide[2]))
-            torch.index_select(wide.view(-1, dim), 0, places.back_jointly, out=found[own].view(-1, dim))
+            torch.index_select(wide.view(-1, dim), 0, indices.back_qkv, out=found[own].view(-1, dim))
         return found, None, None, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import transformers
 from torch import Tensor, nn
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from meltpoint.adapters import first_state, joint_projection, transformers_attention
+from meltpoint.adapters import first_state, fused_qkv, transformers_attention
 from meltpoint.adapters.batch import Batch, Row
 from meltpoint.adapters.batching import collate
 from meltpoint.adapters.dropout import replace_dropouts
@@ -26,6 +27,9 @@ from meltpoint.adapters.vocabulary import CompactEmbedding, compact
 
 _UNBOUNDED = 100_000
 """transformers writes 1e30 as a tokenizer's longest input where it does not know it."""
+
+_ROUNDING = 1e-4
+"""How far a short cut's states may lie from the whole way's, in float32."""
 
 
 class HuggingFaceEncoder(Encoder):
@@ -52,12 +56,9 @@ class HuggingFaceEncoder(Encoder):
         self.max_pieces = _longest_input(model, tokenizer)
         self.tokenizer = PieceTokenizer(tokenizer, self.max_pieces, _takes_segments(model))
         self._first_position = _first_position(model)
-        self.padding_free = False
+        self.padding_free = self._leaves_out = False
         states, self._above = self._probe()
-        self.padding_free = self._runs_without_padding()
-        if self.padding_free:
-            self._project_jointly()
-        self._leaves_out = self.padding_free and self._can_leave_out()
+        self._take_up_short_cuts()
         self.dim = states[0].shape[-1]
         self._layers = len(states)
         if any(state.shape[-1] != self.dim for state in states):
@@ -159,8 +160,20 @@ class HuggingFaceEncoder(Encoder):
         rows = [Row(0, 0, tuple(pieces), tuple(segments), (), None) for pieces, segments, _ in framed]
         return collate(rows, range(len(rows)), self.tokenizer.pad_piece, "sentence_classification")
 
-    def _runs_without_padding(self) -> bool:
-        """Whether the family can read rows one after another; tried on two rows, since nothing else tells it.
+    def _take_up_short_cuts(self) -> None:
+        """What the family can do with less work, tried on two rows, since nothing else tells it."""
+        batch = self._batch("a b c", "a")
+        if batch.places is None:
+            return
+        unpadded = Unpadded(batch.places, batch.lengths)
+        with torch.no_grad():
+            self.padding_free = self._runs_without_padding(batch, unpadded)
+            if self.padding_free:
+                self._fuse_qkv(batch, unpadded)
+                self._leaves_out = self._can_leave_out(batch, unpadded)
+
+    def _runs_without_padding(self, batch: Batch, unpadded: Unpadded) -> bool:
+        """Whether the family can read rows one after another.
 
         Its attention has to be ours, and to see whole rows: two short ones would not show a window.
         """
@@ -170,39 +183,26 @@ class HuggingFaceEncoder(Encoder):
             return False
         if config._attn_implementation != transformers_attention.NAME:
             return False
-        batch = self._batch("a b c", "a")
-        if batch.places is None:
+        expected = torch.stack(self(batch))[:, batch.piece_mask]
+        found = torch.stack([unpadded.pad(states) for states in self._run_unpadded(batch, unpadded)])
+        return torch.allclose(found[:, batch.piece_mask], expected, atol=_ROUNDING)
+
+    def _fuse_qkv(self, batch: Batch, unpadded: Unpadded) -> None:
+        """Let every attention that can compute its queries, keys and values at once do so (`fused_qkv`)."""
+        expected = torch.stack(self._run_unpadded(batch, unpadded))
+        own_classes = [(module, type(module)) for module in self.model.modules()]
+        adopted = [(module, own) for module, own in own_classes if fused_qkv.adopt(module)]
+        if not torch.allclose(torch.stack(self._run_unpadded(batch, unpadded)), expected, atol=_ROUNDING):
+            for module, own in adopted:
+                module.__class__ = own
+
+    def _can_leave_out(self, batch: Batch, unpadded: Unpadded) -> bool:
+        """Whether the top layer can do without the states that nobody reads (`first_state`)."""
+        expected = self.top(batch)[:, 0]
+        if not first_state.adopt(_layer_stack(self.model)[-1]):
             return False
-        with torch.no_grad():
-            expected = torch.stack(self(batch))[:, batch.piece_mask]
-            unpadded = Unpadded(batch.places, batch.lengths)
-            found = torch.stack([unpadded.pad(states) for states in self._run_unpadded(batch, unpadded)])
-        return torch.allclose(found[:, batch.piece_mask], expected, atol=1e-4)
-
-    def _project_jointly(self) -> None:
-        """Let every attention that can make its queries, keys and values at once do so; tried on two rows."""
-        batch = self._batch("a b c", "a")
-        assert batch.places is not None, "rows of two lengths"
-        unpadded = Unpadded(batch.places, batch.lengths)
-        with torch.no_grad():
-            expected = torch.stack(self._run_unpadded(batch, unpadded))
-            found = [(module, type(module)) for module in self.model.modules()]
-            adopted = [(module, own) for module, own in found if joint_projection.adopt(module)]
-            if not torch.allclose(torch.stack(self._run_unpadded(batch, unpadded)), expected, atol=1e-4):
-                for module, own in adopted:
-                    module.__class__ = own
-
-    def _can_leave_out(self) -> bool:
-        """Whether the top layer can do without the states that nobody reads (`first_state`); tried on two rows."""
-        batch = self._batch("a b c", "a")
-        assert batch.places is not None, "rows of two lengths"
-        with torch.no_grad():
-            expected = self.top(batch)
-            if not first_state.adopt(_layer_stack(self.model)[-1]):
-                return False
-            found = self._run_unpadded(batch, Unpadded(batch.places, batch.lengths, first_alone=True))[-1]
-        first = Unpadded(batch.places, batch.lengths).pad(found)[:, 0]
-        return torch.allclose(first, expected[:, 0], atol=1e-4)
+        found = self._run_unpadded(batch, replace(unpadded, first_alone=True))[-1]
+        return torch.allclose(unpadded.pad(found)[:, 0], expected, atol=_ROUNDING)
 
 
 def load(reference: EncoderReference) -> HuggingFaceEncoder:

@@ -52,19 +52,19 @@ def places_of(lengths: NDArray[np.int64]) -> tuple[Tensor, tuple[int, ...]]:
     return torch.from_numpy((order[:, None] * longest + np.arange(longest))[real]), tuple(lengths[order].tolist())
 
 
-class Places(NamedTuple):
-    """Lists of places, int64, between pieces and rows of one width.
+class GatherIndices(NamedTuple):
+    """Lists of indices, int64, that gather vectors of pieces into rows of one width, and back.
 
     Attributes:
-        wide: (3 · rows · heads · width,), each query's, each key's, then each value's place among the vectors of the
+        wide: (3 · rows · heads · width,), each query's, each key's, then each value's index among the vectors of the
             pieces, (pieces · 3 · heads); padding stands for its row's first piece.
-        back: (pieces · heads,), each vector's place among the rows' vectors, (rows · heads · width).
-        back_jointly: (pieces · 3 · heads,), the same among all queries, keys and values.
+        back: (pieces · heads,), each vector's index among the rows' vectors, (rows · heads · width).
+        back_qkv: (pieces · 3 · heads,), the same among all queries, keys and values.
     """
 
     wide: Tensor
     back: Tensor
-    back_jointly: Tensor
+    back_qkv: Tensor
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Group:
     start: int
     end: int
     lengths: Tensor
-    _places: dict[int, Places] = field(default_factory=dict)
+    _indices: dict[int, GatherIndices] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -91,9 +91,9 @@ class Group:
         """What queries and keys are padded to. Queries would need no padding, but shapes that recur are quicker."""
         return padded(int(self.lengths[-1]))
 
-    def places(self, heads: int) -> Places:
+    def indices(self, heads: int) -> GatherIndices:
         """How the vectors of so many heads become rows of one width and pieces again; kept for every layer."""
-        if heads not in self._places:
+        if heads not in self._indices:
             first = torch.cumsum(self.lengths, 0) - self.lengths
             within = torch.arange(self.width)
             real = first[:, None] + torch.where(within < self.lengths[:, None], within, 0)  # (rows, width): pieces
@@ -102,12 +102,12 @@ class Group:
             part = torch.arange(3)[:, None, None]
             row = torch.repeat_interleave(torch.arange(self.rows), self.lengths)
             place = (row[:, None] * heads + head) * self.width + (torch.arange(len(row)) - first[row])[:, None]
-            self._places[heads] = Places(
+            self._indices[heads] = GatherIndices(
                 (vectors.reshape(-1) + heads * part[:, 0]).reshape(-1),
                 place.reshape(-1),
                 (place[:, None] + vectors.numel() * part.view(1, 3, 1)).reshape(-1),
             )
-        return self._places[heads]
+        return self._indices[heads]
 
     def mask(self) -> Tensor:
         """(rows, 1, 1, width) bool, True on real keys."""

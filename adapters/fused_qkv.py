@@ -1,4 +1,4 @@
-"""Queries, keys and values by one product on a CPU, in the layout that attention without padding reads.
+"""The fused QKV projection: queries, keys and values by one product on a CPU, as attention without padding reads them.
 
 BERT's attention has three linear layers over the same states. Under autocast each makes its own bf16 copy of them, and
 hands back its own gradient to be made float32 and added; their outputs are gathered into rows one by one. As one layer
@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters.attention import attend_jointly
+from meltpoint.adapters.attention import attend_qkv
 from meltpoint.adapters.padding_free import Unpadded
 from meltpoint.adapters.transformers_attention import UNPADDED, attends_short
 
 _PARTS = ("query", "key", "value")
 
 
-class _JointProjection(nn.Module):
+class _FusedQkv(nn.Module):
     """Stands before an attention's own class, whose weights and names stay as they are."""
 
     query: nn.Linear
@@ -39,12 +39,12 @@ class _JointProjection(nn.Module):
         weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])
         bias = torch.cat([self.query.bias, self.key.bias, self.value.bias])
         heads, size = self.num_attention_heads, self.attention_head_size
-        joint = functional.linear(hidden_states[0], weight, bias).view(-1, 3, heads, size)
-        return attend_jointly(joint, unpadded, size**-0.5, ratio).flatten(1)[None], None
+        qkv = functional.linear(hidden_states[0], weight, bias).view(-1, 3, heads, size)
+        return attend_qkv(qkv, unpadded, size**-0.5, ratio).flatten(1)[None], None
 
 
 def adopt(attention: nn.Module) -> bool:
-    """Make an attention project jointly.
+    """Make an attention compute its queries, keys and values at once.
 
     Returns:
         Whether it is made as BERT's is; else it was left as it was.
@@ -58,5 +58,5 @@ def adopt(attention: nn.Module) -> bool:
         return False
     if getattr(attention, "is_decoder", False):
         return False
-    attention.__class__ = type(f"Joint{type(attention).__name__}", (_JointProjection, type(attention)), {})
+    attention.__class__ = type(f"Fused{type(attention).__name__}", (_FusedQkv, type(attention)), {})
     return True

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertSelfAttention
 
-from meltpoint.adapters import joint_projection
+from meltpoint.adapters import fused_qkv
 from meltpoint.adapters.padding_free import Unpadded, places_of, rounded
 from meltpoint.adapters.transformers_attention import UNPADDED, register
 
@@ -27,7 +27,7 @@ def pair(dtype: torch.dtype = torch.float64) -> tuple[nn.Module, nn.Module]:
     config = BertConfig(hidden_size=DIM, num_attention_heads=4, attn_implementation=register())
     plain = BertSelfAttention(config).to(dtype)
     adopted = copy.deepcopy(plain)
-    assert joint_projection.adopt(adopted)
+    assert fused_qkv.adopt(adopted)
     return plain, adopted
 
 
@@ -86,7 +86,7 @@ def test_under_autocast_it_stays_as_close_as_berts_own():
 
 def test_padded_batches_and_long_rows_go_berts_own_way(monkeypatch: pytest.MonkeyPatch):
     plain, adopted = (attention.eval() for attention in pair())
-    monkeypatch.setattr(joint_projection, "attend_jointly", None)
+    monkeypatch.setattr(fused_qkv, "attend_qkv", None)
     padded = torch.randn(2, 5, DIM, dtype=torch.float64)
     assert torch.equal(adopted(padded)[0], plain(padded)[0])
     states, unpadded = batch_of([150, 3])
@@ -97,6 +97,6 @@ def test_what_is_not_made_as_berts_is_left_alone():
     plain, _ = pair()
     plain.key = nn.Linear(DIM, DIM, bias=False)
     own = type(plain)
-    assert not joint_projection.adopt(plain)
-    assert not joint_projection.adopt(nn.Linear(2, 2))
+    assert not fused_qkv.adopt(plain)
+    assert not fused_qkv.adopt(nn.Linear(2, 2))
     assert type(plain) is own
