@@ -107,7 +107,7 @@ def idle(config: dict[str, Any]) -> None:
     """A trainable that trains nothing and says what a trial of two epochs would."""
     from ray import tune
 
-    (order,) = WorkOrder.model_validate(config["work"]).orders
+    (order,) = WorkOrder.from_config(config).orders
     hardware = {"device": "cpu", "name": "none", "threads": 1, "gpu_share": 0.0, "precision": "fp32", "host": "none"}
     said: dict[str, Any] = {"trial": order.id}
     tune.report({"events": [{**said, "event": "ready", "body": {"hardware": hardware, "input_notes": []}}]})

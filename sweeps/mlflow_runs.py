@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps import mlflow_store
 from meltpoint.sweeps.cells import OpenCell
+from meltpoint.sweeps.mlflow_writers import STATUS, Writer, writer_of
 from meltpoint.sweeps.planner import Proposal
 from meltpoint.sweeps.records import CELL, CellKey, EpochRecord, TrialRecord, cell_key
 
-MOST_METRICS = 800  # a call holds 1 000 items; the rest is room for a setting and its tags
 FINISHED = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}
 
 
@@ -50,6 +51,7 @@ class Runs:
         if is_new:
             self.client.search_experiments(max_results=1)  # makes the tables
             mlflow_store.keep(uri)
+        self.writer: Writer = writer_of(uri, self.client)
         self.experiment: str = ""
         self.parents: dict[CellKey, str] = {}
         self.runs: dict[str, str] = {}
@@ -121,21 +123,22 @@ class Runs:
         """A trial begins: make its run, or take up the one that it had before the sweep was cut off; its id."""
         known = self.runs.get(proposal.id)
         if known is not None:
-            self.client.update_run(known, status="RUNNING")
-            self.client.set_tag(known, "meltpoint.status", "running")
-            past = self.client.get_metric_history(known, "train/loss")
-            self.logged_epochs[proposal.id] = len({metric.step for metric in past})
+            logged = self.writer.take_up(known)
+            self.logged_epochs[proposal.id] = logged.epochs
+            if not logged.has_setting:
+                self.unsent_params[proposal.id] = _params(proposal)
             return known
         tags = self._tags(proposal.cell, proposal.id, proposal.role, "running")
         tags |= {"mlflow.parentRunId": self.parents[proposal.cell.key], "meltpoint.code_version": code}
         label = f"seed {proposal.seed}" if proposal.role == "final" else f"trial {proposal.number}"
-        run = self.client.create_run(self.experiment, tags=tags, run_name=f"{proposal.cell.name} {label}")
-        run_id: str = run.info.run_id
+        run_id = self.writer.create(self.experiment, f"{proposal.cell.name} {label}", tags)
         self.runs[proposal.id] = run_id
-        params = {**proposal.setting, "seed": proposal.seed}
-        cell = _cell_params(proposal.cell)
-        self.unsent_params[proposal.id] = cell + [Param(name, str(value)) for name, value in params.items()]
+        self.unsent_params[proposal.id] = _params(proposal)
         return run_id
+
+    def together(self) -> AbstractContextManager[None]:
+        """What is begun and written inside goes out at once where the store can do that."""
+        return self.writer.together()
 
     def write(self, trial: str, epochs: list[EpochRecord], record: TrialRecord | None) -> None:
         """What there is to say of a trial, in one call (its setting goes with the first), and its end if it ended.
@@ -147,19 +150,10 @@ class Runs:
         done = self.logged_epochs.get(trial, 0)
         metrics = [metric for epoch in epochs if epoch.epoch > done for metric in epoch_metrics(epoch)]
         values, tags = ([], []) if record is None else _ending(record)
-        self._send(self.runs[trial], self.unsent_params.get(trial, []), metrics + values, tags)
+        end = None if record is None else FINISHED[record.status]
+        self.writer.log(self.runs[trial], metrics + values, self.unsent_params.get(trial, []), tags, end)
         self.unsent_params.pop(trial, None)
         self.logged_epochs[trial] = max([done, *(epoch.epoch for epoch in epochs)])
-        if record is not None:
-            self.client.set_terminated(self.runs[trial], FINISHED[record.status])
-
-    def _send(self, run_id: str, params: list[Param], metrics: list[Metric], tags: list[RunTag]) -> None:
-        """One call, or as many as it takes: MLflow takes at most 1 000 items in one."""
-        first = metrics[:MOST_METRICS]
-        if first or params or tags:
-            self.client.log_batch(run_id, metrics=first, params=params, tags=tags)
-        for start in range(MOST_METRICS, len(metrics), MOST_METRICS):
-            self.client.log_batch(run_id, metrics=metrics[start : start + MOST_METRICS])
 
     def abandon(self, trial: str) -> None:
         """A trial was cut off; its run is taken up again when the sweep goes on."""
@@ -167,12 +161,22 @@ class Runs:
             self._kill(self.runs[trial])
 
     def _kill(self, run_id: str) -> None:
-        self.client.set_tag(run_id, "meltpoint.status", "interrupted")
-        self.client.set_terminated(run_id, "KILLED")
+        self.writer.log(run_id, [], [], [RunTag(STATUS, "interrupted")], "KILLED")
 
     def reconcile(self, records: list[TrialRecord], proposals: Callable[[TrialRecord], Proposal], code: str) -> None:
         """Write whatever the ledger has and MLflow has not, and close runs of trials that no longer run."""
         state = {run.data.tags.get("meltpoint.trial", ""): run for run in self._all_runs()}
+        with self.together():
+            self._fill_in(records, state, proposals, code)
+            ledger = {record.id for record in records}
+            for trial, run in state.items():
+                if trial and trial not in ledger and run.info.status == "RUNNING":
+                    self._kill(run.info.run_id)
+
+    def _fill_in(
+        self, records: list[TrialRecord], state: dict[str, Run], proposals: Callable[[TrialRecord], Proposal], code: str
+    ) -> None:
+        """Write the records that MLflow has not, or not whole."""
         for record in records:
             run = state.get(record.id)
             whole = run is not None and run.info.status == FINISHED[record.status]
@@ -184,10 +188,6 @@ class Runs:
                 continue
             self.begin(proposals(record), code)
             self.write(record.id, record.epochs, record)
-        ledger = {record.id for record in records}
-        for trial, run in state.items():
-            if trial and trial not in ledger and run.info.status == "RUNNING":
-                self._kill(run.info.run_id)
 
     def _all_runs(self) -> list[Run]:
         return self._existing(self.client.get_experiment(self.experiment))
@@ -197,7 +197,7 @@ class Runs:
         now = int(time.time() * 1000)
         for key, figures in cells:
             run_id = self.parents[key]
-            tag = [RunTag("meltpoint.status", "finished" if done else "interrupted")]
+            tag = [RunTag(STATUS, "finished" if done else "interrupted")]
             self.client.log_batch(run_id, metrics=[Metric(k, v, now, 0) for k, v in figures.items()], tags=tag)
             for name, text in artifacts.items():
                 self.client.log_text(run_id, text, name)
@@ -209,6 +209,12 @@ def _cell_params(cell: OpenCell) -> list[Param]:
     words = {"encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name, "head": cell.head}
     words |= {"variant": cell.variant} if cell.variant else {}
     return [Param(key, value) for key, value in {**words, "metric": cell.task.metric}.items()]
+
+
+def _params(proposal: Proposal) -> list[Param]:
+    """A trial's setting and seed, beside its cell's words."""
+    setting = {**proposal.setting, "seed": proposal.seed}
+    return _cell_params(proposal.cell) + [Param(name, str(value)) for name, value in setting.items()]
 
 
 def epoch_metrics(epoch: EpochRecord) -> list[Metric]:
@@ -230,7 +236,7 @@ def _ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
     values |= {f"test/{name}": value for name, value in (record.test or {}).items()}
     if record.best_epoch is not None:
         values["best_epoch"] = float(record.best_epoch)
-    tags: dict[str, str] = {"meltpoint.status": record.status}
+    tags: dict[str, str] = {STATUS: record.status}
     if record.hardware is not None:
         tags |= {f"meltpoint.hardware.{k}": str(v) for k, v in record.hardware.model_dump().items()}
     if record.error:

@@ -34,7 +34,7 @@ def put(uri: str) -> bool:
     Returns:
         Whether MLflow has to make it: there is none yet, and none is kept. `keep` may follow then.
     """
-    path = _file(uri)
+    path = sqlite_file(uri)
     if path is None or path.exists():
         return False
     kept = template()
@@ -54,7 +54,7 @@ def put(uri: str) -> bool:
 
 def keep(uri: str) -> None:
     """Keep a copy of a store that MLflow has just made, before anything is logged; not to be able to is no harm."""
-    path = _file(uri)
+    path = sqlite_file(uri)
     assert path is not None, "only SQLite stores are kept"
     with contextlib.suppress(OSError, sqlite3.Error), replacing(template()) as beside:
         _copy(path, beside)
@@ -65,7 +65,7 @@ def keep(uri: str) -> None:
             copy.execute("VACUUM")
 
 
-def _file(uri: str) -> Path | None:
+def sqlite_file(uri: str) -> Path | None:
     """The file of a SQLite store; None for any other."""
     return Path(uri.removeprefix(SCHEME)) if uri.startswith(SCHEME) else None
 

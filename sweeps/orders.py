@@ -78,6 +78,11 @@ class WorkOrder(BaseModel):
         """Any of them: they share the cell, the role and the resources."""
         return self.orders[0]
 
-    def as_json(self) -> dict[str, Any]:
-        """The orders as plain values."""
-        return self.model_dump(mode="json")
+    def as_config(self) -> dict[str, Any]:
+        """The orders as a configuration of Ray Tune: one text, because Tune copies a configuration several times."""
+        return {"work": self.model_dump_json(), "cpus": self.first.cpus, "gpus": self.first.gpus}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> WorkOrder:
+        """The orders of such a configuration."""
+        return cls.model_validate_json(config["work"])

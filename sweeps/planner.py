@@ -64,8 +64,10 @@ class CellProgress:
         """A trial ended, or its record changed."""
         self.running.pop(record.id, None)
         if record.role == "search":
+            known = self.search.get(record.id)
             self.search[record.id] = record
-            self.best = best_of(self.search.values())
+            rivals = self.search.values() if known is not None else [record, *([self.best] if self.best else [])]
+            self.best = best_of(rivals)  # a new record can only beat the best one; a changed one may lose to any
         else:
             self.finals[record.id] = record
 

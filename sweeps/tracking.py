@@ -6,9 +6,11 @@ The ledger is the truth. While the server is away, nothing stops: `reconcile` wr
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
 MOST_WAITING = 1000
 """Jobs that may wait to be written before the driver waits too: some 10 kB each, so 10 MB."""
+GATHER_SECONDS = 0.5
+"""How long a trial's news wait for more news: each transaction costs SQLite a journal and its synchronisation."""
+MOST_TOGETHER = 100
+"""Trials whose news go out at once: a lock of well under a second."""
 
 
 def default_uri(storage: Path) -> str:
@@ -35,18 +41,24 @@ class Job:
     Attributes:
         trial: whose news it is, or "" for a job of another kind.
         epochs, record: a trial's news since its last job was written.
-        action: what to do instead, given the runs.
+        begins: the trial's beginning, given the runs.
+        action: what to do instead of both, on its own, given the runs.
+        told: `time.monotonic()` of its first news.
     """
 
     trial: str = ""
     epochs: list[EpochRecord] = field(default_factory=list)
     record: TrialRecord | None = None
+    begins: Callable[[Runs], object] | None = None
     action: Callable[[Runs], object] | None = None
+    told: float = field(default_factory=time.monotonic)
 
     def write(self, runs: Runs) -> None:
         """Do it."""
         if self.action is not None:
             self.action(runs)
+        elif self.begins is not None:
+            self.begins(runs)
         else:
             runs.write(self.trial, self.epochs, self.record)
 
@@ -54,8 +66,8 @@ class Job:
 class Tracker:
     """The sweep's window in MLflow. What it is told is written soon, in the order of each run; `flush` waits for it.
 
-    Trials that begin are written before everything else that waits, because their records want the run's id. All news
-    of one trial that has gathered while others were written goes out in one call.
+    Trials that begin are written before everything else that waits, because their records want the run's id. News of
+    all trials gather for half a second, and go out together.
 
     Attributes:
         trouble: the first failure, in one line; after it nothing more is sent until `reconcile`.
@@ -72,6 +84,7 @@ class Tracker:
         self._news: dict[str, Job] = {}  # trial → its job in `_others`
         self._beginning: set[str] = set()
         self._busy = self._closed = False
+        self._flushing = 0  # how many wait for everything to be written
         self._thread: threading.Thread | None = None
 
     def open(self, cells: Iterable[OpenCell], specification: str) -> None:
@@ -85,14 +98,13 @@ class Tracker:
     def begin(self, proposal: Proposal, code: str) -> None:
         """A trial begins: make its run, or take up the one that it had before the sweep was cut off."""
 
-        def action(runs: Runs) -> None:
-            runs.begin(proposal, code)
-
         with self._changed:
             self._changed.wait_for(lambda: len(self._others) < MOST_WAITING or self.trouble is not None)
             self._beginning.add(proposal.id)
             again = any(job.trial == proposal.id for job in self._others)  # then what waits of it comes first
-            (self._others if again else self._begins).append(Job(proposal.id, action=action))
+            (self._others if again else self._begins).append(
+                Job(proposal.id, begins=lambda runs: runs.begin(proposal, code))
+            )
             self._news.pop(proposal.id, None)
             self._note(proposal.id)  # its setting, with whatever comes soon
             self._changed.notify_all()
@@ -151,7 +163,10 @@ class Tracker:
     def flush(self) -> None:
         """Wait until everything said so far is written, or MLflow failed."""
         with self._changed:
+            self._flushing += 1
+            self._changed.notify_all()
             self._changed.wait_for(lambda: not (self._begins or self._others or self._busy))
+            self._flushing -= 1
 
     def _do(self, action: Callable[[Runs], object], trial: str = "") -> None:
         with self._changed:
@@ -164,36 +179,61 @@ class Tracker:
     # The writer's thread.
 
     def _write_all(self) -> None:
-        while (job := self._take()) is not None:
-            self._try(job)
+        while jobs := self._take():
+            self._try(jobs)
             with self._changed:
                 self._busy = False
-                if job.action is not None:
-                    self._beginning.discard(job.trial)
+                self._beginning -= {job.trial for job in jobs if job.begins is not None}
                 self._changed.notify_all()
 
-    def _take(self) -> Job | None:
-        """The next job; None once the tracker is closed."""
+    def _take(self) -> list[Job]:
+        """The next jobs that can go out together; none once the tracker is closed."""
         with self._changed:
-            self._changed.wait_for(lambda: bool(self._begins or self._others or self._closed))
-            if not (self._begins or self._others):
-                return None
-            job = (self._begins or self._others).popleft()
-            if self._news.get(job.trial) is job:
-                del self._news[job.trial]
-            self._busy = True
-            return job
+            while (seconds := self._seconds_until_due()) != 0.0:
+                self._changed.wait(seconds)
+            waiting = self._begins or self._others
+            together = list(takewhile(lambda job: job.action is None, islice(waiting, MOST_TOGETHER)))
+            jobs = [waiting.popleft() for _ in together or list(waiting)[:1]]
+            for job in jobs:
+                if self._news.get(job.trial) is job:
+                    del self._news[job.trial]
+            self._busy = bool(jobs)
+            return jobs
 
-    def _try(self, job: Job) -> None:
+    def _seconds_until_due(self) -> float | None:
+        """Until there is something to do, 0 at once; None while nothing waits."""
+        if self._begins or self._closed:
+            return 0.0
+        if not self._others:
+            return None
+        first = self._others[0]
+        in_a_hurry = self._flushing or first.action is not None or len(self._others) >= MOST_WAITING
+        return 0.0 if in_a_hurry else max(0.0, first.told + GATHER_SECONDS - time.monotonic())
+
+    def _try(self, jobs: list[Job]) -> None:
         if self.trouble is not None:
             return
         try:
-            job.write(self._ready())
+            self._write(jobs, self._ready())
         except Exception as error:  # noqa: BLE001 - a thread that died in silence would leave the driver waiting
             self.trouble = (
                 f"MLflow at {self.uri} failed ({_first_line(error)}); the sweep goes on, the ledger "
                 f"keeps everything, and the same command fills MLflow in once it answers."
             )
+
+    def _write(self, jobs: list[Job], runs: Runs) -> None:
+        if jobs[0].action is not None:  # it may use MLflow's client, which would wait for our own lock
+            jobs[0].write(runs)
+            return
+        try:
+            with runs.together():
+                for job in jobs:
+                    job.write(runs)
+        except Exception:
+            for job in jobs:
+                if job.begins is not None:
+                    runs.runs.pop(job.trial, None)  # what was not kept has no run
+            raise
 
     def _ready(self) -> Runs:
         """The runs, opened with the first job, and again after trouble there."""

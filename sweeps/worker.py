@@ -257,7 +257,7 @@ def train_on_ray(config: dict[str, Any]) -> None:
     """Ray Tune's function trainable: an order in, its events out."""
     from ray import tune
 
-    work = WorkOrder.model_validate(config["work"])
+    work = WorkOrder.from_config(config)
     make_room(work.first.cell)
     for events in run(work):
         tune.report(report_of(events))

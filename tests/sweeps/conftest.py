@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from meltpoint.sweeps.cells import OpenCell, open_cells
+from meltpoint.sweeps.planner import Planner, Proposal
 from meltpoint.sweeps.records import EpochRecord, HardwareRecord, TrialRecord
 from meltpoint.sweeps.specification import SweepSpec
 
@@ -94,6 +95,12 @@ def cells(spec: SweepSpec) -> list[OpenCell]:
 
 
 MakeRecord = Callable[..., TrialRecord]
+
+
+@pytest.fixture
+def proposal(spec: SweepSpec, cells: list[OpenCell]) -> Proposal:
+    """The first trial of the first cell."""
+    return Planner(spec, cells, []).next()  # type: ignore[return-value]
 
 
 @pytest.fixture

@@ -249,7 +249,7 @@ def test_what_goes_wrong_in_a_probe_is_an_answer(rehearsed, monkeypatch, failure
 def test_ray_is_asked_for_each_orders_own_resources(rehearsed):
     order = rehearsed["fine_tuning"].stacks[0].first
     asked = [
-        resources_of({"work": WorkOrder(orders=(order.model_copy(update={"cpus": cpus, "gpus": gpus}),)).as_json()})
+        resources_of(WorkOrder(orders=(order.model_copy(update={"cpus": cpus, "gpus": gpus}),)).as_config())
         for cpus, gpus in ((1.0, 0.25), (1.0, 0.25), (2.0, 0.5), (1.0, 0.0))
     ]
     assert [factory.bundles for factory in asked] == [
@@ -325,7 +325,7 @@ def probe(document):
 
 def trial(config):
     given = ray.get_runtime_context().get_assigned_resources()
-    said = {"event": "said", "mode": config["work"]["orders"][0]["mode"]}
+    said = {"event": "said", "mode": WorkOrder.from_config(config).first.mode}
     said["gpus"] = max((share for name, share in given.items() if name.startswith("GPU")), default=0.0)
     tune.report({"events": [said]})
 

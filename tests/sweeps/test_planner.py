@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -173,6 +174,17 @@ def test_a_cell_whose_test_was_opened_is_closed_for_search(spec, cells, make_rec
     again = Planner(spec, cells, records)
     assert again.cells[search.cell.key].searched
     assert all(p.role == "final" for p in drive(again, make_record) if p.cell.key == search.cell.key)
+
+
+def test_the_best_that_is_kept_is_the_best_of_all_however_they_end_and_change(spec, cells, make_record):
+    draw = random.Random(0)
+    (progress, *_) = Planner(spec, cells, []).cells.values()
+    for _ in range(200):
+        number = draw.randrange(12)
+        proposal = Proposal(f"{number:016x}", number, "search", cells[0], {}, 0)
+        status = draw.choice(["finished", "finished", "stopped", "failed"])
+        progress.ended(make_record(proposal, dev=(draw.randrange(5) / 4,), status=status))
+        assert progress.best == best_of(progress.search.values())
 
 
 def test_best_is_the_highest_dev_then_the_shorter_course_then_the_first(spec, cells, make_record):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections import Counter
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from meltpoint.sweeps.planner import Planner, Proposal
+from meltpoint.sweeps.planner import Proposal
 from meltpoint.sweeps.tracking import Tracker, default_uri
 
 
@@ -27,11 +28,6 @@ def tracker(store: Path, cells, request: pytest.FixtureRequest) -> Tracker:
     made.flush()
     assert made.trouble is None
     return made
-
-
-@pytest.fixture
-def proposal(spec, cells) -> Proposal:
-    return Planner(spec, cells, []).next()
 
 
 def runs(tracker: Tracker) -> list:
@@ -168,6 +164,9 @@ class SlowRuns:
         self.entered.set()
         assert self.may_go_on.wait(20)
 
+    def together(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     def begin(self, proposal: Proposal, code: str) -> None:
         self.runs[proposal.id] = f"run of {proposal.id}"
         self.calls.append(("begin", proposal.id))
@@ -214,6 +213,43 @@ def test_nobody_waits_for_a_busy_store_and_what_gathered_goes_out_in_one_call_a_
         ("begin", first.id), ("begin", second.id),
         ("write", first.id, [1, 2], True), ("write", second.id, [1, 2], True),
     ]  # fmt: skip
+
+
+def test_news_of_several_trials_gather_and_go_out_together(slow, cells, make_record, monkeypatch):
+    tracker, runs = slow
+    monkeypatch.setattr("meltpoint.sweeps.tracking.GATHER_SECONDS", 30.0)
+    entered: list[int] = []
+
+    @contextlib.contextmanager
+    def together():
+        before = len(runs.calls)
+        yield
+        entered.append(len(runs.calls) - before)
+
+    monkeypatch.setattr(runs, "together", together)
+    trials = [Proposal(word * 16, 0, "search", cells[0], {}, 0) for word in "abc"]
+    runs.may_go_on.set()
+    for proposal in trials:
+        tracker.begin(proposal, "code")
+    assert all(tracker.run_of(proposal.id) for proposal in trials), "a beginning does not wait for more"
+    begun = sum(entered)
+    for proposal in trials:
+        tell(tracker, make_record(proposal))
+    assert sum(entered) == begun == 3, "news wait for more news"
+    tracker.flush()
+    assert entered[-1] == 3, "and go out at once when they are asked for"
+
+
+def test_news_go_out_by_themselves(slow, cells, make_record, monkeypatch):
+    tracker, runs = slow
+    monkeypatch.setattr("meltpoint.sweeps.tracking.GATHER_SECONDS", 0.05)
+    proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
+    runs.may_go_on.set()
+    written = threading.Event()
+    monkeypatch.setattr(runs, "write", lambda *words: written.set())
+    tracker.begin(proposal, "code")
+    tell(tracker, make_record(proposal))
+    assert written.wait(20)
 
 
 def test_a_trial_that_was_abandoned_and_begins_again_is_written_in_that_order(slow, cells, make_record):
