@@ -115,6 +115,11 @@ class Trainer:
         """Whether the next step is the first phase's; its end may move (`_watch_gap`)."""
         return self.step < self._plan.phases[0].epochs * self._plan.steps_per_epoch
 
+    def open_frozen_states(self) -> None:
+        """Open the states that a frozen phase reads; what is missing is encoded, together with other workers."""
+        for split in (self.data.train, self.data.dev):
+            self._inputs(split, frozen=True)
+
     def stage(self) -> Stage:
         """Where a stack of one stands, all that going on from here depends on."""
         (course,) = self.courses

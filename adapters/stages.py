@@ -49,17 +49,27 @@ class Stages:
     def _first_phase(self, trainer: Trainer, key: str) -> Iterator[list[Outcome]]:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{key}.safetensors"
-        with locked(path.with_suffix(".lock"), wait=True):  # who comes second waits, and goes on from the first's
-            stage = read_stage(path)
-            if stage is not None:
-                trainer.resume(stage)
-                for result in stage.results:
-                    yield [(0, result)]
-                return
-            yield from trainer.first_phase()
-            if trainer.active:
-                write_stage(path, without_encoder(trainer.stage()))
-                self._make_room(path)
+        lock = path.with_suffix(".lock")
+        with locked(lock, wait=False) as mine:
+            if mine:
+                yield from self._made_or_read(trainer, path)
+        if not mine:  # who comes second helps the first one to encode, waits, and goes on from its stage
+            trainer.open_frozen_states()
+            with locked(lock, wait=True):
+                yield from self._made_or_read(trainer, path)
+
+    def _made_or_read(self, trainer: Trainer, path: Path) -> Iterator[list[Outcome]]:
+        """The first phase's epochs; the caller holds its lock."""
+        stage = read_stage(path)
+        if stage is not None:
+            trainer.resume(stage)
+            for result in stage.results:
+                yield [(0, result)]
+            return
+        yield from trainer.first_phase()
+        if trainer.active:
+            write_stage(path, without_encoder(trainer.stage()))
+            self._make_room(path)
 
     def _make_room(self, newest: Path) -> None:
         """Remove the oldest stages until the rest fit; the newest one stays."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -168,6 +170,28 @@ def test_the_best_epoch_may_lie_in_the_shared_phase(make_trainer: Make, tmp_path
         trainer.model.load_trained([trainer.course.best_state])
         found = trainer.score(trainer.data.dev, trainer.data.dev_examples)
         assert found.metrics["accuracy"] == trainer.course.best[0]
+
+
+def test_who_finds_a_first_phase_under_way_helps_to_encode_and_goes_on_from_it(
+    make_trainer: Make, kept_states: Any, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    stages, alone = Stages(tmp_path), two_phases(make_trainer, frozen_states=kept_states)
+    expected = told(alone)[0][:2]
+    first, second = (two_phases(make_trainer, frozen_states=kept_states) for _ in range(2))
+    begun = stages.epochs(first, FACTS)
+    next(begun)  # the first epoch; the first phase is its own until the second one ends
+    opened, found = threading.Event(), []
+    look = second.open_frozen_states
+    monkeypatch.setattr(second, "open_frozen_states", lambda: (look(), opened.set()))
+    goes_on = islice(stages.epochs(second, FACTS), 2)  # its own steps would draw from the first one's random numbers
+    waiting = threading.Thread(target=lambda: found.extend(told(second, goes_on)[0]))
+    waiting.start()
+    assert opened.wait(20), "it does not wait with its hands in its lap"
+    assert found == []
+    for _ in begun:
+        pass
+    waiting.join(60)
+    assert found == expected
 
 
 @pytest.mark.parametrize(
