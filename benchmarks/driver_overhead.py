@@ -140,7 +140,7 @@ def run(trials: int, searcher: str, encoder: str, storage: Path) -> Overhead:
         watched = Watched(SweepConductor(planner, ledger, tracker, progress, scorer, resources))
         with Cluster(None) as cluster:
             cluster.join()
-            count = slots(resources.cpus, 0.0)
+            count = watched.conductor.slots = slots(resources.cpus, 0.0)
             ray_tune.run_on_tune(watched, is_local=True, trainable=idle)
     if tracker.trouble is not None:
         raise RuntimeError(tracker.trouble)

@@ -52,6 +52,7 @@ class SweepConductor:
         self.deadline: float | None = None
         self.live: dict[str, Live] = {}
         self.waiting: dict[str, Live] = {}  # handed to Ray, not yet taken up by a worker
+        self.orders: dict[str, bool] = {}  # those at Ray, by their first trial → whether a worker took it up
         self.is_done = False
         self.slots = 1
         self.shares: Mapping[CellKey, float] = {}
@@ -60,18 +61,26 @@ class SweepConductor:
     # What Ray asks.
 
     def next_order(self) -> WorkOrder | str:
-        """The planner's next trials as an order; "wait", or "done" once nothing is left to train."""
+        """The planner's next trials as an order; "wait", or "done" once nothing is left to train.
+
+        One order waits for each worker that has none, and one where all have: the later a trial is asked for, the more
+        its searcher knows.
+        """
         if self.deadline is None and self.resources.time_budget_seconds is not None:
             self.deadline = self.clock() + self.resources.time_budget_seconds
         self._watch_clock()
         self._answer_finals()
+        if sum(not taken for taken in self.orders.values()) >= max(1, self.slots - sum(self.orders.values())):
+            return "wait"
         proposals = self.planner.next_together(self.slots, mixes_seeds=self.resources.gpus != 0)
         if isinstance(proposals, str):
             self.is_done = proposals == "done"
             if self.resources.address is None:
                 self.scorer.prepare()
             return proposals
-        return WorkOrder(orders=tuple(self._take_up(proposal) for proposal in proposals))
+        work = WorkOrder(orders=tuple(self._take_up(proposal) for proposal in proposals))
+        self.orders[work.first.id] = False
+        return work
 
     def _take_up(self, proposal: Proposal) -> Order:
         order = self.order(proposal, self._gpus(proposal.cell))
@@ -81,6 +90,7 @@ class SweepConductor:
 
     def began(self, work: WorkOrder) -> None:
         """A worker took the order up."""
+        self.orders[work.first.id] = True
         now = time.time()  # the same for all: so a reader of the ledger knows which trials had one worker
         for order in work.orders:
             live = self.waiting.pop(order.id)
@@ -108,6 +118,7 @@ class SweepConductor:
 
     def lost(self, work: WorkOrder, reason: str) -> None:
         """An order left Ray; those of its trials that have no outcome were stopped by a rule, or their worker died."""
+        self.orders.pop(work.first.id, None)
         for order in work.orders:
             self.waiting.pop(order.id, None)
             live = self.live.get(order.id)

@@ -5,10 +5,12 @@ Tune's own experiment state is thrown away: its snapshots are seconds apart, and
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +19,7 @@ from meltpoint.sweeps import garbage
 from meltpoint.sweeps.orders import WorkOrder
 
 FOREVER = 10**9  # samples: the searcher says when there are no more
+MOST_PENDING = "TUNE_MAX_PENDING_TRIALS_PG"
 
 Trainable = Callable[[dict[str, Any]], None]
 """Ray Tune's function trainable: {"work": a `WorkOrder` as JSON} in, its events reported."""
@@ -26,9 +29,11 @@ class Conductor(Protocol):
     """What runs a sweep, seen from Ray: it hands out orders and hears of events.
 
     Attributes:
+        slots: how many workers there are.
         failure: an error on the driver's side (a full disk), which Tune would bury in text of its own.
     """
 
+    slots: int
     failure: Exception | None
 
     def next_order(self) -> WorkOrder | str:
@@ -74,7 +79,10 @@ def run_on_tune(conductor: Conductor, is_local: bool, trainable: Trainable | Non
     if is_local:
         parts.take_workers_as_they_are()
     orders: dict[str, WorkOrder] = {}
-    with tempfile.TemporaryDirectory(prefix="meltpoint-tune-") as scratch, warnings.catch_warnings():
+    with (
+        tempfile.TemporaryDirectory(prefix="meltpoint-tune-") as scratch, warnings.catch_warnings(),
+        _workers_start_together(conductor.slots),
+    ):  # fmt: skip
         warnings.simplefilter("ignore")
         tuner = tune.Tuner(
             tune.with_resources(trainable or train_on_ray, parts.resources_of),
@@ -96,3 +104,20 @@ def run_on_tune(conductor: Conductor, is_local: bool, trainable: Trainable | Non
             if conductor.failure is not None:
                 raise conductor.failure from None
             raise
+
+
+@contextlib.contextmanager
+def _workers_start_together(slots: int) -> Iterator[None]:
+    """Let Tune ask for all workers at once: with a searcher of one's own it asks for the next when one has started.
+
+    The conductor sees to it that no more trials wait than there are workers without one (`next_order`). A number of the
+    user's own comes first.
+    """
+    if MOST_PENDING in os.environ:
+        yield
+        return
+    os.environ[MOST_PENDING] = str(slots)
+    try:
+        yield
+    finally:
+        del os.environ[MOST_PENDING]

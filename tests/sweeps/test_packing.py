@@ -331,7 +331,7 @@ def trial(config):
 
 
 class Conductor:
-    failure = None
+    failure, slots = None, 2
 
     def __init__(self, orders):
         self.orders, self.said, self.live = orders, [], 0
