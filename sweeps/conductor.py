@@ -40,6 +40,7 @@ class SweepConductor:
             a budget.
         is_done: whether every trial was trained; False after Ray returns means Ctrl-C.
         slots: how many workers there are, once Ray has said so.
+        orders: the orders that lie at Ray, by their first trial → whether a worker took them up.
         shares: cell → the share of a GPU that its trials get, once measured; only with `--gpus-per-trial auto`.
     """
 
@@ -52,7 +53,7 @@ class SweepConductor:
         self.deadline: float | None = None
         self.live: dict[str, Live] = {}
         self.waiting: dict[str, Live] = {}  # handed to Ray, not yet taken up by a worker
-        self.orders: dict[str, bool] = {}  # those at Ray, by their first trial → whether a worker took it up
+        self.orders: dict[str, bool] = {}
         self.is_done = False
         self.slots = 1
         self.shares: Mapping[CellKey, float] = {}

@@ -1,8 +1,9 @@
 """How a trial's run is written: by MLflow's client, or, in a SQLite store, as the rows that its client would write.
 
-The client takes 40 ms of processor time a trial, nearly all of it in the layers above the database: five transactions a
-call, each row an object of its own. A trial's rows are some fifty and take one transaction and well under a
-millisecond. What a person finds is the same either way; a test writes one trial both ways and compares the tables.
+A trial that begins and is told in one call takes the client 21 ms of processor time, nearly all of it in the layers
+above the database: five transactions a call, each row an object of its own. Its sixty rows take 2.6 ms here,
+and 1.0 where a hundred trials go out together, which locks the store for 0.1 s. What a person finds is the same either
+way; a test writes one trial both ways and compares the tables.
 """
 
 from __future__ import annotations

@@ -64,10 +64,11 @@ class CellProgress:
         """A trial ended, or its record changed."""
         self.running.pop(record.id, None)
         if record.role == "search":
-            known = self.search.get(record.id)
+            is_new = record.id not in self.search
             self.search[record.id] = record
-            rivals = self.search.values() if known is not None else [record, *([self.best] if self.best else [])]
-            self.best = best_of(rivals)  # a new record can only beat the best one; a changed one may lose to any
+            # A new record can only beat the best one; one that changed may lose to any.
+            rivals = filter(None, (record, self.best)) if is_new else self.search.values()
+            self.best = best_of(rivals)
         else:
             self.finals[record.id] = record
 

@@ -20,9 +20,10 @@ from meltpoint.sweeps.orders import WorkOrder
 
 FOREVER = 10**9  # samples: the searcher says when there are no more
 MOST_PENDING = "TUNE_MAX_PENDING_TRIALS_PG"
+"""Tune's own variable: how many trials may wait for a worker, and so how many workers start at a time."""
 
 Trainable = Callable[[dict[str, Any]], None]
-"""Ray Tune's function trainable: {"work": a `WorkOrder` as JSON} in, its events reported."""
+"""Ray Tune's function trainable: `WorkOrder.as_config` in, its events reported."""
 
 
 class Conductor(Protocol):

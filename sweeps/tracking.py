@@ -26,7 +26,7 @@ MOST_WAITING = 1000
 GATHER_SECONDS = 0.5
 """How long a trial's news wait for more news: each transaction costs SQLite a journal and its synchronisation."""
 MOST_TOGETHER = 100
-"""Trials whose news go out at once: a lock of well under a second."""
+"""Trials whose news go out at once: SQLite is locked for some 0.1 s."""
 
 
 def default_uri(storage: Path) -> str:
@@ -165,8 +165,10 @@ class Tracker:
         with self._changed:
             self._flushing += 1
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not (self._begins or self._others or self._busy))
-            self._flushing -= 1
+            try:
+                self._changed.wait_for(lambda: not (self._begins or self._others or self._busy))
+            finally:  # Ctrl-C may come while it waits
+                self._flushing -= 1
 
     def _do(self, action: Callable[[Runs], object], trial: str = "") -> None:
         with self._changed:
