@@ -15,13 +15,10 @@ import torch
 from torch import Tensor
 
 from meltpoint.adapters.dropout import acts_quickly, drop, keep
-from meltpoint.adapters.padding_free import Unpadded, padded
+from meltpoint.adapters.padding_free import NEVER, Unpadded, padded
 
 LONGEST = 128
 """Above this many pieces torch's blocked kernel serves where there is no dropout: its memory does not grow with L²."""
-
-_NEVER = -1e30
-"""Added to a score that must not count. Finite, so that a row without any key (a padded query) gives no NaN."""
 
 
 def attend_unpadded(
@@ -67,7 +64,7 @@ def attend_first(query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, 
     """
     keys, values = (unpadded.pad(states).transpose(1, 2) for states in (key, value))  # (batch, heads, pieces, dim)
     scores = query[:, :, None] @ keys.transpose(2, 3) * scale
-    weights = torch.softmax(scores.masked_fill(~unpadded.key_mask(), _NEVER), -1)
+    weights = torch.softmax(scores.masked_fill(~unpadded.key_mask(), NEVER), -1)
     return (drop(weights, ratio) @ values).squeeze(2)
 
 
@@ -97,16 +94,16 @@ def _autocast(*states: Tensor) -> tuple[Tensor, ...]:
 
 
 def _bias(mask: Tensor | None, query: Tensor) -> Tensor | None:
-    """What is added to the scores: 0, or a huge negative number; (batch or 1, heads or 1, pieces or 1, padded)."""
-    pieces = query.shape[2]
+    """What is added to the scores: 0 or `NEVER`, (batch · heads, pieces, padded); None where it is 0 everywhere."""
+    batch, heads, pieces, _ = query.shape
     wide = padded(pieces)
     if mask is None and wide == pieces:
         return None
     # A mask of padding alone says the same for every query: one line of it will do (the stride tells).
     lines = (1, 1, 1, pieces) if mask is None else (*mask.shape[:2], 1 if mask.stride(2) == 0 else pieces, pieces)
-    bias = query.new_full((*lines[:3], wide), _NEVER)
+    bias = query.new_full((*lines[:3], wide), NEVER)
     bias[..., :pieces] = 0.0 if mask is None else bias[..., :pieces].masked_fill(mask[:, :, : lines[2]], 0.0)
-    return bias
+    return bias.expand(batch, heads, pieces, wide).reshape(-1, pieces, wide)
 
 
 def _rows(states: Tensor, rows: int) -> Tensor:
@@ -143,9 +140,10 @@ class _Weighed:
     def of(
         cls, q: Tensor, k: Tensor, v: Tensor, batch: int, bias: Tensor | None, scale: float, dropout: float
     ) -> _Weighed:
-        """The attention weights."""
-        scores = torch.bmm(q, k.transpose(1, 2)).view(batch, -1, q.shape[1], k.shape[1]).mul_(scale)
-        weights = torch.softmax(scores if bias is None else scores.add_(bias), -1)
+        """The attention weights, of scores to which `bias` is added: (batch · heads, pieces, padded)."""
+        keys = k.transpose(1, 2)
+        scores = torch.bmm(q, keys).mul_(scale) if bias is None else torch.baddbmm(bias, q, keys, alpha=scale)
+        weights = torch.softmax(scores.view(batch, -1, *scores.shape[1:]), -1)
         kept, factor = None, 1.0
         if acts_quickly(dropout):
             kept, factor = keep(tuple(weights.shape), dropout, weights.dtype)
@@ -213,8 +211,7 @@ class _UnpaddedAttention(torch.autograd.Function):
             indices, own = group.indices(heads), slice(group.start, group.end)
             wide = qkv[own].view(-1, dim).index_select(0, indices.wide)
             q, k, v = wide.view(3, group.rows * heads, group.width, dim)
-            bias = q.new_zeros(()).masked_fill(~group.mask(), _NEVER)
-            weighed = _Weighed.of(q, k, v, group.rows, bias, scale, dropout)
+            weighed = _Weighed.of(q, k, v, group.rows, group.bias(heads, q.dtype), scale, dropout)
             torch.index_select(weighed.attended().view(-1, dim), 0, indices.back, out=attended[own].view(-1, dim))
             kept.extend(weighed.tensors)
         ctx.save_for_backward(*kept)

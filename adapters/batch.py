@@ -105,8 +105,8 @@ class Batch:
         source_places: (batch, pieces) int64, each piece's place in `source`: row · longest + position; 0 where padded.
         places, lengths: the real pieces' places in the padded rows and the rows' lengths, the shortest row first
             (`padding_free.places_of`); None and () where nothing is padded or the states are cached.
-        first_alone: whether of the top layer only each input's first state ([CLS]) will be read; an encoder that can
-            then leaves the others out, and they are of no meaning.
+        first_alone: whether only each input's first state ([CLS]) will be read; an encoder that can then leaves the
+            others out: (batch, 1, dim).
     """
 
     rows: tuple[int, ...]

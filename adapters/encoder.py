@@ -79,10 +79,13 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Every layer's states, embeddings first: a tuple of (batch, pieces, dim)."""
+        """Every layer's states, embeddings first: a tuple of (batch, pieces, dim).
+
+        An encoder that can do with less gives (batch, 1, dim) where `Batch.first_alone` says that the first will do.
+        """
 
     def top(self, batch: Batch) -> Tensor:
-        """The last layer's states: (batch, pieces, dim)."""
+        """The last layer's states: (batch, pieces, dim), or (batch, 1, dim) as `forward` gives them."""
         states: tuple[Tensor, ...] = self(batch)
         return states[-1]
 
@@ -132,6 +135,12 @@ def _source(batch: Batch) -> Batch:
 
 
 def _picked(states: Tensor, batch: Batch) -> Tensor:
-    """The states of a batch's own pieces among those of its source: (batch, pieces, dim)."""
+    """The states of a batch's own pieces among those of its source: (batch, pieces, dim).
+
+    Where the encoder gave each input's first state alone, it stands for all of that input's.
+    """
+    assert batch.source is not None, "rows that are not the encoder's own input"
     assert batch.source_places is not None, "a batch with a source says where its pieces lie in it"
-    return states.flatten(0, 1)[batch.source_places]
+    longest = batch.source.pieces.shape[1]
+    places = batch.source_places if states.shape[1] == longest else batch.source_places // longest
+    return states.flatten(0, 1)[places]

@@ -29,7 +29,7 @@ class _FirstState(nn.Module):
     output: Any
 
     def forward(self, hidden_states: Tensor, *arguments: Any, **named: Any) -> Tensor:
-        """(1, rounded pieces, dim) → the same, 0 but for each row's first piece, where `Unpadded` asks for that."""
+        """(1, rounded pieces, dim) → (1, batch, dim), the rows' first pieces, where `Unpadded` asks for them alone."""
         unpadded: Unpadded | None = named.get(UNPADDED)
         if unpadded is None or not unpadded.first_alone:
             whole: Tensor = super().forward(hidden_states, *arguments, **named)
@@ -44,8 +44,7 @@ class _FirstState(nn.Module):
         ratio = own.dropout.p if self.training else 0.0
         attended = attend_first(query, key, value, unpadded, own.attention_head_size**-0.5, ratio)
         joined = self.attention.output(attended.flatten(1), read)
-        found = self.output(self.intermediate(joined), joined)
-        alone: Tensor = found.new_zeros(len(states), found.shape[1]).index_copy(0, first, found)
+        alone: Tensor = self.output(self.intermediate(joined), joined)
         return alone[None]
 
 

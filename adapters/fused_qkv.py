@@ -7,6 +7,7 @@ of three times the width it is the same function, and a fine-tuning step is 2 to
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,18 +30,69 @@ class _FusedQkv(nn.Module):
     dropout: nn.Dropout
     num_attention_heads: int
     attention_head_size: int
+    _kept: _Kept | None = None
 
     def forward(self, hidden_states: Tensor, *arguments: Any, **named: Any) -> Any:
         """(1, rounded pieces, dim) → the same, and no attention weights."""
+        if torch.is_grad_enabled():
+            self._kept = None  # a step may follow, and fused AdamW does not count its change as a new version
         unpadded: Unpadded | None = named.get(UNPADDED)
         ratio = self.dropout.p if self.training else 0.0
         if unpadded is None or not attends_short(hidden_states, unpadded, ratio):
             return super().forward(hidden_states, *arguments, **named)
-        weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])
-        bias = torch.cat([self.query.bias, self.key.bias, self.value.bias])
+        weight, bias = self._joined()
         heads, size = self.num_attention_heads, self.attention_head_size
         qkv = functional.linear(hidden_states[0], weight, bias).view(-1, 3, heads, size)
         return attend_qkv(qkv, unpadded, size**-0.5, ratio).flatten(1)[None], None
+
+    def _joined(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the three as one, in autocast's type; kept from batch to batch while nothing trains."""
+        layers = self.query, self.key, self.value
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else self.query.weight.dtype
+        parts = [layer.weight for layer in layers] + [layer.bias for layer in layers]
+        versions = [part._version for part in parts]
+        if self._kept is not None and self._kept.holds(dtype, parts, versions):
+            return self._kept.joined
+        joined = _join(dtype, *parts[:3]), _join(dtype, *parts[3:])
+        if not torch.is_grad_enabled():
+            self._kept = _Kept(dtype, parts, versions, joined)
+        return joined
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What was joined, and of what: parameters and their versions, which torch counts up at each change."""
+
+    dtype: torch.dtype
+    parts: list[Tensor]
+    versions: list[int]
+    joined: tuple[Tensor, Tensor]
+
+    def holds(self, dtype: torch.dtype, parts: list[Tensor], versions: list[int]) -> bool:
+        """Whether it is still what joining these would give."""
+        same = all(one is other for one, other in zip(self.parts, parts, strict=True))
+        return same and dtype == self.dtype and versions == self.versions
+
+
+def _join(dtype: torch.dtype, *parts: Tensor) -> Tensor:
+    joined: Tensor = _Join.apply(dtype, *parts)  # type: ignore[no-untyped-call]
+    return joined
+
+
+class _Join(torch.autograd.Function):
+    """`torch.cat` into another type: each number is read and written once, and not by cat and cast in turn."""
+
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, *parts: Tensor) -> Tensor:
+        ctx.sizes, ctx.dtype = [len(part) for part in parts], parts[0].dtype
+        joined = parts[0].new_empty(sum(ctx.sizes), *parts[0].shape[1:], dtype=dtype)
+        for place, part in zip(torch.split(joined, ctx.sizes), parts, strict=True):
+            place.copy_(part)
+        return joined
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *(own.to(ctx.dtype) for own in torch.split(gradients[0], ctx.sizes))
 
 
 def adopt(attention: nn.Module) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -70,7 +70,7 @@ class HuggingFaceEncoder(Encoder):
         """Every layer's states, embeddings first: a tuple of (batch, pieces, dim)."""
         unpadded = self._unpadded(batch)
         if unpadded is not None:
-            return tuple(unpadded.pad(states) for states in self._run_unpadded(batch, unpadded))
+            return tuple(_in_rows(self._run_unpadded(batch, unpadded), unpadded))
         mask = {"attention_mask": batch.piece_mask.long()} if batch.padded else {}
         segments = {} if batch.segments is None else {"token_type_ids": batch.segments}
         return self._run(input_ids=batch.pieces, **mask, **segments)
@@ -78,7 +78,10 @@ class HuggingFaceEncoder(Encoder):
     def top(self, batch: Batch) -> Tensor:
         """The last layer's states: (batch, pieces, dim)."""
         unpadded = self._unpadded(batch)
-        return super().top(batch) if unpadded is None else unpadded.pad(self._run_unpadded(batch, unpadded)[-1])
+        if unpadded is None:
+            return super().top(batch)
+        (top,) = _in_rows(self._run_unpadded(batch, unpadded)[-1:], unpadded)
+        return top
 
     def _unpadded(self, batch: Batch) -> Unpadded | None:
         """How to read a batch without its padding; None where it has none, or has to be read with it."""
@@ -87,7 +90,10 @@ class HuggingFaceEncoder(Encoder):
         return Unpadded(batch.places, batch.lengths, batch.first_alone and self._leaves_out)
 
     def _run_unpadded(self, batch: Batch, unpadded: Unpadded) -> tuple[Tensor, ...]:
-        """Every layer's states of the real pieces, one row after another: (rounded pieces, dim)."""
+        """Every layer's states of the real pieces, one row after another: (rounded pieces, dim).
+
+        The top layer's are (batch, dim) where each row's first one will be read alone.
+        """
         segments = {} if batch.segments is None else {"token_type_ids": unpadded.unpad(batch.segments)[None]}
         positions = unpadded.positions() + self._first_position
         more = {"position_ids": positions, transformers_attention.UNPADDED: unpadded, **segments}
@@ -202,7 +208,17 @@ class HuggingFaceEncoder(Encoder):
         if not first_state.adopt(_layer_stack(self.model)[-1]):
             return False
         found = self._run_unpadded(batch, replace(unpadded, first_alone=True))[-1]
-        return torch.allclose(unpadded.pad(found)[:, 0], expected, atol=_ROUNDING)
+        return torch.allclose(found, expected, atol=_ROUNDING)
+
+
+def _in_rows(layers: Sequence[Tensor], unpadded: Unpadded) -> Iterator[Tensor]:
+    """Layers without padding, the top one last → (batch, pieces, dim), or (batch, 1, dim) of the first pieces alone."""
+    if not unpadded.first_alone:
+        yield from map(unpadded.pad, layers)
+        return
+    for states in layers[:-1]:
+        yield states.index_select(0, unpadded.first)[:, None]
+    yield layers[-1][:, None]
 
 
 def load(reference: EncoderReference) -> HuggingFaceEncoder:

@@ -18,6 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+NEVER = -1e30
+"""Added to a score that must not count. Finite, so that a row without any key (a padded query) gives no NaN."""
+
 LANES = 32
 """Keys are padded to a multiple of this: bf16 numbers in one AVX-512 register."""
 
@@ -74,22 +77,20 @@ class Group:
     Attributes:
         start, end: which of the real pieces are theirs.
         lengths: of the rows, ascending.
+        width: what queries and keys are padded to. Queries would need no padding, but shapes that recur are quicker.
     """
 
     start: int
     end: int
     lengths: Tensor
+    width: int
     _indices: dict[int, GatherIndices] = field(default_factory=dict)
+    _biases: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
         """How many."""
         return len(self.lengths)
-
-    @property
-    def width(self) -> int:
-        """What queries and keys are padded to. Queries would need no padding, but shapes that recur are quicker."""
-        return padded(int(self.lengths[-1]))
 
     def indices(self, heads: int) -> GatherIndices:
         """How the vectors of so many heads become rows of one width and pieces again; kept for every layer."""
@@ -109,9 +110,14 @@ class Group:
             )
         return self._indices[heads]
 
-    def mask(self) -> Tensor:
-        """(rows, 1, 1, width) bool, True on real keys."""
-        return (torch.arange(self.width) < self.lengths[:, None])[:, None, None]
+    def bias(self, heads: int, dtype: torch.dtype) -> Tensor:
+        """What is added to so many heads' scores: (rows · heads, width, width), 0 or `NEVER`; kept for every layer."""
+        if (heads, dtype) not in self._biases:
+            padding = torch.arange(self.width) >= self.lengths[:, None]  # (rows, width)
+            line = torch.zeros(padding.shape, dtype=dtype).masked_fill_(padding, NEVER)[:, None, None]
+            shape = self.rows, heads, self.width, self.width
+            self._biases[heads, dtype] = line.expand(shape).reshape(-1, *shape[2:])
+        return self._biases[heads, dtype]
 
 
 @dataclass
@@ -124,7 +130,7 @@ class Unpadded:
     Attributes:
         places: (real pieces,) int64, where each lies in the padded batch.
         lengths: of the rows in the pieces' order, ascending.
-        first_alone: whether of the top layer only each row's first state will be read.
+        first_alone: whether only each row's first state will be read.
     """
 
     places: Tensor
@@ -160,9 +166,9 @@ class Unpadded:
 
     def pad(self, states: Tensor) -> Tensor:
         """(rounded pieces, …) → (batch, pieces, …), 0 where padded."""
-        empty = states.new_zeros(len(self.lengths) * self.longest, *states.shape[1:])
-        real = states[: len(self.places)]
-        return empty.index_copy(0, self.places, real).view(-1, self.longest, *states.shape[1:])
+        rows = states.new_zeros(len(self.lengths) * self.longest, *states.shape[1:])
+        rows.index_copy_(0, self.places, states[: len(self.places)])  # in place: the other kind copies the zeros first
+        return rows.view(-1, self.longest, *states.shape[1:])
 
     def unpad(self, states: Tensor) -> Tensor:
         """(batch, pieces, …) → (rounded pieces, …)."""
@@ -180,7 +186,6 @@ def _groups(lengths: Sequence[int]) -> Iterator[Group]:
     for row, length in enumerate(lengths):
         last = row + 1 == len(lengths)
         if last or padded(lengths[row + 1]) > padded(length):
-            own = torch.tensor(lengths[first : row + 1])
-            end = start + int(own.sum())
-            yield Group(start, end, own)
+            end = start + sum(lengths[first : row + 1])
+            yield Group(start, end, torch.tensor(lengths[first : row + 1]), padded(length))
             first, start = row + 1, end

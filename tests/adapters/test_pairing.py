@@ -203,6 +203,18 @@ def test_the_rows_of_several_lanes_are_encoded_as_each_lane_alone(bert: Encoder)
         torch.testing.assert_close(found[:, : mask.shape[1]][mask], expected.states[0][mask], atol=2e-6, rtol=1e-5)
 
 
+def test_first_states_alone_are_those_of_both_sentences(bert: Encoder):
+    batch = batch_of(bert, encode(bert, PAIRS, "separate"))
+    assert batch.cuts is not None
+    alone = replace(batch, first_alone=True)
+    rows = torch.arange(len(PAIRS))
+    with torch.no_grad():
+        for whole, found in zip(bert.read(batch), bert.read(alone), strict=True):
+            torch.testing.assert_close(found[:, 0], whole[:, 0])
+            torch.testing.assert_close(found[rows, batch.cuts], whole[rows, batch.cuts])
+        assert torch.equal(bert.read_top(alone), bert.read(alone)[-1])
+
+
 def test_gradients_of_a_pair_encoded_separately_are_those_of_its_sentences_alone(bert: Encoder):
     batch = batch_of(bert, encode(bert, PAIRS, "separate"))
     weights = torch.randn(bert.dim, generator=torch.Generator().manual_seed(0))
