@@ -87,10 +87,12 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale
 
 def _autocast(*states: Tensor) -> tuple[Tensor, ...]:
     """The same in autocast's type where it is on: autograd functions of one's own do not get that by themselves."""
-    if not torch.is_autocast_enabled("cpu"):
-        return states
-    dtype = torch.get_autocast_dtype("cpu")
-    return tuple(one.to(dtype) for one in states)
+    return tuple(one.to(autocast_dtype(one.dtype)) for one in states)
+
+
+def autocast_dtype(own: torch.dtype) -> torch.dtype:
+    """The type that autocast computes in on a CPU; `own` where it is off."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else own
 
 
 def _bias(mask: Tensor | None, query: Tensor) -> Tensor | None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters.attention import attend_qkv
+from meltpoint.adapters.attention import attend_qkv, autocast_dtype
 from meltpoint.adapters.padding_free import Unpadded
 from meltpoint.adapters.transformers_attention import UNPADDED, attends_short
 
@@ -30,12 +30,12 @@ class _FusedQkv(nn.Module):
     dropout: nn.Dropout
     num_attention_heads: int
     attention_head_size: int
-    _kept: _Kept | None = None
+    _last: _Joined | None = None
 
     def forward(self, hidden_states: Tensor, *arguments: Any, **named: Any) -> Any:
         """(1, rounded pieces, dim) → the same, and no attention weights."""
         if torch.is_grad_enabled():
-            self._kept = None  # a step may follow, and fused AdamW does not count its change as a new version
+            self._last = None  # a step may follow, and fused AdamW does not count its change as a new version
         unpadded: Unpadded | None = named.get(UNPADDED)
         ratio = self.dropout.p if self.training else 0.0
         if unpadded is None or not attends_short(hidden_states, unpadded, ratio):
@@ -46,22 +46,30 @@ class _FusedQkv(nn.Module):
         return attend_qkv(qkv, unpadded, size**-0.5, ratio).flatten(1)[None], None
 
     def _joined(self) -> tuple[Tensor, Tensor]:
-        """Weight and bias of the three as one, in autocast's type; kept from batch to batch while nothing trains."""
+        """Weight, (3 · dim, dim), and bias, (3 · dim,), of the three as one layer, in autocast's type.
+
+        Kept from batch to batch while nothing trains.
+        """
         layers = self.query, self.key, self.value
-        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else self.query.weight.dtype
+        dtype = autocast_dtype(self.query.weight.dtype)
         parts = [layer.weight for layer in layers] + [layer.bias for layer in layers]
         versions = [part._version for part in parts]
-        if self._kept is not None and self._kept.holds(dtype, parts, versions):
-            return self._kept.joined
-        joined = _join(dtype, *parts[:3]), _join(dtype, *parts[3:])
+        if self._last is not None and self._last.holds(dtype, parts, versions):
+            return self._last.joined
+        joined = _concatenate(dtype, *parts[:3]), _concatenate(dtype, *parts[3:])
         if not torch.is_grad_enabled():
-            self._kept = _Kept(dtype, parts, versions, joined)
+            self._last = _Joined(dtype, parts, versions, joined)
         return joined
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """What was joined, and of what: parameters and their versions, which torch counts up at each change."""
+class _Joined:
+    """What was joined last, and of what.
+
+    Attributes:
+        parts, versions: the parameters, and torch's count of the changes to each.
+        joined: weight and bias, as `_FusedQkv._joined` gives them.
+    """
 
     dtype: torch.dtype
     parts: list[Tensor]
@@ -74,12 +82,13 @@ class _Kept:
         return same and dtype == self.dtype and versions == self.versions
 
 
-def _join(dtype: torch.dtype, *parts: Tensor) -> Tensor:
-    joined: Tensor = _Join.apply(dtype, *parts)  # type: ignore[no-untyped-call]
+def _concatenate(dtype: torch.dtype, *parts: Tensor) -> Tensor:
+    """(rows, …), … → (all rows, …)."""
+    joined: Tensor = _Concatenation.apply(dtype, *parts)  # type: ignore[no-untyped-call]
     return joined
 
 
-class _Join(torch.autograd.Function):
+class _Concatenation(torch.autograd.Function):
     """`torch.cat` into another type: each number is read and written once, and not by cat and cast in turn."""
 
     @staticmethod

@@ -76,7 +76,7 @@ class HuggingFaceEncoder(Encoder):
         return self._run(input_ids=batch.pieces, **mask, **segments)
 
     def top(self, batch: Batch) -> Tensor:
-        """The last layer's states: (batch, pieces, dim)."""
+        """The last layer's states: (batch, pieces, dim), or (batch, 1, dim) of the first pieces alone."""
         unpadded = self._unpadded(batch)
         if unpadded is None:
             return super().top(batch)

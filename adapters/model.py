@@ -69,7 +69,7 @@ class AdaptedModel(nn.Module):
         return mixed
 
     def _encode(self, batch: Batch) -> Tensor:
-        """The layers that are read, by running the encoder: (layers, lanes, rows, pieces, dim).
+        """The layers that are read, by running the encoder: (layers, lanes, rows, pieces, dim), or 1 piece, the first.
 
         A frozen encoder gives all its states, which are kept for every head; one that trains those that this one reads.
         """
