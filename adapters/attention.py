@@ -1,4 +1,4 @@
-"""Attention of short sequences on a CPU, where torch's own kernels are at their worst.
+"""Attention of short padded rows on a CPU, where torch's own kernels are at their worst.
 
 `scaled_dot_product_attention` of torch 2.13 on a CPU goes two ways. With dropout it takes the plain formula; without, a
 blocked kernel whose backward pass costs about 20 ms a layer for 32 × 12 × 26 × 32. And a bf16 `softmax` is slow where
@@ -14,58 +14,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from meltpoint.adapters.dropout import acts_quickly, drop, keep
-from meltpoint.adapters.padding_free import NEVER, Unpadded, padded
+from meltpoint.adapters.dropout import acts_quickly, keep
+
+NEVER = -1e30
+"""Added to a score that must not count. Finite, so that a row without any key (a padded query) gives no NaN."""
+
+WIDTHS = 32
+"""Keys of padded rows are padded to a multiple of this: bf16 numbers in one AVX-512 register."""
 
 LONGEST = 128
 """Above this many pieces torch's blocked kernel serves where there is no dropout: its memory does not grow with L²."""
 
 
-def attend_unpadded(
-    query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float
-) -> Tensor:
-    """`attend` within each row of a batch whose pieces lie one after another.
-
-    Args:
-        query, key, value: (rounded pieces, heads, dim).
-        unpadded: which pieces make a row.
-
-    Returns:
-        (rounded pieces, heads, dim), 0 after the real ones.
-    """
-    return attend_qkv(torch.stack(_autocast(query, key, value), 1), unpadded, scale, dropout)
-
-
-def attend_qkv(qkv: Tensor, unpadded: Unpadded, scale: float, dropout: float) -> Tensor:
-    """`attend_unpadded` of queries, keys and values that lie together.
-
-    Args:
-        qkv: (rounded pieces, 3, heads, dim), contiguous.
-        unpadded: which pieces make a row.
-
-    Returns:
-        (rounded pieces, heads, dim), 0 after the real ones.
-    """
-    attended: Tensor = _UnpaddedAttention.apply(qkv, unpadded, scale, dropout)  # type: ignore[no-untyped-call]
-    return attended
-
-
-def attend_first(query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, ratio: float) -> Tensor:
-    """Attention with one query a row: its first piece's.
-
-    Args:
-        query: (batch, heads, dim), in the batch's order.
-        key, value: (rounded pieces, heads, dim).
-        unpadded: which pieces make a row.
-        ratio: the share of attention weights that is dropped.
-
-    Returns:
-        (batch, heads, dim).
-    """
-    keys, values = (unpadded.pad(states).transpose(1, 2) for states in (key, value))  # (batch, heads, pieces, dim)
-    scores = query[:, :, None] @ keys.transpose(2, 3) * scale
-    weights = torch.softmax(scores.masked_fill(~unpadded.key_mask(), NEVER), -1)
-    return (drop(weights, ratio) @ values).squeeze(2)
+def padded(pieces: int) -> int:
+    """The keys' width in an attention of so many pieces."""
+    return -(-pieces // WIDTHS) * WIDTHS
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, dropout: float) -> Tensor:
@@ -79,13 +42,13 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale
     Returns:
         (batch, heads, pieces, dim).
     """
-    query, key, value = _autocast(query, key, value)
+    query, key, value = in_autocast(query, key, value)
     bias = _bias(mask, query)
     attended: Tensor = _Attention.apply(query, key, value, bias, scale, dropout)  # type: ignore[no-untyped-call]
     return attended
 
 
-def _autocast(*states: Tensor) -> tuple[Tensor, ...]:
+def in_autocast(*states: Tensor) -> tuple[Tensor, ...]:
     """The same in autocast's type where it is on: autograd functions of one's own do not get that by themselves."""
     return tuple(one.to(autocast_dtype(one.dtype)) for one in states)
 
@@ -161,23 +124,15 @@ class _Weighed:
         """(batch · heads, pieces, dim)."""
         return torch.bmm(self.used.view(-1, *self.used.shape[2:]), self.v)
 
-    def backward(
-        self, gradient: Tensor, out: tuple[Tensor, Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """From `attended`'s gradient, (batch · heads, pieces, dim), to those of q, k and v, in their shapes.
-
-        Args:
-            out: where to write them, or None.
-        """
+    def backward(self, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """From `attended`'s gradient, (batch · heads, pieces, dim), to those of q, k and v, in their shapes."""
         flat = (-1, *self.used.shape[2:])
-        d_query, d_key, d_value = out or (None, None, None)
-        d_value = torch.bmm(self.used.view(flat).transpose(1, 2), gradient, out=d_value)
+        d_value = torch.bmm(self.used.view(flat).transpose(1, 2), gradient)
         d_used = torch.bmm(gradient, self.v.transpose(1, 2)).view(self.weights.shape)
         # softmax's gradient is linear in this, so the scores' scale may go in here.
         d_weights = (d_used if self.kept is None else d_used.mul_(self.kept)).mul_(self.factor * self.scale)
         d_scores = torch.ops.aten._softmax_backward_data(d_weights, self.weights, -1, self.weights.dtype).view(flat)
-        d_query = torch.bmm(d_scores, self.k, out=d_query)
-        return d_query, torch.bmm(d_scores.transpose(1, 2), self.q, out=d_key), d_value
+        return torch.bmm(d_scores, self.k), torch.bmm(d_scores.transpose(1, 2), self.q), d_value
 
 
 class _Attention(torch.autograd.Function):
@@ -200,39 +155,3 @@ class _Attention(torch.autograd.Function):
         found = weighed.backward(gradients[0].reshape(batch * heads, pieces, dim))
         opened = (d.view(batch, heads, -1, dim)[:, :, :pieces] for d in found)
         return (*opened, None, None, None)
-
-
-class _UnpaddedAttention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, qkv: Tensor, unpadded: Unpadded, scale: float, dropout: float) -> Tensor:
-        pieces, _, heads, dim = qkv.shape
-        attended = qkv.new_empty(pieces, heads, dim)
-        attended[len(unpadded.places) :] = 0.0
-        kept: list[Tensor | None] = []
-        for group in unpadded.groups:
-            indices, own = group.indices(heads), slice(group.start, group.end)
-            wide = qkv[own].view(-1, dim).index_select(0, indices.wide)
-            q, k, v = wide.view(3, group.rows * heads, group.width, dim)
-            weighed = _Weighed.of(q, k, v, group.rows, group.bias(heads, q.dtype), scale, dropout)
-            torch.index_select(weighed.attended().view(-1, dim), 0, indices.back, out=attended[own].view(-1, dim))
-            kept.extend(weighed.tensors)
-        ctx.save_for_backward(*kept)
-        ctx.unpadded, ctx.scale, ctx.factor = unpadded, scale, weighed.factor
-        return attended
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        gradient = gradients[0].contiguous()
-        pieces, heads, dim = gradient.shape
-        found = gradient.new_empty(pieces, 3, heads, dim)
-        found[len(ctx.unpadded.places) :] = 0.0
-        kept, each = ctx.saved_tensors, len(ctx.saved_tensors) // len(ctx.unpadded.groups)
-        for number, group in enumerate(ctx.unpadded.groups):
-            weighed = _Weighed(ctx.scale, ctx.factor, *kept[number * each : (number + 1) * each])
-            indices, own = group.indices(heads), slice(group.start, group.end)
-            given = gradient.new_zeros(group.rows * heads, group.width, dim)  # 0 for the queries that are padding
-            given.view(-1, dim).index_copy_(0, indices.back, gradient[own].view(-1, dim))
-            wide = gradient.new_empty(3, *given.shape)
-            weighed.backward(given, (wide[0], wide[1], wide[2]))
-            torch.index_select(wide.view(-1, dim), 0, indices.back_qkv, out=found[own].view(-1, dim))
-        return found, None, None, None

@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from meltpoint.adapters.attention import attend_first
 from meltpoint.adapters.padding_free import Unpadded
 from meltpoint.adapters.transformers_attention import UNPADDED
+from meltpoint.adapters.unpadded_attention import attend_first
 
 _PARTS = (
     "attention.self.query", "attention.self.key", "attention.self.value", "attention.output", "intermediate", "output",

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters.attention import attend_qkv, autocast_dtype
+from meltpoint.adapters.attention import autocast_dtype
 from meltpoint.adapters.padding_free import Unpadded
 from meltpoint.adapters.transformers_attention import UNPADDED, attends_short
+from meltpoint.adapters.unpadded_attention import attend_qkv
 
 _PARTS = ("query", "key", "value")
 

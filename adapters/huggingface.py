@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,14 @@ import transformers
 from torch import Tensor, nn
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from meltpoint.adapters import first_state, fused_qkv, transformers_attention
+from meltpoint.adapters import first_state, fused_qkv, residual_norm, transformers_attention
 from meltpoint.adapters.batch import Batch, Row
 from meltpoint.adapters.batching import collate
 from meltpoint.adapters.dropout import replace_dropouts
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.encoders._files import locate, verify
 from meltpoint.adapters.encoders._reference import EncoderReference
+from meltpoint.adapters.gelu import replace_gelus
 from meltpoint.adapters.padding_free import Unpadded
 from meltpoint.adapters.tokenising import PieceTokenizer
 from meltpoint.adapters.vocabulary import CompactEmbedding, compact
@@ -49,6 +50,7 @@ class HuggingFaceEncoder(Encoder):
         super().__init__()
         _make_dropouts_real(model)
         replace_dropouts(model)
+        replace_gelus(model)
         self.model = model
         self.eval()
         self.fingerprint = fingerprint
@@ -169,13 +171,14 @@ class HuggingFaceEncoder(Encoder):
     def _take_up_short_cuts(self) -> None:
         """What the family can do with less work, tried on two rows, since nothing else tells it."""
         batch = self._batch("a b c", "a")
-        if batch.places is None:
-            return
-        unpadded = Unpadded(batch.places, batch.lengths)
         with torch.no_grad():
+            self._adopt(residual_norm.adopt, lambda: self(batch))
+            if batch.places is None:
+                return
+            unpadded = Unpadded(batch.places, batch.lengths)
             self.padding_free = self._runs_without_padding(batch, unpadded)
             if self.padding_free:
-                self._fuse_qkv(batch, unpadded)
+                self._adopt(fused_qkv.adopt, lambda: self._run_unpadded(batch, unpadded))
                 self._leaves_out = self._can_leave_out(batch, unpadded)
 
     def _runs_without_padding(self, batch: Batch, unpadded: Unpadded) -> bool:
@@ -193,12 +196,12 @@ class HuggingFaceEncoder(Encoder):
         found = torch.stack([unpadded.pad(states) for states in self._run_unpadded(batch, unpadded)])
         return torch.allclose(found[:, batch.piece_mask], expected, atol=_ROUNDING)
 
-    def _fuse_qkv(self, batch: Batch, unpadded: Unpadded) -> None:
-        """Let every attention that can compute its queries, keys and values at once do so (`fused_qkv`)."""
-        expected = torch.stack(self._run_unpadded(batch, unpadded))
+    def _adopt(self, adopt: Callable[[nn.Module], bool], run: Callable[[], Sequence[Tensor]]) -> None:
+        """Let every module that a short cut fits take it; all stay as they are where the states are others then."""
+        expected = torch.stack(list(run()))
         own_classes = [(module, type(module)) for module in self.model.modules()]
-        adopted = [(module, own) for module, own in own_classes if fused_qkv.adopt(module)]
-        if not torch.allclose(torch.stack(self._run_unpadded(batch, unpadded)), expected, atol=_ROUNDING):
+        adopted = [(module, own) for module, own in own_classes if adopt(module)]
+        if not torch.allclose(torch.stack(list(run())), expected, atol=_ROUNDING):
             for module, own in adopted:
                 module.__class__ = own
 

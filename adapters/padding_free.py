@@ -8,26 +8,16 @@ unpadded BERT model"; the encoder is told their positions, and attention the row
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-NEVER = -1e30
-"""Added to a score that must not count. Finite, so that a row without any key (a padded query) gives no NaN."""
-
-LANES = 32
-"""Keys are padded to a multiple of this: bf16 numbers in one AVX-512 register."""
-
-
-def padded(pieces: int) -> int:
-    """The keys' width in an attention of so many pieces."""
-    return -(-pieces // LANES) * LANES
+from meltpoint.adapters.kernels import LANES
 
 
 def rounded(pieces: int) -> int:
@@ -55,71 +45,6 @@ def places_of(lengths: NDArray[np.int64]) -> tuple[Tensor, tuple[int, ...]]:
     return torch.from_numpy((order[:, None] * longest + np.arange(longest))[real]), tuple(lengths[order].tolist())
 
 
-class GatherIndices(NamedTuple):
-    """Lists of indices, int64, that gather vectors of pieces into rows of one width, and back.
-
-    Attributes:
-        wide: (3 · rows · heads · width,), each query's, each key's, then each value's index among the vectors of the
-            pieces, (pieces · 3 · heads); padding stands for its row's first piece.
-        back: (pieces · heads,), each vector's index among the rows' vectors, (rows · heads · width).
-        back_qkv: (pieces · 3 · heads,), the same among all queries, keys and values.
-    """
-
-    wide: Tensor
-    back: Tensor
-    back_qkv: Tensor
-
-
-@dataclass
-class Group:
-    """Rows that lie one after another and are attended at one width.
-
-    Attributes:
-        start, end: which of the real pieces are theirs.
-        lengths: of the rows, ascending.
-        width: what queries and keys are padded to. Queries would need no padding, but shapes that recur are quicker.
-    """
-
-    start: int
-    end: int
-    lengths: Tensor
-    width: int
-    _indices: dict[int, GatherIndices] = field(default_factory=dict)
-    _biases: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict)
-
-    @property
-    def rows(self) -> int:
-        """How many."""
-        return len(self.lengths)
-
-    def indices(self, heads: int) -> GatherIndices:
-        """How the vectors of so many heads become rows of one width and pieces again; kept for every layer."""
-        if heads not in self._indices:
-            first = torch.cumsum(self.lengths, 0) - self.lengths
-            within = torch.arange(self.width)
-            real = first[:, None] + torch.where(within < self.lengths[:, None], within, 0)  # (rows, width): pieces
-            head = torch.arange(heads)
-            vectors = real[:, None, :] * (3 * heads) + head[:, None]  # (rows, heads, width): their queries
-            part = torch.arange(3)[:, None, None]
-            row = torch.repeat_interleave(torch.arange(self.rows), self.lengths)
-            place = (row[:, None] * heads + head) * self.width + (torch.arange(len(row)) - first[row])[:, None]
-            self._indices[heads] = GatherIndices(
-                (vectors.reshape(-1) + heads * part[:, 0]).reshape(-1),
-                place.reshape(-1),
-                (place[:, None] + vectors.numel() * part.view(1, 3, 1)).reshape(-1),
-            )
-        return self._indices[heads]
-
-    def bias(self, heads: int, dtype: torch.dtype) -> Tensor:
-        """What is added to so many heads' scores: (rows · heads, width, width), 0 or `NEVER`; kept for every layer."""
-        if (heads, dtype) not in self._biases:
-            padding = torch.arange(self.width) >= self.lengths[:, None]  # (rows, width)
-            line = torch.zeros(padding.shape, dtype=dtype).masked_fill_(padding, NEVER)[:, None, None]
-            shape = self.rows, heads, self.width, self.width
-            self._biases[heads, dtype] = line.expand(shape).reshape(-1, *shape[2:])
-        return self._biases[heads, dtype]
-
-
 @dataclass
 class Unpadded:
     """A batch's real pieces as attention needs to know them.
@@ -138,9 +63,20 @@ class Unpadded:
     first_alone: bool = False
 
     @cached_property
-    def groups(self) -> list[Group]:
-        """The rows by the width that their keys are padded to; on the CPU."""
-        return list(_groups(self.lengths))
+    def starts(self) -> NDArray[np.int64]:
+        """(rows + 1,) where among the real pieces each row begins, and their number."""
+        return np.concatenate([[0], np.cumsum(self.lengths)])
+
+    @cached_property
+    def order(self) -> NDArray[np.int64]:
+        """(rows,) which of the batch's rows each one is."""
+        return self.places.numpy()[self.starts[:-1]] // self.longest
+
+    @cached_property
+    def squares(self) -> NDArray[np.int64]:
+        """(rows + 1,) where one head's attention weights of each row begin: (keys, queries in whole vectors)."""
+        lengths = np.array(self.lengths)
+        return np.concatenate([[0], np.cumsum(lengths * (-(-lengths // LANES) * LANES))])
 
     @property
     def longest(self) -> int:
@@ -179,13 +115,3 @@ class Unpadded:
         mask = torch.zeros(len(self.lengths) * self.longest, dtype=torch.bool, device=self.places.device)
         mask[self.places] = True
         return mask.view(-1, 1, 1, self.longest)
-
-
-def _groups(lengths: Sequence[int]) -> Iterator[Group]:
-    first = start = 0
-    for row, length in enumerate(lengths):
-        last = row + 1 == len(lengths)
-        if last or padded(lengths[row + 1]) > padded(length):
-            end = start + sum(lengths[first : row + 1])
-            yield Group(start, end, torch.tensor(lengths[first : row + 1]), padded(length))
-            first, start = row + 1, end

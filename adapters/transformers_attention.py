@@ -11,8 +11,10 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from meltpoint.adapters.attention import LONGEST, attend, attend_unpadded
+from meltpoint.adapters.attention import LONGEST, attend
+from meltpoint.adapters.kernels.numbers import TYPES
 from meltpoint.adapters.padding_free import Unpadded
+from meltpoint.adapters.unpadded_attention import attend_unpadded
 
 UNPADDED = "meltpoint_unpadded"
 """The keyword under which a model hands `Unpadded` through to its attention."""
@@ -77,7 +79,8 @@ def attention_forward(
 
 def attends_short(states: Tensor, unpadded: Unpadded, dropout: float) -> bool:
     """Whether a batch without padding is attended by `attention`, and not by torch's kernels."""
-    return states.device.type == "cpu" and (unpadded.longest <= LONGEST or dropout > 0.0)
+    readable = states.device.type == "cpu" and states.dtype in TYPES
+    return readable and (unpadded.longest <= LONGEST or dropout > 0.0)
 
 
 def _forward_unpadded(

@@ -21,11 +21,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from meltpoint.adapters import encoders, transformers_attention
+from meltpoint.adapters import encoders, residual_norm, transformers_attention
 from meltpoint.adapters.batch import Batch, EncodedSplit
 from meltpoint.adapters.batching import inputs, training_batches
 from meltpoint.adapters.dropout import QuickDropout
 from meltpoint.adapters.encoder import Encoder, LayerGroup
+from meltpoint.adapters.gelu import Gelu
 from meltpoint.adapters.hardware import resolve_precision, seize
 from meltpoint.adapters.huggingface import HuggingFaceEncoder
 from meltpoint.adapters.loop import encoder_optimiser
@@ -43,7 +44,8 @@ class Variant:
     """One way to train, and the times of its steps.
 
     Attributes:
-        quick_dropout, short_attention, compact_table, padding_free, first_alone: which of Meltpoint's parts it has.
+        quick_dropout, short_attention, compact_table, kernels, padding_free, first_alone: which of Meltpoint's parts it
+            has; `kernels` are those for residuals, norms and GELU, attention's come with `padding_free`.
         cpu, wall: seconds by step.
         phases: CPU seconds by step, in the order of PHASES.
     """
@@ -52,6 +54,7 @@ class Variant:
     quick_dropout: bool = False
     short_attention: bool = False
     compact_table: bool = False
+    kernels: bool = False
     padding_free: bool = False
     first_alone: bool = False
     cpu: list[float] = field(default_factory=list)
@@ -66,8 +69,9 @@ def variants() -> list[Variant]:
         Variant("+ quick dropout", True),
         Variant("+ short attention", True, True),
         Variant("+ compact table", True, True, True),
-        Variant("+ no padding", True, True, True, True),
-        Variant("+ [CLS] alone on top", True, True, True, True, True),
+        Variant("+ kernels", True, True, True, True),
+        Variant("+ no padding", True, True, True, True, True),
+        Variant("+ [CLS] alone on top", True, True, True, True, True, True),
     ]
 
 
@@ -94,6 +98,8 @@ def stepper(
     encoder.padding_free = variant.padding_free
     if not variant.quick_dropout:
         plain_dropouts(encoder)
+    if not variant.kernels:
+        plain_operations(encoder)
     encoder.model.config._attn_implementation = transformers_attention.NAME if variant.short_attention else "sdpa"
     table = encoder.compact_pieces(pieces_of(split, encoder.tokenizer.pad_piece)) if variant.compact_table else None
     model = Classifier(encoder).train()
@@ -131,6 +137,15 @@ def plain_dropouts(model: nn.Module) -> None:
         for name, child in list(parent.named_children()):
             if type(child) is QuickDropout:
                 setattr(parent, name, nn.Dropout(child.p))
+
+
+def plain_operations(model: nn.Module) -> None:
+    """Put torch's GELU and the family's own residuals and norms back."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, Gelu):
+                setattr(parent, name, nn.GELU())
+        residual_norm.release(parent)
 
 
 def read(path: Path, encoder: Encoder, sentences: int) -> EncodedSplit:

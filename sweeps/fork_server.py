@@ -134,6 +134,7 @@ def _import(encoder: str, kind: str) -> None:
     """
     import torch
 
+    from meltpoint.adapters.kernels.warming import warm_up
     from meltpoint.sweeps import worker
 
     for name in RAYS_PARTS:
@@ -141,6 +142,7 @@ def _import(encoder: str, kind: str) -> None:
             importlib.import_module(name)
     with contextlib.suppress(ValueError, OSError):  # the trial comes upon the same trouble, and has an outcome for it
         worker.warm_encoder(encoder, kind)
+    warm_up()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         raise RuntimeError("CUDA cannot be used after a fork")
 

@@ -21,7 +21,7 @@ from meltpoint.tasks.core.task import Kind
 
 Pieces = Literal["first", "all"]
 
-FORMAT = 3
+FORMAT = 4
 """Raised when the files' layout or an encoder's arithmetic changes: old entries are then never read, and age out."""
 
 ENCODING_BATCH = 64

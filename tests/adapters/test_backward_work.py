@@ -13,9 +13,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from meltpoint.adapters.attention import WIDTHS
 from meltpoint.adapters.batch import Batch
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.padding_free import LANES, places_of
+from meltpoint.adapters.padding_free import places_of
 
 ROWS, PIECES = 2, 7
 DIM, WIDE, LAYERS = 32, 64, 2  # tests/adapters/conftest.py, SIZES
@@ -45,8 +46,8 @@ PRODUCT = 2 * ROWS * PIECES * DIM * DIM
 """FLOPs of one square linear layer, in one direction."""
 LINEARS = 2 * (4 * PRODUCT + 2 * PRODUCT * WIDE // DIM)
 """A layer's backward pass through its linear layers: the gradients of weights and of inputs."""
-ATTENTION = 4 * 2 * ROWS * PIECES * LANES * DIM
-"""Four batched products, keys padded to the attention's lanes."""
+ATTENTION = 4 * 2 * ROWS * PIECES * WIDTHS * DIM
+"""Four batched products, keys padded to the attention's widths."""
 
 
 @pytest.mark.parametrize("lowest", [0, 1, 2])

@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 
-from meltpoint.adapters import attention, encoders, fused_qkv, transformers_attention
+from meltpoint.adapters import attention, encoders, fused_qkv, transformers_attention, unpadded_attention
 from meltpoint.adapters.batch import Batch
 from meltpoint.adapters.batching import collate
 from meltpoint.adapters.encoder import Encoder
@@ -202,14 +202,14 @@ def test_the_ratio_reaches_the_fused_attention(load_tiny: Load, family: str, mon
         pytest.skip("has no fused attention: its attention's dropout is a module like the others")
     ratios = []
     name = "attend_qkv" if encoder.padding_free else "attend"
-    attend = getattr(attention, name)
+    attend = getattr(unpadded_attention if encoder.padding_free else attention, name)
 
     def spy(*args: Any) -> torch.Tensor:
         ratios.append(args[-1])
         found: torch.Tensor = attend(*args)
         return found
 
-    for module in (attention, fused_qkv, transformers_attention):
+    for module in (attention, fused_qkv, transformers_attention, unpadded_attention):
         monkeypatch.setattr(module, name, spy, raising=False)
     encoder.set_dropout(0.25)
     encoder.train()(pair_batch(encoder))

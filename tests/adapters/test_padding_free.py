@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meltpoint.adapters.kernels import LANES
 from meltpoint.adapters.padding_free import Unpadded, places_of, rounded
 
 
@@ -46,11 +47,10 @@ def test_few_counts_of_pieces_recur_and_at_most_a_sixteenth_is_for_nothing(piece
 
 
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=12))
-def test_groups_hold_every_row_once_and_share_a_width(lengths: list[int]):
-    groups = unpadded_of(lengths).groups
-    assert [length for group in groups for length in group.lengths.tolist()] == sorted(lengths)
-    assert [(group.start, group.end) for group in groups] == [
-        (before, before + int(group.lengths.sum()))
-        for group, before in zip(groups, np.cumsum([0, *(int(g.lengths.sum()) for g in groups)])[:-1], strict=True)
-    ]
-    assert len({group.width for group in groups}) == len(groups)
+def test_rows_begin_one_after_another_and_know_their_place_in_the_batch(lengths: list[int]):
+    unpadded = unpadded_of(lengths)
+    assert np.diff(unpadded.starts).tolist() == sorted(lengths)
+    assert [lengths[row] for row in unpadded.order] == sorted(lengths)
+    assert sorted(unpadded.order.tolist()) == list(range(len(lengths)))
+    assert all(room % LANES == 0 and room >= length**2 for room, length in
+               zip(np.diff(unpadded.squares).tolist(), sorted(lengths), strict=True))  # fmt: skip

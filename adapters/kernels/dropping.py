@@ -1,0 +1,57 @@
+"""Dropout inside a kernel: what is dropped is drawn anew in the backward pass, so no mask is kept.
+
+The generator is SplitMix64 (Steele, Lea & Flood 2014) as a function of a seed and a number's place: one word of 64 bits
+decides on four numbers, 16 bits each, as in `dropout.keep`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from meltpoint.adapters.kernels.compiling import compiled
+
+STEPS = 1 << 16
+"""A ratio is rounded to a multiple of 1/65536."""
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_MIX = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+@dataclass(frozen=True)
+class Dropping:
+    """What a kernel drops.
+
+    Attributes:
+        seed: of the draws.
+        level: int16 draws below it are dropped; the lowest there is where nothing is.
+        factor: what is kept is multiplied by it, so that the mean stays.
+    """
+
+    seed: np.uint64
+    level: np.int16
+    factor: np.float32
+
+    @classmethod
+    def drawn(cls, ratio: float) -> Dropping:
+        """A share of this size, by a seed from torch's default generator, which `torch.manual_seed` governs.
+
+        Nothing is drawn where nothing is dropped.
+        """
+        dropped = round(ratio * STEPS)
+        assert 0 <= dropped < STEPS, "a dropout ratio lies in [0, 1)"
+        seed = 0 if dropped == 0 else int(torch.empty((), dtype=torch.int64).random_())
+        return cls(np.uint64(seed), np.int16(dropped - STEPS // 2), np.float32(STEPS / (STEPS - dropped)))
+
+
+@compiled
+def draw(seed: Any, first: Any, words: Any) -> None:
+    """Fill an array of uint64 with the draws of a seed from the `first` one on."""
+    for index in range(words.shape[0]):
+        word = seed + (np.uint64(first) + np.uint64(index) + np.uint64(1)) * _GAMMA
+        word = (word ^ (word >> np.uint64(30))) * _MIX[0]
+        word = (word ^ (word >> np.uint64(27))) * _MIX[1]
+        words[index] = word ^ (word >> np.uint64(31))
