@@ -127,6 +127,15 @@ class Encoder(nn.Module, ABC):
         """
         return None
 
+    def train_in_bf16(self) -> dict[nn.Parameter, Tensor]:
+        """Keep matrices in bf16, for training under autocast on a CPU: the same numbers, for less.
+
+        Returns:
+            each one's float32 master, which the optimiser has to move; empty where the encoder's weights stay as they
+            are.
+        """
+        return {}
+
 
 def _source(batch: Batch) -> Batch:
     """What the encoder is given in the rows' place, with what is wanted of it."""

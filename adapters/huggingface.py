@@ -14,7 +14,7 @@ import transformers
 from torch import Tensor, nn
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from meltpoint.adapters import first_state, fused_qkv, residual_norm, transformers_attention
+from meltpoint.adapters import first_state, fused_qkv, master_weights, residual_norm, transformers_attention
 from meltpoint.adapters.batch import Batch, Row
 from meltpoint.adapters.batching import collate
 from meltpoint.adapters.dropout import replace_dropouts
@@ -145,6 +145,10 @@ class HuggingFaceEncoder(Encoder):
     def compact_pieces(self, pieces: Iterable[int]) -> CompactEmbedding | None:
         """Put a compact table where the model embeds its pieces (`vocabulary.compact`)."""
         return compact(self.model, pieces)
+
+    def train_in_bf16(self) -> dict[nn.Parameter, Tensor]:
+        """Linear layers with masters (`master_weights`)."""
+        return master_weights.adopt(self.model)
 
     def _probe(self) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
         """One forward pass: every layer's states, and the names of the parameters that lie above the layer stack.

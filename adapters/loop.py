@@ -18,7 +18,7 @@ from meltpoint.adapters import modes, tricks
 from meltpoint.adapters.batch import Batch, EncodedSplit
 from meltpoint.adapters.batching import Features, Inputs, inputs, training_batches
 from meltpoint.adapters.courses import Course, EncodedData, NotFiniteError, Outcome, Stage, plan
-from meltpoint.adapters.encoder import LayerGroup
+from meltpoint.adapters.encoder_optimiser import EncoderAdamW
 from meltpoint.adapters.evaluation import Evaluation, evaluate
 from meltpoint.adapters.hardware import Hardware, resolve_precision
 from meltpoint.adapters.model import AdaptedModel, Member
@@ -40,21 +40,6 @@ class FrozenStates(Protocol):
         """A split's states; None where the cache has no room and the encoder has to run."""
 
 
-def encoder_optimiser(groups: list[LayerGroup], weight_decay: float) -> torch.optim.AdamW:
-    """AdamW with two parameter groups a layer group: biases and layer norms are vectors, and do not decay.
-
-    Made once a trial: a new optimiser at each thaw would lose Adam's moments.
-    """
-    parameter_groups = []
-    for index, group in enumerate(groups):
-        matrices = [p for p in group.parameters if p.ndim > 1]
-        vectors = [p for p in group.parameters if p.ndim <= 1]
-        for parameters, decay in ((matrices, weight_decay), (vectors, 0.0)):
-            if parameters:
-                parameter_groups.append({"params": parameters, "weight_decay": decay, "layer_group": index})
-    return torch.optim.AdamW(parameter_groups, lr=0.0, fused=True)
-
-
 class Trainer:
     """A stack of trials: a model, its data and a table a member; iterate `epochs()` and read each course's best state.
 
@@ -73,6 +58,8 @@ class Trainer:
         self.precision = resolve_precision(str(setting["precision"]), hardware.device)
         self.trains_encoder = modes.get(mode).trains_encoder
         table = self._compact_table()  # before anything holds the parameters
+        in_bf16 = self.trains_encoder and self.precision == "bf16" and self.device.type == "cpu"
+        masters = model.encoder.train_in_bf16() if in_bf16 else {}
         self.groups = model.layer_groups()
         self.courses = [Course(member, self._table(mode, member.setting)) for member in members]
         self.active = list(range(len(members)))
@@ -80,7 +67,7 @@ class Trainer:
         decays = torch.tensor([float(member.setting["weight_decay"]) for member in members])
         self.head_optimiser = StackedAdamW(list(model.own_parameters().values()), decays)
         decay = float(setting["weight_decay"])
-        self.encoder_optimiser = encoder_optimiser(self.groups[:-1], decay) if self.trains_encoder else None
+        self.encoder_optimiser = EncoderAdamW(self.groups[:-1], decay, masters) if self.trains_encoder else None
         if table is not None and self.encoder_optimiser is not None:
             table.follow(self.encoder_optimiser)
         self.encoder_moved = False
@@ -310,27 +297,27 @@ class Trainer:
         losses = self.model.head.loss(scores.float(), batch)
         self.head_optimiser.zero_grad()
         losses.sum().backward()  # type: ignore[no-untyped-call]
-        thawed = [p for p in self.model.encoder.parameters() if p.grad is not None] if self.trains_encoder else []
+        encoder = self.encoder_optimiser
+        thawed = encoder if encoder is not None and encoder.gradients() else None
         self._clip(thawed, clips)
         self.head_optimiser.step(rates)
-        if self.encoder_optimiser is not None and thawed:
-            self.encoder_optimiser.step()
+        if thawed is not None:
+            thawed.step()
             self.encoder_moved = True
-            self.encoder_optimiser.zero_grad(set_to_none=True)
+            thawed.zero_grad(set_to_none=True)
         self.step += 1
         return losses.detach()
 
-    def _clip(self, thawed: list[nn.Parameter], clips: Tensor) -> None:
+    def _clip(self, thawed: EncoderAdamW | None, clips: Tensor) -> None:
         """Scale each member's gradient, the encoder's included, to its largest norm; 0 is no clipping."""
         norms = self.head_optimiser.norms()
-        gradients = [parameter.grad for parameter in thawed if parameter.grad is not None]
-        if gradients:
-            norms = torch.hypot(norms, nn.utils.get_total_norm(gradients))
+        if thawed is not None:
+            norms = torch.hypot(norms, thawed.norm())
         # As torch.nn.utils.clip_grad_norm_ does it, which adds 1e-6 to the norm.
         factors = torch.where(clips > 0, (clips / (norms + 1e-6)).clamp(max=1.0), 1.0)
         self.head_optimiser.scale(factors)
-        if gradients:
-            torch._foreach_mul_(gradients, factors[0])
+        if thawed is not None:
+            thawed.scale(factors[0])
 
     def _thaw(self, table: Table) -> None:
         """Set the encoder's rates and freeze the rows that are 0: without a gradient, AdamW skips a parameter."""

@@ -26,10 +26,10 @@ from meltpoint.adapters.batch import Batch, EncodedSplit
 from meltpoint.adapters.batching import inputs, training_batches
 from meltpoint.adapters.dropout import QuickDropout
 from meltpoint.adapters.encoder import Encoder, LayerGroup
+from meltpoint.adapters.encoder_optimiser import EncoderAdamW
 from meltpoint.adapters.gelu import Gelu
 from meltpoint.adapters.hardware import resolve_precision, seize
 from meltpoint.adapters.huggingface import HuggingFaceEncoder
-from meltpoint.adapters.loop import encoder_optimiser
 from meltpoint.adapters.tokenising import encode_split
 from meltpoint.adapters.vocabulary import pieces_of
 from meltpoint.tasks.core.task import Example, Kind
@@ -44,8 +44,8 @@ class Variant:
     """One way to train, and the times of its steps.
 
     Attributes:
-        quick_dropout, short_attention, compact_table, kernels, padding_free, first_alone: which of Meltpoint's parts it
-            has; `kernels` are those for residuals, norms and GELU, attention's come with `padding_free`.
+        quick_dropout, short_attention, compact_table, kernels, padding_free, first_alone, masters: which of Meltpoint's
+            parts it has; `kernels` are those for residuals, norms and GELU, attention's come with `padding_free`.
         cpu, wall: seconds by step.
         phases: CPU seconds by step, in the order of PHASES.
     """
@@ -57,6 +57,7 @@ class Variant:
     kernels: bool = False
     padding_free: bool = False
     first_alone: bool = False
+    masters: bool = False
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
     phases: list[list[float]] = field(default_factory=list)
@@ -72,6 +73,7 @@ def variants() -> list[Variant]:
         Variant("+ kernels", True, True, True, True),
         Variant("+ no padding", True, True, True, True, True),
         Variant("+ [CLS] alone on top", True, True, True, True, True, True),
+        Variant("+ bf16 and masters", True, True, True, True, True, True, True),
     ]
 
 
@@ -103,12 +105,14 @@ def stepper(
     encoder.model.config._attn_implementation = transformers_attention.NAME if variant.short_attention else "sdpa"
     table = encoder.compact_pieces(pieces_of(split, encoder.tokenizer.pad_piece)) if variant.compact_table else None
     model = Classifier(encoder).train()
-    adam = encoder_optimiser([*encoder.layer_groups(), LayerGroup("head", tuple(model.head.parameters()))], 0.01)
+    bf16 = resolve_precision("auto", "cpu") == "bf16"
+    masters = encoder.train_in_bf16() if variant.masters and bf16 else {}
+    own = EncoderAdamW([*encoder.layer_groups(), LayerGroup("head", tuple(model.head.parameters()))], 0.01, masters)
+    adam = own if variant.masters else torch.optim.AdamW(own.param_groups, fused=True)
     for group in adam.param_groups:
         group["lr"] = 1e-4
     if table is not None:
         table.follow(adam)
-    bf16 = resolve_precision("auto", "cpu") == "bf16"
 
     def step(batch: Batch) -> None:
         wall, marks = time.perf_counter(), [time.process_time()]
@@ -120,7 +124,10 @@ def stepper(
         adam.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         marks.append(time.process_time())
-        nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 1.0)
+        if isinstance(adam, EncoderAdamW):
+            adam.scale((1.0 / (adam.norm() + 1e-6)).clamp(max=1.0))
+        else:
+            nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 1.0)
         marks.append(time.process_time())
         adam.step()
         marks.append(time.process_time())

@@ -52,7 +52,8 @@ def watch_steps(trainer: Trainer, look: Callable[[], None]) -> None:
 
 def gradients_of(trainer: Trainer) -> list[Tensor]:
     """Every gradient as the optimisers will read it, the head's first."""
-    encoder = [p.grad for p in trainer.model.encoder.parameters() if p.grad is not None]
+    factor = 1.0 if trainer.encoder_optimiser is None else trainer.encoder_optimiser.factor
+    encoder = [p.grad.float() * factor for p in trainer.model.encoder.parameters() if p.grad is not None]
     return [trainer.head_optimiser.gathered(), *encoder]
 
 

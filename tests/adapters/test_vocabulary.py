@@ -13,7 +13,7 @@ from meltpoint.adapters import encoders
 from meltpoint.adapters.batch import Batch
 from meltpoint.adapters.batching import inputs, training_batches
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.loop import encoder_optimiser
+from meltpoint.adapters.encoder_optimiser import EncoderAdamW
 from meltpoint.adapters.tokenising import encode_split
 from meltpoint.adapters.vocabulary import CompactEmbedding, compact, pieces_of
 from meltpoint.tasks.core.task import Example, Kind
@@ -42,7 +42,7 @@ def train(encoder: Encoder, examples: list[Example], clip: float = 0.05, frozen_
     split = split_of(encoder, examples)
     pad = encoder.tokenizer.pad_piece
     groups = encoder.layer_groups()
-    adam = encoder_optimiser(groups, weight_decay=3.0)
+    adam = EncoderAdamW(groups, weight_decay=3.0)
     for table in encoder.modules():
         if isinstance(table, CompactEmbedding):
             table.follow(adam)
