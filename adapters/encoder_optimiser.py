@@ -117,6 +117,7 @@ class EncoderAdamW(torch.optim.AdamW):
             state["step"] = 0
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weights), torch.zeros_like(weights)
         rounded = parameter if parameter in self._masters else parameter.new_empty(0, dtype=torch.bfloat16)
-        parts = weights, state["exp_avg"], state["exp_avg_sq"], rounded
-        self._memory[parameter] = _Memory(*(array(part) for part in parts), parameter.data_ptr())
+        self._memory[parameter] = _Memory(
+            array(weights), array(state["exp_avg"]), array(state["exp_avg_sq"]), array(rounded), parameter.data_ptr()
+        )
         return self._memory[parameter]

@@ -19,7 +19,7 @@ from meltpoint.sweeps.records import TrialRecord
 from meltpoint.sweeps.specification import SweepSpec
 from meltpoint.sweeps.summary import CellSummary, SweepSummary
 
-PACKAGES = ("torch", "transformers", "ray", "optuna", "datasets", "pytorch-crf", "mlflow", "numpy")
+PACKAGES = ("torch", "transformers", "ray", "optuna", "datasets", "pytorch-crf", "mlflow", "numpy", "numba")
 
 
 def export_cells(

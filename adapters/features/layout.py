@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from itertools import chain
 from typing import Literal
 
@@ -60,7 +61,7 @@ class FeatureKey:
     @property
     def id(self) -> str:
         """The entry's name: 16 hex characters. Another torch may round otherwise, so its version is in it."""
-        written = json.dumps([FORMAT, torch.__version__, asdict(self)], sort_keys=True)
+        written = json.dumps([FORMAT, torch.__version__, version("numba"), asdict(self)], sort_keys=True)
         return hashlib.sha256(written.encode()).hexdigest()[:16]
 
     @property

@@ -51,8 +51,8 @@ def _copy(weights: Any, rounded: Any) -> None:
 
 @compiled
 def step(
-    weights: Any, gradient: Any, first: Any, second: Any, rounded: Any, factor: float, kept: float, take_first: float,
-    keep_second: float, take_second: float, size: float, root: float, epsilon: float, begin: int, end: int,
+    weights: Any, gradient: Any, first: Any, second: Any, rounded: Any, factor: Any, kept: Any, take_first: Any,
+    keep_second: Any, take_second: Any, size: Any, root: Any, epsilon: Any, begin: Any, end: Any,
 ) -> None:  # fmt: skip
     """One step of AdamW (Loshchilov & Hutter 2019, algorithm 2), of the numbers from `begin` up to `end`.
 

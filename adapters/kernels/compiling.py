@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
 from numba.extending import intrinsic
+
+
+def cache_folder() -> Path:
+    """Where what was compiled is kept: in $XDG_CACHE_HOME, or ~/.cache, a folder for each state of the kernels' code.
+
+    numba alone looks at the file that a function stands in, and misses a change in another that was compiled into it.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "meltpoint" / f"kernels-{digest.hexdigest()[:16]}"
+
+
+_config: Any = numba.config
+if not _config.CACHE_DIR:  # NUMBA_CACHE_DIR comes first
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        _config.CACHE_DIR = str(cache_folder())
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -24,7 +46,7 @@ def summing(function: Callable[..., Any]) -> Any:
 
 
 def _compiled(function: Callable[..., Any], fastmath: set[str]) -> Any:
-    options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # neither beside the code nor in the user's folder can a file be written: compile each time

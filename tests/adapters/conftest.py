@@ -371,3 +371,11 @@ class KeptStates:
 def kept_states(tmp_path: Path) -> KeptStates:
     """A cache of frozen states."""
     return KeptStates(tmp_path / "features")
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Torch's number of threads is a test's to change."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,13 +18,6 @@ from meltpoint.adapters.master_weights import MasterLinear
 
 Make = Callable[..., Any]
 STEPS = 12
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def groups_of(*layers: nn.Module) -> list[LayerGroup]:

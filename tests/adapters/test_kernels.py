@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import numba
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -22,14 +17,11 @@ from transformers.models.bert.modeling_bert import BertSelfOutput
 
 from meltpoint.adapters import residual_norm as residual_norms
 from meltpoint.adapters.gelu import Gelu
-from meltpoint.adapters.kernels import LANES, numbers
+from meltpoint.adapters.kernels import LANES
 from meltpoint.adapters.kernels import attention as attention_kernels
 from meltpoint.adapters.kernels import gelu as gelu_kernels
 from meltpoint.adapters.kernels import residual_norm as residual_kernels
 from meltpoint.adapters.kernels.dropping import Dropping, draw
-from meltpoint.adapters.kernels.numbers import array, exponential, narrowed, widen
-from meltpoint.adapters.kernels.threads import share_out
-from meltpoint.adapters.kernels.tile import product
 from meltpoint.adapters.kernels.warming import warm_up
 from meltpoint.adapters.padding_free import Unpadded, places_of, rounded
 from meltpoint.adapters.residual_norm import residual_norm
@@ -40,126 +32,6 @@ HEADS, DIM = 3, 20  # a head's size that is no multiple of a vector's
 LENGTHS = st.lists(st.integers(1, 70), min_size=1, max_size=5)
 RATIOS = st.sampled_from([0.0, 0.1, 0.5])
 SINGLE = {"atol": 2e-5, "rtol": 2e-5}
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-# --- numbers ---
-
-
-@numba.njit
-def _copied(source, into):
-    for place in range(source.shape[0]):
-        into[place] = narrowed(widen(source[place]), into)
-
-
-@numba.njit
-def _exponentials(source, into):
-    for place in range(source.shape[0]):
-        into[place] = exponential(source[place])
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_bf16_is_rounded_as_torch_rounds_it_whatever_the_bits(seed: int):
-    given_ = torch.from_numpy(np.random.default_rng(seed).integers(0, 2**32, 64, np.uint32).view(np.float32))
-    expected, found = given_.bfloat16(), torch.empty(64, dtype=torch.bfloat16)
-    _copied(array(given_), array(found))
-    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
-    back = torch.empty(64)
-    _copied(array(expected), array(back))
-    torch.testing.assert_close(back, expected.float(), rtol=0, atol=0, equal_nan=True)
-
-
-def test_special_numbers_keep_their_meaning_in_bf16():
-    given_ = torch.tensor([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 3.4e38, 1e-45])
-    found = torch.empty(8, dtype=torch.bfloat16)
-    _copied(array(given_), array(found))
-    torch.testing.assert_close(found, given_.bfloat16(), rtol=0, atol=0, equal_nan=True)
-    assert torch.equal(found.signbit()[4:6], torch.tensor([False, True]))
-
-
-def test_the_exponential_is_right_to_float32s_last_bits():
-    numbers_ = -np.logspace(-8, np.log10(87), 100_000).astype(np.float32)
-    found = np.empty_like(numbers_)
-    _exponentials(numbers_, found)
-    np.testing.assert_allclose(found, np.exp(numbers_.astype(np.float64)), rtol=5e-7)
-    ends = np.array([0.0, -1e30, np.nan], np.float32)
-    _exponentials(ends, found[:3])
-    assert found[0] == 1.0
-    assert 0.0 <= found[1] < 1e-37
-    assert np.isnan(found[2])
-
-
-def test_what_the_kernels_cannot_read_is_said():
-    with pytest.raises(TypeError, match=r"bf16 and float32, not torch\.float64"):
-        array(torch.zeros(2, dtype=torch.float64))
-
-
-# --- draws ---
-
-
-def splitmix(seed: int, place: int) -> int:
-    """Steele, Lea & Flood 2014, figure 16, in whole numbers: the `place`-th draw of a seed."""
-    mask = 2**64 - 1
-    state = (seed + (place + 1) * 0x9E3779B97F4A7C15) & mask
-    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & mask
-    return state ^ (state >> 31)
-
-
-@given(st.integers(0, 2**63 - 1), st.integers(0, 2**40), st.integers(1, 40))
-def test_draws_are_splitmix64s_from_any_place_on(seed: int, first: int, count: int):
-    words = np.empty(count, np.uint64)
-    draw(np.uint64(seed), first, words)
-    assert words.tolist() == [splitmix(seed, first + place) for place in range(count)]
-
-
-def test_the_published_first_draws_of_seed_0():
-    words = np.empty(3, np.uint64)
-    draw(np.uint64(0), 0, words)
-    assert [hex(word) for word in words.tolist()] == ["0xe220a8397b1dcdaf", "0x6e789e6aa1b965f4", "0x6c45d188009454f"]
-
-
-@given(st.floats(0.01, 0.99), st.integers(0, 2**31))
-@settings(max_examples=20)
-def test_the_share_that_is_dropped_is_the_ratio_and_the_mean_stays(ratio: float, seed: int):
-    torch.manual_seed(seed)
-    dropping = Dropping.drawn(ratio)
-    words = np.empty(50_000, np.uint64)
-    draw(dropping.seed, 0, words)
-    kept = (words.view(np.int16) >= dropping.level).mean()
-    assert kept == pytest.approx(1 - ratio, abs=5 * (ratio * (1 - ratio) / 200_000) ** 0.5 + 2**-16)
-    assert float(dropping.factor) * (1 - round(ratio * 2**16) / 2**16) == pytest.approx(1)
-
-
-def test_the_seed_comes_from_torchs_generator_and_nothing_is_drawn_in_vain():
-    torch.manual_seed(3)
-    first, before = Dropping.drawn(0.1), torch.get_rng_state()
-    assert Dropping.drawn(0.0).seed == 0
-    assert torch.equal(torch.get_rng_state(), before)
-    second = Dropping.drawn(0.1)
-    torch.manual_seed(3)
-    assert Dropping.drawn(0.1) == first != second
-
-
-# --- products ---
-
-
-@given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 50), st.booleans())
-def test_a_small_product_is_numpys(fours: int, sixteens: int, steps: int, turned: bool):
-    rows, columns, rng = 4 * fours, LANES * sixteens, np.random.default_rng(steps)
-    left = rng.normal(size=(rows, steps)).astype(np.float32)
-    right = rng.normal(size=(steps, columns)).astype(np.float32)
-    found = np.full((rows, columns), np.nan, np.float32)
-    given_ = np.ascontiguousarray(left.T) if turned else left
-    strides = (1, rows) if turned else (steps, 1)
-    product(given_.reshape(-1), *strides, right.reshape(-1), found.reshape(-1), rows, columns, steps)
-    np.testing.assert_allclose(found, left.astype(np.float64) @ right, rtol=1e-4, atol=1e-4)
 
 
 # --- attention ---
@@ -368,22 +240,6 @@ def test_any_number_of_threads_gives_the_same_bits(run: Callable[[], list[Tensor
         assert all(torch.equal(one, other) for one, other in zip(found[0], others, strict=True))
 
 
-@pytest.mark.usefixtures("threads")
-@given(st.integers(1, 100), st.integers(1, 5))
-def test_every_row_is_shared_out_once(rows: int, count: int):
-    torch.set_num_threads(count)
-    seen: list[int] = []
-    share_out(rows, lambda first, last: seen.extend(range(first, last)))
-    assert sorted(seen) == list(range(rows))
-
-
-@pytest.mark.usefixtures("threads")
-def test_what_fails_in_a_thread_is_raised():
-    torch.set_num_threads(2)
-    with pytest.raises(ZeroDivisionError):
-        share_out(8, lambda first, last: 1 // (first - first))
-
-
 # --- taken up where it fits ---
 
 
@@ -414,29 +270,6 @@ def test_what_is_not_made_as_berts_output_is_left_alone(change: str):
     own = type(output)
     assert not residual_norms.adopt(output)
     assert type(output) is own
-
-
-def test_the_kernels_read_what_they_say():
-    assert [array(torch.zeros(1, dtype=dtype)).dtype.name for dtype in numbers.TYPES] == ["uint16", "float32"]
-
-
-def test_where_no_file_can_be_written_each_process_compiles_for_itself(tmp_path: Path):
-    package = tmp_path / "meltpoint"
-    shutil.copytree(ROOT / "adapters" / "kernels", package / "adapters" / "kernels")
-    for folder in (package, package / "adapters"):
-        (folder / "__init__.py").touch()
-    script = (
-        "import numba.core.caching as caching\n"
-        "caching.CacheImpl._locator_classes = []\n"  # what numba finds on a read-only file system
-        "import numpy as np\n"
-        "from meltpoint.adapters.kernels.dropping import draw\n"
-        "words = np.zeros(1, np.uint64)\n"
-        "draw(np.uint64(0), 0, words)\n"
-        "print(hex(words[0]))"
-    )
-    run = [sys.executable, "-P", "-c", script]
-    found = subprocess.run(run, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
-    assert found.stdout.strip() == "0xe220a8397b1dcdaf", found.stderr
 
 
 def test_a_process_that_is_warm_compiles_nothing_more_to_train_in_bf16():

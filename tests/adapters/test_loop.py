@@ -51,10 +51,17 @@ def watch_steps(trainer: Trainer, look: Callable[[], None]) -> None:
 
 
 def gradients_of(trainer: Trainer) -> list[Tensor]:
-    """Every gradient as the optimisers will read it, the head's first."""
-    factor = 1.0 if trainer.encoder_optimiser is None else trainer.encoder_optimiser.factor
-    encoder = [p.grad.float() * factor for p in trainer.model.encoder.parameters() if p.grad is not None]
+    """Every gradient, the head's first."""
+    encoder = [p.grad for p in trainer.model.encoder.parameters() if p.grad is not None]
     return [trainer.head_optimiser.gathered(), *encoder]
+
+
+def norm_of(trainer: Trainer) -> float:
+    """Of every gradient as the optimisers will read it."""
+    head, *encoder = gradients_of(trainer)
+    assert trainer.encoder_optimiser is not None
+    scaled = [gradient.float() * trainer.encoder_optimiser.factor for gradient in encoder]
+    return float(torch.nn.utils.get_total_norm([head, *scaled]))
 
 
 def score_epochs(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
@@ -208,7 +215,7 @@ def test_clipping_bounds_the_norm_of_the_whole_gradient_and_0_is_no_clipping(
 ):
     trainer = make_trainer(gradient_clip=clip)
     norms: list[float] = []
-    watch_steps(trainer, lambda: norms.append(float(torch.nn.utils.get_total_norm(gradients_of(trainer)))))
+    watch_steps(trainer, lambda: norms.append(norm_of(trainer)))
     train(trainer)
     assert len(norms) == trainer.course.table.plan.total_steps
     if bounded:
