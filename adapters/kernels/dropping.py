@@ -41,8 +41,8 @@ class Dropping:
 
         Nothing is drawn where nothing is dropped.
         """
-        dropped = round(ratio * STEPS)
-        assert 0 <= dropped < STEPS, "a dropout ratio lies in [0, 1)"
+        assert 0 <= ratio < 1, "a dropout ratio lies in [0, 1)"
+        dropped = min(round(ratio * STEPS), STEPS - 1)
         seed = 0 if dropped == 0 else int(torch.empty((), dtype=torch.int64).random_())
         return cls(np.uint64(seed), np.int16(dropped - STEPS // 2), np.float32(STEPS / (STEPS - dropped)))
 

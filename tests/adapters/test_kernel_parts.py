@@ -111,6 +111,12 @@ def test_the_share_that_is_dropped_is_the_ratio_and_the_mean_stays(ratio: float,
     assert float(dropping.factor) * (1 - round(ratio * 2**16) / 2**16) == pytest.approx(1)
 
 
+def test_a_ratio_near_1_leaves_something():
+    dropping = Dropping.drawn(1 - 1e-9)
+    assert dropping.level == 2**15 - 1
+    assert float(dropping.factor) == 2**16
+
+
 def test_the_seed_comes_from_torchs_generator_and_nothing_is_drawn_in_vain():
     torch.manual_seed(3)
     first, before = Dropping.drawn(0.1), torch.get_rng_state()
