@@ -19,7 +19,7 @@ from meltpoint.adapters.dropout import acts_quickly, keep
 NEVER = -1e30
 """Added to a score that must not count. Finite, so that a row without any key (a padded query) gives no NaN."""
 
-WIDTHS = 32
+KEY_MULTIPLE = 32
 """Keys of padded rows are padded to a multiple of this: bf16 numbers in one AVX-512 register."""
 
 LONGEST = 128
@@ -28,7 +28,7 @@ LONGEST = 128
 
 def padded(pieces: int) -> int:
     """The keys' width in an attention of so many pieces."""
-    return -(-pieces // WIDTHS) * WIDTHS
+    return -(-pieces // KEY_MULTIPLE) * KEY_MULTIPLE
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, dropout: float) -> Tensor:

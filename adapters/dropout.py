@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-_STEPS = 1 << 16
-"""A ratio is rounded to a multiple of 1/65536: 0.1 becomes 0.100006, and what is kept is scaled by just that."""
+from meltpoint.adapters.kernels import DROPOUT_STEPS
 
 
 def keep(shape: tuple[int, ...], ratio: float, dtype: torch.dtype) -> tuple[Tensor, float]:
     """Which elements stay, and what they are scaled by so that the mean stays too.
+
+    A ratio is rounded: 0.1 becomes 0.100006, and what is kept is scaled by just that.
 
     One 64-bit draw of torch's default generator, which `torch.manual_seed` governs, decides on four elements. No step
     goes through bool tensors, which cost several times as much on a CPU (832 × 384 in bf16, torch 2.13: a product with
@@ -29,15 +30,15 @@ def keep(shape: tuple[int, ...], ratio: float, dtype: torch.dtype) -> tuple[Tens
         (mask on the CPU, 1 where kept and 0 elsewhere; the scale).
     """
     count = math.prod(shape)
-    dropped = round(ratio * _STEPS)
+    dropped = round(ratio * DROPOUT_STEPS)
     draws = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None)
-    mask = draws.view(torch.int16)[:count].view(shape).ge_(dropped - _STEPS // 2)
-    return mask.to(dtype), _STEPS / (_STEPS - dropped)
+    mask = draws.view(torch.int16)[:count].view(shape).ge_(dropped - DROPOUT_STEPS // 2)
+    return mask.to(dtype), DROPOUT_STEPS / (DROPOUT_STEPS - dropped)
 
 
 def acts_quickly(ratio: float) -> bool:
     """Whether `keep` can serve a ratio: rounded to its steps, it must leave something."""
-    return ratio > 0.0 and round(ratio * _STEPS) < _STEPS
+    return ratio > 0.0 and round(ratio * DROPOUT_STEPS) < DROPOUT_STEPS
 
 
 class QuickDropout(nn.Dropout):

@@ -27,10 +27,10 @@ class _Memory(NamedTuple):
 
 
 class EncoderAdamW(torch.optim.AdamW):
-    """torch.optim.AdamW with two parameter groups a layer group: biases and layer norms are vectors, and do not decay.
+    """AdamW (Loshchilov & Hutter 2019, algorithm 2) with two parameter groups a layer group: vectors do not decay.
 
-    Made once a trial: a new optimiser at each thaw would lose Adam's moments. A parameter without a gradient is left as
-    it is. Its state has torch's names.
+    Vectors are biases and layer norms. Made once a trial: a new optimiser at each thaw would lose Adam's moments. A
+    parameter without a gradient is left as it is. Its state has torch's names.
 
     Args:
         groups: bottom → top.
@@ -65,7 +65,7 @@ class EncoderAdamW(torch.optim.AdamW):
         return [gradient for gradient in every if gradient is not None]
 
     def norm(self) -> Tensor:
-        """Of all gradients together, float32."""
+        """Of all gradients together: a number, float32 on a CPU."""
         if not self._by_kernel:
             total: Tensor = nn.utils.get_total_norm(self.gradients())
             return total

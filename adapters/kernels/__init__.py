@@ -7,3 +7,6 @@ any number of threads.
 
 LANES = 16
 """Columns and queries come in multiples of this: float32 numbers in one AVX-512 register."""
+
+DROPOUT_STEPS = 1 << 16
+"""16 random bits decide on an element: a dropout ratio is rounded to a multiple of 1/65536."""

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from meltpoint.adapters.kernels import LANES
 from meltpoint.adapters.kernels.compiling import compiled, summing
 from meltpoint.adapters.kernels.dropping import draw
 from meltpoint.adapters.kernels.numbers import exponential, narrowed, widen
-from meltpoint.adapters.kernels.tile import product
+from meltpoint.adapters.kernels.tile import ROWS, product
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
@@ -20,7 +21,13 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 @compiled
 def wide(count: int) -> int:
     """Rounded up to whole vectors."""
-    return (count + 15) // 16 * 16
+    return (count + LANES - 1) // LANES * LANES
+
+
+@compiled
+def _longest(starts: Any, first: Any, last: Any) -> Any:
+    """Pieces of the longest row from `first` up to `last`, in whole vectors."""
+    return wide(np.max(starts[first + 1 : last + 1] - starts[first:last]))
 
 
 @compiled
@@ -99,7 +106,7 @@ def forward(
     qkv: Any, heads: Any, dim: Any, starts: Any, squares: Any, scale: Any, seed: Any, level: Any, factor: Any,
     first: Any, last: Any, attended: Any, kept: Any,
 ) -> None:  # fmt: skip
-    """Attention of the rows from `first` up to `last`.
+    """Attention (Vaswani et al. 2017, eq. 1) of the rows from `first` up to `last`.
 
     Args:
         qkv: (pieces, 3, heads, dim) flat, bf16 or float32.
@@ -110,7 +117,7 @@ def forward(
         kept: (heads · squares[-1],) of the same type, written for `backward`; empty where nothing is to be dropped and
             no gradient will be asked for.
     """
-    longest, width = wide(np.max(starts[first + 1 : last + 1] - starts[first:last])), wide(dim)
+    longest, width = _longest(starts, first, last), wide(dim)
     key, value = np.zeros(longest * width, np.float32), np.zeros(longest * width, np.float32)
     queries, found = np.zeros(longest * width, np.float32), np.zeros(longest * width, np.float32)
     scores = np.zeros(longest * longest, np.float32)
@@ -120,7 +127,7 @@ def forward(
     step = 3 * heads * dim
     for row in range(first, last):
         pieces = starts[row + 1] - starts[row]
-        lanes, lines = wide(pieces), (pieces + 3) // 4 * 4
+        lanes, lines = wide(pieces), (pieces + ROWS - 1) // ROWS * ROWS
         size = pieces * lanes
         for head in range(heads):
             at = starts[row] * step + head * dim
@@ -179,7 +186,7 @@ def backward(
         kept: as `forward` left it.
         found: (pieces, 3, heads, dim) flat, written.
     """
-    longest, width = wide(np.max(starts[first + 1 : last + 1] - starts[first:last])), wide(dim)
+    longest, width = _longest(starts, first, last), wide(dim)
     query, key = np.zeros(longest * width, np.float32), np.zeros(longest * width, np.float32)
     value, given = np.zeros(longest * width, np.float32), np.zeros(longest * width, np.float32)
     turned, made = np.zeros(longest * width, np.float32), np.zeros(longest * width, np.float32)
@@ -188,7 +195,7 @@ def backward(
     step = 3 * heads * dim
     for row in range(first, last):
         pieces = starts[row + 1] - starts[row]
-        lanes, lines = wide(pieces), (pieces + 3) // 4 * 4
+        lanes, lines = wide(pieces), (pieces + ROWS - 1) // ROWS * ROWS
         size = pieces * lanes
         for head in range(heads):
             at, own = starts[row] * step + head * dim, (starts[row] * heads + head) * dim
@@ -248,7 +255,7 @@ def forward_first(
         kept: (pieces · heads,) flat, written for `backward_first`, those that were dropped as negative.
         starts, seed, level, factor: as in `forward`.
     """
-    longest = wide(np.max(starts[first + 1 : last + 1] - starts[first:last]))
+    longest = _longest(starts, first, last)
     scores, found = np.zeros(longest, np.float32), np.zeros(dim, np.float32)
     words = np.zeros(longest // 4, np.uint64)
     draws = words.view(np.int16)
@@ -281,7 +288,7 @@ def backward_first(
     factor: Any, first: Any, last: Any, kept: Any, by_query: Any, by_key: Any, by_value: Any,
 ) -> None:  # fmt: skip
     """From `attended`'s gradient to the others', written, for the rows from `first` up to `last`."""
-    longest = wide(np.max(starts[first + 1 : last + 1] - starts[first:last]))
+    longest = _longest(starts, first, last)
     slopes, found = np.zeros(longest, np.float32), np.zeros(dim, np.float32)
     for row in range(first, last):
         pieces = starts[row + 1] - starts[row]

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from meltpoint.adapters.kernels import DROPOUT_STEPS
 from meltpoint.adapters.kernels.compiling import compiled
 
-STEPS = 1 << 16
-"""A ratio is rounded to a multiple of 1/65536."""
+LOWEST = -DROPOUT_STEPS // 2
+"""The lowest draw, int16: as a level, nothing is dropped."""
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -27,7 +28,7 @@ class Dropping:
 
     Attributes:
         seed: of the draws.
-        level: int16 draws below it are dropped; the lowest there is where nothing is.
+        level: int16 draws below it are dropped; `LOWEST` where nothing is.
         factor: what is kept is multiplied by it, so that the mean stays.
     """
 
@@ -42,9 +43,9 @@ class Dropping:
         Nothing is drawn where nothing is dropped.
         """
         assert 0 <= ratio < 1, "a dropout ratio lies in [0, 1)"
-        dropped = min(round(ratio * STEPS), STEPS - 1)
+        dropped = min(round(ratio * DROPOUT_STEPS), DROPOUT_STEPS - 1)
         seed = 0 if dropped == 0 else int(torch.empty((), dtype=torch.int64).random_())
-        return cls(np.uint64(seed), np.int16(dropped - STEPS // 2), np.float32(STEPS / (STEPS - dropped)))
+        return cls(np.uint64(seed), np.int16(LOWEST + dropped), np.float32(DROPOUT_STEPS / (DROPOUT_STEPS - dropped)))
 
 
 @compiled

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from meltpoint.adapters.kernels.compiling import compiled, summing
-from meltpoint.adapters.kernels.dropping import draw
+from meltpoint.adapters.kernels.dropping import LOWEST, draw
 from meltpoint.adapters.kernels.numbers import narrowed, widen
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
@@ -76,7 +76,7 @@ def forward(
     for line in range(first, last):
         own = slice(line * dim, (line + 1) * dim)
         total = sums[own] if sums.shape[0] > 0 else own_sum
-        if level > -32768:
+        if level > LOWEST:
             draw(seed, line * words.shape[0], words)
             _add(states[own], residual[own], draws, level, factor, total)
         else:
@@ -139,7 +139,7 @@ def backward(
         total = slice(share * dim, (share + 1) * dim)
         for line in range(share * SHARE, min((share + 1) * SHARE, moments.shape[0] // 2)):
             own = slice(line * dim, (line + 1) * dim)
-            if level > -32768:
+            if level > LOWEST:
                 draw(seed, line * words.shape[0], words)
             inverse = moments[2 * line + 1]
             mean, product = _slopes(

@@ -90,12 +90,12 @@ def product(
         right: (steps, columns); into: (rows, columns).
         rows: a multiple of `ROWS`, columns: of `LANES`.
     """
-    for row in range(0, rows, 4):
+    for row in range(0, rows, ROWS):
         column = 0
-        while column + 32 <= columns:
+        while column + 2 * LANES <= columns:
             _wide(left, row * left_row, left_row, left_step, right, column, columns,
                   into, row * columns + column, columns, steps)  # fmt: skip
-            column += 32
+            column += 2 * LANES
         if column < columns:
             _narrow(left, row * left_row, left_row, left_step, right, column, columns,
                     into, row * columns + column, columns, steps)  # fmt: skip

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from meltpoint.adapters.kernels import adamw, attention, gelu, residual_norm
+from meltpoint.adapters.kernels import LANES, adamw, attention, gelu, residual_norm
+from meltpoint.adapters.kernels.dropping import LOWEST
 
 _HEADS, _DIM, _PIECES = 1, 16, 4
 
@@ -14,10 +15,10 @@ def warm_up() -> None:
 
     Without torch, whose own threads a fork would lose.
     """
-    one, nothing = np.float32(1), (np.uint64(0), np.int16(-32768), np.float32(1))
-    rows, squares = np.array([0, _PIECES]), np.array([0, _PIECES * 16])
+    one, nothing = np.float32(1), (np.uint64(0), np.int16(LOWEST), np.float32(1))
+    rows, squares = np.array([0, _PIECES]), np.array([0, _PIECES * LANES])
     order = np.zeros(1, np.int64)
-    states, weights = np.zeros(3 * _PIECES * _DIM, np.uint16), np.zeros(_PIECES * 16, np.uint16)
+    states, weights = np.zeros(3 * _PIECES * _DIM, np.uint16), np.zeros(_PIECES * LANES, np.uint16)
     out, found = np.zeros(_PIECES * _DIM, np.uint16), np.zeros_like(states)
     attention.forward(states, _HEADS, _DIM, rows, squares, one, *nothing, 0, 1, out, weights)
     attention.backward(out, states, _HEADS, _DIM, rows, squares, one, one, 0, 1, weights, found)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from meltpoint.adapters.attention import WIDTHS
+from meltpoint.adapters.attention import KEY_MULTIPLE
 from meltpoint.adapters.batch import Batch
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.padding_free import places_of
@@ -46,7 +46,7 @@ PRODUCT = 2 * ROWS * PIECES * DIM * DIM
 """FLOPs of one square linear layer, in one direction."""
 LINEARS = 2 * (4 * PRODUCT + 2 * PRODUCT * WIDE // DIM)
 """A layer's backward pass through its linear layers: the gradients of weights and of inputs."""
-ATTENTION = 4 * 2 * ROWS * PIECES * WIDTHS * DIM
+ATTENTION = 4 * 2 * ROWS * PIECES * KEY_MULTIPLE * DIM
 """Four batched products, keys padded to the attention's widths."""
 
 
