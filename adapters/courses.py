@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
@@ -13,6 +14,7 @@ from meltpoint.adapters.batching import steps_per_epoch
 from meltpoint.adapters.model import Member
 from meltpoint.adapters.parameters import Setting
 from meltpoint.adapters.results import EpochResult
+from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.table import Plan, Table
 from meltpoint.tasks.core.task import Example, Task
 
@@ -58,7 +60,7 @@ class Course:
     member: Member
     table: Table
     best: tuple[float, int] = (-math.inf, 0)
-    best_state: dict[str, Tensor] = field(default_factory=dict)
+    best_state: Snapshot = field(default_factory=lambda: Snapshot({}))
     results: list[EpochResult] = field(default_factory=list)
     within: Stage | None = None
 
@@ -83,8 +85,8 @@ class Stage:
 
     results: list[EpochResult]
     best: tuple[float, int]
-    best_state: dict[str, Tensor]
-    weights: dict[str, Tensor]
+    best_state: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]
     optimiser: dict[str, Tensor]
 
 
@@ -97,5 +99,5 @@ def plan(task_rows: int, groups: int, mode: str, setting: Setting) -> Plan:
 
 def without_encoder(stage: Stage) -> Stage:
     """A stage whose best weights are the head's alone: that is what is kept of it."""
-    own = {name: tensor for name, tensor in stage.best_state.items() if not name.startswith("encoder.")}
-    return replace(stage, best_state=own)
+    own = [name for name in stage.best_state if not name.startswith("encoder.")]
+    return replace(stage, best_state={name: stage.best_state[name] for name in own})

@@ -26,6 +26,7 @@ from meltpoint.adapters.optimiser import StackedAdamW
 from meltpoint.adapters.parameters import Setting
 from meltpoint.adapters.prefetch import prefetched
 from meltpoint.adapters.results import EpochResult
+from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.table import Plan, Table
 from meltpoint.adapters.vocabulary import CompactEmbedding, pieces_of
 from meltpoint.tasks.core.task import Example, Task
@@ -110,15 +111,14 @@ class Trainer:
     def stage(self) -> Stage:
         """Where a stack of one stands, all that going on from here depends on."""
         (course,) = self.courses
-        weights = self.model.trained_state(0, encoder_trains=False)
-        return Stage(list(course.results), course.best, course.best_state, weights, self.head_optimiser.state())
+        weights, optimiser = self.model.own_weights(0), self.head_optimiser.state()
+        return Stage(list(course.results), course.best, course.best_state, weights, optimiser)
 
     def resume(self, stage: Stage) -> None:
         """Stand where a stage ended."""
         (course,) = self.courses
         course.results, course.best = list(stage.results), stage.best
-        encoder = self.model.trained_state(0, self.trains_encoder)  # the pretrained weights: no stage changes them
-        course.best_state = {**encoder, **stage.best_state}
+        course.best_state = self.model.pretrained_weights() | Snapshot(stage.best_state)  # no stage trains the encoder
         self.model.load_trained([stage.weights])
         self.head_optimiser.load(stage.optimiser)
         self.step = stage.results[-1].step
@@ -214,7 +214,7 @@ class Trainer:
         score = dev.metrics[self.data.task.metric]
         if score > course.best[0]:
             course.best = (score, epoch)
-            course.best_state = self.model.trained_state(place, self.trains_encoder)
+            course.best_state = self._weights(place, goes_on=epoch < course.table.plan.epochs)
         phase, _ = course.table.plan.phase_at(self.step - 1)
         result = EpochResult(
             epoch=epoch, phase=phase.name, step=self.step, train_loss=loss, dev=dev.metrics, train=train,
@@ -224,6 +224,15 @@ class Trainer:
         )  # fmt: skip
         course.results.append(result)
         return result
+
+    def _weights(self, place: int, goes_on: bool) -> Snapshot:
+        """A member's weights that training may have changed; the encoder's are not copied after the last epoch."""
+        own = self.model.own_weights(place)
+        if not self.trains_encoder:
+            return own
+        if not self.encoder_moved:
+            return own | self.model.pretrained_weights()
+        return own | self.model.encoder_weights(copied=goes_on)
 
     def _not_finite(self, course: Course, epoch: int) -> NotFiniteError:
         phase, _ = course.table.plan.phase_at(self.step - 1)

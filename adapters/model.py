@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,6 +16,7 @@ from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.noise import Noise
 from meltpoint.adapters.parameters import Setting
 from meltpoint.adapters.scalar_mix import ScalarMix
+from meltpoint.adapters.snapshot import Snapshot, snapshot
 from meltpoint.tasks.core.task import Task
 
 
@@ -35,8 +36,11 @@ class AdaptedModel(nn.Module):
         members: how many trials there are; more than one only where the encoder never trains.
     """
 
-    def __init__(self, encoder: Encoder, head: Head, mix: ScalarMix | None, noise: Noise, members: int) -> None:
+    def __init__(
+        self, encoder: Encoder, head: Head, mix: ScalarMix | None, noise: Noise, members: int, pretrained: Encoder
+    ) -> None:
         super().__init__()
+        self._pretrained = (pretrained,)  # in a tuple: no part of this module
         self.encoder = encoder
         self.mix = mix
         self.head = head
@@ -96,14 +100,25 @@ class AdaptedModel(nn.Module):
         assert covered == {id(parameter) for parameter in self.parameters()}, "a parameter is in no layer group"
         return groups
 
-    def trained_state(self, member: int, encoder_trains: bool) -> dict[str, Tensor]:
-        """A copy of the weights that training may have changed, as a stack of this member alone would have them."""
-        own = {name: parameter.detach()[member : member + 1] for name, parameter in self.own_parameters().items()}
-        encoder = {k: v for k, v in self.state_dict().items() if k.startswith("encoder.")} if encoder_trains else {}
-        return {name: tensor.clone() for name, tensor in {**own, **encoder}.items()}
+    def own_weights(self, member: int) -> Snapshot:
+        """A copy of a member's head and mix, as a stack of it alone would have them."""
+        own = self.own_parameters().items()
+        return Snapshot({name: parameter.detach()[member : member + 1].clone() for name, parameter in own})
 
-    def load_trained(self, states: Sequence[dict[str, Tensor]]) -> None:
-        """Put the members' weights back: one `trained_state` a member.
+    def encoder_weights(self, copied: bool = True) -> Snapshot:
+        """The encoder's, named as in this model.
+
+        Args:
+            copied: whether further training leaves them as they are.
+        """
+        return snapshot(self.encoder, "encoder.", copied)
+
+    def pretrained_weights(self) -> Snapshot:
+        """The encoder's before its first step: those of the one that was handed in, not copied."""
+        return snapshot(self._pretrained[0], "encoder.", copied=False)
+
+    def load_trained(self, states: Sequence[Mapping[str, Tensor]]) -> None:
+        """Put the members' weights back: of each its own, and where they trained it the encoder's.
 
         Raises:
             ValueError: names or shapes that are not this model's.
@@ -116,9 +131,9 @@ class AdaptedModel(nn.Module):
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(torch.cat([state[name] for state in states]))
-        rest = {name: tensor for name, tensor in states[0].items() if name not in own}
+        rest = {name.removeprefix("encoder."): tensor for name, tensor in states[0].items() if name not in own}
         if rest:
-            self.encoder.load_state_dict({name.removeprefix("encoder."): tensor for name, tensor in rest.items()})
+            self.encoder.load_state_dict(rest)
 
     def keep(self, members: Sequence[int]) -> None:
         """Let the other members go."""
@@ -142,9 +157,10 @@ def build(encoder: Encoder, task: Task, mode: str, head: str, members: Sequence[
     noise = Noise([member.seed for member in members])
     top = heads.get(head)(shape, [member.setting for member in members], noise)
     mix = ScalarMix(encoder.layers, len(members)) if adaptation.layers(members[0].setting) == "mix" else None
+    pretrained = encoder
     if adaptation.trains_encoder:
         encoder = copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})  # weights only
         encoder.set_dropout(float(members[0].setting["encoder_dropout"]))
-    model = AdaptedModel(encoder, top, mix, noise, len(members))
+    model = AdaptedModel(encoder, top, mix, noise, len(members), pretrained)
     model.freeze_encoder(not adaptation.trains_encoder)
     return model.to(device)

@@ -9,7 +9,7 @@ in a table of 30 522 pieces, of which 1 000 sentences of SST-2 have 4 800.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -65,9 +65,23 @@ class CompactEmbedding(nn.Module):
 
     def dense(self) -> Tensor:
         """The whole table as training of all of it would have left it: a new tensor, (all pieces, dim)."""
-        table = self.rest * self.decay
-        table[self.pieces] = self.weight.detach()
-        return table
+        return self.later(copied=False)()
+
+    def later(self, copied: bool) -> Callable[[], Tensor]:
+        """`dense` of the table as it is now, made when it is asked for.
+
+        Args:
+            copied: whether training may go on before that.
+        """
+        rest, decay, pieces, trained = self.rest, self.decay, self.pieces, self.weight.detach()
+        trained = trained.clone() if copied else trained
+
+        def dense() -> Tensor:
+            table = rest * decay
+            table[pieces] = trained
+            return table
+
+        return dense
 
     def follow(self, optimiser: torch.optim.Optimizer) -> None:
         """Let the rest decay with each of the optimiser's steps that trains the table.

@@ -113,7 +113,8 @@ def _run_heaviest_steps(work: WorkOrder, hardware: Hardware) -> None:
     next(trainer.epochs())
     trainer.evaluate(_longest(trainer.data.train, EVALUATION_BATCH)[0], [])  # as when states are cached
     for _ in range(2):
-        trainer.courses[0].best_state = trainer.model.trained_state(0, trainer.trains_encoder)
+        own = trainer.model.own_weights(0)
+        trainer.courses[0].best_state = own | trainer.model.encoder_weights() if trainer.trains_encoder else own
 
 
 def longest_rows(data: EncodedData, train_rows: int) -> EncodedData:

@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -33,6 +33,7 @@ from meltpoint.adapters.loop import Trainer
 from meltpoint.adapters.model import AdaptedModel, Member, build
 from meltpoint.adapters.reading import Reading, reading_of
 from meltpoint.adapters.results import EpochResult
+from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.stages import Stages
 from meltpoint.adapters.tokenising import encode_split
 from meltpoint.sweeps.ledger import features_folder, stages_folder
@@ -221,7 +222,7 @@ def _events(trainer: Trainer, order: Order, member: int, result: EpochResult | N
     if result.epoch < course.table.plan.epochs:
         return [epoch]
     save_weights(course.best_state, Path(order.checkpoint))
-    course.best_state = {}
+    course.best_state = Snapshot({})
     return [epoch, _outcome(order.id, "finished", best_epoch=course.best[1], notes=cache_notes(trainer))]
 
 
@@ -247,7 +248,7 @@ def _outcome(
     return {"event": "outcome", "trial": trial, "body": body}
 
 
-def save_weights(state: dict[str, Tensor], folder: Path) -> None:
+def save_weights(state: Mapping[str, Tensor], folder: Path) -> None:
     """Write weights as safetensors, whole or not at all."""
     with replacing(folder / WEIGHTS) as beside:
         save_file({name: tensor.contiguous().cpu() for name, tensor in state.items()}, beside)

@@ -52,6 +52,6 @@ def test_the_weights_of_a_frozen_epoch_score_to_the_same_bits_only_from_kept_sta
     next(trainer.results())
     recorded = trainer.evaluate_dev()[0].probabilities
     again = thawing(make_trainer, tmp_path)
-    again.model.load_trained([trainer.model.trained_state(0, encoder_trains=True)])
+    again.model.load_trained([trainer.model.own_weights(0) | trainer.model.encoder_weights()])
     again.model.freeze_encoder(frozen)
     assert (again.evaluate_dev()[0].probabilities == recorded) is frozen

@@ -59,7 +59,7 @@ def test_the_second_phase_goes_on_from_the_last_weights_within_the_gap(make_trai
     for result in trainer.results():
         if result.phase == "finetune":
             break
-        before.append(trainer.model.trained_state(0, encoder_trains=False))
+        before.append(trainer.model.own_weights(0))
         last = trainer.course
     assert last.within is not None
     for name, tensor in last.within.weights.items():

@@ -294,7 +294,7 @@ def test_the_best_epoch_has_the_highest_dev_score_and_is_the_earliest_where_equa
     score_epochs(monkeypatch, scores)
     states = []
     for result in trainer.results():
-        states.append(trainer.model.trained_state(0, True))
+        states.append(trainer.model.own_weights(0) | trainer.model.encoder_weights())
         assert result.dev == {"accuracy": scores[result.epoch - 1]}
     assert trainer.course.best == best
     kept = states[best[1] - 1]

@@ -176,12 +176,12 @@ def test_only_a_model_whose_encoder_trains_pays_for_a_copy_of_it(
     assert copy.tokenizer is encoder.tokenizer
 
 
-def test_the_trained_state_is_a_copy_and_omits_an_encoder_that_does_not_train(make_trainer: Make):
+def test_a_models_weights_are_copies_of_its_own_and_of_its_encoders(make_trainer: Make):
     model = make_trainer("feature_extraction").model
-    small = model.trained_state(0, encoder_trains=False)
+    small = model.own_weights(0)
     assert small.keys() == {name for name in model.state_dict() if not name.startswith("encoder.")}
     assert {"mix.scalars", "mix.gamma"} < small.keys()
-    whole = model.trained_state(0, encoder_trains=True)
+    whole = small | model.encoder_weights()
     assert whole.keys() == model.state_dict().keys()
     with torch.no_grad():
         for parameter in model.parameters():
