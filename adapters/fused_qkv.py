@@ -7,7 +7,6 @@ of three times the width it is the same function, and a fine-tuning step is 2 to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ from meltpoint.adapters.unpadded_attention import attend_qkv
 _PARTS = ("query", "key", "value")
 
 
-class _FusedQkv(nn.Module):
+class FusedQkv(nn.Module):
     """Stands before an attention's own class, whose weights and names stay as they are."""
 
     query: nn.Linear
@@ -31,56 +30,27 @@ class _FusedQkv(nn.Module):
     dropout: nn.Dropout
     num_attention_heads: int
     attention_head_size: int
-    _last: _Joined | None = None
 
     def forward(self, hidden_states: Tensor, *arguments: Any, **named: Any) -> Any:
         """(1, rounded pieces, dim) → the same, and no attention weights."""
-        if torch.is_grad_enabled():
-            self._last = None  # a step may follow, and fused AdamW does not count its change as a new version
         unpadded: Unpadded | None = named.get(UNPADDED)
         ratio = self.dropout.p if self.training else 0.0
         if unpadded is None or not attends_short(hidden_states, unpadded, ratio):
             return super().forward(hidden_states, *arguments, **named)
-        weight, bias = self._joined()
         heads, size = self.num_attention_heads, self.attention_head_size
-        qkv = functional.linear(hidden_states[0], weight, bias).view(-1, 3, heads, size)
+        qkv = self.project(hidden_states[0]).view(-1, 3, heads, size)
         return attend_qkv(qkv, unpadded, size**-0.5, ratio).flatten(1)[None], None
 
-    def _joined(self) -> tuple[Tensor, Tensor]:
-        """Weight, (3 · dim, dim), and bias, (3 · dim,), of the three as one layer, in autocast's type.
+    def project(self, states: Tensor) -> Tensor:
+        """(pieces, dim) → (pieces, 3 · dim)."""
+        return functional.linear(states, *self.joined())
 
-        Kept from batch to batch while nothing trains.
-        """
+    def joined(self) -> tuple[Tensor, Tensor]:
+        """Weight, (3 · dim, dim), and bias, (3 · dim,), of the three as one layer, in autocast's type."""
         layers = self.query, self.key, self.value
         dtype = autocast_dtype(self.query.weight.dtype)
-        parts = [layer.weight for layer in layers] + [layer.bias for layer in layers]
-        versions = [part._version for part in parts]
-        if self._last is not None and self._last.holds(dtype, parts, versions):
-            return self._last.joined
-        joined = _concatenate(dtype, *parts[:3]), _concatenate(dtype, *parts[3:])
-        if not torch.is_grad_enabled():
-            self._last = _Joined(dtype, parts, versions, joined)
-        return joined
-
-
-@dataclass(frozen=True)
-class _Joined:
-    """What was joined last, and of what.
-
-    Attributes:
-        parts, versions: the parameters, and torch's count of the changes to each.
-        joined: weight and bias, as `_FusedQkv._joined` gives them.
-    """
-
-    dtype: torch.dtype
-    parts: list[Tensor]
-    versions: list[int]
-    joined: tuple[Tensor, Tensor]
-
-    def holds(self, dtype: torch.dtype, parts: list[Tensor], versions: list[int]) -> bool:
-        """Whether it is still what joining these would give."""
-        same = all(one is other for one, other in zip(self.parts, parts, strict=True))
-        return same and dtype == self.dtype and versions == self.versions
+        weight = _concatenate(dtype, *(layer.weight for layer in layers))
+        return weight, _concatenate(dtype, *(layer.bias for layer in layers))
 
 
 def _concatenate(dtype: torch.dtype, *parts: Tensor) -> Tensor:
@@ -120,5 +90,5 @@ def adopt(attention: nn.Module) -> bool:
         return False
     if getattr(attention, "is_decoder", False):
         return False
-    attention.__class__ = type(f"Fused{type(attention).__name__}", (_FusedQkv, type(attention)), {})
+    attention.__class__ = type(f"Fused{type(attention).__name__}", (FusedQkv, type(attention)), {})
     return True

@@ -12,6 +12,7 @@ from meltpoint.adapters.batch import Batch, EncodedSplit
 from meltpoint.adapters.batching import collate
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import ENCODING_BATCH, FeatureKey
+from meltpoint.adapters.packed_linear import standing_still
 from meltpoint.tasks.core.task import Kind
 
 
@@ -45,7 +46,8 @@ def at_rest(encoder: Encoder, device: torch.device) -> Iterator[None]:
     training, home = encoder.training, next(encoder.parameters()).device
     encoder.to(device).eval()
     try:
-        yield
+        with standing_still(encoder):
+            yield
     finally:
         encoder.to(home).train(training)
 
