@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from meltpoint.adapters.attention import autocast_dtype
+from meltpoint.adapters.packed_linear import Joint
 from meltpoint.adapters.padding_free import Unpadded
 from meltpoint.adapters.transformers_attention import UNPADDED, attends_short
 from meltpoint.adapters.unpadded_attention import attend_qkv
@@ -21,7 +21,7 @@ from meltpoint.adapters.unpadded_attention import attend_qkv
 _PARTS = ("query", "key", "value")
 
 
-class FusedQkv(nn.Module):
+class _FusedQkv(Joint):
     """Stands before an attention's own class, whose weights and names stay as they are."""
 
     query: nn.Linear
@@ -40,10 +40,6 @@ class FusedQkv(nn.Module):
         heads, size = self.num_attention_heads, self.attention_head_size
         qkv = self.project(hidden_states[0]).view(-1, 3, heads, size)
         return attend_qkv(qkv, unpadded, size**-0.5, ratio).flatten(1)[None], None
-
-    def project(self, states: Tensor) -> Tensor:
-        """(pieces, dim) → (pieces, 3 · dim)."""
-        return functional.linear(states, *self.joined())
 
     def joined(self) -> tuple[Tensor, Tensor]:
         """Weight, (3 · dim, dim), and bias, (3 · dim,), of the three as one layer, in autocast's type."""
@@ -90,5 +86,5 @@ def adopt(attention: nn.Module) -> bool:
         return False
     if getattr(attention, "is_decoder", False):
         return False
-    attention.__class__ = type(f"Fused{type(attention).__name__}", (FusedQkv, type(attention)), {})
+    attention.__class__ = type(f"Fused{type(attention).__name__}", (_FusedQkv, type(attention)), {})
     return True

@@ -13,8 +13,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-
-from meltpoint.adapters.fused_qkv import FusedQkv
+from torch.nn import functional
 
 _PARTS = ("_reorder_linear_weight", "_linear_pointwise")
 _ROWS = 1024
@@ -22,6 +21,18 @@ _ROWS = 1024
 
 Weights = Callable[[], tuple[Tensor, Tensor | None]]
 """A weight, (out, in), and a bias, (out,)."""
+
+
+class Joint(nn.Module):
+    """A module that multiplies by the weights of several layers at once."""
+
+    def project(self, states: Tensor) -> Tensor:
+        """(…, in) → (…, out)."""
+        return functional.linear(states, *self.joined())
+
+    def joined(self) -> tuple[Tensor, Tensor | None]:
+        """The layers' weights as one, (out, in), and their biases, (out,)."""
+        raise NotImplementedError
 
 
 @contextmanager
@@ -44,7 +55,7 @@ def standing_still(model: nn.Module) -> Iterator[None]:
 def _products(model: nn.Module) -> Iterator[tuple[nn.Module, str, Weights]]:
     """(whose, by which method, with what) of all products by weights."""
     for module in model.modules():
-        if isinstance(module, FusedQkv):
+        if isinstance(module, Joint):
             yield module, "project", module.joined
         elif isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward:
             yield module, "forward", partial(_own, module)
