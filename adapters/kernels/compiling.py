@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 
 
@@ -45,12 +46,27 @@ def summing(function: Callable[..., Any]) -> Any:
     return _compiled(function, {"contract", "reassoc", "nsz"})
 
 
+class _Cache(FunctionCache):
+    """numba's, but a full disk or a damaged file ends nothing: what is not kept is compiled again."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        except Exception:  # noqa: BLE001 - a damaged pickle may raise any
+            with contextlib.suppress(OSError):
+                self.flush()  # type: ignore[no-untyped-call]
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with contextlib.suppress(OSError):
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+
+
 def _compiled(function: Callable[..., Any], fastmath: set[str]) -> Any:
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # neither beside the code nor in the user's folder can a file be written: compile each time
-        return numba.njit(**options)(function)
+    found: Any = numba.njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
+    with contextlib.suppress(RuntimeError):  # neither beside the code nor in the user's folder can a file be written
+        found._cache = _Cache(function)  # type: ignore[no-untyped-call] # as numba's own `cache=True`
+    return found
 
 
 def inline(function: Callable[..., Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -197,3 +198,53 @@ def test_where_no_file_can_be_written_each_process_compiles_for_itself(tmp_path:
     run = [sys.executable, "-P", "-c", script]
     found = subprocess.run(run, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
     assert found.stdout.strip() == "0xe220a8397b1dcdaf", found.stderr
+
+
+def doubled(number):
+    return 2 * number
+
+
+def compiled_in(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """A function, compiled as kernels are, that keeps its code in a folder."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(folder))
+    return compiling.compiled(doubled)
+
+
+def hits(function) -> int:
+    """How often what a folder had was taken."""
+    return sum(function.stats.cache_hits.values())
+
+
+def test_what_was_compiled_is_taken_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    first = compiled_in(tmp_path, monkeypatch)
+    assert (first(21), hits(first)) == (42, 0)
+    second = compiled_in(tmp_path, monkeypatch)
+    assert (second(21), hits(second)) == (42, 1)
+
+
+def test_a_full_disk_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(numba.core.caching.IndexDataCacheFile, "_save_data", full)
+        assert compiled_in(tmp_path, monkeypatch)(21) == 42
+    again = compiled_in(tmp_path, monkeypatch)
+    assert (again(21), hits(again)) == (42, 0)
+    assert hits(compiled_in(tmp_path, monkeypatch)) == 0
+    third = compiled_in(tmp_path, monkeypatch)
+    assert (third(21), hits(third)) == (42, 1), "it was kept when there was room"
+
+
+@pytest.mark.parametrize("kind", ["*.nbi", "*.nbc"])
+@pytest.mark.parametrize("damage", [b"", b"not what numba wrote", None], ids=["empty", "other", "cut"])
+def test_a_damaged_file_is_compiled_anew_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, damage: bytes | None
+):
+    compiled_in(tmp_path, monkeypatch)(21)
+    (path,) = tmp_path.rglob(kind)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2] if damage is None else damage)
+    again = compiled_in(tmp_path, monkeypatch)
+    assert (again(21), hits(again)) == (42, 0)
+    third = compiled_in(tmp_path, monkeypatch)
+    assert (third(21), hits(third)) == (42, 1)
