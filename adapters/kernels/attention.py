@@ -13,7 +13,7 @@ from meltpoint.adapters.kernels import LANES
 from meltpoint.adapters.kernels.compiling import compiled, summing
 from meltpoint.adapters.kernels.dropping import draw
 from meltpoint.adapters.kernels.numbers import exponential, narrowed, widen
-from meltpoint.adapters.kernels.tile import ROWS, product
+from meltpoint.adapters.kernels.tile import ROWS, product, turn
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
@@ -41,14 +41,12 @@ def _take(source: Any, start: Any, step: Any, dim: Any, rows: Any, into: Any, wi
 
 
 @compiled
-def _transpose(rows: Any, width: Any, dim: Any, count: Any, into: Any, lanes: Any) -> None:
-    """(count, width) → (dim, lanes), 0 after the count."""
-    for row in range(count):
-        line = rows[row * width : row * width + dim]
-        for column in range(dim):
-            into[column * lanes + row] = line[column]
-    for column in range(dim):
-        into[column * lanes + count : (column + 1) * lanes] = _ZERO
+def _transpose(rows: Any, width: Any, count: Any, into: Any, lanes: Any) -> None:
+    """(count, width) → (width, lanes), 0 after the count; both sizes are whole vectors."""
+    rows[count * width : lanes * width] = _ZERO
+    for row in range(0, lanes, LANES):
+        for column in range(0, width, LANES):
+            turn(rows, row * width + column, width, into, column * lanes + row, lanes)
 
 
 @compiled
@@ -133,7 +131,7 @@ def forward(
             at = starts[row] * step + head * dim
             place = heads * squares[row] + head * size
             _take(qkv, at, step, dim, pieces, key, width)
-            _transpose(key, width, dim, pieces, queries, lanes)
+            _transpose(key, width, pieces, queries, lanes)
             _take(qkv, at + heads * dim, step, dim, pieces, key, width)
             _take(qkv, at + 2 * heads * dim, step, dim, pieces, value, width)
             for index in range(pieces * width):
@@ -201,7 +199,7 @@ def backward(
             at, own = starts[row] * step + head * dim, (starts[row] * heads + head) * dim
             place = heads * squares[row] + head * size
             _take(gradient, own, heads * dim, dim, pieces, given, width)
-            _transpose(given, width, dim, pieces, turned, lanes)
+            _transpose(given, width, pieces, turned, lanes)
             _take(qkv, at, step, dim, pieces, query, width)
             _take(qkv, at + heads * dim, step, dim, pieces, key, width)
             _take(qkv, at + 2 * heads * dim, step, dim, pieces, value, width)

@@ -1,4 +1,4 @@
-"""Small matrix products that stay in the processor's registers: 4 rows by 16 or 32 columns at a time."""
+"""Small matrices that stay in the processor's registers: products of 4 rows by 16 or 32 columns, 16 × 16 transposed."""
 
 from __future__ import annotations
 
@@ -99,3 +99,36 @@ def product(
         if column < columns:
             _narrow(left, row * left_row, left_row, left_step, right, column, columns,
                     into, row * columns + column, columns, steps)  # fmt: skip
+
+
+@inline
+def turn(_: Any, source: Any, at: Any, step: Any, into: Any, into_at: Any, into_step: Any) -> Any:
+    """`LANES` × `LANES` numbers of float32, transposed; source's rows lie `step` apart, into's `into_step`."""
+    size = types.intp
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, at, step, into, into_at, into_step = arguments
+        source, into = (
+            cgutils.create_struct_proxy(signature.args[place])(context, builder, arguments[place]).data  # type: ignore[no-untyped-call]
+            for place in (0, 3)
+        )
+
+        def line(base: Any, first: Any, step: Any, row: int) -> Any:
+            offset = builder.add(first, builder.mul(step, first.type(row)))
+            return builder.bitcast(builder.gep(base, [offset]), _VECTOR.as_pointer())
+
+        rows = [builder.load(line(source, at, step, row), align=4) for row in range(LANES)]
+        for _ in range(LANES.bit_length() - 1):
+            halves = zip(rows[: LANES // 2], rows[LANES // 2 :], strict=True)
+            rows = [_zipped(builder, one, other, begin) for one, other in halves for begin in (0, LANES // 2)]
+        for number, row in enumerate(rows):
+            builder.store(row, line(into, into_at, into_step, number), align=4)
+        return context.get_dummy_value()
+
+    return types.void(source, size, size, into, size, size), build
+
+
+def _zipped(builder: Any, one: Any, other: Any, begin: int) -> Any:
+    """Half of two vectors from a lane on, by turns."""
+    lanes = [lane + which * LANES for lane in range(begin, begin + LANES // 2) for which in (0, 1)]
+    return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(_WORD, LANES), lanes))

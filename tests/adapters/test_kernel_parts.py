@@ -20,7 +20,7 @@ from meltpoint.adapters.kernels import LANES, compiling, numbers
 from meltpoint.adapters.kernels.dropping import Dropping, draw
 from meltpoint.adapters.kernels.numbers import array, exponential, narrowed, widen
 from meltpoint.adapters.kernels.threads import share_out
-from meltpoint.adapters.kernels.tile import product
+from meltpoint.adapters.kernels.tile import product, turn
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -141,6 +141,21 @@ def test_a_small_product_is_numpys(fours: int, sixteens: int, steps: int, turned
     strides = (1, rows) if turned else (steps, 1)
     product(given_.reshape(-1), *strides, right.reshape(-1), found.reshape(-1), rows, columns, steps)
     np.testing.assert_allclose(found, left.astype(np.float64) @ right, rtol=1e-4, atol=1e-4)
+
+
+@compiling.compiled
+def _turned(source, at, step, into, into_at, into_step):
+    turn(source, at, step, into, into_at, into_step)
+
+
+@given(st.integers(0, 7), st.integers(LANES, 40), st.integers(0, 7), st.integers(LANES, 40))
+def test_a_square_is_transposed_where_it_lies(at: int, step: int, into_at: int, into_step: int):
+    source = np.arange(at + LANES * step, dtype=np.float32)
+    into = np.full(into_at + LANES * into_step, -1, np.float32)
+    expected = into.copy()
+    expected[into_at:].reshape(LANES, into_step)[:, :LANES] = source[at:].reshape(LANES, step)[:, :LANES].T
+    _turned(source, at, step, into, into_at, into_step)
+    assert np.array_equal(into, expected)
 
 
 # --- threads ---
