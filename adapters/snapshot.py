@@ -47,11 +47,12 @@ def snapshot(module: nn.Module, prefix: str, copied: bool) -> Snapshot:
         copied: whether what is trained further leaves it as it is.
     """
     parts: dict[str, Part] = {}
-    for path, own in module.named_modules(prefix=prefix.removesuffix("."), remove_duplicate=False):
+    for path, own in module.named_modules(remove_duplicate=False):
+        place = f"{prefix}{path}." if path else prefix
         if isinstance(own, CompactEmbedding):
-            parts[f"{path}.weight"] = own.later(copied)
+            parts[f"{place}weight"] = own.later(copied)
             continue
         tensors: dict[str, Tensor] = {}
-        own._save_to_state_dict(tensors, f"{path}.", keep_vars=False)
+        own._save_to_state_dict(tensors, place, keep_vars=False)
         parts |= {name: tensor.clone() if copied else tensor for name, tensor in tensors.items()}
     return Snapshot(parts)

@@ -79,3 +79,9 @@ def test_until_the_encoder_has_moved_a_trial_keeps_the_pretrained_weights_themse
             moved.append((result.epoch, all(shared)))
     assert moved
     assert all(is_shared is (epoch <= 2) for epoch, is_shared in moved)
+
+
+def test_a_modules_own_weights_are_named_as_in_its_state_dict():
+    layer = torch.nn.Linear(2, 3)
+    assert same(snapshot(layer, "", copied=False), layer.state_dict())
+    assert set(snapshot(layer, "encoder.", copied=False)) == {"encoder.weight", "encoder.bias"}
