@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from meltpoint.adapters.kernels.compiling import compiled, summing
+from meltpoint.adapters.kernels.compiling import kernel, part, summing
 from meltpoint.adapters.kernels.numbers import narrowed, widen
 
 _ZERO = np.float32(0)
@@ -21,7 +21,7 @@ def _block(gradient: Any) -> Any:
     return total
 
 
-@compiled
+@kernel
 def squares(gradient: Any) -> float:
     """The sum of a flat array's squares: blocks in float32, their sum in double precision."""
     total = 0.0
@@ -30,7 +30,7 @@ def squares(gradient: Any) -> float:
     return total
 
 
-@compiled
+@part
 def _move(
     weights: Any, gradient: Any, first: Any, second: Any, factor: Any, kept: Any, take_first: Any, keep_second: Any,
     take_second: Any, size: Any, root: Any, epsilon: Any,
@@ -43,13 +43,13 @@ def _move(
         weights[place] = weights[place] * kept - size * moment / (np.sqrt(square) / root + epsilon)
 
 
-@compiled
+@part
 def _copy(weights: Any, rounded: Any) -> None:
     for place in range(rounded.shape[0]):
         rounded[place] = narrowed(weights[place], rounded)
 
 
-@compiled
+@kernel
 def step(
     weights: Any, gradient: Any, first: Any, second: Any, rounded: Any, factor: Any, kept: Any, take_first: Any,
     keep_second: Any, take_second: Any, size: Any, root: Any, epsilon: Any, begin: Any, end: Any,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from meltpoint.adapters.kernels import LANES
-from meltpoint.adapters.kernels.compiling import compiled, summing
+from meltpoint.adapters.kernels.compiling import kernel, part, summing
 from meltpoint.adapters.kernels.dropping import draw
 from meltpoint.adapters.kernels.numbers import exponential, narrowed, widen
 from meltpoint.adapters.kernels.tile import ROWS, product, turn
@@ -18,19 +18,19 @@ from meltpoint.adapters.kernels.tile import ROWS, product, turn
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
-@compiled
+@part
 def wide(count: int) -> int:
     """Rounded up to whole vectors."""
     return (count + LANES - 1) // LANES * LANES
 
 
-@compiled
+@part
 def _longest(starts: Any, first: Any, last: Any) -> Any:
     """Pieces of the longest row from `first` up to `last`, in whole vectors."""
     return wide(np.max(starts[first + 1 : last + 1] - starts[first:last]))
 
 
-@compiled
+@part
 def _take(source: Any, start: Any, step: Any, dim: Any, rows: Any, into: Any, width: Any) -> None:
     """Vectors of bf16 or float32 that lie `step` apart → float32, (rows, width)."""
     for row in range(rows):
@@ -40,7 +40,7 @@ def _take(source: Any, start: Any, step: Any, dim: Any, rows: Any, into: Any, wi
             place[column] = widen(line[column])
 
 
-@compiled
+@part
 def _transpose(rows: Any, width: Any, count: Any, into: Any, lanes: Any) -> None:
     """(count, width) → (width, lanes), 0 after the count; both sizes are whole vectors."""
     rows[count * width : lanes * width] = _ZERO
@@ -49,7 +49,7 @@ def _transpose(rows: Any, width: Any, count: Any, into: Any, lanes: Any) -> None
             turn(rows, row * width + column, width, into, column * lanes + row, lanes)
 
 
-@compiled
+@part
 def _give(rows: Any, width: Any, dim: Any, count: Any, into: Any, start: Any, step: Any) -> None:
     """(count, width) of float32 → vectors that lie `step` apart."""
     for row in range(count):
@@ -59,7 +59,7 @@ def _give(rows: Any, width: Any, dim: Any, count: Any, into: Any, start: Any, st
             place[column] = narrowed(line[column], place)
 
 
-@compiled
+@part
 def _softmax(scores: Any, highest: Any, total: Any) -> None:
     """Scores, (keys, queries), → their exponentials, and 1 / their sum over the keys."""
     lanes = highest.shape[0]
@@ -79,7 +79,7 @@ def _softmax(scores: Any, highest: Any, total: Any) -> None:
         total[query] = _ONE / total[query]
 
 
-@compiled
+@part
 def _scale(weights: Any, factor: Any) -> None:
     """Exponentials → weights."""
     lanes = factor.shape[0]
@@ -89,7 +89,7 @@ def _scale(weights: Any, factor: Any) -> None:
             line[query] *= factor[query]
 
 
-@compiled
+@part
 def _drop(weights: Any, draws: Any, level: Any, factor: Any, kept: Any) -> None:
     """Drop weights; `kept` holds them as they were for the backward pass, those that were dropped as negative."""
     for place in range(weights.shape[0]):
@@ -99,7 +99,7 @@ def _drop(weights: Any, draws: Any, level: Any, factor: Any, kept: Any) -> None:
         weights[place] = weight * factor if stays else _ZERO
 
 
-@compiled
+@kernel
 def forward(
     qkv: Any, heads: Any, dim: Any, starts: Any, squares: Any, scale: Any, seed: Any, level: Any, factor: Any,
     first: Any, last: Any, attended: Any, kept: Any,
@@ -146,7 +146,7 @@ def forward(
             _give(found, width, dim, pieces, attended, (starts[row] * heads + head) * dim, heads * dim)
 
 
-@compiled
+@part
 def _softmax_backward(slopes: Any, used: Any, kept: Any, scale: Any, factor: Any, total: Any) -> None:
     """Gradients by what the values were multiplied with, (keys, queries), → those by the unscaled scores.
 
@@ -172,7 +172,7 @@ def _softmax_backward(slopes: Any, used: Any, kept: Any, scale: Any, factor: Any
             line[query] = (line[query] - total[query]) * abs(widen(own[query])) * scale
 
 
-@compiled
+@kernel
 def backward(
     gradient: Any, qkv: Any, heads: Any, dim: Any, starts: Any, squares: Any, scale: Any, factor: Any,
     first: Any, last: Any, kept: Any, found: Any,
@@ -221,25 +221,25 @@ def _product(one: Any, other: Any) -> Any:
     return total
 
 
-@compiled
+@part
 def _add(into: Any, line: Any, factor: Any) -> None:
     for column in range(into.shape[0]):
         into[column] += widen(line[column]) * factor
 
 
-@compiled
+@part
 def _put(line: Any, into: Any) -> None:
     for column in range(into.shape[0]):
         into[column] = narrowed(line[column], into)
 
 
-@compiled
+@part
 def _put_scaled(line: Any, factor: Any, into: Any) -> None:
     for column in range(into.shape[0]):
         into[column] = narrowed(widen(line[column]) * factor, into)
 
 
-@compiled
+@kernel
 def forward_first(
     query: Any, key: Any, value: Any, heads: Any, dim: Any, starts: Any, order: Any, scale: Any, seed: Any, level: Any,
     factor: Any, first: Any, last: Any, attended: Any, kept: Any,
@@ -280,7 +280,7 @@ def forward_first(
             _put(found, attended[line])
 
 
-@compiled
+@kernel
 def backward_first(
     gradient: Any, query: Any, key: Any, value: Any, heads: Any, dim: Any, starts: Any, order: Any, scale: Any,
     factor: Any, first: Any, last: Any, kept: Any, by_query: Any, by_key: Any, by_value: Any,

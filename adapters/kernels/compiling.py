@@ -32,17 +32,29 @@ if not _config.CACHE_DIR:  # NUMBA_CACHE_DIR comes first
         _config.CACHE_DIR = str(cache_folder())
 
 
-def compiled(function: Callable[..., Any]) -> Any:
+def kernel(function: Callable[..., Any]) -> Any:
     """Compile when it is first called, and keep what was compiled on disk; Python's lock is free while it runs.
 
     A product and a sum may become one rounding (FMA). Else the arithmetic is as written: NaN stays NaN, and vectors of
     any width give the same.
     """
+    found = _compiled(function, {"contract"})
+    with contextlib.suppress(RuntimeError):  # neither beside the code nor in the user's folder can a file be written
+        found._cache = _Cache(function)  # type: ignore[no-untyped-call] # as numba's own `cache=True`
+    return found
+
+
+def part(function: Callable[..., Any]) -> Any:
+    """The same, for what kernels are made of: it becomes part of every kernel that calls it.
+
+    A call that stayed one would run the part as compiled by itself in a process that compiles, and as compiled once
+    more within its kernel in one that reads the kernel from the disk: other roundings (FMA), so other last bits.
+    """
     return _compiled(function, {"contract"})
 
 
 def summing(function: Callable[..., Any]) -> Any:
-    """The same, for loops that add along a vector: in any order, else they could not be vectorised."""
+    """A part whose loops add along a vector: in any order, else they could not be vectorised."""
     return _compiled(function, {"contract", "reassoc", "nsz"})
 
 
@@ -63,10 +75,7 @@ class _Cache(FunctionCache):
 
 
 def _compiled(function: Callable[..., Any], fastmath: set[str]) -> Any:
-    found: Any = numba.njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
-    with contextlib.suppress(RuntimeError):  # neither beside the code nor in the user's folder can a file be written
-        found._cache = _Cache(function)  # type: ignore[no-untyped-call] # as numba's own `cache=True`
-    return found
+    return numba.njit(nogil=True, error_model="numpy", fastmath=fastmath, forceinline=True)(function)
 
 
 def inline(function: Callable[..., Any]) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from meltpoint.adapters.kernels import DROPOUT_STEPS
-from meltpoint.adapters.kernels.compiling import compiled
+from meltpoint.adapters.kernels.compiling import part
 
 LOWEST = -DROPOUT_STEPS // 2
 """The lowest draw, int16: as a level, nothing is dropped."""
@@ -48,7 +48,7 @@ class Dropping:
         return cls(np.uint64(seed), np.int16(LOWEST + dropped), np.float32(DROPOUT_STEPS / (DROPOUT_STEPS - dropped)))
 
 
-@compiled
+@part
 def draw(seed: Any, first: Any, words: Any) -> None:
     """Fill an array of uint64 with the draws of a seed from the `first` one on."""
     for index in range(words.shape[0]):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from meltpoint.adapters.kernels.compiling import compiled
+from meltpoint.adapters.kernels.compiling import kernel, part
 from meltpoint.adapters.kernels.numbers import exponential, narrowed, widen
 
 _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
@@ -17,7 +17,7 @@ _ERF = tuple(
 _DENSITY = np.float32((2 * np.pi) ** -0.5)
 
 
-@compiled
+@part
 def _above(number: Any, power: Any) -> Any:
     """The normal distribution's share above |number|, where power = exp(-number² / 2), within 1.5 · 10^-7.
 
@@ -31,7 +31,7 @@ def _above(number: Any, power: Any) -> Any:
     return total * term * power
 
 
-@compiled
+@kernel
 def forward(states: Any, first: Any, last: Any, found: Any) -> None:
     """x · Φ(x) (Hendrycks & Gimpel 2016), of flat arrays of one type, from `first` up to `last`."""
     states, found = states[first:last], found[first:last]
@@ -41,7 +41,7 @@ def forward(states: Any, first: Any, last: Any, found: Any) -> None:
         found[place] = narrowed(number * (above if number < _ZERO else _ONE - above), found)
 
 
-@compiled
+@kernel
 def backward(gradient: Any, states: Any, first: Any, last: Any, found: Any) -> None:
     """From the result's gradient to that of `states`: times Φ(x) + x · φ(x)."""
     gradient, states, found = gradient[first:last], states[first:last], found[first:last]

@@ -11,7 +11,7 @@ from numba import types
 from numpy.typing import NDArray
 from torch import Tensor
 
-from meltpoint.adapters.kernels.compiling import compiled, inline
+from meltpoint.adapters.kernels.compiling import inline, part
 
 TYPES = (torch.bfloat16, torch.float32)
 """What the kernels read and write."""
@@ -90,7 +90,7 @@ _INTEGERS = np.float32(12582912.0)  # 1.5 · 2^23: added to a number, it leaves 
 _TAYLOR = tuple(np.float32(1 / divisor) for divisor in (720, 120, 24, 6, 2, 1, 1))
 
 
-@compiled
+@part
 def exponential(x: Any) -> Any:
     """e^x for x ≤ 0, within 3 · 10^-7 of it; below -87 as at -87. NaN stays NaN."""
     number = _LOWEST if x < _LOWEST else x

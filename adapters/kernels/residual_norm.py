@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from meltpoint.adapters.kernels.compiling import compiled, summing
+from meltpoint.adapters.kernels.compiling import kernel, part, summing
 from meltpoint.adapters.kernels.dropping import LOWEST, draw
 from meltpoint.adapters.kernels.numbers import narrowed, widen
 
@@ -17,14 +17,14 @@ SHARE = 64
 of threads."""
 
 
-@compiled
+@part
 def _add(states: Any, residual: Any, draws: Any, level: Any, factor: Any, into: Any) -> None:
     for column in range(into.shape[0]):
         kept = widen(states[column]) * factor if draws[column] >= level else _ZERO
         into[column] = kept + widen(residual[column])
 
 
-@compiled
+@part
 def _plain_add(states: Any, residual: Any, into: Any) -> None:
     for column in range(into.shape[0]):
         into[column] = widen(states[column]) + widen(residual[column])
@@ -46,13 +46,13 @@ def _variance(line: Any, mean: Any) -> Any:
     return total / np.float32(line.shape[0])
 
 
-@compiled
+@part
 def _normalise(line: Any, mean: Any, inverse: Any, weight: Any, bias: Any, into: Any) -> None:
     for column in range(line.shape[0]):
         into[column] = narrowed((line[column] - mean) * inverse * weight[column] + bias[column], into)
 
 
-@compiled
+@kernel
 def forward(
     states: Any, residual: Any, weight: Any, bias: Any, epsilon: Any, seed: Any, level: Any, factor: Any,
     first: Any, last: Any, sums: Any, moments: Any, normed: Any,
@@ -106,7 +106,7 @@ def _slopes(
     return total / count, product / count
 
 
-@compiled
+@part
 def _spread(
     slopes: Any, centred: Any, mean: Any, product: Any, inverse: Any, draws: Any, level: Any, factor: Any,
     by_residual: Any, by_states: Any,
@@ -117,7 +117,7 @@ def _spread(
         by_states[column] = narrowed(slope * factor if draws[column] >= level else _ZERO, by_states)
 
 
-@compiled
+@kernel
 def backward(
     gradient: Any, sums: Any, moments: Any, weight: Any, seed: Any, level: Any, factor: Any, first: Any, last: Any,
     by_states: Any, by_residual: Any, by_weight: Any, by_bias: Any,

@@ -9,7 +9,7 @@ from numba import types
 from numba.core import cgutils
 
 from meltpoint.adapters.kernels import LANES
-from meltpoint.adapters.kernels.compiling import compiled, inline
+from meltpoint.adapters.kernels.compiling import inline, part
 
 ROWS = 4
 """Rows come in multiples of this."""
@@ -79,7 +79,7 @@ def _spread(builder: Any, number: Any) -> Any:
 _narrow, _wide = _tile(1), _tile(2)
 
 
-@compiled
+@part
 def product(
     left: Any, left_row: Any, left_step: Any, right: Any, into: Any, rows: Any, columns: Any, steps: Any
 ) -> None:

@@ -143,7 +143,7 @@ def test_a_small_product_is_numpys(fours: int, sixteens: int, steps: int, turned
     np.testing.assert_allclose(found, left.astype(np.float64) @ right, rtol=1e-4, atol=1e-4)
 
 
-@compiling.compiled
+@compiling.part
 def _turned(source, at, step, into, into_at, into_step):
     turn(source, at, step, into, into_at, into_step)
 
@@ -205,14 +205,12 @@ def test_where_no_file_can_be_written_each_process_compiles_for_itself(tmp_path:
         "import numba.core.caching as caching\n"
         "caching.CacheImpl._locator_classes = []\n"  # what numba finds on a read-only file system
         "import numpy as np\n"
-        "from meltpoint.adapters.kernels.dropping import draw\n"
-        "words = np.zeros(1, np.uint64)\n"
-        "draw(np.uint64(0), 0, words)\n"
-        "print(hex(words[0]))"
+        "from meltpoint.adapters.kernels import adamw\n"
+        "print(adamw.squares(np.full(3, 2, np.float32)))"
     )
     run = [sys.executable, "-P", "-c", script]
     found = subprocess.run(run, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
-    assert found.stdout.strip() == "0xe220a8397b1dcdaf", found.stderr
+    assert found.stdout.strip() == "12.0", found.stderr
 
 
 def doubled(number):
@@ -222,7 +220,7 @@ def doubled(number):
 def compiled_in(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """A function, compiled as kernels are, that keeps its code in a folder."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(folder))
-    return compiling.compiled(doubled)
+    return compiling.kernel(doubled)
 
 
 def hits(function) -> int:
@@ -263,3 +261,34 @@ def test_a_damaged_file_is_compiled_anew_and_replaced(
     assert (again(21), hits(again)) == (42, 0)
     third = compiled_in(tmp_path, monkeypatch)
     assert (third(21), hits(third)) == (42, 1)
+
+
+BITS_OF_A_KERNEL = """
+import numpy as np
+from meltpoint.adapters.kernels import residual_norm
+
+rng, lines, dim = np.random.default_rng(0), 40, 64
+states, residual, gradient = (rng.standard_normal(lines * dim).astype(np.float32) for _ in range(3))
+weight, bias = (rng.standard_normal(dim).astype(np.float32) for _ in range(2))
+sums, normed, by_states, by_residual = (np.zeros(lines * dim, np.float32) for _ in range(4))
+moments, by_weight, by_bias = np.zeros(2 * lines, np.float32), np.zeros(dim, np.float32), np.zeros(dim, np.float32)
+dropping = np.uint64(5), np.int16(-26215), np.float32(1 / 0.9)
+residual_norm.forward(
+    states, residual, weight, bias, np.float32(1e-12), *dropping, 0, lines, sums, moments, normed
+)
+residual_norm.backward(
+    gradient, sums, moments, weight, *dropping, 0, 1, by_states, by_residual, by_weight, by_bias
+)
+print(sum(residual_norm.backward.stats.cache_hits.values()))
+print(b"".join(array.tobytes() for array in (normed, by_states, by_residual, by_weight, by_bias)).hex())
+"""
+
+
+def test_a_process_that_compiles_a_kernel_gets_the_bits_of_one_that_finds_it_compiled(tmp_path: Path):
+    """Their trials stand in one table, and a table made anew on the same machine is to be the same."""
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    run = [sys.executable, "-c", BITS_OF_A_KERNEL]
+    outputs = [subprocess.run(run, env=env, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    (compiled, cold), (found, warm) = (output.split() for output in outputs)
+    assert (compiled, found) == ("0", "1")
+    assert cold == warm
