@@ -14,6 +14,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from meltpoint.sweeps import machine
+from meltpoint.sweeps.machine import text
 from meltpoint.sweeps.reach import Check, existing, ray_cluster, tracking_store
 
 __all__ = ["Check", "checks"]
@@ -26,8 +28,6 @@ LEAST_FREE_BYTES = GIB
 LEAST_MEMORY_BYTES = 4 * GIB
 """Two workers that train the 6-layer default encoder at 32 × 128 pieces in fp32 (1.4 GiB each, measured), Ray's own
 processes (0.7 GiB) and the driver."""
-
-CGROUP = Path("/sys/fs/cgroup")
 
 ON = {"1", "on", "true", "yes"}
 """What huggingface_hub takes for a set switch, in lower case."""
@@ -84,40 +84,20 @@ def package(part: Requirement) -> Check:
     return Check(part.name, ok, f"{version} ({supported})", "" if ok else f"make install, or pip install '{part}'")
 
 
-def cores(cgroup: Path = CGROUP) -> Check:
+def cores(cgroup: Path = machine.CGROUP) -> Check:
     """The processor's cores, and how many of them this process may use."""
-    there = os.cpu_count() or 1
-    usable = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there)
-    quota = _cpu_quota(cgroup)
-    usable = usable if quota is None else min(usable, quota)
+    usable = machine.cores(cgroup)
     ok = usable >= 1
     remedy = "" if ok else "a trial needs one whole core: raise the container's CPU limit"
-    return Check("cores", ok, f"{usable:g} of {there} usable", remedy)
+    return Check("cores", ok, f"{usable:g} of {os.cpu_count() or 1} usable", remedy)
 
 
-def _cpu_quota(cgroup: Path) -> float | None:
-    """The container's limit in cores (cgroup v2), or None where there is none."""
-    limit, _, period = _read(cgroup / "cpu.max").partition(" ")
-    return int(limit) / int(period) if limit.isdigit() and period.isdigit() else None
-
-
-def memory(cgroup: Path = CGROUP) -> Check:
-    """Memory that is free for a sweep: the machine's, or what is left of the container's share."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    total, free = os.sysconf("SC_PHYS_PAGES") * page, _available_bytes()
-    limit, used = _read(cgroup / "memory.max"), _read(cgroup / "memory.current")
-    if limit.isdigit() and used.isdigit():
-        total, free = min(total, int(limit)), min(free, int(limit) - int(used))
-    ok = free >= LEAST_MEMORY_BYTES
+def memory(cgroup: Path = machine.CGROUP) -> Check:
+    """Memory that is free for a sweep."""
+    found = machine.memory(cgroup)
+    ok = found.free >= LEAST_MEMORY_BYTES
     remedy = "" if ok else f"free some, or run fewer trials at once; a sweep wants {LEAST_MEMORY_BYTES / GIB:.0f} GiB"
-    return Check("memory", ok, f"{free / GIB:.1f} of {total / GIB:.1f} GiB free", remedy)
-
-
-def _available_bytes() -> int:
-    """What could be had without swapping: the kernel's estimate, or (no Linux) all there is."""
-    lines = [line.split() for line in _read(Path("/proc/meminfo")).splitlines()]
-    found = [int(words[1]) * 1024 for words in lines if words[0] == "MemAvailable:"]
-    return found[0] if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return Check("memory", ok, f"{found.free / GIB:.1f} of {found.total / GIB:.1f} GiB free", remedy)
 
 
 def accelerators() -> list[Check]:
@@ -232,7 +212,7 @@ def ray_token(environment: Mapping[str, str]) -> Check:
         return Check(name, True, "from RAY_AUTH_TOKEN")
     named = environment.get("RAY_AUTH_TOKEN_PATH")
     path = Path(named or Path(environment.get("HOME", Path.home())) / ".ray" / "auth_token")
-    if _read(path).strip():
+    if text(path).strip():
         return Check(name, True, f"in {path}")
     if named:
         return Check(name, False, f"{path} (RAY_AUTH_TOKEN_PATH) is missing or empty", "ray get-auth-token --generate")
@@ -241,11 +221,3 @@ def ray_token(environment: Mapping[str, str]) -> Check:
         return Check(name, True, f"{path} is made when Ray first starts")
     remedy = "set HOME to a folder that this user may write, or RAY_AUTH_TOKEN_PATH to a file with a token"
     return Check(name, False, f"{path} cannot be made", remedy)
-
-
-def _read(path: Path) -> str:
-    """A file's text; empty where it is missing or closed to this user."""
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""

@@ -36,6 +36,7 @@ from meltpoint.adapters.results import EpochResult
 from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.stages import Stages
 from meltpoint.adapters.tokenising import encode_split
+from meltpoint.sweeps import machine
 from meltpoint.sweeps.ledger import features_folder, stages_folder
 from meltpoint.sweeps.orders import Order, WorkOrder
 from meltpoint.sweeps.records import CellKey, EpochRecord, HardwareRecord
@@ -284,12 +285,12 @@ class _Room:
 
 
 def make_room(cell: CellKey) -> None:
-    """Give back what trials of another cell left; what this one's left stays.
+    """Give back what trials of another cell left, where memory is scarce.
 
-    The next trial of a cell takes what the last one left, so a worker's memory stays as it is. Given back in between,
-    it would have to be found again page by page: a twentieth of a short trial's time (docs/log.md).
+    Else the next trial takes what the last one left. Given back in between, it would have to be found again page by
+    page: a twentieth of a short trial's time (docs/log.md).
     """
-    if _Room.cell not in (None, cell):
+    if _Room.cell not in (None, cell) and machine.memory().scarce:
         release_memory()
     _Room.cell = cell
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from meltpoint.sweeps import worker
+from meltpoint.sweeps.machine import Memory
 from meltpoint.sweeps.orders import Order, WorkOrder
 from meltpoint.sweeps.planner import Planner, Proposal
 from meltpoint.sweeps.specification import SweepSpec
@@ -175,18 +176,22 @@ def test_memory_that_a_trial_freed_goes_back_to_the_system():
     assert keep is not None
 
 
-def test_memory_goes_back_between_two_cells_and_stays_between_two_trials_of_one(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("free", "expected"), [(49, [0, 0, 1, 2, 2, 3]), (50, [0, 0, 0, 0, 0, 0])], ids=["scarce", "plenty"]
+)
+def test_memory_goes_back_between_two_cells_where_it_is_scarce(
+    monkeypatch: pytest.MonkeyPatch, free: int, expected: list[int]
 ) -> None:
     given_back: list[int] = []
     monkeypatch.setattr(worker, "release_memory", lambda: given_back.append(1))
+    monkeypatch.setattr(worker.machine, "memory", lambda: Memory(100, free))
     monkeypatch.setattr(worker._Room, "cell", None)
     sst2, mrpc = ("a", "fine_tuning", "sst2"), ("a", "fine_tuning", "mrpc")
     seen = []
     for cell in (sst2, sst2, mrpc, sst2, sst2, mrpc):
         worker.make_room(cell)
         seen.append(len(given_back))
-    assert seen == [0, 0, 1, 2, 2, 3]
+    assert seen == expected
 
 
 # --- trials that a worker takes up together ---
