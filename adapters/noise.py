@@ -132,7 +132,9 @@ class _Drop(torch.autograd.Function):
         """The same mask and scale."""
         (kept,) = ctx.saved_tensors  # type: ignore[attr-defined]
         found = _scaled(gradient, kept, ctx.levels)  # type: ignore[attr-defined]
-        return (found.sum(0, keepdim=True) if ctx.shared else found), None, None, None  # type: ignore[attr-defined]
+        if ctx.shared and len(found) > 1:  # type: ignore[attr-defined]
+            found = found.sum(0, keepdim=True)
+        return found, None, None, None
 
 
 def _scaled(states: Tensor, kept: Tensor, levels: Sequence[int]) -> Tensor:

@@ -73,7 +73,7 @@ class _Packed:
         weights: what by.
     """
 
-    def __init__(self, plain: Callable[[Tensor], Tensor], weights: Callable[[], tuple[Tensor, Tensor | None]]) -> None:
+    def __init__(self, plain: Callable[[Tensor], Tensor], weights: Weights) -> None:
         self._plain, self._weights = plain, weights
         self._packed: tuple[Tensor, Tensor | None] | None = None
 

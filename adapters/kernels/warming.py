@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meltpoint.adapters.kernels import LANES, adamw, attention, gelu, residual_norm
+from meltpoint.adapters.kernels import LANES, adamw, attention, gelu, mixing, residual_norm
 from meltpoint.adapters.kernels.dropping import LOWEST
 
 _HEADS, _DIM, _PIECES = 1, 16, 4
@@ -32,6 +32,8 @@ def warm_up() -> None:
     residual_norm.backward(lines[0], lines[1], moments, norm[0], *nothing, 0, 1, out, lines[2], *norm[2:])
     gelu.forward(out, 0, 1, parts[0])
     gelu.backward(out, parts[0], 0, 1, parts[1])
+    mixing.forward(out, 1, 1, one.reshape(1), 0, 1, lines[0])
+    mixing.backward(lines[0], out, 1, 1, 0, 1, np.zeros(1))
     for gradient, rounded in ((out, parts[0]), (lines[0], out[:0])):
         adamw.squares(gradient)
         adamw.step(lines[0], gradient, lines[1], lines[2], rounded, *[1.0] * 8, 0, 1)
