@@ -63,7 +63,7 @@ def _mixed(stacked: Tensor, weights: Tensor) -> Tensor:
 
 
 class _Mix(torch.autograd.Function):
-    """The same where only the weights have a gradient: a fifth of the time, for nothing is widened in memory."""
+    """The same where only the weights have a gradient: a quarter of the time, as nothing is widened in memory."""
 
     @staticmethod
     def forward(ctx: Any, stacked: Tensor, weights: Tensor) -> Tensor:
