@@ -134,15 +134,18 @@ def _import(encoder: str, kind: str) -> None:
     """
     import torch
 
-    from meltpoint.adapters.kernels.warming import warm_up
+    from meltpoint.adapters.kernels import warming
+
+    compiling = warming.compile_ahead()  # beside the imports that follow
     from meltpoint.sweeps import worker
 
     for name in RAYS_PARTS:
         with contextlib.suppress(ImportError):  # of another version of Ray, which does without
             importlib.import_module(name)
+    warming.wait(compiling)
     with contextlib.suppress(ValueError, OSError):  # the trial comes upon the same trouble, and has an outcome for it
         worker.warm_encoder(encoder, kind)
-    warm_up()
+    warming.warm_up()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         raise RuntimeError("CUDA cannot be used after a fork")
 

@@ -27,7 +27,10 @@ def wide(count: int) -> int:
 @part
 def _longest(starts: Any, first: Any, last: Any) -> Any:
     """Pieces of the longest row from `first` up to `last`, in whole vectors."""
-    return wide(np.max(starts[first + 1 : last + 1] - starts[first:last]))
+    longest = 0
+    for row in range(first, last):
+        longest = max(longest, starts[row + 1] - starts[row])
+    return wide(longest)
 
 
 @part
@@ -63,7 +66,8 @@ def _give(rows: Any, width: Any, dim: Any, count: Any, into: Any, start: Any, st
 def _softmax(scores: Any, highest: Any, total: Any) -> None:
     """Scores, (keys, queries), → their exponentials, and 1 / their sum over the keys."""
     lanes = highest.shape[0]
-    highest[:] = scores[:lanes]
+    for query in range(lanes):
+        highest[query] = scores[query]  # a copy by slices takes a second to compile
     total[:] = _ZERO
     for key in range(1, scores.shape[0] // lanes):
         line = scores[key * lanes : (key + 1) * lanes]

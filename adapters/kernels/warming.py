@@ -2,38 +2,156 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numba
 import numpy as np
 
 from meltpoint.adapters.kernels import LANES, adamw, attention, gelu, mixing, residual_norm
 from meltpoint.adapters.kernels.dropping import LOWEST
 
 _HEADS, _DIM, _PIECES = 1, 16, 4
+_ONE, _NOTHING_DROPPED = np.float32(1), (np.uint64(0), np.int16(LOWEST), np.float32(1))
+_ROWS, _SQUARES, _ORDER = np.array([0, _PIECES]), np.array([0, _PIECES * LANES]), np.zeros(1, np.int64)
+_BF16 = np.uint16
 
 
 def warm_up() -> None:
-    """Compile, or read from the disk, what training in bf16 calls: a few seconds the first time, then 0.3.
+    """Compile, or read from the disk, what training in bf16 calls: some seconds the first time, then 0.3.
 
     Without torch, whose own threads a fork would lose.
     """
-    one, nothing = np.float32(1), (np.uint64(0), np.int16(LOWEST), np.float32(1))
-    rows, squares = np.array([0, _PIECES]), np.array([0, _PIECES * LANES])
-    order = np.zeros(1, np.int64)
-    states, weights = np.zeros(3 * _PIECES * _DIM, np.uint16), np.zeros(_PIECES * LANES, np.uint16)
-    out, found = np.zeros(_PIECES * _DIM, np.uint16), np.zeros_like(states)
-    attention.forward(states, _HEADS, _DIM, rows, squares, one, *nothing, 0, 1, out, weights)
-    attention.backward(out, states, _HEADS, _DIM, rows, squares, one, one, 0, 1, weights, found)
-    parts = out.copy(), out.copy(), out.copy()
-    attention.forward_first(*parts, _HEADS, _DIM, rows, order, one, *nothing, 0, 1, out, weights)
-    found_parts = out.copy(), out.copy(), out.copy()
-    attention.backward_first(out, *parts, _HEADS, _DIM, rows, order, one, one, 0, 1, weights, *found_parts)
-    lines = [np.zeros(_PIECES * _DIM, np.float32) for _ in range(3)]
-    norm, moments = [np.zeros(_DIM, np.float32) for _ in range(4)], np.zeros(2 * _PIECES, np.float32)
-    residual_norm.forward(out, lines[0], *norm[:2], one, *nothing, 0, _PIECES, lines[1], moments, lines[2])
-    residual_norm.backward(lines[0], lines[1], moments, norm[0], *nothing, 0, 1, out, lines[2], *norm[2:])
-    gelu.forward(out, 0, 1, parts[0])
-    gelu.backward(out, parts[0], 0, 1, parts[1])
-    mixing.forward(out, 1, 1, one.reshape(1), 0, 1, lines[0])
-    mixing.backward(lines[0], out, 1, 1, 0, 1, np.zeros(1))
-    for gradient, rounded in ((out, parts[0]), (lines[0], out[:0])):
+    _attend(_BF16)
+    _attend_backward()
+    _norm(_BF16)
+    _norm_backward()
+    _act(_BF16)
+    _act_backward(_BF16)
+    _mix()
+    _move()
+
+
+def compile_ahead() -> Sequence[int]:
+    """Where the disk has nothing yet, start two processes that compile half of everything each.
+
+    What reading an encoder in float32 calls is in it: it is compared with its own code when it is loaded. What such a
+    process cannot do, the one that needs it does again, and says what is wrong.
+
+    Returns:
+        Their numbers, for `wait`.
+    """
+    folder: Any = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    if not folder or any(Path(folder).rglob("*.nbi")):
+        return []
+    return [_in_a_fork(half) for half in (_first_half, _second_half)]
+
+
+def wait(processes: Sequence[int]) -> None:
+    """Until they have ended."""
+    for process in processes:
+        with contextlib.suppress(ChildProcessError):  # already buried
+            os.waitpid(process, 0)
+
+
+def _in_a_fork(half: Callable[[], None]) -> int:
+    process = os.fork()
+    if process == 0:
+        failed = 1
+        try:
+            half()
+            failed = 0
+        finally:
+            os._exit(failed)
+    return process
+
+
+def _first_half() -> None:
+    _attend(_BF16)
+    _attend(np.float32)
+
+
+def _second_half() -> None:
+    _attend_backward()
+    for kind in (_BF16, np.float32):
+        _norm(kind)
+        _act(kind)
+        _act_backward(kind)
+    _norm_backward()
+    _mix()
+    _move()
+
+
+def _states(kind: Any, parts: int = 1) -> Any:
+    return np.zeros(parts * _PIECES * _DIM, kind)
+
+
+def _attend(kind: Any) -> None:
+    """Forward."""
+    weights = np.zeros(_PIECES * LANES, kind)
+    attention.forward(
+        _states(kind, 3), _HEADS, _DIM, _ROWS, _SQUARES, _ONE, *_NOTHING_DROPPED, 0, 1, _states(kind), weights
+    )
+    parts = [_states(kind) for _ in range(3)]
+    attention.forward_first(*parts, _HEADS, _DIM, _ROWS, _ORDER, _ONE, *_NOTHING_DROPPED, 0, 1, _states(kind), weights)
+
+
+def _attend_backward() -> None:
+    weights, states = np.zeros(_PIECES * LANES, _BF16), _states(_BF16, 3)
+    attention.backward(
+        _states(_BF16), states, _HEADS, _DIM, _ROWS, _SQUARES, _ONE, _ONE, 0, 1, weights, np.zeros_like(states)
+    )
+    parts, found = [[_states(_BF16) for _ in range(count)] for count in (4, 3)]
+    attention.backward_first(*parts, _HEADS, _DIM, _ROWS, _ORDER, _ONE, _ONE, 0, 1, weights, *found)
+
+
+def _lines() -> list[Any]:
+    """Three times as many float32 numbers as states."""
+    return [_states(np.float32) for _ in range(3)]
+
+
+def _norm(kind: Any) -> None:
+    weight, bias, moments = np.zeros(_DIM, np.float32), np.zeros(_DIM, np.float32), np.zeros(2 * _PIECES, np.float32)
+    residual, sums, normed = _lines()
+    residual_norm.forward(
+        _states(kind), residual, weight, bias, _ONE, *_NOTHING_DROPPED, 0, _PIECES, sums, moments, normed
+    )
+
+
+def _norm_backward() -> None:
+    weight, moments = np.zeros(_DIM, np.float32), np.zeros(2 * _PIECES, np.float32)
+    gradient, sums, by_residual = _lines()
+    by_weight, by_bias = np.zeros(_DIM, np.float32), np.zeros(_DIM, np.float32)
+    residual_norm.backward(
+        gradient, sums, moments, weight, *_NOTHING_DROPPED, 0, 1, _states(_BF16), by_residual, by_weight, by_bias
+    )
+
+
+def _act(kind: Any) -> None:
+    gelu.forward(_states(kind), 0, 1, _states(kind))
+
+
+def _act_backward(kind: Any) -> None:
+    gelu.backward(_states(kind), _states(kind), 0, 1, _states(kind))
+
+
+def _mix() -> None:
+    mixing.forward(_states(_BF16), 1, 1, np.ones(1, np.float32), 0, 1, _states(np.float32))
+    mixing.backward(_states(np.float32), _states(_BF16), 1, 1, 0, 1, np.zeros(1))
+
+
+def _move() -> None:
+    """AdamW, of weights with a copy in bf16 and without."""
+    for kind, rounded in ((_BF16, _states(_BF16)), (np.float32, _states(_BF16)[:0])):
+        gradient = _states(kind)
         adamw.squares(gradient)
-        adamw.step(lines[0], gradient, lines[1], lines[2], rounded, *[1.0] * 8, 0, 1)
+        adamw.step(*_moved(gradient), rounded, *[1.0] * 8, 0, 1)
+
+
+def _moved(gradient: Any) -> list[Any]:
+    """Weights, their gradient, and the two moments."""
+    weights, first, second = _lines()
+    return [weights, gradient, first, second]

@@ -292,3 +292,23 @@ def test_a_process_that_compiles_a_kernel_gets_the_bits_of_one_that_finds_it_com
     (compiled, cold), (found, warm) = (output.split() for output in outputs)
     assert (compiled, found) == ("0", "1")
     assert cold == warm
+
+
+AHEAD = """
+from meltpoint.adapters.kernels import adamw, attention, gelu, mixing, residual_norm, warming
+
+halves = warming.compile_ahead()
+from meltpoint.adapters import encoders
+warming.wait(halves)
+encoders.load(encoders.resolve("minilm", "sentence_classification"))
+warming.warm_up()
+every = [one for module in (adamw, attention, gelu, mixing, residual_norm) for one in vars(module).values()]
+print(len(halves), sum(sum(one.stats.cache_misses.values()) for one in every if hasattr(one, "stats")))
+"""
+
+
+def test_two_processes_compile_ahead_what_a_first_sweep_needs_and_only_then(tmp_path: Path):
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    run = [sys.executable, "-c", AHEAD]
+    outputs = [subprocess.run(run, env=env, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    assert [output.split() for output in outputs] == [["2", "0"], ["0", "0"]], "processes, kernels compiled after them"
