@@ -76,27 +76,27 @@ def _first_half() -> None:
 
 def _second_half() -> None:
     _attend_backward()
-    for kind in (_BF16, np.float32):
-        _norm(kind)
-        _act(kind)
-        _act_backward(kind)
+    for dtype in (_BF16, np.float32):
+        _norm(dtype)
+        _act(dtype)
+        _act_backward(dtype)
     _norm_backward()
     _mix()
     _move()
 
 
-def _states(kind: Any, parts: int = 1) -> Any:
-    return np.zeros(parts * _PIECES * _DIM, kind)
+def _states(dtype: Any, parts: int = 1) -> Any:
+    return np.zeros(parts * _PIECES * _DIM, dtype)
 
 
-def _attend(kind: Any) -> None:
+def _attend(dtype: Any) -> None:
     """Forward."""
-    weights = np.zeros(_PIECES * LANES, kind)
+    weights = np.zeros(_PIECES * LANES, dtype)
     attention.forward(
-        _states(kind, 3), _HEADS, _DIM, _ROWS, _SQUARES, _ONE, *_NOTHING_DROPPED, 0, 1, _states(kind), weights
+        _states(dtype, 3), _HEADS, _DIM, _ROWS, _SQUARES, _ONE, *_NOTHING_DROPPED, 0, 1, _states(dtype), weights
     )
-    parts = [_states(kind) for _ in range(3)]
-    attention.forward_first(*parts, _HEADS, _DIM, _ROWS, _ORDER, _ONE, *_NOTHING_DROPPED, 0, 1, _states(kind), weights)
+    parts = [_states(dtype) for _ in range(3)]
+    attention.forward_first(*parts, _HEADS, _DIM, _ROWS, _ORDER, _ONE, *_NOTHING_DROPPED, 0, 1, _states(dtype), weights)
 
 
 def _attend_backward() -> None:
@@ -109,15 +109,15 @@ def _attend_backward() -> None:
 
 
 def _lines() -> list[Any]:
-    """Three times as many float32 numbers as states."""
+    """Three arrays of as many numbers as states have, float32."""
     return [_states(np.float32) for _ in range(3)]
 
 
-def _norm(kind: Any) -> None:
+def _norm(dtype: Any) -> None:
     weight, bias, moments = np.zeros(_DIM, np.float32), np.zeros(_DIM, np.float32), np.zeros(2 * _PIECES, np.float32)
     residual, sums, normed = _lines()
     residual_norm.forward(
-        _states(kind), residual, weight, bias, _ONE, *_NOTHING_DROPPED, 0, _PIECES, sums, moments, normed
+        _states(dtype), residual, weight, bias, _ONE, *_NOTHING_DROPPED, 0, _PIECES, sums, moments, normed
     )
 
 
@@ -130,12 +130,12 @@ def _norm_backward() -> None:
     )
 
 
-def _act(kind: Any) -> None:
-    gelu.forward(_states(kind), 0, 1, _states(kind))
+def _act(dtype: Any) -> None:
+    gelu.forward(_states(dtype), 0, 1, _states(dtype))
 
 
-def _act_backward(kind: Any) -> None:
-    gelu.backward(_states(kind), _states(kind), 0, 1, _states(kind))
+def _act_backward(dtype: Any) -> None:
+    gelu.backward(_states(dtype), _states(dtype), 0, 1, _states(dtype))
 
 
 def _mix() -> None:
@@ -145,13 +145,7 @@ def _mix() -> None:
 
 def _move() -> None:
     """AdamW, of weights with a copy in bf16 and without."""
-    for kind, rounded in ((_BF16, _states(_BF16)), (np.float32, _states(_BF16)[:0])):
-        gradient = _states(kind)
+    for dtype, rounded in ((_BF16, _states(_BF16)), (np.float32, _states(_BF16)[:0])):
+        gradient, (weights, first, second) = _states(dtype), _lines()
         adamw.squares(gradient)
-        adamw.step(*_moved(gradient), rounded, *[1.0] * 8, 0, 1)
-
-
-def _moved(gradient: Any) -> list[Any]:
-    """Weights, their gradient, and the two moments."""
-    weights, first, second = _lines()
-    return [weights, gradient, first, second]
+        adamw.step(weights, gradient, first, second, rounded, *[1.0] * 8, 0, 1)
