@@ -56,7 +56,7 @@ class ScalarMix(nn.Module):
 
 
 def _mixed(stacked: Tensor, weights: Tensor) -> Tensor:
-    """(layers, T or 1, …) and (T, layers) → (T, 1, numbers) float32."""
+    """(layers, T or 1, …) and (T, layers) → (T, 1, numbers) float32: Peters et al. 2018, eq. 1."""
     lanes = stacked.float().flatten(2).transpose(0, 1)  # (lanes, layers, numbers)
     # A product a member, also where all mix the same states: a member's bits are then those that it has alone.
     return torch.bmm(weights[:, None], lanes.expand(len(weights), -1, -1))
@@ -67,6 +67,7 @@ class _Mix(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, stacked: Tensor, weights: Tensor) -> Tensor:
+        """(layers, T or 1, …) bf16 or float32, and (T, layers) float32 → (T, numbers) float32."""
         stacked = stacked.contiguous()
         layers, lanes = stacked.shape[:2]
         mixed = weights.new_empty(len(weights), stacked[0, 0].numel())
@@ -83,6 +84,7 @@ class _Mix(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        """(T, numbers) → the weights' gradient, (T, layers), added up in double precision."""
         (stacked,) = ctx.saved_tensors
         layers, lanes = stacked.shape[:2]
         slopes = gradient.new_zeros(_shares(gradient.shape[1]), len(gradient), layers, dtype=torch.float64)
@@ -92,4 +94,5 @@ class _Mix(torch.autograd.Function):
 
 
 def _shares(numbers: int) -> int:
+    """How many shares of `SHARE` numbers there are."""
     return -(-numbers // kernels.SHARE)

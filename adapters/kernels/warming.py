@@ -86,11 +86,12 @@ def _second_half() -> None:
 
 
 def _states(dtype: Any, parts: int = 1) -> Any:
+    """(parts, pieces, dim) flat, 0."""
     return np.zeros(parts * _PIECES * _DIM, dtype)
 
 
 def _attend(dtype: Any) -> None:
-    """Forward."""
+    """Attention and [CLS]'s alone, forward."""
     weights = np.zeros(_PIECES * LANES, dtype)
     attention.forward(
         _states(dtype, 3), _HEADS, _DIM, _ROWS, _SQUARES, _ONE, *_NOTHING_DROPPED, 0, 1, _states(dtype), weights
