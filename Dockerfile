@@ -33,6 +33,8 @@ ENV PATH=/opt/meltpoint/bin:$PATH \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER meltpoint
+# Loops for CPUs, compiled for the builder's processor; on another kind a container compiles its own, in some seconds.
+RUN python -m meltpoint.adapters.kernels.warming
 WORKDIR /srv/meltpoint
 VOLUME ["/srv/huggingface", "/srv/meltpoint/runs"]
 # A sweep ends by itself; there is no service to ask after its health.

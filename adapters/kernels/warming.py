@@ -1,4 +1,9 @@
-"""All kernels once on next to nothing, in a process whose forks then have them compiled."""
+"""All kernels once on next to nothing, in a process whose forks then have them compiled.
+
+    python -m meltpoint.adapters.kernels.warming
+
+compiles them for this processor, so that the first sweep need not.
+"""
 
 from __future__ import annotations
 
@@ -150,3 +155,7 @@ def _move() -> None:
         gradient, (weights, first, second) = _states(dtype), _lines()
         adamw.squares(gradient)
         adamw.step(weights, gradient, first, second, rounded, *[1.0] * 8, 0, 1)
+
+
+if __name__ == "__main__":
+    wait(compile_ahead())

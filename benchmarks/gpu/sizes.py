@@ -58,16 +58,20 @@ TINY = Size(2, 32, 2, 64, 128, 64, 16, 4, 3, 2, (64, 128), 3)
 """Runs anywhere in seconds; its figures mean nothing."""
 
 
-def save_encoder(size: Size, folder: Path) -> str:
-    """Write a random encoder and a tokenizer in the hub's layout; the word that Meltpoint loads them by."""
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
+def config_of(size: Size) -> transformers.BertConfig:
+    """A BERT of this size."""
+    return transformers.BertConfig(
         vocab_size=size.vocabulary, hidden_size=size.dim, num_hidden_layers=size.layers,
         num_attention_heads=size.heads, intermediate_size=size.feed_forward,
         max_position_embeddings=size.positions,
     )  # fmt: skip
+
+
+def save_encoder(size: Size, folder: Path) -> str:
+    """Write a random encoder and a tokenizer in the hub's layout; the word that Meltpoint loads them by."""
+    torch.manual_seed(0)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    transformers.BertModel(config_of(size), add_pooling_layer=False).save_pretrained(folder)
     words = [*SPECIALS, *(f"w{number}" for number in range(size.vocabulary - len(SPECIALS)))]
     transformers.BertTokenizer(vocab={word: number for number, word in enumerate(words)}).save_pretrained(folder)
     return f"hf:{folder}"
