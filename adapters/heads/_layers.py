@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from meltpoint.adapters.batch import Batch
 from meltpoint.adapters.heads._pooling import highest, mean, pool_rows
@@ -54,14 +56,44 @@ class Affine(nn.Module):
         count = rows.shape[1]
         if count == 1:  # a matrix by one vector rounds by how many members there are; by two it does not
             rows = rows.expand(-1, 2, -1)
-        # A CPU rounds a batched product of bf16 by whether it is of one or of several: there a member at a time.
-        size = 1 if states.device.type == "cpu" and torch.is_autocast_enabled("cpu") else trials
-        members = zip(
-            torch.split(self.bias, size), torch.split(self.weight, size), torch.split(rows, size), strict=True
-        )
-        found = [_affine(*member) for member in members]
-        joined = found[0] if len(found) == 1 else torch.cat(found)
-        return joined[:, :count].reshape(trials, *states.shape[1:-1], outputs)
+        if states.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            found: Tensor = _ByMembers.apply(self.bias, self.weight, rows, torch.get_autocast_dtype("cpu"))  # type: ignore[no-untyped-call]
+        else:
+            found = _affine(self.bias, self.weight, rows)
+        return found[:, :count].reshape(trials, *states.shape[1:-1], outputs)
+
+
+class _ByMembers(torch.autograd.Function):
+    """An affine layer in bf16, a member at a time and as plain matrices.
+
+    A CPU rounds a batched product of bf16 by how many members there are, and a batch of one by how far apart the
+    members of the stack lie that it was cut from. By hand, because autograd would widen each member's gradients and
+    then copy all of them into one tensor.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, bias: Tensor, weight: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        lowered = [own.to(dtype) for own in weight]
+        found = rows.new_empty(len(weight), rows.shape[1], weight.shape[1], dtype=dtype)
+        for place, own, by, read in zip(found, bias.to(dtype), lowered, rows, strict=True):
+            torch.addmm(own, read.to(dtype), by.t(), out=place)
+        ctx.save_for_backward(rows, *lowered)
+        ctx.exact = weight.dtype
+        return found
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        rows, *lowered = ctx.saved_tensors
+        by_weight = torch.empty(len(rows), *lowered[0].shape, dtype=ctx.exact)
+        by_bias = torch.empty(by_weight.shape[:2], dtype=ctx.exact)
+        by_rows = torch.empty_like(rows, memory_format=torch.contiguous_format) if ctx.needs_input_grad[2] else None
+        for place, own in enumerate(gradient.contiguous()):
+            by_weight[place] = own.t() @ rows[place].to(own.dtype)
+            by_bias[place] = own.sum(0)
+            if by_rows is not None:
+                by_rows[place] = own @ lowered[place]
+        return by_bias, by_weight, by_rows, None
 
 
 def _affine(bias: Tensor, weight: Tensor, rows: Tensor) -> Tensor:
