@@ -9,10 +9,12 @@ other settings and stop other trials, so epochs are counted, too.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +36,8 @@ def export(repository: Path, commit: str, folder: Path) -> Path:
     archive = subprocess.run(["git", "-C", str(repository), "archive", commit], capture_output=True, check=False)
     if archive.returncode:
         raise ValueError(f"{commit} is no commit of {repository}: {archive.stderr.decode(errors='replace').strip()}")
-    subprocess.run(["tar", "-x", "-C", str(package)], input=archive.stdout, check=True)
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tree:
+        tree.extractall(package, filter="data")
     return package.parent
 
 

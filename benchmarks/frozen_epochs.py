@@ -32,13 +32,12 @@ from meltpoint.adapters.loop import Trainer
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.parameters import Value
 from meltpoint.adapters.results import EpochResult
-from meltpoint.adapters.tokenising import encode_split
 from meltpoint.benchmarks.alternation import Spread, spread
+from meltpoint.benchmarks.encoded import encoded
 from meltpoint.benchmarks.gpu.frozen import Cached
 from meltpoint.benchmarks.gpu.sizes import BASE, config_of
+from meltpoint.benchmarks.job import add_data_arguments, data_of
 from meltpoint.sweeps.fork_server import environment
-from meltpoint.tasks.core.splits import load_training_data
-from meltpoint.tasks.core.task import DataSpec
 
 EPOCHS = 2  # the first opens the cache and is not counted
 DEV_ROWS = 32  # dev is not what is measured
@@ -123,18 +122,16 @@ def trainer_of(
     return Trainer(model, data, MODE, stack, hardware, cache)
 
 
-def read(encoder: Encoder, options: argparse.Namespace) -> EncodedData:
-    """The task's training split, and a few rows of dev."""
-    folder = str(options.data_dir.absolute()) if options.data_dir else None
-    data = load_training_data(DataSpec(options.task, folder, options.max_train_examples))
-    gold, limit = data.dev[:DEV_ROWS], min(128, encoder.max_pieces)
-    train, dev = (encode_split(data.task.kind, split, encoder.tokenizer, limit) for split in (data.train, gold))
-    return EncodedData(data.task, train, dev, gold)
-
-
 def random_base(folder: Path, like: Encoder) -> str:
-    """Write a BERT-base with random weights and another encoder's pieces; the word that it is loaded by."""
-    assert isinstance(like, HuggingFaceEncoder), "--random-base takes the pieces of an encoder of the hub's"
+    """Write a BERT-base with random weights and another encoder's pieces; the word that it is loaded by.
+
+    Raises:
+        ValueError: the other one has no pieces that a BERT could read.
+    """
+    if not isinstance(like, HuggingFaceEncoder):
+        raise ValueError(
+            "--random-base takes the pieces of --encoder, which has none of a BERT's; leave --encoder out."
+        )
     torch.manual_seed(0)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     like.save(folder)
@@ -153,13 +150,27 @@ def lines(found: Found) -> list[str]:
     ]
 
 
+def run(options: argparse.Namespace) -> Found:
+    """What the options ask for.
+
+    Raises:
+        ValueError, OSError: a word that does not exist, or data that are not there.
+    """
+    seize(options.threads)
+    kind = tasks.get(options.task).kind
+    with ExitStack() as stack:
+        name, encoder = options.encoder, encoders.load(encoders.resolve(options.encoder, kind))
+        if options.random_base:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-")))
+            name, encoder = "random BERT-base", encoders.load(encoders.resolve(random_base(folder, encoder), kind))
+        data = encoded(encoder, data_of(options), dev_rows=DEV_ROWS)
+        return measure(name, encoder, data, options.head, options.members, options.batch_size, options.repeats)
+
+
 def main() -> None:
     """Read the command line, measure, print."""
     parser = argparse.ArgumentParser(prog="frozen_epochs", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--task", default="mrpc")
-    parser.add_argument("--data-dir", type=Path, help="as for `meltpoint sweep`; the hub's data without it")
-    parser.add_argument("--max-train-examples", type=int)
-    parser.add_argument("--encoder", default="minilm")
+    add_data_arguments(parser, "mrpc")
     parser.add_argument("--random-base", action="store_true", help="a BERT-base with random weights instead")
     parser.add_argument("--head", default="bilstm")
     parser.add_argument("--members", type=int, default=8)
@@ -172,15 +183,10 @@ def main() -> None:
         os.execve(
             sys.executable, [sys.executable, "-m", "meltpoint.benchmarks.frozen_epochs", *sys.argv[1:]], environment()
         )
-    seize(options.threads)
-    kind = tasks.get(options.task).kind
-    with ExitStack() as stack:
-        name, encoder = options.encoder, encoders.load(encoders.resolve(options.encoder, kind))
-        if options.random_base:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-")))
-            name, encoder = "random BERT-base", encoders.load(encoders.resolve(random_base(folder, encoder), kind))
-        data = read(encoder, options)
-        found = measure(name, encoder, data, options.head, options.members, options.batch_size, options.repeats)
+    try:
+        found = run(options)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
     print(json.dumps(asdict(found), indent=1) if options.json else "\n".join(lines(found)))
 
 

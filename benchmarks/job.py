@@ -11,6 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from meltpoint.tasks.core.task import DataSpec
+
 RATES = {"feature_extraction": (1e-4, 1e-2), "fine_tuning": (2e-5, 3e-4), "stack_and_finetune": (2e-5, 3e-4)}
 """Lowest and highest learning rate of each mode: the ranges of the shipped spaces for minilm."""
 
@@ -85,20 +87,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, default=16, help="settings, the same ones for both sides")
     parser.add_argument("--repeats", type=int, default=5, help="alternating runs of each side")
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--encoder", default="minilm")
-    parser.add_argument("--task", default="sst2", help="a task of single sentences with classes")
-    parser.add_argument("--data-dir", type=Path, help="as for `meltpoint sweep`; the hub's data without it")
-    parser.add_argument("--max-train-examples", type=int, default=1000)
+    add_data_arguments(parser, "sst2", 1000)
     parser.add_argument("--slots", type=int, default=os.cpu_count() or 1, help="trials at a time, a CPU each")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output, nothing else")
 
 
+def add_data_arguments(parser: argparse.ArgumentParser, task: str, max_train_examples: int | None = None) -> None:
+    """The encoder and the data, with a benchmark's own defaults."""
+    parser.add_argument("--encoder", default="minilm")
+    parser.add_argument("--task", default=task)
+    parser.add_argument("--data-dir", type=Path, help="as for `meltpoint sweep`; the hub's data without it")
+    parser.add_argument("--max-train-examples", type=int, default=max_train_examples)
+
+
+def data_of(options: argparse.Namespace) -> DataSpec:
+    """The data that the options describe, for any working directory."""
+    folder = str(options.data_dir.absolute()) if options.data_dir else None
+    return DataSpec(options.task, folder, options.max_train_examples)
+
+
 def job_of(options: argparse.Namespace) -> Job:
     """The job that the options describe."""
+    data = data_of(options)
     return Job(
-        encoder=options.encoder, mode=options.mode, task=options.task,
-        data_dir=str(options.data_dir.absolute()) if options.data_dir else None,
-        max_train_examples=options.max_train_examples, epochs=options.epochs, slots=options.slots,
+        encoder=options.encoder, mode=options.mode, task=data.task, data_dir=data.data_dir,
+        max_train_examples=data.max_train_examples, epochs=options.epochs, slots=options.slots,
         learning_rates=learning_rates(options.mode, options.trials),
         group_by_length=getattr(options, "group_by_length", False),
     )  # fmt: skip

@@ -11,19 +11,22 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import sys
 import tempfile
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import psutil
 import torch
 
+from meltpoint import tasks
 from meltpoint.adapters import encoders
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.opening import open_features
-from meltpoint.adapters.tokenising import encode_split
+from meltpoint.benchmarks.encoded import encoded
+from meltpoint.benchmarks.job import add_data_arguments, data_of
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 
@@ -50,7 +53,12 @@ class Found:
 
 
 def measure(encoder: str, data: DataSpec, workers: int) -> Found:
-    """Start one worker, look, start the others, look."""
+    """Start one worker, look, start the others, look.
+
+    Raises:
+        ValueError, OSError: a word that does not exist, or data that are not there.
+    """
+    encoders.resolve(encoder, load_training_data(data).task.kind)  # what is wrong is said here, and not by a worker
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder, ExitStack() as stack:
         seen, processes, written = list[int](), list[int](), 0
@@ -71,12 +79,12 @@ def measure(encoder: str, data: DataSpec, workers: int) -> Found:
 
 def read_all(encoder: str, data: DataSpec, folder: Path, answer: Connection) -> None:
     """A worker: open the training split's features, or encode them; read all; say their size; wait."""
-    read = load_training_data(data)
-    loaded = encoders.load(encoders.resolve(encoder, read.task.kind))
-    split = encode_split(read.task.kind, read.train, loaded.tokenizer, min(128, loaded.max_pieces))
-    key = feature_key(loaded, split, read.task.kind, "bf16", "all")
+    loaded = encoders.load(encoders.resolve(encoder, tasks.get(data.task).kind))
+    read = encoded(loaded, data)
+    split, kind = read.train, read.task.kind
+    key = feature_key(loaded, split, kind, "bf16", "all")
     layers, device = tuple(range(loaded.layers)), torch.device("cpu")
-    features = open_features(folder, key, loaded, split, read.task.kind, layers, device, {})
+    features = open_features(folder, key, loaded, split, kind, layers, device, {})
     rows = range(len(split.rows))
     for start in rows[::GATHERED_ROWS]:
         features.gather(rows[start : start + GATHERED_ROWS])
@@ -86,36 +94,23 @@ def read_all(encoder: str, data: DataSpec, folder: Path, answer: Connection) -> 
 
 def mapped_bytes(process: int, folder: Path) -> int:
     """Proportional set size of the files of a folder that a process has mapped."""
-    lines = Path(f"/proc/{process}/smaps").read_text(encoding="utf-8").splitlines()
-    return _proportional(lines, str(folder.resolve()) + "/")
-
-
-def _proportional(lines: Sequence[str], beginning: str) -> int:
-    """A mapping's first line ends with its file's path; `Pss:` follows in kB."""
-    total, counted = 0, False
-    for line in lines:
-        name, _, rest = line.partition(":")
-        if " " in name or "-" in name:  # its addresses
-            path = line.split(maxsplit=5)[5:]
-            counted = bool(path) and path[0].startswith(beginning)
-        elif counted and name == "Pss":
-            total += 1024 * int(rest.split()[0])
-    return total
+    found = psutil.Process(process).memory_maps()
+    return sum(file.pss for file in found if Path(file.path).is_relative_to(folder.resolve()))
 
 
 def main() -> None:
     """Read the command line, measure, print."""
     parser = argparse.ArgumentParser(prog="shared_features", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--task", default="sst2")
-    parser.add_argument("--data-dir", type=Path, help="as for `meltpoint sweep`; the hub's data without it")
-    parser.add_argument("--max-train-examples", type=int)
-    parser.add_argument("--encoder", default="minilm")
+    add_data_arguments(parser, "sst2")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    folder = str(options.data_dir.absolute()) if options.data_dir else None
-    data = DataSpec(options.task, folder, options.max_train_examples)
-    found = measure(options.encoder, data, options.workers)
+    if sys.platform != "linux":
+        parser.error("only Linux says how many processes share a page; run it there.")
+    try:
+        found = measure(options.encoder, data_of(options), options.workers)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
     if options.json:
         print(json.dumps(asdict(found), indent=1))
         return

@@ -73,6 +73,7 @@ class _ByMembers(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, bias: Tensor, weight: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """(T, outputs), (T, outputs, inputs), (T, rows, inputs) → (T, rows, outputs) of autocast's type."""
         lowered = [own.to(dtype) for own in weight]
         found = rows.new_empty(len(weight), rows.shape[1], weight.shape[1], dtype=dtype)
         for place, own, by, read in zip(found, bias.to(dtype), lowered, rows, strict=True):
@@ -84,6 +85,7 @@ class _ByMembers(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """(T, rows, outputs) → the gradients of what `forward` was given, in its types."""
         rows, *lowered = ctx.saved_tensors
         by_weight = torch.empty(len(rows), *lowered[0].shape, dtype=ctx.exact)
         by_bias = torch.empty(by_weight.shape[:2], dtype=ctx.exact)

@@ -8,26 +8,23 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from meltpoint import tasks
 from meltpoint.adapters import catalogue, encoders
 from meltpoint.adapters.courses import EncodedData
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.hardware import seize
 from meltpoint.adapters.loop import Trainer
 from meltpoint.adapters.model import Member, build
-from meltpoint.adapters.tokenising import encode_split
+from meltpoint.benchmarks.encoded import encoded
 from meltpoint.benchmarks.job import Job
-from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 
 
 @lru_cache(maxsize=1)
 def ready(job: Job) -> tuple[Encoder, EncodedData]:
     """The encoder and the tokenised data, once a process."""
-    data = load_training_data(DataSpec(job.task, job.data_dir, job.max_train_examples))
-    encoder = encoders.load(encoders.resolve(job.encoder, data.task.kind))
-    limit = min(job.max_pieces, encoder.max_pieces)
-    train, dev = (encode_split(data.task.kind, split, encoder.tokenizer, limit) for split in (data.train, data.dev))
-    return encoder, EncodedData(data.task, train, dev, data.dev)
+    encoder = encoders.load(encoders.resolve(job.encoder, tasks.get(job.task).kind))
+    return encoder, encoded(encoder, DataSpec(job.task, job.data_dir, job.max_train_examples), job.max_pieces)
 
 
 def train_once(job: Job, learning_rate: float, threads: int) -> float:

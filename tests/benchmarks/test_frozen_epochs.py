@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,13 @@ import pytest
 from meltpoint.adapters import encoders
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.benchmarks import frozen_epochs
+from meltpoint.benchmarks.encoded import encoded
 from meltpoint.benchmarks.gpu.frozen import Cached
 from meltpoint.benchmarks.gpu.sizes import TINY
+from meltpoint.tasks.core.task import DataSpec
 
 KIND = "sentence_classification"
-OPTIONS = argparse.Namespace(task="demo_sentiment", data_dir=None, max_train_examples=24)
+DATA = DataSpec("demo_sentiment", None, 24)
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def encoder(toy_encoder: str) -> Encoder:
 
 
 def test_the_ratios_are_those_of_neighbouring_runs(encoder: Encoder):
-    data = frozen_epochs.read(encoder, OPTIONS)
+    data = encoded(encoder, DATA, dev_rows=8)
     found = frozen_epochs.measure("toy", encoder, data, "linear", members=3, batch_size=8, repeats=1)
     assert found.rows == 24
     assert found.pieces == sum(len(row.pieces) for row in data.train.rows)
@@ -35,7 +36,7 @@ def test_the_ratios_are_those_of_neighbouring_runs(encoder: Encoder):
 def test_epochs_read_what_was_encoded_and_encode_nothing(
     encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    data, cache = frozen_epochs.read(encoder, OPTIONS), Cached(tmp_path, "cpu")
+    data, cache = encoded(encoder, DATA, dev_rows=8), Cached(tmp_path, "cpu")
     assert frozen_epochs.encoding_seconds(encoder, data, "linear", 8, cache) > 0
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.bin")}
     assert written
@@ -52,5 +53,5 @@ def test_a_random_base_has_the_pieces_of_the_encoder_that_it_stands_for(
     minilm = encoders.load(encoders.resolve("minilm", KIND))
     base = encoders.load(encoders.resolve(frozen_epochs.random_base(tmp_path, minilm), KIND))
     assert (base.layers, base.dim) == (TINY.layers + 1, TINY.dim)
-    texts = [frozen_epochs.read(one, OPTIONS).train.rows for one in (minilm, base)]
+    texts = [encoded(one, DATA).train.rows for one in (minilm, base)]
     assert [row.pieces for row in texts[0]] == [row.pieces for row in texts[1]]
