@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
+
+from meltpoint.adapters.kernels import dropping as kernels
+from meltpoint.adapters.kernels.numbers import TYPES, array
+from meltpoint.adapters.kernels.threads import share_out
 
 BITS = 16
 """Dropout decides by 16 bits: a ratio is met within 2^-17, and one draw of 64 bits serves four numbers."""
@@ -114,34 +120,45 @@ class Dropout(nn.Module):
 
 
 class _Drop(torch.autograd.Function):
-    """Dropout a member at a time: what a member reads and writes stays in the cache, a whole stack's would not."""
-
     @staticmethod
-    def forward(ctx: FunctionCtx, states: Tensor, bits: Tensor, rows: Sequence[int], levels: Sequence[int]) -> Tensor:
+    def forward(ctx: Any, states: Tensor, bits: Tensor, rows: Sequence[int], levels: Sequence[int]) -> Tensor:
         """(T or 1, …), (U, …) int16, each member's row of them and its threshold → (T, …)."""
-        kept = torch.empty((len(levels), *states.shape[1:]), dtype=torch.bool, device=states.device)
-        for own, row, level in zip(kept, rows, levels, strict=True):
-            torch.ge(bits[row], level - 2 ** (BITS - 1), out=own)  # bits are signed: the lowest, -2^15, stands for 0
-        ctx.save_for_backward(kept)
-        ctx.levels, ctx.shared = levels, len(states) == 1  # type: ignore[attr-defined]
-        return _scaled(states, kept, levels)
+        ctx.save_for_backward(bits)
+        ctx.rows, ctx.levels, ctx.shared = rows, levels, len(states) == 1
+        return _dropped(states, bits, rows, levels)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         """The same mask and scale."""
-        (kept,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        found = _scaled(gradient, kept, ctx.levels)  # type: ignore[attr-defined]
-        if ctx.shared and len(found) > 1:  # type: ignore[attr-defined]
+        (bits,) = ctx.saved_tensors
+        found = _dropped(gradient, bits, ctx.rows, ctx.levels)
+        if ctx.shared and len(found) > 1:
             found = found.sum(0, keepdim=True)
         return found, None, None, None
 
 
-def _scaled(states: Tensor, kept: Tensor, levels: Sequence[int]) -> Tensor:
-    """What is kept, divided by the exact keep probability: as a Python number, so that bf16 is rounded once only."""
-    found = torch.empty_like(kept, dtype=states.dtype)
-    shared = states.expand_as(kept)
-    for into, own, mask, level in zip(found, shared, kept, levels, strict=True):
-        torch.mul(own, 1 / (1 - level / 2**BITS), out=into)
-        into.mul_(mask)
+def _dropped(states: Tensor, bits: Tensor, rows: Sequence[int], levels: Sequence[int]) -> Tensor:
+    """(T or 1, …) → (T, …): what is kept, divided by the exact keep probability, rounded once."""
+    factors = [1 / (1 - level / 2**BITS) for level in levels]
+    lowest = [level - 2 ** (BITS - 1) for level in levels]  # bits are signed: the lowest, -2^15, stands for 0
+    found = torch.empty((len(levels), *states.shape[1:]), dtype=states.dtype, device=states.device)
+    if states.device.type == "cpu" and states.dtype in TYPES:
+        _drop_by_kernel(states, bits, rows, lowest, factors, found)
+        return found
+    for own, into, row, level, factor in zip(states.expand_as(found), found, rows, lowest, factors, strict=True):
+        torch.mul(own, factor, out=into)  # a Python number, so that half precision is rounded once only
+        into.mul_(bits[row] >= level)
     return found
+
+
+def _drop_by_kernel(
+    states: Tensor, bits: Tensor, rows: Sequence[int], lowest: Sequence[int], factors: Sequence[float], into: Tensor
+) -> None:
+    read, draws, written = array(states.contiguous()), bits.contiguous().view(-1).numpy(), array(into)
+    members = np.array(rows), np.array(lowest, np.int16), np.array(factors, np.float32)
+
+    def run(first: int, last: int) -> None:
+        kernels.drop(read, len(states), draws, *members, first, last, written)
+
+    share_out(-(-into[0].numel() // kernels.BLOCK), run)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,9 @@ import numba
 from numba.core.caching import FunctionCache
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
+
+KEPT_DAYS = 30
+"""How long what was compiled is kept after it was last started from; each version has some MB."""
 
 
 def processor() -> tuple[str, str, str]:
@@ -34,6 +39,28 @@ def cache_folder() -> Path:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "meltpoint" / f"kernels-{digest.hexdigest()[:16]}"
+
+
+def forget_unused() -> None:
+    """Remove the folders of other versions, places and processors that nobody has started from for `KEPT_DAYS` days.
+
+    What cannot be removed stays.
+    """
+    try:
+        own = cache_folder()
+    except RuntimeError:  # a user without a home
+        return
+    oldest = time.time() - KEPT_DAYS * 24 * 3600
+    for folder in own.parent.glob("kernels-*"):
+        with contextlib.suppress(OSError):
+            if folder != own and folder.stat().st_mtime < oldest:
+                shutil.rmtree(folder)
+
+
+def mark_used() -> None:
+    """Keep this version's folder from `forget_unused` for the days to come."""
+    with contextlib.suppress(OSError, RuntimeError):
+        os.utime(cache_folder())
 
 
 _config: Any = numba.config

@@ -1,7 +1,8 @@
 """Dropout inside a kernel: what is dropped is drawn anew in the backward pass, so no mask is kept.
 
 The generator is SplitMix64 (Steele, Lea & Flood 2014) as a function of a seed and a number's place: one word of 64 bits
-decides on four numbers, 16 bits each, as in `dropout.keep`.
+decides on four numbers, 16 bits each, as in `dropout.keep`. Stacks of heads have draws of their own (`noise.Noise`), so
+that a member's are those that it has alone; for them there is a loop that reads draws.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import numpy as np
 import torch
 
 from meltpoint.adapters.kernels import DROPOUT_STEPS
-from meltpoint.adapters.kernels.compiling import part
+from meltpoint.adapters.kernels.compiling import kernel, part
+from meltpoint.adapters.kernels.numbers import narrowed, widen
 
 LOWEST = -DROPOUT_STEPS // 2
 """The lowest draw, int16: as a level, nothing is dropped."""
@@ -56,3 +58,40 @@ def draw(seed: Any, first: Any, words: Any) -> None:
         word = (word ^ (word >> np.uint64(30))) * _MIX[0]
         word = (word ^ (word >> np.uint64(27))) * _MIX[1]
         words[index] = word ^ (word >> np.uint64(31))
+
+
+BLOCK = 4096
+"""Numbers that a thread drops at least."""
+
+_ZERO = np.float32(0)
+
+
+@part
+def _keep(states: Any, draws: Any, level: Any, factor: Any, into: Any) -> None:
+    for place in range(into.shape[0]):
+        into[place] = narrowed(widen(states[place]) * factor if draws[place] >= level else _ZERO, into)
+
+
+@kernel
+def drop(
+    states: Any, lanes: Any, draws: Any, rows: Any, levels: Any, factors: Any, first: Any, last: Any, into: Any
+) -> None:
+    """Drop of every member of a stack what its own draws say, in the blocks of `BLOCK` numbers from `first` to `last`.
+
+    Args:
+        states: (lanes, numbers) flat, bf16 or float32; where lanes is 1, all members read the same.
+        draws: (seeds, numbers) flat int16.
+        rows, levels, factors: (members,) int64, int16 and float32: whose draws a member has, below what it drops, and
+            what it multiplies the others by.
+        into: (members, numbers) flat, of the states' type, written.
+    """
+    members = rows.shape[0]
+    numbers = into.shape[0] // members
+    for begin in range(first * BLOCK, min(last * BLOCK, numbers), BLOCK):
+        size = min(BLOCK, numbers - begin)
+        for member in range(members):
+            at, drawn, to = member % lanes * numbers + begin, rows[member] * numbers + begin, member * numbers + begin
+            _keep(
+                states[at : at + size], draws[drawn : drawn + size], levels[member], factors[member],
+                into[to : to + size],
+            )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from meltpoint.adapters.kernels import LANES, adamw, attention, gelu, mixing, residual_norm
+from meltpoint.adapters.kernels import LANES, adamw, attention, compiling, dropping, gelu, mixing, residual_norm
 from meltpoint.adapters.kernels.dropping import LOWEST
 
 _HEADS, _DIM, _PIECES = 1, 16, 4
@@ -37,7 +37,9 @@ def warm_up() -> None:
     _act(_BF16)
     _act_backward(_BF16)
     _mix()
+    _drop()
     _move()
+    compiling.mark_used()
 
 
 def compile_ahead() -> Sequence[int]:
@@ -52,6 +54,7 @@ def compile_ahead() -> Sequence[int]:
     folder: Any = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     if not folder or any(Path(folder).rglob("*.nbi")):
         return []
+    compiling.forget_unused()
     return [_in_a_fork(half) for half in (_first_half, _second_half)]
 
 
@@ -87,6 +90,7 @@ def _second_half() -> None:
         _act_backward(dtype)
     _norm_backward()
     _mix()
+    _drop()
     _move()
 
 
@@ -147,6 +151,12 @@ def _act_backward(dtype: Any) -> None:
 def _mix() -> None:
     mixing.forward(_states(_BF16), 1, 1, np.ones(1, np.float32), 0, 1, _states(np.float32))
     mixing.backward(_states(np.float32), _states(_BF16), 1, 1, 0, 1, np.zeros(1))
+
+
+def _drop() -> None:
+    rows, level, factor = np.zeros(1, np.int64), np.zeros(1, np.int16), np.ones(1, np.float32)
+    for dtype in (_BF16, np.float32):
+        dropping.drop(_states(dtype), 1, _states(np.int16), rows, level, factor, 0, 1, _states(dtype))
 
 
 def _move() -> None:

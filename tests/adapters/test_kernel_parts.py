@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numba
@@ -268,6 +269,21 @@ def test_a_damaged_file_is_compiled_anew_and_replaced(
     assert (third(21), hits(third)) == (42, 1)
 
 
+def test_a_version_that_nobody_uses_is_forgotten_when_another_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache, own = tmp_path / "meltpoint", compiling.cache_folder()
+    long_ago = time.time() - (compiling.KEPT_DAYS + 1) * 24 * 3600
+    for name, used in (("kernels-old", long_ago), ("kernels-lately", None), ("other", long_ago), (own.name, long_ago)):
+        (cache / name / "inside").mkdir(parents=True)
+        os.utime(cache / name, None if used is None else (used, used))
+    compiling.forget_unused()
+    assert {folder.name for folder in cache.iterdir()} == {"kernels-lately", "other", own.name}
+    compiling.mark_used()
+    assert own.stat().st_mtime > long_ago + 24 * 3600
+
+
 BITS_OF_A_KERNEL = """
 import numpy as np
 from meltpoint.adapters.kernels import residual_norm
@@ -300,14 +316,15 @@ def test_a_process_that_compiles_a_kernel_gets_the_bits_of_one_that_finds_it_com
 
 
 AHEAD = """
-from meltpoint.adapters.kernels import adamw, attention, gelu, mixing, residual_norm, warming
+from meltpoint.adapters.kernels import adamw, attention, dropping, gelu, mixing, residual_norm, warming
 
 halves = warming.compile_ahead()
 from meltpoint.adapters import encoders
 warming.wait(halves)
 encoders.load(encoders.resolve("minilm", "sentence_classification"))
 warming.warm_up()
-every = [one for module in (adamw, attention, gelu, mixing, residual_norm) for one in vars(module).values()]
+modules = adamw, attention, dropping, gelu, mixing, residual_norm
+every = [one for module in modules for one in vars(module).values()]
 print(len(halves), sum(sum(one.stats.cache_misses.values()) for one in every if hasattr(one, "stats")))
 """
 

@@ -19,11 +19,13 @@ from meltpoint.adapters import residual_norm as residual_norms
 from meltpoint.adapters.gelu import Gelu
 from meltpoint.adapters.kernels import LANES
 from meltpoint.adapters.kernels import attention as attention_kernels
+from meltpoint.adapters.kernels import dropping as dropping_kernels
 from meltpoint.adapters.kernels import gelu as gelu_kernels
 from meltpoint.adapters.kernels import mixing as mixing_kernels
 from meltpoint.adapters.kernels import residual_norm as residual_kernels
 from meltpoint.adapters.kernels.dropping import Dropping, draw
 from meltpoint.adapters.kernels.warming import warm_up
+from meltpoint.adapters.noise import Dropout, Noise
 from meltpoint.adapters.padding_free import Unpadded, places_of, rounded
 from meltpoint.adapters.residual_norm import residual_norm
 from meltpoint.adapters.scalar_mix import ScalarMix
@@ -277,8 +279,8 @@ def test_what_is_not_made_as_berts_output_is_left_alone(change: str):
 def test_a_process_that_is_warm_compiles_nothing_more_to_train_in_bf16():
     compiled = [
         getattr(module, name)
-        for module in (attention_kernels, gelu_kernels, mixing_kernels, residual_kernels)
-        for name in ("forward", "backward", "forward_first", "backward_first")
+        for module in (attention_kernels, dropping_kernels, gelu_kernels, mixing_kernels, residual_kernels)
+        for name in ("forward", "backward", "forward_first", "backward_first", "drop")
         if hasattr(module, name)
     ]
     warm_up()
@@ -289,5 +291,6 @@ def test_a_process_that_is_warm_compiles_nothing_more_to_train_in_bf16():
     alone = attend_first(qkv[:2, 0], qkv[:, 1], qkv[:, 2], unpadded, 0.3, 0.1)
     found = residual_norm(Gelu()(attended.flatten(1)), torch.randn(rounded(25), 48, requires_grad=True), norm, 0.1)
     mixed = ScalarMix(1)(qkv.detach()[None, None])
-    (found.sum() + alone.sum() + mixed.sum()).backward()
+    dropped = Dropout([0.1, 0.5], Noise([0, 1]))(mixed) + Dropout([0.1, 0.5], Noise([0, 0]))(mixed.bfloat16())
+    (found.sum() + alone.sum() + mixed.sum() + dropped.sum()).backward()
     assert [set(kernel.signatures) for kernel in compiled] == known

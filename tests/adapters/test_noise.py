@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from meltpoint.adapters.kernels.dropping import BLOCK
 from meltpoint.adapters.noise import Dropout, Noise
 
 CPU = torch.device("cpu")
@@ -98,6 +99,32 @@ def test_dropouts_gradient_is_its_mask():
     found = dropout(states)
     found.sum().backward()
     torch.testing.assert_close(states.grad, (found / states).sum(0, keepdim=True))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0.0, 0.1, 0.5, 0.9])), min_size=1, max_size=4),
+    st.booleans(),
+    st.integers(1, 3 * BLOCK),
+    st.sampled_from([torch.float32, torch.bfloat16, torch.float64]),
+)
+def test_what_is_kept_is_multiplied_and_rounded_once_forward_and_back(
+    members: list[tuple[int, float]], shared: bool, size: int, dtype: torch.dtype
+):
+    seeds, ratios = ([member[part] for member in members] for part in (0, 1))
+    assume(any(ratios))
+    noise = Noise(seeds)
+    dropout = Dropout(ratios, noise)
+    states = torch.randn(1 if shared else len(members), size, dtype=dtype, requires_grad=True)
+    slopes = torch.randn(len(members), size, dtype=dtype)
+    found = dropout(states)
+    found.backward(slopes)
+    noise.begin(0)
+    draws = noise.bits((size,), CPU)[noise.member_seed_index].int() + 2**15
+    levels = torch.tensor([round(ratio * 2**16) for ratio in ratios])[:, None]
+    scale = (1 / (1 - levels.double() / 2**16)).to(torch.promote_types(dtype, torch.float32))
+    expected, by_states = ((own.double() * scale * (draws >= levels)).to(dtype) for own in (states, slopes))
+    assert torch.equal(found, expected)
+    assert torch.equal(states.grad, by_states.sum(0, keepdim=True) if shared else by_states)
 
 
 def test_dropout_is_the_identity_in_evaluation_and_where_every_ratio_is_zero():
