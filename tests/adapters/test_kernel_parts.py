@@ -329,8 +329,13 @@ print(len(halves), sum(sum(one.stats.cache_misses.values()) for one in every if 
 """
 
 
-def test_what_the_installation_compiles_is_all_that_a_sweep_needs(tmp_path: Path):
-    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+def test_what_the_installation_compiles_is_all_that_a_sweep_needs_and_counts_as_used_by_it(tmp_path: Path):
+    env = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    env["XDG_CACHE_HOME"] = str(tmp_path)
     for words in (["-m", "meltpoint.adapters.kernels.warming"], ["-c", AHEAD]):
         done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, check=True)
+        (folder,) = (tmp_path / "meltpoint").glob("kernels-*")
+        used = folder.stat().st_mtime
+        os.utime(folder, (0, 0))
     assert done.stdout.split() == ["0", "0"], "processes that compile, kernels compiled after them"
+    assert used > 0, "the sweep marked it"
