@@ -120,6 +120,8 @@ class Dropout(nn.Module):
 
 
 class _Drop(torch.autograd.Function):
+    """Dropout of every member by its own row of draws, which are kept for the backward pass in a mask's place."""
+
     @staticmethod
     def forward(ctx: Any, states: Tensor, bits: Tensor, rows: Sequence[int], levels: Sequence[int]) -> Tensor:
         """(T or 1, …), (U, …) int16, each member's row of them and its threshold → (T, …)."""

@@ -1,8 +1,8 @@
-"""Dropout inside a kernel: what is dropped is drawn anew in the backward pass, so no mask is kept.
+"""Dropout inside a kernel: no mask is kept.
 
-The generator is SplitMix64 (Steele, Lea & Flood 2014) as a function of a seed and a number's place: one word of 64 bits
-decides on four numbers, 16 bits each, as in `dropout.keep`. Stacks of heads have draws of their own (`noise.Noise`), so
-that a member's are those that it has alone; for them there is a loop that reads draws.
+An encoder's is drawn anew in the backward pass. The generator is SplitMix64 (Steele, Lea & Flood 2014) as a function of
+a seed and a number's place: one word of 64 bits decides on four numbers, 16 bits each, as in `dropout.keep`. A stack's
+heads have draws of their own, which members of one seed share (`noise.Noise`): `drop` reads them in both passes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from meltpoint.adapters.kernels.numbers import narrowed, widen
 LOWEST = -DROPOUT_STEPS // 2
 """The lowest draw, int16: as a level, nothing is dropped."""
 
+BLOCK = 4096
+"""Numbers of a member that `drop` reads and writes before the next member's: they stay in the first cache."""
+
+_ZERO = np.float32(0)
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
@@ -58,12 +62,6 @@ def draw(seed: Any, first: Any, words: Any) -> None:
         word = (word ^ (word >> np.uint64(30))) * _MIX[0]
         word = (word ^ (word >> np.uint64(27))) * _MIX[1]
         words[index] = word ^ (word >> np.uint64(31))
-
-
-BLOCK = 4096
-"""Numbers that a thread drops at least."""
-
-_ZERO = np.float32(0)
 
 
 @part
