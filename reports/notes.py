@@ -18,7 +18,7 @@ SELECTION = (
 
 def notes(summary: SweepSummary) -> list[str]:
     """Every note of a sweep's tables, one line each."""
-    return [*data_notes(summary), *input_notes(summary), *_method(summary)]
+    return [*data_notes(summary), *trial_notes(summary), *input_notes(summary), *_method(summary)]
 
 
 def task_notes(summary: SweepSummary) -> list[str]:
@@ -36,6 +36,21 @@ def data_notes(summary: SweepSummary) -> list[str]:
         said = "; ".join([sizes, *head.notes])
         found.append(f"Data of {head.task}: {said} (fingerprint {head.data_fingerprint}).")
     return list(dict.fromkeys(found))
+
+
+def trial_notes(summary: SweepSummary) -> list[str]:
+    """The search trials and finals that ended without a result, a line a cell; nothing of cells that have them all."""
+    found = []
+    for cell in summary.cells:
+        failed, lost = cell.counts["failed"] - cell.lost, cell.lost
+        told = [f"{failed} failed"] * bool(failed) + [f"{lost} lost with their workers or machines"] * bool(lost)
+        if told:
+            planned = some(cell.counts["planned"], "search trial")
+            found.append(f"{'.'.join(cell.header.key)}: of {planned}, {' and '.join(told)}.")
+        if cell.failed_finals:
+            finals = some(summary.seeds_of(cell), "final")
+            found.append(f"{'.'.join(cell.header.key)}: of {finals}, {len(cell.failed_finals)} without a result.")
+    return found
 
 
 def input_notes(summary: SweepSummary) -> list[str]:

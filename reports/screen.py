@@ -14,7 +14,7 @@ from meltpoint.reports.ensembles import ENSEMBLE_NOTE, members_text
 from meltpoint.reports.formats import NOTHING, duration, listed, marks, percent, some, spread_text, title
 from meltpoint.reports.layout import Column, new_table, say, show_groups, stacked, width_of
 from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Block, Row, Shown
-from meltpoint.reports.notes import task_notes
+from meltpoint.reports.notes import task_notes, trial_notes
 from meltpoint.sweeps.ensemble_record import Ensemble
 from meltpoint.sweeps.reach import Check
 from meltpoint.sweeps.specification import Resources
@@ -33,7 +33,7 @@ def show_summary(summary: SweepSummary, console: Console) -> None:
         _show_block(f"{summary.name} · {block.encoder}", block, console)
     for number, text in enumerate(table.footnotes, 1):
         say(console, f"{marks([number])} {text}")
-    for line in task_notes(summary):
+    for line in (*task_notes(summary), *trial_notes(summary)):
         say(console, line)
     legend = [SPREAD_NOTE, DIFFERENCE_NOTE, *([BOLD_NOTE] if console.is_terminal else [])]  # a pipe has no bold
     legend += [ENSEMBLE_NOTE] if summary.ensembles else []

@@ -11,21 +11,17 @@ from typing import Any
 import ray
 from ray.air._internal import usage
 from ray.air.execution._internal import actor_manager
-from ray.exceptions import OutOfMemoryError, RayActorError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.tune import Callback, PlacementGroupFactory, registry
 from ray.tune.execution import class_cache, experiment_state
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
+from meltpoint.sweeps.losses import Loss, loss_of
 from meltpoint.sweeps.orders import WorkOrder
 from meltpoint.sweeps.ray_tune import Conductor
 from meltpoint.sweeps.records import CellKey
-
-DIED = (
-    "its worker died, most often because the machine ran out of memory; "
-    "a smaller batch_size or max_pieces, or fewer trials at a time (--cpus-per-trial)"
-)
 
 Orders = dict[str, WorkOrder]
 """Ray's trial id → the order that it runs."""
@@ -137,6 +133,7 @@ class CellSearch(Unkept, Searcher):
     def __init__(self, conductor: Conductor, orders: Orders) -> None:
         super().__init__(metric="score", mode="max")
         self.conductor, self.orders = conductor, orders
+        self.losses: dict[str, Loss] = {}  # told by `Referee`, which sees the error
 
     def suggest(self, trial_id: str) -> Any:
         """The next order as a Tune configuration."""
@@ -150,7 +147,8 @@ class CellSearch(Unkept, Searcher):
         """A trial left Tune: by its outcome (heard already), by the referee's word, or because its worker died."""
         order = self.orders.pop(trial_id, None)
         if order is not None:
-            self.conductor.lost(order, DIED if error else "stopped")
+            found = self.losses.pop(trial_id, None) or loss_of("")
+            self.conductor.lost(order, found if error else None)
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing to save; Tune wants the file."""
@@ -163,9 +161,10 @@ class CellSearch(Unkept, Searcher):
 class Referee(Unkept, FIFOScheduler):
     """Routes each epoch to its own cell's ASHA bracket where the space asks for early stopping; else lets it go on."""
 
-    def __init__(self, conductor: Conductor, orders: Orders) -> None:
+    def __init__(self, conductor: Conductor, orders: Orders, losses: dict[str, Loss] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.conductor, self.orders = conductor, orders
+        self.losses = {} if losses is None else losses
         self.brackets: dict[CellKey, AsyncHyperBandScheduler] = {}
 
     def _bracket(self, trial: Trial) -> AsyncHyperBandScheduler | None:
@@ -195,6 +194,11 @@ class Referee(Unkept, FIFOScheduler):
         bracket = self._bracket(trial)
         if bracket is not None:
             bracket.on_trial_add(tune_controller, trial)
+
+    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
+        """A worker died or raised: Tune has noted its error, and tells the searcher next, without it."""
+        self.losses[trial.trial_id] = loss_of_trial(trial)
+        super().on_trial_error(tune_controller, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Go on, or stop."""
@@ -249,6 +253,16 @@ class Listener(Unkept, Callback):
         except Exception as error:
             self.conductor.failure = error
             raise
+
+
+def loss_of_trial(trial: Trial) -> Loss:
+    """Why a trial of Tune's ended in an error: our own code raised, or its worker was lost."""
+    error = trial.get_pickled_error()
+    if isinstance(error, RayTaskError):
+        return Loss(
+            "setting", str(error.cause).strip().splitlines()[0] if str(error.cause).strip() else repr(error.cause)
+        )
+    return loss_of(str(error or trial.get_error()))
 
 
 def forget(trial: Trial) -> None:

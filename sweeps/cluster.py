@@ -27,8 +27,13 @@ SETTINGS = {
     "TUNE_WARN_THRESHOLD_S": "30",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # not every event has a score
     "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # it only sets a flag, which Tune does not look at while it waits (600 s)
 }
 """What Ray reads from the environment when it is imported."""
+
+
+STOP_SECONDS = 5.0
+"""How long Ctrl-C waits for a cluster that is starting, to shut it down in order."""
 
 
 class Cluster:
@@ -68,7 +73,7 @@ class Cluster:
         """
         self.begin()
         self._started.wait()
-        if isinstance(self._error, ConnectionError | ValueError | RuntimeError):
+        if isinstance(self._error, Exception):  # Ray raises plain ones too, when its processes do not come up
             where = f"--address {self.address}" if self.address else "A local Ray cluster"
             raise ValueError(
                 f"{where}: Ray did not start ({str(self._error).splitlines()[0][:200]}); see `meltpoint doctor`."
@@ -82,8 +87,9 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._thread is not None:
-            self._started.wait()
+        # Ctrl-C does not wait for a cluster that does not come up; its processes end with this one.
+        patience = STOP_SECONDS if isinstance(error, KeyboardInterrupt) else None
+        if self._thread is not None and self._started.wait(patience):
             import ray
 
             ray.shutdown()

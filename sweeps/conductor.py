@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,10 +13,11 @@ from meltpoint.adapters import modes
 from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.cells import OpenCell
 from meltpoint.sweeps.ledger import Ledger, cache_folder
+from meltpoint.sweeps.losses import RETRIES, TOGETHER_AFTER, Loss
 from meltpoint.sweeps.orders import Order, WorkOrder
 from meltpoint.sweeps.planner import CellProgress, Planner, Proposal
 from meltpoint.sweeps.progress import Progress
-from meltpoint.sweeps.records import CellKey, EpochRecord, HardwareRecord, TrialRecord
+from meltpoint.sweeps.records import Cause, CellKey, EpochRecord, HardwareRecord, TrialRecord
 from meltpoint.sweeps.scoring import Scorer
 from meltpoint.sweeps.selection import best_final, finals_of
 from meltpoint.sweeps.specification import Resources, code_version
@@ -30,6 +33,7 @@ class Live:
     began: float
     epochs: list[EpochRecord] = field(default_factory=list)
     ready: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 class SweepConductor:
@@ -41,6 +45,8 @@ class SweepConductor:
         is_done: whether every trial was trained; False after Ray returns means Ctrl-C.
         slots: how many workers there are, once Ray has said so.
         orders: the orders that lie at Ray, by their first trial → whether a worker took them up.
+        losses: trial → how many times it was lost.
+        restored: finalists that were trained again because their weights were damaged.
         shares: cell → the share of a GPU that its trials get, once measured; only with `--gpus-per-trial auto`.
     """
 
@@ -54,6 +60,8 @@ class SweepConductor:
         self.live: dict[str, Live] = {}
         self.waiting: dict[str, Live] = {}  # handed to Ray, not yet taken up by a worker
         self.orders: dict[str, bool] = {}
+        self.losses: Counter[str] = Counter()
+        self.restored: set[str] = set()
         self.is_done = False
         self.slots = 1
         self.shares: Mapping[CellKey, float] = {}
@@ -85,6 +93,7 @@ class SweepConductor:
 
     def _take_up(self, proposal: Proposal) -> Order:
         order = self.order(proposal, self._gpus(proposal.cell))
+        order = order.model_copy(update={"attempt": self.losses[proposal.id]})
         self.ledger.start(order.as_json())
         self.waiting[order.id] = Live(order, proposal, time.time())
         return order
@@ -113,27 +122,51 @@ class SweepConductor:
             self.tracker.epoch(live.order.id, epoch)
             self.progress.epoch(live.proposal, epoch)
         else:
-            body = event["body"]
-            live.ready["input_notes"] = [*live.ready.get("input_notes", []), *body["notes"]]
+            self._hear_outcome(live, event["body"])
+
+    def _hear_outcome(self, live: Live, body: dict[str, Any]) -> None:
+        live.notes += body["notes"]
+        if body["status"] == "failed":
+            self._lose(live, Loss(body["cause"], body["error"]))
+        else:
             self._keep(live, body["status"], error=body["error"], best_epoch=body["best_epoch"])
 
-    def lost(self, work: WorkOrder, reason: str) -> None:
-        """An order left Ray; those of its trials that have no outcome were stopped by a rule, or their worker died."""
+    def lost(self, work: WorkOrder, loss: Loss | None) -> None:
+        """An order left Ray: those of its trials that have no outcome were stopped by a rule or lost with their worker.
+
+        Its worker may have died before it took the order up: then the trials are still waiting.
+        """
         self.orders.pop(work.first.id, None)
         for order in work.orders:
-            self.waiting.pop(order.id, None)
-            live = self.live.get(order.id)
-            if live is not None:
-                self._lose(live, reason)
+            live = self.waiting.pop(order.id, None) or self.live.get(order.id)
+            if live is None or live.order != order:  # it has its outcome, or runs again already
+                continue
+            if loss is not None:
+                self._lose(live, loss)
+            else:
+                self._stop(live)
 
-    def _lose(self, live: Live, reason: str) -> None:
-        if reason == "stopped" and live.epochs:
+    def _stop(self, live: Live) -> None:
+        """A rule stopped a trial."""
+        if live.epochs:
             why = "stopped by the time budget" if self._is_over(live.order) else "stopped early: its rung was lost"
             self._keep(live, "stopped", error=why)
-        elif reason == "stopped":
-            self._abandon(live)
         else:
-            self._keep(live, "failed", error=reason)
+            self._abandon(live)
+
+    def _lose(self, live: Live, loss: Loss) -> None:
+        """A trial has no result: it is tried again where the loss is no fault of its setting's, else it failed."""
+        self.losses[live.order.id] += 1
+        count, retries = self.losses[live.order.id], RETRIES[loss.cause]
+        if count > retries:
+            if loss.cause == "disk":
+                raise OSError(errno.ENOSPC, loss.error, live.order.checkpoint)
+            self._keep(live, "failed", error=loss.error, cause=loss.cause)
+            return
+        self.live.pop(live.order.id, None)
+        self.tracker.abandon(live.order.id)
+        self.progress.lost(live.proposal, f"{loss.error}; it is tried again ({count} of {retries})")
+        self.planner.retry(live.proposal, alone=loss.cause == "memory" or count > TOGETHER_AFTER)
 
     def wants_stop(self, work: WorkOrder) -> bool:
         """The time budget ends running search trials at their next epoch, once their cell has one that finished."""
@@ -158,8 +191,25 @@ class SweepConductor:
         self._score_finalists()
         for record in self.scorer.collect(timeout_seconds):
             self._replace(record)
+        while self.scorer.damaged:
+            self._train_again(*self.scorer.damaged.pop())
         self.progress.refresh()
         return bool(self.scorer.pending)
+
+    def _train_again(self, final: TrialRecord, why: str) -> None:
+        """A finalist's weights are not those of its record: it is trained again, once a command, and then scored."""
+        if final.id in self.restored:
+            self.scorer.troubles[final.id] = f"{why}, after it was trained again"
+            self.scorer.submitted.add(final.id)
+            return
+        self.restored.add(final.id)
+        self.ledger.drop_checkpoint(final.id)
+        proposal = Proposal(
+            final.id, final.number, "final", self.planner.cells[final.cell].cell, dict(final.setting), final.seed
+        )
+        self.planner.cells[final.cell].finals.pop(final.id, None)
+        self.planner.retry(proposal, alone=False)
+        self.progress.lost(proposal, f"{why}; it is trained again")
 
     # What it does.
 
@@ -189,9 +239,11 @@ class SweepConductor:
         gpus = self.resources.gpus
         return self.shares[cell.key] if gpus == "auto" else gpus
 
-    def _keep(self, live: Live, status: str, error: str | None, best_epoch: int | None = None) -> None:
+    def _keep(
+        self, live: Live, status: str, error: str | None, best_epoch: int | None = None, cause: Cause | None = None
+    ) -> None:
         """Write the trial's record, then let the study, MLflow and the screen know."""
-        record = self._record(live, status, error, best_epoch)
+        record = self._record(live, status, error, best_epoch).model_copy(update={"cause": cause})
         self.ledger.write(record)
         self.live.pop(record.id, None)
         progress = self.planner.cells[record.cell]
@@ -213,8 +265,8 @@ class SweepConductor:
             dev=best.dev[task.metric] if best else None, dev_metrics=best.dev if best else {},
             best_epoch=best.epoch if best else None, epochs=live.epochs, error=error,
             mlflow_run_id=self.tracker.run_of(order.id),
-            hardware=HardwareRecord(**live.ready["hardware"]) if live.ready else None,
-            input_notes=live.ready.get("input_notes", []), data_fingerprint=order.data_fingerprint,
+            hardware=HardwareRecord(**live.ready["hardware"]) if live.ready else None, attempts=order.attempt + 1,
+            input_notes=[*live.ready.get("input_notes", []), *live.notes], data_fingerprint=order.data_fingerprint,
             code_version=code_version(), started_at=live.began, seconds=time.time() - live.began,
             trained_together=live.ready.get("trained_together", 1), task_parameters=live.ready.get("task_parameters"),
         )  # fmt: skip
@@ -258,7 +310,8 @@ class SweepConductor:
     def _score_finalists(self) -> None:
         """Send a cell's finals to be scored once all of them are trained: together where they share the encoder."""
         for progress in self.planner.cells.values():
-            if self.planner.missing_finals(progress) or any(p.role == "final" for p in progress.running.values()):
+            under_way = [*progress.running.values(), *progress.again]
+            if self.planner.missing_finals(progress) or any(p.role == "final" for p in under_way):
                 continue
             finals = finals_of(progress.best, progress.finals.values())
             new = [final for final in finals if final.test is None and not self.scorer.has(final.id)]

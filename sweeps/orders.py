@@ -27,6 +27,7 @@ class Order(BaseModel):
         cpus, gpus: what Ray gives the trial.
         cache: the folder of what trials share (features, stages); "" shares nothing.
         cache_bytes: what the cache may take.
+        attempt: how many times the trial was lost before, in this command.
         cache_overflow: what to do with features that do not fit: "on_the_fly" or "bf16" (`features.budget.Budget`).
     """
 
@@ -50,6 +51,7 @@ class Order(BaseModel):
     gpus: float
     cache: str = ""
     cache_bytes: int = CACHE_BYTES
+    attempt: int = 0
     cache_overflow: Literal["on_the_fly", "bf16"] = "on_the_fly"
 
     @property

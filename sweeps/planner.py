@@ -42,6 +42,7 @@ class CellProgress:
         target: search trials planned: what was asked for, or the whole space where that is smaller.
         search, finals: what ended, by trial id.
         running: what began and has not ended.
+        again: what began, was cut off or lost, and runs again before anything new.
         cut: True once the time budget ended the cell's search.
         work: how long one of its trials takes against other cells' (`work_of`).
         best: the best finished search trial so far; kept, since finding it among thousands takes a while.
@@ -54,6 +55,7 @@ class CellProgress:
     search: dict[str, TrialRecord] = field(default_factory=dict)
     finals: dict[str, TrialRecord] = field(default_factory=dict)
     running: dict[str, Proposal] = field(default_factory=dict)
+    again: list[Proposal] = field(default_factory=list)
     cut: bool = False
     best: TrialRecord | None = field(init=False)
 
@@ -74,15 +76,21 @@ class CellProgress:
 
     @property
     def begun(self) -> int:
-        """Search trials that ended or run."""
-        return len(self.search) + sum(proposal.role == "search" for proposal in self.running.values())
+        """Search trials that ended, run, or run again soon."""
+        under_way = [*self.running.values(), *self.again]
+        return len(self.search) + sum(proposal.role == "search" for proposal in under_way)
+
+    @property
+    def due_again(self) -> list[Proposal]:
+        """What runs again; once the search is cut, no search trial does where the cell has a result."""
+        is_over = self.cut and self.best is not None
+        return [proposal for proposal in self.again if proposal.role == "final" or not is_over]
 
     @property
     def searched(self) -> bool:
         """Whether the search is over."""
-        return not any(p.role == "search" for p in self.running.values()) and (
-            len(self.search) >= self.target or self.cut
-        )
+        under_way = [*self.running.values(), *self.due_again]
+        return not any(p.role == "search" for p in under_way) and (len(self.search) >= self.target or self.cut)
 
 
 def stackable(cell: OpenCell) -> bool:
@@ -115,23 +123,40 @@ def planned_trials(cell: OpenCell, spec: SweepSpec) -> int:
 class Planner:
     """The state of a sweep's search, built from the ledger's records and moved on by `begin` and `end`."""
 
-    def __init__(self, spec: SweepSpec, cells: Iterable[OpenCell], records: Iterable[TrialRecord]) -> None:
-        self.spec = spec
+    def __init__(
+        self, spec: SweepSpec, cells: Iterable[OpenCell], records: Iterable[TrialRecord], retry_failed: bool = False
+    ) -> None:
+        self.spec, self.retry_failed = spec, retry_failed
         past: dict[CellKey, list[TrialRecord]] = {}
         for record in records:
             past.setdefault(record.cell, []).append(record)
         self.cells = {cell.key: self._open(cell, past.get(cell.key, [])) for cell in cells}
-        self.recalled: list[Proposal] = []
         self.closed_for_search = False
+        self.alone: set[str] = set()  # trials that are not trained beside others any more
 
     def _open(self, cell: OpenCell, past: list[TrialRecord]) -> CellProgress:
         target = planned_trials(cell, self.spec)
-        search = {record.id: record for record in past if record.role == "search"}
-        finals = {record.id: record for record in past if record.role == "final"}
-        study = Study(cell.space, self.spec.searcher, (self.spec.seed, *cell.key), list(search.values()))
         # A cell whose test split was opened is closed: searching on could only pick a setting by its test score.
-        closed = any(final.test is not None for final in finals.values())
-        return CellProgress(cell, target, study, work_of(cell), search, finals, cut=closed)
+        closed = any(record.test is not None for record in past if record.role == "final")
+        again = {r.id: r for r in past if self._runs_again(r) and (r.role == "final" or not closed)}
+        kept = [record for record in past if record.id not in again]
+        search = {record.id: record for record in kept if record.role == "search"}
+        finals = {record.id: record for record in kept if record.role == "final"}
+        study = Study(cell.space, self.spec.searcher, (self.spec.seed, *cell.key), list(search.values()))
+        progress = CellProgress(cell, target, study, work_of(cell), search, finals, cut=closed)
+        for record in again.values():
+            if record.role == "search":  # a final is asked for anew, if its setting is the best one still
+                self._expect(progress, record.id, record.number, record.setting, record.seed)
+        return progress
+
+    def _runs_again(self, record: TrialRecord) -> bool:
+        """Whether a trial that ended without a result runs again; its record stays until it has another."""
+        return record.is_lost or (self.retry_failed and record.status == "failed")
+
+    def _expect(self, progress: CellProgress, trial: str, number: int, setting: dict[str, Value], seed: int) -> None:
+        """Let a search trial run again."""
+        progress.study.expect(trial, setting)
+        progress.again.append(Proposal(trial, number, "search", progress.cell, setting, seed))
 
     def trial_id(self, cell: OpenCell, setting: Setting, seed: int, role: Role) -> str:
         """The identity of a trial."""
@@ -150,17 +175,21 @@ class Planner:
             seed, role = int(str(order["seed"])), "final" if order["role"] == "final" else "search"
             if progress is None or self.trial_id(progress.cell, setting, seed, role) != order["id"]:  # type: ignore[arg-type]
                 continue
-            number = int(str(order["number"]))
-            proposal = Proposal(str(order["id"]), number, role, progress.cell, setting, seed)  # type: ignore[arg-type]
-            if role == "search":
-                progress.study.expect(proposal.id, setting)
-                self.recalled.append(proposal)
+            trial, is_closed = str(order["id"]), progress.cut
+            known = trial in progress.search or any(trial == proposal.id for proposal in progress.again)
+            if role == "search" and not known and not is_closed:
+                self._expect(progress, trial, int(str(order["number"])), setting, seed)
 
     def next(self) -> Proposal | Wait | Done:
         """The next trial; "wait" while only running trials can tell; "done" when there is nothing left."""
-        if self.recalled:
-            return self.recalled.pop(0)
+        for progress in self.cells.values():
+            if progress.due_again:
+                return self._take_again(progress, progress.due_again[0])
         return self._next_final() or self._next_search() or ("wait" if self._is_busy() else "done")
+
+    def _take_again(self, progress: CellProgress, proposal: Proposal) -> Proposal:
+        progress.again.remove(proposal)
+        return proposal
 
     def next_together(self, slots: int, mixes_seeds: bool = False) -> list[Proposal] | Wait | Done:
         """The next trial, and those of its cell that train beside it in one worker; all of them begin.
@@ -176,6 +205,7 @@ class Planner:
         together = [first]
         finals = STACK if mixes_seeds and stackable(first.cell) else 1
         size = finals if first.role == "final" else self.search_stack(first.cell, slots)
+        size = 1 if first.id in self.alone else size
         while len(together) < size:
             other = self._next_beside(first)
             if other is None:
@@ -199,10 +229,10 @@ class Planner:
 
     def _next_beside(self, first: Proposal) -> Proposal | None:
         progress = self.cells[first.cell.key]
-        recalled = next((p for p in self.recalled if p.cell.key == first.cell.key and p.role == first.role), None)
-        if recalled is not None:
-            self.recalled.remove(recalled)
-            return recalled
+        due = (p for p in progress.due_again if p.role == first.role and p.id not in self.alone)
+        again = next(due, None)
+        if again is not None:
+            return self._take_again(progress, again)
         if first.role == "final":
             return next(iter(self.missing_finals(progress)), None)
         if self.closed_for_search or progress.cut or progress.begun >= progress.target:
@@ -221,9 +251,14 @@ class Planner:
         return (
             progress.searched
             and not progress.running
+            and not progress.due_again
             and not self.missing_finals(progress)
             and all(f.test is not None for f in progress.finals.values() if f.status == "finished")
         )
+
+    def has_work_again(self) -> bool:
+        """Whether a trial that was lost or damaged waits to run again."""
+        return any(progress.due_again for progress in self.cells.values())
 
     def _is_busy(self) -> bool:
         return any(progress.running for progress in self.cells.values())
@@ -243,7 +278,8 @@ class Planner:
         for number in range(progress.cell.seeds):
             seed = self.spec.seed + number
             trial = self.trial_id(progress.cell, best.setting, seed, "final")
-            if trial not in progress.finals and trial not in progress.running:
+            waits = any(trial == proposal.id for proposal in progress.again)
+            if trial not in progress.finals and trial not in progress.running and not waits:
                 missing.append(Proposal(trial, number, "final", progress.cell, dict(best.setting), seed))
         return missing
 
@@ -306,6 +342,17 @@ class Planner:
         """A trial was cut off without a result; it will run again when the sweep goes on."""
         for progress in self.cells.values():
             progress.running.pop(trial, None)
+
+    def retry(self, proposal: Proposal, alone: bool) -> None:
+        """A trial was lost: it runs again, before anything new.
+
+        Args:
+            alone: whether no other trial may train beside it.
+        """
+        self.abandon(proposal.id)
+        self.cells[proposal.cell.key].again.append(proposal)
+        if alone:
+            self.alone.add(proposal.id)
 
     def close_search(self) -> None:
         """The time budget is spent: no new search trial begins, and cells with a finished trial go to their finals."""

@@ -65,6 +65,12 @@ class Progress:
         if self.live is None:
             self.say(f"{self._clock()}  {self._counts()}  {describe(record)}")
 
+    def lost(self, proposal: Proposal, why: str) -> None:
+        """A trial was lost and is tried again."""
+        self.latest.pop(proposal.id, None)
+        name = f"{proposal.cell.name} {label(proposal.role, proposal.number, proposal.seed)}"
+        self.say(f"{self._clock()}  {name}: {why}")
+
     def scored(self, record: TrialRecord) -> None:
         """A finalist was scored on test."""
         if self.live is None:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps import garbage
+from meltpoint.sweeps.losses import Loss
 from meltpoint.sweeps.orders import WorkOrder
 
 FOREVER = 10**9  # samples: the searcher says when there are no more
@@ -46,8 +47,8 @@ class Conductor(Protocol):
     def heard(self, event: dict[str, Any]) -> None:
         """A worker's event."""
 
-    def lost(self, work: WorkOrder, reason: str) -> None:
-        """The worker died, or the trial was stopped."""
+    def lost(self, work: WorkOrder, loss: Loss | None) -> None:
+        """The order left Ray: its worker died, or (None) it ended or was stopped."""
 
     def wants_stop(self, work: WorkOrder) -> bool:
         """Whether a running trial should end now (the time budget)."""
@@ -85,10 +86,11 @@ def run_on_tune(conductor: Conductor, is_local: bool, trainable: Trainable | Non
         _workers_start_together(conductor.slots),
     ):  # fmt: skip
         warnings.simplefilter("ignore")
+        search = parts.CellSearch(conductor, orders)
         tuner = tune.Tuner(
             tune.with_resources(trainable or train_on_ray, parts.resources_of),
             tune_config=tune.TuneConfig(
-                search_alg=parts.CellSearch(conductor, orders), scheduler=parts.Referee(conductor, orders),
+                search_alg=search, scheduler=parts.Referee(conductor, orders, search.losses),
                 num_samples=FOREVER, reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
             ),

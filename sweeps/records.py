@@ -18,6 +18,9 @@ CellKey = tuple[str, ...]
 CELL = ("encoder", "mode", "task", "variant")
 """A key's words, as records, orders and tags name them."""
 Status = Literal["finished", "stopped", "failed"]
+Cause = Literal["setting", "worker", "memory", "disk"]
+"""Why a trial has no result: an error of its setting; or its worker or machine was lost, killed for memory, or had no
+room on the disk, none of which says anything about the setting."""
 
 
 def cell_key(encoder: str, mode: str, task: str, variant: str = "") -> CellKey:
@@ -70,6 +73,8 @@ class TrialRecord(BaseModel):
         started_at: when a worker took it up; trials of one order have the same.
         seconds: from then to its end; trials of one order share that time.
         answered_by: the trial whose run this one shares, where setting and seed agree.
+        cause: why it failed; None where it did not.
+        attempts: how many times it began in the command that ended it, lost attempts counted.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -102,6 +107,13 @@ class TrialRecord(BaseModel):
     code_version: str
     started_at: float
     seconds: float
+    cause: Cause | None = None
+    attempts: int = 1
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it failed by no fault of its setting, so that it is no verdict on it."""
+        return self.status == "failed" and self.cause not in (None, "setting")
 
     @property
     def cell(self) -> CellKey:

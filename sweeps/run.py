@@ -48,6 +48,9 @@ class Outcome:
     troubles: list[str]
 
 
+HURRY_SECONDS = 3.0
+"""How long MLflow may take after Ctrl-C: a local store takes milliseconds, a hung server would take minutes."""
+
 Render = Callable[[SweepSummary], Mapping[str, str]]
 """From a sweep's results to the files that show them: file name → text."""
 
@@ -69,9 +72,7 @@ def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Rende
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     with ledger.driving():
         settle_specification(ledger, spec, cells)
-        if resources.retry_failed:
-            forget_failed(ledger)
-        planner = Planner(spec, cells, ledger.records())
+        planner = Planner(spec, cells, ledger.records(), resources.retry_failed)
         planner.recall(ledger.unfinished())
         tracker = Tracker(spec.name, resources.tracking_uri or default_uri(storage), storage)
         tracker.open(cells, spec.model_dump_json())
@@ -127,13 +128,6 @@ def differences(then: SweepFile, now: SweepFile) -> list[str]:
     return list(dict.fromkeys(differs))
 
 
-def forget_failed(ledger: Ledger) -> None:
-    """Strike failed trials off the ledger, so that they run again under the same identity."""
-    for record in ledger.records():
-        if record.status == "failed":
-            (ledger.trials / f"{record.id}.json").unlink()
-
-
 def note_runs(ledger: Ledger, tracker: Tracker) -> None:
     """Trials that ended while MLflow was away have their runs now; their records say which."""
     for record in ledger.records():
@@ -166,11 +160,15 @@ def _train(conductor: SweepConductor, resources: Resources, progress: Progress, 
         gpus = min(conductor.shares.values()) if resources.gpus == "auto" else resources.gpus
         count = conductor.slots = slots(resources.cpus, gpus)
         progress.say(f"{len(conductor.planner.cells)} cells, {count} trials at a time.")
-        ray_tune.run_on_tune(conductor, is_local=resources.address is None)
-        while conductor.is_done and conductor.score(timeout_seconds=0.5):
-            pass
+        is_over = False
+        while not is_over:  # again where a finalist's weights turn out to be damaged
+            ray_tune.run_on_tune(conductor, is_local=resources.address is None)
+            while conductor.is_done and conductor.score(timeout_seconds=0.5):
+                pass
+            is_over = not conductor.is_done or not conductor.planner.has_work_again()
     except KeyboardInterrupt:
         conductor.is_done = False
+        conductor.tracker.hurry(HURRY_SECONDS)
     finally:
         conductor.interrupted()  # whatever is still under way, for whatever reason
 
@@ -192,9 +190,23 @@ def _finish(conductor: SweepConductor, ledger: Ledger, tracker: Tracker, render:
     troubles = [f"{trial}: not scored on test: {why}" for trial, why in conductor.scorer.troubles.items()]
     empty = [".".join(cell.header.key) for cell in summary.cells if done and cell.best is None]
     troubles += [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]
+    without = [missing_finals(summary, cell) for cell in summary.cells if done and cell.best is not None]
+    troubles += [line for line in without if line is not None]
     troubles += [tracker.trouble] if tracker.trouble else []
-    state = "stopped" if not done else "failed" if empty or conductor.scorer.troubles else "done"
+    lacks = bool(empty or conductor.scorer.troubles or any(without))
+    state = "stopped" if not done else "failed" if lacks else "done"
     return Outcome(state, summary, ledger.folder, tracker.uri, troubles)
+
+
+def missing_finals(summary: SweepSummary, cell: CellSummary) -> str | None:
+    """One line on the finals of a searched cell that have no result; None where all have one."""
+    planned, lost = summary.seeds_of(cell), [final for final in cell.failed_finals if final.is_lost]
+    count = planned - len(cell.finals)
+    if count <= 0:
+        return None
+    why = f" ({cell.failed_finals[0].error})" if cell.failed_finals else ""
+    way = "--retry-failed tries again" if len(lost) < len(cell.failed_finals) else "the same command tries again"
+    return f"{'.'.join(cell.header.key)}: {count} of {planned} finals without a result{why}; {way}."
 
 
 def cell_figures(cell: CellSummary) -> dict[str, float]:

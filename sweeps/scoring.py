@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from meltpoint.adapters import heads
@@ -35,11 +36,15 @@ def score_finalists(
     Finalists on one frozen encoder are scored together: it reads the test split once for all of them.
 
     Returns:
-        For each {"test": metrics (empty where the test labels are hidden), "error": None or one line}.
+        For each {"test": metrics (empty where the test labels are hidden), "error": None or one line, "again": whether
+        its weights are damaged and it has to be trained again}. One that is damaged leaves the others unscored.
     """
     orders = [Order.model_validate(order) for order in orders_json]
     records = [TrialRecord.model_validate_json(record) for record in records_json]
     folder = Path(sweep_folder)
+    damages = [damage_of(order) for order in orders]
+    if any(damages):
+        return [{"test": None, "error": damage, "again": damage is not None} for damage in damages]
     try:
         trainer = restore(orders)
         if trainer.trains_encoder:  # kept states are rounded to bf16, the encoder's own are not: as the record has them
@@ -48,14 +53,27 @@ def score_finalists(
         dev = trainer.evaluate_dev()
         for found, record in zip(dev, records, strict=True):
             if found.metrics[record.metric] != record.dev:
-                raise ValueError(
-                    f"its weights give dev {found.metrics[record.metric]!r}, its record says {record.dev!r}"
-                )
+                why = f"its weights give dev {found.metrics[record.metric]!r}, its record says {record.dev!r}"
+                return [
+                    {"test": None, "error": why if one is record else None, "again": one is record} for one in records
+                ]
             _save_predictions(folder, f"{name}.seed{record.seed}.dev", trainer, found, trainer.data.dev_examples)
         scores = _score_test(orders[0], records, trainer, folder, name)
-        return [{"test": score, "error": None} for score in scores]
+        return [{"test": score, "error": None, "again": False} for score in scores]
     except (ValueError, OSError, RuntimeError) as error:
-        return [{"test": None, "error": f"{type(error).__name__}: {error}"} for _ in orders]
+        return [{"test": None, "error": f"{type(error).__name__}: {error}", "again": False} for _ in orders]
+
+
+def damage_of(order: Order) -> str | None:
+    """What is wrong with a finalist's saved weights, in a few words; None where they can be read."""
+    path = Path(order.checkpoint) / WEIGHTS
+    try:
+        load_file(path)
+    except FileNotFoundError:
+        return f"{path} is gone"
+    except (SafetensorError, OSError) as error:
+        return f"{path} is damaged ({str(error).splitlines()[0]})"
+    return None
 
 
 def best_epoch_is_frozen(record: TrialRecord) -> bool:
@@ -155,6 +173,7 @@ class Scorer:
 
     Attributes:
         troubles: trial id → why it could not be scored.
+        damaged: (finalist, what is wrong with its weights): each has to be trained again before its cell is scored.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -162,6 +181,7 @@ class Scorer:
         self.pending: dict[Any, list[TrialRecord]] = {}
         self.troubles: dict[str, str] = {}
         self.submitted: set[str] = set()
+        self.damaged: list[tuple[TrialRecord, str]] = []
         self._start: Any = None
 
     def prepare(self) -> None:
@@ -183,7 +203,7 @@ class Scorer:
         import ray
 
         first = orders[0]
-        remote = ray.remote(num_cpus=first.cpus, num_gpus=first.gpus, max_retries=1)(_score_after)
+        remote = ray.remote(num_cpus=first.cpus, num_gpus=first.gpus, max_retries=3)(_score_after)
         documents = [order.as_json() for order in orders], [record.model_dump_json() for record in records]
         self.pending[remote.remote(self._start, *documents, str(self.folder))] = list(records)
         self.submitted |= {record.id for record in records}
@@ -204,10 +224,15 @@ class Scorer:
         try:
             answers = ray.get(reference)
         except ray.exceptions.RayError as error:
-            answers = [{"test": None, "error": f"its worker died ({str(error).splitlines()[0]})"}] * len(records)
+            why = f"its worker died ({str(error).splitlines()[0]})"
+            answers = [{"test": None, "error": why, "again": False}] * len(records)
         scored = []
         for record, answer in zip(records, answers, strict=True):
-            if answer["error"] is None:
+            if answer["again"]:
+                self.damaged.append((record, answer["error"]))
+            if answer["test"] is None and (answer["again"] or answer["error"] is None):
+                self.submitted.discard(record.id)  # sent again with the rest of its cell
+            elif answer["error"] is None:
                 scored.append(record.model_copy(update={"test": answer["test"]}))
             else:
                 self.troubles[record.id] = answer["error"]

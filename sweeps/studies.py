@@ -78,10 +78,13 @@ class Study:
         self._running(trial, setting)
 
     def tell(self, record: TrialRecord) -> None:
-        """How a trial ended. NaN, out of memory and errors close the trial as the worst there is."""
+        """How a trial ended. An error of its setting closes it as the worst there is; a lost trial says nothing."""
         trial = self.asked.pop(record.id, None)
         if trial is None:
             self._add(record)
+            return
+        if record.is_lost:
+            self.study.tell(trial, state=TrialState.FAIL)  # which TPE leaves out
             return
         if record.status == "finished":
             self.study.tell(trial, record.dev)
@@ -128,6 +131,8 @@ class Study:
         self.asked[identity] = trial
 
     def _add(self, record: TrialRecord) -> None:
+        if record.is_lost:
+            return
         params, distributions = self.space.from_params(record.setting)
         finished = record.status == "finished"
         steps = {e.epoch: e.dev[record.metric] for e in record.epochs} if record.status == "stopped" else {}

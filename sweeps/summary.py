@@ -72,6 +72,9 @@ class CellSummary:
         finals: the finished finals of that setting, by seed.
         dev, test: over the finals' seeds; None where there are none (yet), or the labels are hidden.
         seconds: training time of all its trials, answered finals not counted twice.
+        errors: what failed, a line each.
+        lost: how many search trials ended without a result by no fault of their settings'.
+        failed_finals: the finals that ended without a result.
     """
 
     header: CellHeader
@@ -82,6 +85,8 @@ class CellSummary:
     test: Spread | None
     seconds: float
     errors: list[str] = field(default_factory=list)
+    lost: int = 0
+    failed_finals: list[TrialRecord] = field(default_factory=list)
 
     @property
     def kept(self) -> TrialRecord | None:
@@ -178,22 +183,22 @@ def summarise(ledger: Ledger) -> SweepSummary:
     for record in ledger.records():
         past.setdefault(record.cell, []).append(record)
     driven = ledger.is_driven()
-    running: dict[CellKey, int] = {}
+    running: dict[CellKey, set[str]] = {}
     for order in ledger.unfinished() if driven else []:
         if order["role"] == "search":
             key = cell_key(*(str(order.get(word, "")) for word in CELL))
-            running[key] = running.get(key, 0) + 1
-    cells = [_cell(header, past.get(header.key, []), running.get(header.key, 0)) for header in sweep.cells]
+            running.setdefault(key, set()).add(str(order["id"]))
+    cells = [_cell(header, past.get(header.key, []), running.get(header.key, set())) for header in sweep.cells]
     seeds = [header.seeds or sweep.spec.seeds for header in sweep.cells]
     state = _state(driven, cells, seeds)
     return SweepSummary(sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger))
 
 
-def _cell(header: CellHeader, records: list[TrialRecord], running: int) -> CellSummary:
-    search = [record for record in records if record.role == "search"]
+def _cell(header: CellHeader, records: list[TrialRecord], running: set[str]) -> CellSummary:
+    search = [r for r in records if r.role == "search" and r.id not in running]  # a failed one may run again
     by_status = {status: sum(r.status == status for r in search) for status in ("finished", "stopped", "failed")}
-    missing = max(0, header.planned - len(search) - running)
-    counts = {"planned": header.planned, **by_status, "running": running, "missing": missing}
+    missing = max(0, header.planned - len(search) - len(running))
+    counts = {"planned": header.planned, **by_status, "running": len(running), "missing": missing}
     best = best_of(search)
     finals = finals_of(best, records)
     return CellSummary(
@@ -202,6 +207,10 @@ def _cell(header: CellHeader, records: list[TrialRecord], running: int) -> CellS
         test=spread([final.test[header.metric] for final in finals if final.test]),
         seconds=worker_seconds(records),
         errors=[f"{record.id}: {record.error}" for record in records if record.status == "failed"],
+        lost=sum(record.is_lost for record in search),
+        failed_finals=[] if best is None else [
+            r for r in records if r.role == "final" and r.status != "finished" and r.setting == best.setting
+        ],
     )  # fmt: skip
 
 
@@ -211,9 +220,15 @@ def _state(driven: bool, cells: list[CellSummary], seeds: list[int]) -> State:
     done = [cell.is_done and len(cell.finals) >= count for cell, count in zip(cells, seeds, strict=True)]
     if all(done):
         return "done"
-    ended = all(is_done or _is_hopeless(cell) for cell, is_done in zip(cells, done, strict=True))
+    ended = all(is_done or _is_hopeless(cell, count) for cell, is_done, count in zip(cells, done, seeds, strict=True))
     return "failed" if ended else "stopped"
 
 
-def _is_hopeless(cell: CellSummary) -> bool:
-    return cell.best is None and cell.counts["missing"] == 0 and cell.counts["running"] == 0
+def _is_hopeless(cell: CellSummary, seeds: int) -> bool:
+    """Whether the same command has nothing left to try: no search trial finished, or finals failed by their setting."""
+    ended = cell.counts["missing"] == 0 and cell.counts["running"] == 0 and cell.lost == 0
+    if cell.best is None:
+        return ended
+    scored = [final for final in cell.finals if final.test is not None]
+    given_up = [final for final in cell.failed_finals if not final.is_lost]
+    return bool(given_up) and len(scored) + len(given_up) >= seeds

@@ -5,6 +5,7 @@ The ledger is the truth. While the server is away, nothing stops: `reconcile` wr
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -85,6 +86,7 @@ class Tracker:
         self._beginning: set[str] = set()
         self._busy = self._closed = False
         self._flushing = 0  # how many wait for everything to be written
+        self._deadline = math.inf  # `time.monotonic()` after which nobody waits any more
         self._thread: threading.Thread | None = None
 
     def open(self, cells: Iterable[OpenCell], specification: str) -> None:
@@ -112,7 +114,7 @@ class Tracker:
     def run_of(self, trial: str) -> str | None:
         """The id of a trial's run, as soon as it is known; None where MLflow failed."""
         with self._changed:
-            self._changed.wait_for(lambda: trial not in self._beginning)
+            self._changed.wait_for(lambda: trial not in self._beginning, self._patience())
         return None if self.runs is None else self.runs.runs.get(trial)
 
     def epoch(self, trial: str, epoch: EpochRecord) -> None:
@@ -158,7 +160,7 @@ class Tracker:
             self._closed = True
             self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(self._patience())
 
     def flush(self) -> None:
         """Wait until everything said so far is written, or MLflow failed."""
@@ -166,9 +168,20 @@ class Tracker:
             self._flushing += 1
             self._changed.notify_all()
             try:
-                self._changed.wait_for(lambda: not (self._begins or self._others or self._busy))
+                if not self._changed.wait_for(
+                    lambda: not (self._begins or self._others or self._busy), self._patience()
+                ):
+                    self.trouble = self._in_words("no answer in time")
             finally:  # Ctrl-C may come while it waits
                 self._flushing -= 1
+
+    def hurry(self, seconds: float) -> None:
+        """Wait no longer than this for anything from now on: a person wants the sweep to end."""
+        self._deadline = time.monotonic() + seconds
+
+    def _patience(self) -> float | None:
+        """Seconds that a wait may last; None for as long as it takes."""
+        return None if self._deadline == math.inf else max(0.0, self._deadline - time.monotonic())
 
     def _do(self, action: Callable[[Runs], object], trial: str = "") -> None:
         with self._changed:
@@ -218,10 +231,13 @@ class Tracker:
         try:
             self._write(jobs, self._ready())
         except Exception as error:  # noqa: BLE001 - a thread that died in silence would leave the driver waiting
-            self.trouble = (
-                f"MLflow at {self.uri} failed ({_first_line(error)}); the sweep goes on, the ledger "
-                f"keeps everything, and the same command fills MLflow in once it answers."
-            )
+            self.trouble = self._in_words(_first_line(error))
+
+    def _in_words(self, reason: str) -> str:
+        return (
+            f"MLflow at {self.uri} failed ({reason}); the sweep goes on, the ledger keeps everything, and the same "
+            "command fills MLflow in once it answers."
+        )
 
     def _write(self, jobs: list[Job], runs: Runs) -> None:
         if jobs[0].action is not None:  # it may use MLflow's client, which would wait for our own lock

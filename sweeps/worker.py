@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import socket
 import sys
@@ -24,7 +25,7 @@ from meltpoint.adapters.batch import EncodedSplit
 from meltpoint.adapters.catalogue import stack_key
 from meltpoint.adapters.courses import EncodedData, NotFiniteError, Outcome
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.features.budget import Budget, choose
+from meltpoint.adapters.features.budget import Budget, choose, free_bytes
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.opening import open_features
 from meltpoint.adapters.features.reading import Features
@@ -38,8 +39,9 @@ from meltpoint.adapters.stages import Stages
 from meltpoint.adapters.tokenising import encode_split
 from meltpoint.sweeps import machine
 from meltpoint.sweeps.ledger import features_folder, stages_folder
+from meltpoint.sweeps.losses import is_full_disk
 from meltpoint.sweeps.orders import Order, WorkOrder
-from meltpoint.sweeps.records import CellKey, EpochRecord, HardwareRecord
+from meltpoint.sweeps.records import Cause, CellKey, EpochRecord, HardwareRecord
 from meltpoint.sweeps.specification import code_version
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Kind, Task, TrainingData
@@ -47,6 +49,9 @@ from meltpoint.tasks.core.task import DataSpec, Kind, Task, TrainingData
 Event = dict[str, Any]
 
 WEIGHTS = "weights.safetensors"
+
+SPARE_BYTES = 10 * 2**20
+"""Left to the ledger, the tracking store and predictions beside a trial's weights: some MB of a large sweep."""
 
 
 @lru_cache(maxsize=2)
@@ -159,6 +164,7 @@ def run(work: WorkOrder) -> Iterator[list[Event]]:
 def _run_stack(orders: Sequence[Order]) -> Iterator[list[Event]]:
     """Train trials side by side; where memory is too small for that, half of them at a time."""
     open_orders = {order.id: order for order in orders}
+    cause: Cause = "setting"
     error, begun = "", False
     try:
         for events in _train(orders):
@@ -174,13 +180,15 @@ def _run_stack(orders: Sequence[Order]) -> Iterator[list[Event]]:
         begun = True
         last = traceback.extract_tb(failure.__traceback__)[-1]
         error = f"{type(failure).__name__}: {failure} ({Path(last.filename).name}:{last.lineno})"
+        if is_full_disk(failure):
+            cause, error = "disk", getattr(failure, "strerror", None) or "No space left on device"
     if len(orders) > 1 and not begun:
         release_memory()
         half = len(orders) // 2
         yield from _run_stack(orders[:half])
         yield from _run_stack(orders[half:])
         return
-    yield [_outcome(trial, "failed", error=error) for trial in open_orders]
+    yield [_outcome(trial, "failed", error=error, cause=cause) for trial in open_orders]
 
 
 def _out_of_memory(failure: BaseException) -> str:
@@ -194,10 +202,27 @@ def _train(orders: Sequence[Order]) -> Iterator[list[Event]]:
     """Train trials side by side; their events, an epoch of all of them at a time."""
     first = orders[0]
     trainer = training(orders, seize(int(first.cpus), first.gpus))
+    check_room(trainer, Path(first.checkpoint))
     ready = _ready(trainer, len(orders))
     yield [{"event": "ready", "trial": order.id, "body": ready} for order in orders]
     for results in _epochs(trainer, first):
         yield [event for member, result in results for event in _events(trainer, orders[member], member, result)]
+
+
+def check_room(trainer: Trainer, folder: Path) -> None:
+    """Look, before anything is trained, whether the disk can hold the weights that training leaves.
+
+    Raises:
+        OSError: it cannot.
+    """
+    encoder = trainer.model.pretrained_weights().values() if trainer.trains_encoder else ()
+    numbers = sum(weight.numel() for weight in (*trainer.model.own_parameters().values(), *encoder))
+    needed, free = 4 * numbers, free_bytes(folder)
+    if free < needed + SPARE_BYTES:
+        raise OSError(
+            errno.ENOSPC,
+            f"No space left on device: {free / 1e6:.0f} MB are free where a trial's weights take {needed / 1e6:.0f} MB",
+        )
 
 
 def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
@@ -213,7 +238,7 @@ def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
 def _events(trainer: Trainer, order: Order, member: int, result: EpochResult | NotFiniteError) -> list[Event]:
     """What a member's epoch says, and its outcome where that was the last one."""
     if isinstance(result, NotFiniteError):
-        return [_outcome(order.id, "failed", error=str(result))]
+        return [_outcome(order.id, "failed", error=str(result), cause="setting")]
     course = trainer.courses[member]
     body = EpochRecord(**result.model_dump(), finished_at=time.time())
     score = result.dev[trainer.data.task.metric]
@@ -243,9 +268,10 @@ def cache_notes(trainer: Trainer) -> list[str]:
 
 
 def _outcome(
-    trial: str, status: str, best_epoch: int | None = None, error: str | None = None, notes: Sequence[str] = ()
-) -> Event:
-    body = {"status": status, "error": error, "best_epoch": best_epoch, "notes": list(notes)}
+    trial: str, status: str, best_epoch: int | None = None, error: str | None = None, notes: Sequence[str] = (),
+    cause: Cause | None = None,
+) -> Event:  # fmt: skip
+    body = {"status": status, "error": error, "best_epoch": best_epoch, "notes": list(notes), "cause": cause}
     return {"event": "outcome", "trial": trial, "body": body}
 
 

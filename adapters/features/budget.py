@@ -58,9 +58,8 @@ def choose(
     needed = needed_bytes(folder, key, encoder, split, layers)
     if _make_room(folder, key, needed, budget):
         return Decision(key, f"features: cached in {key.precision}" + (f", {_size(needed)} to write" if needed else ""))
-    short = (
-        f"{_size(needed)} in {key.precision} do not fit ({_size(budget.bytes)} allowed, {_size(_free(folder))} free)"
-    )
+    free = _size(free_bytes(folder))
+    short = f"{_size(needed)} in {key.precision} do not fit ({_size(budget.bytes)} allowed, {free} free)"
     if budget.overflow == "bf16" and key.precision == "fp32":
         smaller = choose(folder, replace(key, precision="bf16"), encoder, split, layers, budget)
         return Decision(smaller.key, f"features: {short}; {smaller.words.removeprefix('features: ')}")
@@ -75,7 +74,7 @@ def _make_room(folder: Path, key: FeatureKey, needed: int, budget: Budget) -> bo
     if needed + kept > budget.bytes:
         return False
     others = [entry for entry in entries(folder) if entry.id != key.id]
-    if needed > _free(folder) - budget.disk_margin_bytes + sum(entry.bytes for entry in others):
+    if needed > free_bytes(folder) - budget.disk_margin_bytes + sum(entry.bytes for entry in others):
         return False
     used = kept + sum(entry.bytes for entry in others)
     for entry in others:
@@ -87,10 +86,10 @@ def _make_room(folder: Path, key: FeatureKey, needed: int, budget: Budget) -> bo
 
 
 def _fits(folder: Path, total: int, needed: int, budget: Budget) -> bool:
-    return total <= budget.bytes and needed <= _free(folder) - budget.disk_margin_bytes
+    return total <= budget.bytes and needed <= free_bytes(folder) - budget.disk_margin_bytes
 
 
-def _free(folder: Path) -> int:
+def free_bytes(folder: Path) -> int:
     """Bytes free on the disk that the folder is, or will be, on."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(there).free

@@ -18,7 +18,7 @@ from meltpoint.sweeps import estimate
 from meltpoint.sweeps.cells import cell_name, open_cells
 from meltpoint.sweeps.export import export_cells
 from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.planner import Planner
+from meltpoint.sweeps.planner import Planner, Proposal
 from meltpoint.sweeps.records import cell_key, identity
 from meltpoint.sweeps.retrain import load_point
 from meltpoint.sweeps.run import differences, header, settle_specification
@@ -144,10 +144,14 @@ def test_a_trial_that_was_cut_off_goes_on_in_the_cell_of_its_variant(blocks):
         "variant": first.cell.variant, "setting": first.setting, "seed": 0, "role": "search", "number": 0,
     }  # fmt: skip
     planner = Planner(frozen, opened, [])
+
+    def again() -> list[Proposal]:
+        return [proposal for progress in planner.cells.values() for proposal in progress.again]
+
     planner.recall([order])
-    assert [proposal.cell.variant for proposal in planner.recalled] == [first.cell.variant]
+    assert [proposal.cell.variant for proposal in again()] == [first.cell.variant]
     planner.recall([{**order, "variant": ""}])
-    assert len(planner.recalled) == 1, "another cell's order is nobody's"
+    assert len(again()) == 1, "another cell's order is nobody's"
 
 
 def test_plan_prices_each_block_and_names_variants_only_where_there_are_any(blocks, tmp_path):

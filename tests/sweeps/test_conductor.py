@@ -1,16 +1,19 @@
-"""conductor: how many orders lie at Ray at a time."""
+"""conductor: how many orders lie at Ray at a time, and what becomes of trials whose workers are lost."""
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from optuna.trial import TrialState
 
 from meltpoint.sweeps import ray_tune
 from meltpoint.sweeps.conductor import SweepConductor
 from meltpoint.sweeps.ledger import Ledger
+from meltpoint.sweeps.losses import RETRIES, Loss, is_full_disk, loss_of
 from meltpoint.sweeps.orders import WorkOrder
 from meltpoint.sweeps.planner import Planner
 from meltpoint.sweeps.specification import Resources
@@ -18,12 +21,19 @@ from meltpoint.sweeps.specification import Resources
 
 @pytest.fixture
 def conductor(spec, cells, tmp_path: Path) -> SweepConductor:
-    calls = ("begin", "began", "prepare", "run_of", "end", "ended")
+    calls = ("begin", "began", "prepare", "run_of", "end", "ended", "abandon", "lost", "epoch", "say")
     deaf = SimpleNamespace(**dict.fromkeys(calls, lambda *_: None))
     resources = Resources(storage=str(tmp_path))
     made = SweepConductor(Planner(spec, cells, []), Ledger(tmp_path / "sweep"), deaf, deaf, deaf, resources)
     made.slots = 3
     return made
+
+
+LOST = Loss("worker", "its worker died")
+
+
+def records(conductor: SweepConductor) -> dict[str, object]:
+    return {record.id: record for record in conductor.ledger.records()}
 
 
 def asked(conductor: SweepConductor) -> list[WorkOrder]:
@@ -43,7 +53,7 @@ def test_an_order_waits_for_each_worker_without_one_and_one_more_where_all_have_
     conductor.began(second)
     conductor.began(third)
     (fourth,) = asked(conductor)
-    conductor.lost(second, "its worker died")
+    conductor.lost(second, LOST)
     assert asked(conductor) == [], "the fourth takes its place"
     conductor.began(fourth)
     assert len(asked(conductor)) == 1
@@ -58,3 +68,140 @@ def test_tune_asks_for_all_workers_at_once_unless_a_person_said_otherwise(monkey
     with ray_tune._workers_start_together(5):
         assert os.environ[ray_tune.MOST_PENDING] == "2"
     assert os.environ[ray_tune.MOST_PENDING] == "2"
+
+
+def ids(work: WorkOrder) -> list[str]:
+    return [order.id for order in work.orders]
+
+
+def hand_out(conductor: SweepConductor) -> WorkOrder:
+    order = conductor.next_order()
+    assert isinstance(order, WorkOrder)
+    return order
+
+
+def outcome(order, **body: object) -> dict[str, object]:
+    facts = {"status": "failed", "error": "it broke", "best_epoch": None, "notes": [], "cause": "setting"}
+    return {"event": "outcome", "trial": order.id, "body": facts | body}
+
+
+@pytest.mark.parametrize("taken_up", [False, True], ids=["before it began", "while it ran"])
+def test_a_trial_whose_worker_dies_is_handed_out_again_first(conductor, taken_up):
+    work = hand_out(conductor)
+    if taken_up:
+        conductor.began(work)
+    conductor.lost(work, LOST)
+    again = hand_out(conductor)
+    assert ids(again) == ids(work)
+    assert {order.attempt for order in again.orders} == {1}
+    assert records(conductor) == {}, "a lost worker is no outcome"
+
+
+def test_a_trial_that_always_loses_its_worker_fails_after_its_retries_and_its_study_never_hears_of_it(conductor):
+    first = hand_out(conductor)
+    for attempt in range(RETRIES["worker"]):
+        work = first if attempt == 0 else hand_out(conductor)
+        assert first.first.id in ids(work)
+        conductor.began(work)
+        conductor.lost(work, LOST)
+    last = hand_out(conductor)
+    assert ids(last) == [first.first.id], "what has lost several workers is tried alone"
+    conductor.lost(last, LOST)
+    (record,) = records(conductor).values()
+    assert (record.status, record.cause, record.attempts) == ("failed", "worker", 1 + RETRIES["worker"])
+    assert record.is_lost
+    study = conductor.planner.cells[record.cell].study.study
+    assert {trial.state for trial in study.trials} <= {TrialState.FAIL, TrialState.RUNNING}, (
+        "FAIL is what TPE leaves out"
+    )
+
+
+def test_a_trial_killed_for_memory_is_tried_alone_at_once(conductor):
+    conductor.slots = 1
+    work = hand_out(conductor)
+    while len(work.orders) == 1:  # a fine-tuning trial
+        conductor.began(work)
+        work = hand_out(conductor)
+    conductor.began(work)
+    conductor.lost(work, Loss("memory", "its worker was killed"))
+    assert [len(hand_out(conductor).orders)] == [1]
+
+
+def test_an_error_of_the_setting_is_not_tried_again_and_is_the_worst_for_its_study(conductor):
+    work = hand_out(conductor)
+    conductor.began(work)
+    conductor.heard(outcome(work.first))
+    record = records(conductor)[work.first.id]
+    assert (record.status, record.cause, record.hardware) == ("failed", "setting", None)
+    study = conductor.planner.cells[record.cell].study.study
+    assert TrialState.PRUNED in {trial.state for trial in study.trials}
+
+
+def test_a_full_disk_is_tried_once_more_and_then_ends_the_sweep_without_a_record(conductor):
+    full = {"cause": "disk", "error": "No space left on device: 3 MB are free"}
+    for expected in (None, errno.ENOSPC):
+        work = hand_out(conductor)
+        conductor.began(work)
+        if expected is None:
+            conductor.heard(outcome(work.first, **full))
+            conductor.lost(work, None)
+        else:
+            with pytest.raises(OSError, match="3 MB are free") as told:
+                conductor.heard(outcome(work.first, **full))
+            assert told.value.errno == expected
+    assert records(conductor) == {}
+    assert work.first.id in {order["id"] for order in conductor.ledger.unfinished()}, "it runs first next time"
+
+
+def test_the_end_of_a_lost_order_says_nothing_of_its_trials_next_attempt(conductor):
+    work = hand_out(conductor)
+    conductor.began(work)
+    conductor.heard(outcome(work.first, cause="disk", error="full"))
+    again = hand_out(conductor)
+    assert work.first.id in ids(again)
+    conductor.began(again)
+    conductor.lost(work, None)
+    assert work.first.id in conductor.live
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("1 worker(s) were killed due to the node running low on memory", "memory"),
+        ("The actor died because its node has died. Node Id: 1", "worker"),
+        ("The actor is dead because its worker process has died.", "worker"),
+        ("", "worker"),
+    ],
+)
+def test_rays_words_tell_the_causes_apart(said, cause):
+    assert loss_of(said).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("error", "full"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), True),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), True),
+        (OSError(errno.EACCES, "Permission denied"), False),
+        (RuntimeError("I/O error: Permission denied (os error 13)"), False),
+    ],
+)
+def test_a_full_disk_is_known_by_its_number_in_whoever_says_it(error, full):
+    assert is_full_disk(error) is full
+
+
+def test_a_final_whose_weights_are_damaged_is_trained_again_once(conductor, make_record):
+    cell = next(iter(conductor.planner.cells.values()))
+    while (work := conductor.next_order()) != "wait" and isinstance(work, WorkOrder):
+        conductor.began(work)
+    for proposal in [*conductor.planner.cells[cell.cell.key].running.values()]:
+        conductor.planner.end(make_record(proposal))
+    final = make_record(conductor.planner.missing_finals(cell)[1])
+    conductor.planner.end(final)
+    conductor.scorer = SimpleNamespace(damaged=[], troubles={}, submitted=set())
+    conductor._train_again(final, "weights.safetensors is damaged")
+    assert [proposal.id for proposal in cell.due_again] == [final.id]
+    assert conductor.planner.has_work_again()
+    conductor._train_again(final, "weights.safetensors is damaged")
+    assert "after it was trained again" in conductor.scorer.troubles[final.id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from meltpoint.sweeps import worker
 from meltpoint.sweeps.machine import Memory
@@ -104,6 +106,21 @@ def test_a_loss_that_is_not_finite_is_a_failed_trial_with_its_remedy(order):
     assert "not finite in epoch 1" in events[-1]["body"]["error"]
     assert "lower learning rate" in events[-1]["body"]["error"]
     assert not Path(order.checkpoint).exists()
+
+
+def test_a_disk_without_room_for_the_weights_ends_a_trial_before_it_trains(order, monkeypatch):
+    monkeypatch.setattr(worker, "free_bytes", lambda folder: worker.SPARE_BYTES + 1000)
+    (event,) = events_of(order)
+    assert event["body"]["cause"] == "disk"
+    assert re.fullmatch(r"No space left on device: 10 MB are free where .* take 0 MB", event["body"]["error"])
+
+
+def test_a_disk_that_fills_up_while_a_trial_trains_is_no_fault_of_its_setting(order, monkeypatch):
+    def full(state, path):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(worker, "save_file", full)
+    assert events_of(order)[-1]["body"]["cause"] == "disk"
 
 
 @pytest.mark.parametrize(
