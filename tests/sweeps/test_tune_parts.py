@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
 from ray.air.execution._internal import actor_manager
-from ray.exceptions import OutOfMemoryError
-from ray.tune import registry
+from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
+from ray.tune import TuneError, registry
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from meltpoint.search_spaces.space import EarlyStopping
-from meltpoint.sweeps._tune_parts import Referee, resources_of, spare_work_for_nobody, survive_memory_kills
+from meltpoint.sweeps._tune_parts import CellSearch, Referee, resources_of, spare_work_for_nobody, survive_memory_kills
 
 
 def test_a_worker_killed_by_rays_memory_monitor_is_a_dead_actor_and_not_the_end_of_the_sweep():
@@ -88,3 +89,21 @@ def test_trials_that_ask_for_the_same_ask_with_one_object():
     one, same, other = (resources_of({"cpus": 1.0, "gpus": gpus}) for gpus in (0.5, 0.5, 0.25))
     assert one is same
     assert one != other
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "cause"),
+    [
+        (RayActorError(), None, "worker"),
+        (None, "Task was killed due to the node running low on memory.", "memory"),
+        (RayTaskError("train", "Traceback", KeyError("work")), None, "setting"),
+    ],
+)
+def test_the_conductor_is_told_whether_our_code_raised_or_the_worker_was_lost(error, text, cause):
+    told = []
+    search = CellSearch(SimpleNamespace(lost=lambda order, loss: told.append(loss.cause)), {"t": object()})
+    referee = Referee(search.conductor, search.orders, search.losses)
+    trial = SimpleNamespace(trial_id="t", get_pickled_error=lambda: error, get_error=lambda: TuneError(text))
+    referee.on_trial_error(None, trial)
+    search.on_trial_complete("t", error=True)
+    assert told == [cause]
