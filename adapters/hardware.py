@@ -32,8 +32,9 @@ def bf16_is_native(device: str) -> bool:
     """Whether the hardware multiplies bf16 itself; emulation would be slower than fp32."""
     if device.startswith("cuda"):
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    # Not mkldnn's own answer, which is yes on every AVX-512 processor, those that emulate bf16 included.
-    return bool(torch.cpu._is_avx512_bf16_supported())
+    # oneDNN's answer alone is yes on every AVX-512 processor, those that emulate bf16 included; but it may be held to
+    # fewer instructions than the processor has (DNNL_MAX_CPU_ISA).
+    return bool(torch.cpu._is_avx512_bf16_supported() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def resolve_precision(wanted: str, device: str) -> Precision:

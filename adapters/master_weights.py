@@ -8,6 +8,8 @@ computed without those passes over memory.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -53,3 +55,20 @@ def adopt(model: nn.Module) -> dict[nn.Parameter, Tensor]:
             module.__class__ = MasterLinear
             masters[module.weight] = master
     return masters
+
+
+@contextmanager
+def in_float32(model: nn.Module) -> Iterator[None]:
+    """Read the model by its float32 masters, without gradients; afterwards it trains on as before.
+
+    Outside autocast a bf16 weight cannot be multiplied by float32 states.
+    """
+    layers = [module for module in model.modules() if isinstance(module, MasterLinear)]
+    rounded = [layer.weight for layer in layers]
+    for layer in layers:
+        layer.weight = nn.Parameter(layer.master, requires_grad=False)
+    try:
+        yield
+    finally:
+        for layer, weight in zip(layers, rounded, strict=True):
+            layer.weight = weight

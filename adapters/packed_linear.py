@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-_PARTS = ("_reorder_linear_weight", "_linear_pointwise")
+_PARTS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
 _ROWS = 1024
 """For how many rows a layout is chosen; any number can be multiplied by it. One for all, so that all get its bits."""
 
@@ -35,13 +35,19 @@ class Joint(nn.Module):
         raise NotImplementedError
 
 
+def can_pack() -> bool:
+    """Whether this torch has packed layouts and oneDNN takes bf16 here: with AVX2 alone it refuses packed products."""
+    mkldnn = torch.ops.mkldnn
+    return all(hasattr(mkldnn, part) for part in _PARTS) and bool(mkldnn._is_mkldnn_bf16_supported())
+
+
 @contextmanager
 def standing_still(model: nn.Module) -> Iterator[None]:
     """Pack each linear layer's weight when it is first used without gradients in bf16 on a CPU; in the end, forget it.
 
     Nothing may change the weights meanwhile. Other calls go the layers' own way.
     """
-    known = all(hasattr(torch.ops.mkldnn, part) for part in _PARTS)
+    known = can_pack()
     products = [one for one in _products(model) if known and one[1] not in vars(one[0])]
     for module, name, weights in products:
         setattr(module, name, _Packed(getattr(module, name), weights))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,7 +62,23 @@ def test_a_processor_without_bf16_instructions_trains_in_fp32_although_mkldnn_co
 @pytest.mark.skipif(not CPU_FACTS.exists(), reason="only Linux lists the processor's instructions in /proc/cpuinfo")
 def test_native_bf16_is_what_the_processor_says_of_itself():
     flags = next((line.split() for line in CPU_FACTS.read_text().splitlines() if line.startswith("flags")), [])
-    assert bf16_is_native("cpu") == ("avx512_bf16" in flags)
+    assert bf16_is_native("cpu") == ("avx512_bf16" in flags and "DNNL_MAX_CPU_ISA" not in os.environ)
+
+
+def test_where_onednn_is_held_to_avx2_auto_is_fp32_and_bf16_is_still_computed():
+    code = """
+import torch
+from meltpoint.adapters.hardware import resolve_precision
+from meltpoint.adapters.packed_linear import standing_still
+layer, states = torch.nn.Linear(8, 4), torch.randn(5, 8)
+with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), standing_still(layer):
+    print(resolve_precision("auto", "cpu"), layer(states).dtype)
+"""
+    held = {**os.environ, "DNNL_MAX_CPU_ISA": "AVX2"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=held, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.split() == ["fp32", "torch.bfloat16"], done.stderr
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0"])

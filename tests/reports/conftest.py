@@ -8,10 +8,16 @@ from typing import Any
 
 import pytest
 
+from meltpoint.adapters import catalogue
+from meltpoint.sweeps import worker
+from meltpoint.sweeps.cells import OpenCell, open_cells
+from meltpoint.sweeps.ledger import Ledger
+from meltpoint.sweeps.orders import Order, WorkOrder
 from meltpoint.sweeps.records import EpochRecord, HardwareRecord, TrialRecord
+from meltpoint.sweeps.scoring import score_finalists
 from meltpoint.sweeps.selection import best_of, finals_of, spread
 from meltpoint.sweeps.specification import SweepSpec
-from meltpoint.sweeps.summary import CellHeader, CellSummary, State, SweepSummary
+from meltpoint.sweeps.summary import CellHeader, CellSummary, State, SweepFile, SweepSummary, write_sweep
 
 SPACE = """\
 parameters:
@@ -29,6 +35,7 @@ HARDWARE = HardwareRecord(device="cpu", name="Test CPU", threads=1, gpu_share=0.
 Scores = Sequence[float | None]
 MakeCell = Callable[..., CellSummary]
 MakeSweep = Callable[..., SweepSummary]
+TrainSweep = Callable[[Path, SweepSpec, dict[str, Any]], Path]
 
 
 def epoch(number: int, dev: float) -> EpochRecord:
@@ -107,6 +114,60 @@ def make_sweep() -> MakeSweep:
         return SweepSummary(spec.name, state, spec, "0.1.0+abc", list(cells))
 
     return make
+
+
+def trained(ledger: Ledger, cell: OpenCell, said: dict[str, Any], seed: int) -> tuple[Order, TrialRecord]:
+    """A finalist, trained by the worker itself."""
+    name, setting = f"{cell.mode}-final{seed}", catalogue.complete(said, cell.mode, cell.head)
+    order = Order(
+        id=name, number=seed, role="final", encoder=cell.encoder, mode=cell.mode, task=cell.task_name, head=cell.head,
+        seed=seed, setting=setting, data=cell.data, data_fingerprint=cell.data_fingerprint, encoder_fingerprint="",
+        checkpoint=str(ledger.checkpoint(name)), cpus=1, gpus=0,
+    )  # fmt: skip
+    events = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
+    assert events[-1]["body"]["status"] == "finished", events[-1]
+    epochs = [event["body"] for event in events if event["event"] == "epoch"]
+    best = events[-1]["body"]["best_epoch"]
+    return order, TrialRecord(
+        **order.model_dump(include={"id", "number", "encoder", "mode", "task", "head", "role", "seed", "setting"}),
+        status="finished", metric="accuracy", dev=epochs[best - 1]["dev"]["accuracy"], best_epoch=best, test={},
+        epochs=epochs, data_fingerprint=cell.data_fingerprint, code_version="0", started_at=1.0, seconds=1.0,
+        hardware=HardwareRecord(**events[0]["body"]["hardware"]),
+    )  # fmt: skip
+
+
+def header_of(cell: OpenCell, spec: SweepSpec) -> CellHeader:
+    return CellHeader(
+        encoder=cell.encoder, mode=cell.mode, task=cell.task_name, head=cell.head, kind=cell.task.kind,
+        metric="accuracy", planned=spec.seeds, space=cell.space.dump(), data_fingerprint=cell.data_fingerprint,
+        train_examples=cell.train_examples, dev_examples=cell.dev_examples,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def train_sweep() -> TrainSweep:
+    """Trains a specification's finals with one setting and scores them, without Ray: (folder, spec, setting) → folder.
+
+    Each final's setting is a search trial's too, as selection wants it.
+    """
+
+    def train(place: Path, spec: SweepSpec, said: dict[str, Any]) -> Path:
+        ledger = Ledger(place / spec.name)
+        ledger.create()
+        headers = []
+        for cell in open_cells(spec):
+            for seed in range(spec.seeds):
+                order, record = trained(ledger, cell, said, seed)
+                (scored,) = score_finalists([order.as_json()], [record.model_dump_json()], str(ledger.folder))
+                assert scored["error"] is None, scored
+                ledger.write(record)
+                search = {"id": f"{cell.mode}-search{seed}", "role": "search", "test": None}
+                ledger.write(record.model_copy(update=search))
+            headers.append(header_of(cell, spec))
+        write_sweep(ledger, SweepFile(spec=spec, code="0", cells=tuple(headers)))
+        return place
+
+    return train
 
 
 @pytest.fixture(scope="session")

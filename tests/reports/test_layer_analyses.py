@@ -10,19 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meltpoint.adapters import catalogue
 from meltpoint.reports.analyses import FORMATS, analyse, get, names
 from meltpoint.reports.analyses.core.edge import mutual_information
 from meltpoint.reports.analyses.core.states import split_states
 from meltpoint.sweeps import worker
-from meltpoint.sweeps.cells import OpenCell, cell_name, open_cells
+from meltpoint.sweeps.cells import cell_name
 from meltpoint.sweeps.export import export_model, order_of
 from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.orders import Order, WorkOrder
-from meltpoint.sweeps.records import HardwareRecord, TrialRecord
 from meltpoint.sweeps.scoring import restore
 from meltpoint.sweeps.specification import SweepSpec
-from meltpoint.sweeps.summary import CellHeader, SweepFile, read_sweep, summarise, write_sweep
+from meltpoint.sweeps.summary import read_sweep, summarise, write_sweep
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 
@@ -56,47 +53,15 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def header_of(cell: OpenCell) -> CellHeader:
-    return CellHeader(
-        encoder=cell.encoder, mode=cell.mode, task=cell.task_name, head=cell.head, kind=cell.task.kind,
-        metric="accuracy", planned=1, space=cell.space.dump(), data_fingerprint=cell.data_fingerprint,
-        train_examples=cell.train_examples, dev_examples=cell.dev_examples,
-    )  # fmt: skip
-
-
 @pytest.fixture(scope="module")
-def storage(tiny_bert: Path, task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def storage(tiny_bert: Path, task: Path, train_sweep, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep of one frozen and one fine-tuned cell, one finalist each, trained by the worker itself."""
     place = tmp_path_factory.mktemp("storage")
-    ledger = Ledger(place / "tiny")
-    ledger.create()
     spec = SweepSpec(
         name="tiny", encoders=(f"hf:{tiny_bert}",), modes=("feature_extraction", "fine_tuning"), tasks=(str(task),),
         head="linear", trials=1, seeds=1,
     )  # fmt: skip
-    headers = []
-    for cell in open_cells(spec):
-        setting = catalogue.complete(SETTING, cell.mode, cell.head)
-        order = Order(
-            id=f"{cell.mode}-final", number=0, role="final", encoder=cell.encoder, mode=cell.mode, task=cell.task_name,
-            head=cell.head, seed=0, setting=setting, data=cell.data, data_fingerprint=cell.data_fingerprint,
-            encoder_fingerprint="", checkpoint=str(ledger.checkpoint(f"{cell.mode}-final")), cpus=1, gpus=0,
-        )  # fmt: skip
-        events = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
-        assert events[-1]["body"]["status"] == "finished", events[-1]
-        epochs = [event["body"] for event in events if event["event"] == "epoch"]
-        best = events[-1]["body"]["best_epoch"]
-        record = TrialRecord(
-            **order.model_dump(include={"id", "number", "encoder", "mode", "task", "head", "role", "seed", "setting"}),
-            status="finished", metric="accuracy", dev=epochs[best - 1]["dev"]["accuracy"], best_epoch=best, test={},
-            epochs=epochs, data_fingerprint=cell.data_fingerprint, code_version="0", started_at=1.0, seconds=1.0,
-            hardware=HardwareRecord(**events[0]["body"]["hardware"]),
-        )  # fmt: skip
-        ledger.write(record)
-        ledger.write(record.model_copy(update={"id": f"{cell.mode}-search", "role": "search", "test": None}))
-        headers.append(header_of(cell))
-    write_sweep(ledger, SweepFile(spec=spec, code="0", cells=tuple(headers)))
-    return place
+    return train_sweep(place, spec, SETTING)
 
 
 def read(out: Path, name: str) -> list[dict[str, str]]:
@@ -240,7 +205,7 @@ def test_an_exported_model_of_another_task_or_of_a_frozen_encoder_is_refused(sto
 
 
 def test_a_finalist_without_weights_is_refused_by_its_cells_name(storage, tmp_path):
-    weights = storage / "tiny" / "checkpoints" / "fine_tuning-final" / worker.WEIGHTS
+    weights = storage / "tiny" / "checkpoints" / "fine_tuning-final0" / worker.WEIGHTS
     away = weights.rename(tmp_path / "away")
     try:
         with pytest.raises(ValueError, match=r"Cell '.*\.fine_tuning\.tiny_reviews' has no finalist with weights"):

@@ -21,6 +21,7 @@ from meltpoint.adapters.batching import evaluation_batches, inputs
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported import load_folder
 from meltpoint.adapters.features.encoding import at_rest
+from meltpoint.adapters.master_weights import in_float32
 from meltpoint.adapters.tokenising import encode_split
 from meltpoint.reports.analyses.core.analysis import Options
 from meltpoint.sweeps.cells import cell_name
@@ -155,11 +156,13 @@ def split_states(encoder: Encoder, kind: Kind, examples: list[Example]) -> State
 def mean_states(encoder: Encoder, split: EncodedSplit, kind: Kind) -> States:
     """The mean over each row's real positions, at each layer: (layers, examples, dim) float32.
 
-    The encoder runs in float32, on the GPU where there is one; only means are kept.
+    The encoder runs in float32, on the GPU where there is one; only means are kept. A finalist that trained in bf16 is
+    read by the float32 weights that its checkpoint and its exported folder hold (`master_weights`): what differs
+    between stages is then the weights alone, and not the rounding, which `precision: auto` leaves to the machine.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     means = np.empty((encoder.layers, split.examples, encoder.dim), dtype=np.float32)
-    with at_rest(encoder, device):
+    with at_rest(encoder, device), in_float32(encoder):
         for batch in evaluation_batches(inputs(split), kind, encoder.tokenizer.pad_piece, BATCH):
             batch = batch.to(device)
             mask = batch.piece_mask[..., None]  # (batch, pieces, 1)
