@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from fractions import Fraction
+from operator import mul
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from sklearn.metrics import mutual_info_score
 from sklearn.neighbors import NearestNeighbors
 
@@ -159,17 +161,28 @@ def test_the_distance_to_the_neighbour_is_that_of_a_search(samples, dim):
     assert neighbour_distance(column, dim) == pytest.approx(expected, rel=1e-12)
 
 
+def shortest_exactly(scales: Sequence[Fraction], dim: int) -> list[Fraction]:
+    """The shortest w with Σ w(t) = 1 and Σ w(t) tⁱ = 0, w = Aᵀ(AAᵀ)⁻¹b, in fractions: no BLAS has a say in it."""
+    rows = [[scale**power for scale in scales] for power in range(dim + 1)]
+    system = [[sum(map(mul, row, other)) for other in rows] + [Fraction(place == 0)] for place, row in enumerate(rows)]
+    for pivot, row in enumerate(system):  # Gauss and Jordan; AAᵀ is positive definite, so no pivot is 0
+        system[pivot] = [entry / row[pivot] for entry in row]
+        for place, other in enumerate(system):
+            if place != pivot:
+                system[place] = [e - other[pivot] * p for e, p in zip(other, system[pivot], strict=True)]
+    multipliers = [row[-1] for row in system]
+    return [sum(map(mul, multipliers, column)) for column in zip(*rows, strict=True)]
+
+
 @pytest.mark.parametrize("dim", [1, 2, 4])
 def test_the_optimal_weights_solve_the_problem_of_theorem_4_1(dim):
-    scales = np.linspace(1, 4, 8)
-    found = optimal_weights(scales, dim)
-    assert found.sum() == pytest.approx(1)
-    assert [found @ scales**power for power in range(1, dim + 1)] == pytest.approx([0] * dim, abs=1e-8)
-    rules = [{"type": "eq", "fun": lambda w: w.sum() - 1}]
-    rules += [{"type": "eq", "fun": lambda w, p=power: w @ scales**p} for power in range(1, dim + 1)]
-    solved = minimize(lambda w: w @ w, np.full(8, 1 / 8), constraints=rules, options={"ftol": 1e-12, "maxiter": 500})
-    assert solved.success
-    assert found @ found == pytest.approx(solved.fun, rel=1e-4)
+    scales = [1 + Fraction(3 * place, 7) for place in range(8)]
+    expected = shortest_exactly(scales, dim)
+    for power in range(dim + 1):
+        assert sum(weight * scale**power for weight, scale in zip(expected, scales, strict=True)) == (power == 0)
+    found = optimal_weights(np.array([float(scale) for scale in scales]), dim)
+    # The condition number of the powers is 1.6e4 at most (d = 4), so eleven digits of double precision are left.
+    assert found == pytest.approx([float(weight) for weight in expected], abs=1e-10)
 
 
 def test_optimal_weights_need_more_widths_than_dimensions():
