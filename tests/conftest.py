@@ -1,8 +1,9 @@
-"""What every test runs under: no network, one thread, no telemetry; and the fixtures for data that may be absent."""
+"""What every test runs under: no network, one thread, no telemetry; and what tells of data that may be absent."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,6 +32,14 @@ settings.register_profile(
     "house", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
 )
 settings.load_profile("house")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print one line for each reason to skip; pytest itself has one for each place that skips."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} skipped: {reason}")
 
 
 @pytest.fixture(scope="session")
