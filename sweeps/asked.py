@@ -122,7 +122,9 @@ def _wanted(file: SpecFile, where: str, encoder: Texts, mode: Texts, task: Texts
 
 def _known(word: str, what: str, file: SpecFile, where: str) -> str:
     if word not in file.words(what):
-        raise unknown(word, f"{what[:-1]} of {where}", file.words(what))
+        refused = unknown(word, f"{what[:-1]} of {where}", file.words(what))
+        example = f"--with {file.words(what)[0]}={word}"
+        raise ValueError(f"{refused} To put another in its place: {example}.") if what == "encoders" else refused
     return word
 
 

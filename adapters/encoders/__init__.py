@@ -6,7 +6,6 @@ A named encoder's file exports `reference(kind)`, which says where its weights l
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from meltpoint.adapters.encoders import _sizes as sizes
 from meltpoint.adapters.encoders._files import check_folder, locate, verify
 from meltpoint.adapters.encoders._reference import EncoderReference
+from meltpoint.adapters.encoders._unknown import HUB_ID, unknown_encoder
 from meltpoint.tasks.core import words
 from meltpoint.tasks.core.task import Kind
 
@@ -29,8 +29,6 @@ __all__ = [
 FAMILIES = {"elmo": "meltpoint.adapters.elmo", "skipthoughts": "meltpoint.adapters.skip_thoughts"}
 """Word before the colon → the package that exports `reference(source, kind)`, and `load`, `fingerprint`, `state_size`
 and `weights_without_embeddings` of a reference."""
-
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(@[\w./-]+)?")
 
 
 def names() -> list[str]:
@@ -111,8 +109,7 @@ def _family(family: str) -> ModuleType:
 def _module(word: str) -> ModuleType:
     """The file of a named encoder."""
     if word not in names():
-        folders = (f"{family}:FOLDER" for family in ("hf", *FAMILIES))
-        raise words.unknown(word, "encoder", [*names(), "hf:ID", *folders])
+        raise unknown_encoder(word, names(), ("hf", *FAMILIES))
     return importlib.import_module(f"{__name__}.{word.replace('-', '_')}")
 
 
@@ -121,7 +118,7 @@ def _resolve_hugging_face(source: str) -> EncoderReference:
     if not source.strip():
         raise ValueError("'hf:' needs a hub id or a folder behind it, as in hf:google-bert/bert-base-uncased.")
     folder = Path(source).expanduser()
-    if folder.is_dir() or source.startswith((".", "~")) or not _HUB_ID.fullmatch(source):
+    if folder.is_dir() or source.startswith((".", "~")) or not HUB_ID.fullmatch(source):
         absolute = check_folder(folder.resolve())
         return EncoderReference(f"hf:{absolute}", str(absolute))
     identifier, _, revision = source.partition("@")

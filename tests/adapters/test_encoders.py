@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,33 @@ def test_an_unknown_word_names_the_near_misses():
         encoders.resolve("minilmm", "sentence_classification")
     with pytest.raises(ValueError, match="Did you mean bert-base"):
         encoders.resolve("bert_base", "sentence_classification")
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("roberta-base", "hf:roberta-base"),
+        ("google/electra-small-discriminator", "hf:google/electra-small-discriminator"),
+        ("roberta", "hf:roberta"), ("bert-large-uncased", "hf:bert-large-uncased"), ("bert-bas", "bert-base"),
+        ("BERT-base", "bert-base"), ("bert", "bert-base"), ("minilmm", "minilm"), ("minlm", "minilm"),
+        ("emlo:models/elmo", "elmo:models/elmo"),
+    ],
+)  # fmt: skip
+def test_an_unknown_word_is_taken_for_the_name_or_the_hub_id_that_it_looks_like(word: str, meant: str):
+    with pytest.raises(ValueError, match=re.escape(f"Unknown encoder '{word}'. Did you mean {meant}? There is: ")):
+        encoders.resolve(word, "sentence_classification")
+
+
+@pytest.mark.parametrize(
+    ("file", "family"), [("config.json", "hf"), ("options.json", "elmo"), ("dictionary.txt", "skipthoughts")]
+)
+def test_a_bare_folder_is_named_with_the_family_of_its_files(tmp_path, monkeypatch, file: str, family: str):
+    (tmp_path / "bert-bas").mkdir()
+    (tmp_path / "bert-bas" / file).write_text("{}", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for word in ("bert-bas", "./bert-bas", str(tmp_path / "bert-bas")):
+        with pytest.raises(ValueError, match=re.escape(f"Did you mean {family}:{word}? ")):
+            encoders.resolve(word, "sentence_classification")
 
 
 def test_a_relative_folder_becomes_absolute(tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch):

@@ -156,7 +156,7 @@ def test_the_other_options_are_the_sweeps(file, tmp_path):
     [
         ({"head": "mlp"}, ("--head mlp", "copy the file")),
         ({"encoder": ["bert-bas"]}, ("'bert-bas'", "Did you mean bert-base")),
-        ({"encoder": ["minilm"]}, ("'minilm'", "bert-base, elmo")),
+        ({"encoder": ["minilm"]}, ("'minilm'", "bert-base, elmo", "--with bert-base=minilm")),
         ({"mode": ["finetuning"]}, ("'finetuning'", "Did you mean fine_tuning")),
         ({"task": ["sst2"]}, ("'sst2'", "mrpc, stsb")),
         ({"replacing": ["minilm"]}, ("--with minilm", "WORD=ENCODER")),
