@@ -313,9 +313,11 @@ def features(
     """Each sentence's layers as an encoder has them: arrays 0, 1, … of (layers, words, dim), and the words."""
     with answering():
         from meltpoint.adapters.features.writing import write_features
+        from meltpoint.tasks.core.counts import some
 
         written = write_features(encoder_word(encoder), file, out, layers)
-        print(f"{written.sentences} sentences, {written.layers} layers of {written.dim} → {out}", file=sys.stderr)
+        size = f"{some(written.sentences, 'sentence')}, {some(written.layers, 'layer')} of {written.dim}"
+        print(f"{size} → {out}", file=sys.stderr)
 
 
 @app.command("list", rich_help_panel="Look around")

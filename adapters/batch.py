@@ -70,6 +70,7 @@ class EncodedSplit:
         windowed: how many sequence-labelling sentences were cut into several windows (no word is lost).
         word_counts: words of each sequence-labelling sentence.
         alone: how many sentences that were to be read within their documents have no neighbour there.
+        name: "train", "dev" or "test", for what people read; "" where nobody said.
     """
 
     rows: list[Row]
@@ -78,6 +79,7 @@ class EncodedSplit:
     windowed: int = 0
     word_counts: list[int] = field(default_factory=list)
     alone: int = 0
+    name: str = ""
 
 
 @dataclass(frozen=True)

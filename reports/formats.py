@@ -99,16 +99,6 @@ def marks(numbers: Iterable[int]) -> str:
     return ",".join(str(number) for number in numbers).translate(SUPERSCRIPTS)
 
 
-def counted(number: int) -> str:
-    """A whole number with spaces between thousands."""
-    return f"{number:,}".replace(",", " ")
-
-
-def some(number: int, noun: str) -> str:
-    """`1 cell`, `2 cells`."""
-    return f"{counted(number)} {noun}{'' if number == 1 else 's'}"
-
-
 def listed(words: Iterable[object]) -> str:
     """Words with commas, each once, in order."""
     return ", ".join(dict.fromkeys(str(word) for word in words))

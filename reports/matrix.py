@@ -11,6 +11,7 @@ from meltpoint.reports.ensembles import heading, reservations
 from meltpoint.reports.formats import NOTHING, difference_text, spread_text
 from meltpoint.sweeps.ensemble_record import Ensemble
 from meltpoint.sweeps.summary import CellSummary, SweepSummary
+from meltpoint.tasks.core.counts import some
 
 FROZEN, TUNED, STACKED = "feature_extraction", "fine_tuning", "stack_and_finetune"
 DIFFERENCES = ((TUNED, FROZEN), (STACKED, TUNED))
@@ -175,9 +176,9 @@ def _reservations(cell: CellSummary, summary: SweepSummary, wanted: Split) -> li
         hidden = any("test labels hidden" in note for note in cell.header.notes)
         found.append(HIDDEN if hidden else UNSCORED if unscored else NO_TEST)
     elif cell.test.count < len(finals):
-        found.append(f"{cell.test.count} of {len(finals)} seeds scored on test")
+        found.append(f"{cell.test.count} of {some(len(finals), 'seed')} scored on test")
     if len(finals) < summary.seeds_of(cell):
-        found.append(f"{len(finals)} of {summary.seeds_of(cell)} seeds finished")
+        found.append(f"{len(finals)} of {some(summary.seeds_of(cell), 'seed')} finished")
     return found
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from meltpoint.reports.formats import counted, listed, some, symbol
+from meltpoint.reports.formats import listed, symbol
 from meltpoint.sweeps.records import HardwareRecord, TrialRecord
 from meltpoint.sweeps.summary import CellSummary, SweepSummary
+from meltpoint.tasks.core.counts import counted, plural, some
 
 SELECTION = (
     "Selection: the best epoch of a trial by dev, the earliest among equals; the best setting of a cell by dev, among "
@@ -32,7 +33,7 @@ def data_notes(summary: SweepSummary) -> list[str]:
     found = []
     for cell in summary.cells:
         head = cell.header
-        sizes = f"{counted(head.train_examples)} training and {counted(head.dev_examples)} dev examples"
+        sizes = f"{counted(head.train_examples)} training and {some(head.dev_examples, 'dev example')}"
         said = "; ".join([sizes, *head.notes])
         found.append(f"Data of {head.task}: {said} (fingerprint {head.data_fingerprint}).")
     return list(dict.fromkeys(found))
@@ -72,7 +73,8 @@ def _method(summary: SweepSummary) -> Iterator[str]:
         yield f"Specification: {spec.origin}; {some(len(spec.blocks), 'block')}."
     yield from spec.missing()
     trials = listed(block.trials for block in spec.products())
-    yield f"Search: {spec.searcher}, {trials} trials planned a cell, seed {spec.seed}."
+    noun = "trial" if trials == "1" else plural("trial")
+    yield f"Search: {spec.searcher}, {trials} {noun} planned a cell, seed {spec.seed}."
     planned = listed(block.seeds for block in spec.products())
     yield f"Finals: {f'seeds {listed(seeds)}' if seeds else 'none yet'}; {planned} planned a cell."
     if spec.space is not None:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from meltpoint.reports.beside import QUOTED, set_beside
 from meltpoint.reports.ensembles import ENSEMBLE_NOTE, members_text
-from meltpoint.reports.formats import NOTHING, duration, listed, marks, percent, some, spread_text, title
+from meltpoint.reports.formats import NOTHING, duration, listed, marks, percent, spread_text, title
 from meltpoint.reports.layout import Column, new_table, say, show_groups, stacked, width_of
 from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Block, Row, Shown
 from meltpoint.reports.notes import task_notes, trial_notes
@@ -19,6 +19,7 @@ from meltpoint.sweeps.ensemble_record import Ensemble
 from meltpoint.sweeps.reach import Check
 from meltpoint.sweeps.specification import Resources
 from meltpoint.sweeps.summary import CellSummary, SweepSummary
+from meltpoint.tasks.core.counts import some
 
 if TYPE_CHECKING:  # they import torch, which takes seconds; a table must not wait for that
     from meltpoint.sweeps.estimate import PlannedCell, SweepPlan
@@ -176,7 +177,7 @@ def _finals(cell: CellSummary, planned: int) -> str:
 
 def show_rows(rows: Sequence[Mapping[str, object]], console: Console) -> None:
     """What `list` lists: a table where it fits, else a paragraph an entry."""
-    keys = list(dict.fromkeys(key for row in rows for key in row))
+    keys = list(dict.fromkeys(key for row in rows for key in row if _value(row[key])))  # no column without a word
     table = new_table()
     for key in keys:
         table.add_column(Text(key.replace("_", " ")), no_wrap=True)

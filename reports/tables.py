@@ -16,7 +16,6 @@ from meltpoint.reports.formats import (
     percent,
     searched_names,
     setting_text,
-    some,
     spread_text,
     title,
 )
@@ -27,6 +26,7 @@ from meltpoint.reports.report_tex import latex
 from meltpoint.sweeps.ensemble_record import Ensemble
 from meltpoint.sweeps.selection import Spread
 from meltpoint.sweeps.summary import CellHeader, CellSummary, SweepSummary
+from meltpoint.tasks.core.counts import some
 
 COLUMNS = (
     "sweep", "encoder", "mode", "task", "head", "kind", "metric",

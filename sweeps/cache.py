@@ -11,6 +11,7 @@ from pathlib import Path
 from meltpoint.adapters.features.entries import Entry, entries, remove
 from meltpoint.sweeps.ledger import cache_folder, features_folder, stages_folder, storage_folder
 from meltpoint.sweeps.specification import Resources
+from meltpoint.tasks.core.counts import some
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def _find(there: Sequence[Entry], beginning: str) -> Entry:
     found = [entry for entry in there if entry.id.startswith(beginning)]
     if len(found) == 1:
         return found[0]
-    what = f"fits {len(found)} entries; write more of it" if found else "is no entry"
+    what = f"fits {some(len(found), 'entry')}; write more of it" if found else "is no entry"
     raise ValueError(f"'{beginning}' {what}; `meltpoint cache ls` shows what there is.")
 
 

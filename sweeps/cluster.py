@@ -12,6 +12,7 @@ from typing import Any
 
 from meltpoint.sweeps.fork_server import COMMAND, ForkServer
 from meltpoint.sweeps.forked_worker import FORK_SERVER
+from meltpoint.tasks.core.counts import some
 
 PRIVATE_CLUSTER = {
     "idle_worker_killing_time_threshold_ms": 3_600_000,  # not 1 s: the process that scores waits for its next finalist
@@ -187,8 +188,9 @@ def slots(cpus: float, gpus: float) -> int:
     if gpus:
         found = min(found, int(have.get("GPU", 0) / gpus + 1e-9))
     if found < 1:
+        has = f"{some(have.get('CPU', 0), 'CPU')} and {some(have.get('GPU', 0), 'GPU')}"
         raise ValueError(
-            f"A trial needs {cpus:g} CPUs and {gpus:g} GPUs, but Ray has {have.get('CPU', 0):g} CPUs and "
-            f"{have.get('GPU', 0):g} GPUs; lower --cpus-per-trial or --gpus-per-trial."
+            f"A trial needs {some(cpus, 'CPU')} and {some(gpus, 'GPU')}, but Ray has {has}; lower --cpus-per-trial or "
+            "--gpus-per-trial."
         )
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def _predict_test(order: Order, trainer: Trainer) -> tuple[TestData, list[Evalua
     limit = min(int(order.setting["max_pieces"]), trainer.model.encoder.max_pieces)
     tokenizer, reading = trainer.model.encoder.tokenizer, reading_of(order.setting, heads.get(order.head))
     split = encode_split(trainer.data.task.kind, test.examples, tokenizer, limit, reading)
-    return test, trainer.evaluate(split, test.examples)
+    return test, trainer.evaluate(replace(split, name="test"), test.examples)
 
 
 def score_on_test(order: Order) -> float | None:

@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.stages import Stages
 from meltpoint.adapters.tokenising import encode_split
 from meltpoint.sweeps import machine
+from meltpoint.sweeps.input_notes import input_notes
 from meltpoint.sweeps.ledger import features_folder, stages_folder
 from meltpoint.sweeps.losses import is_full_disk
 from meltpoint.sweeps.orders import Order, WorkOrder
@@ -71,8 +72,10 @@ def warm_encoded_data(word: str, data: DataSpec, max_pieces: int, reading: Readi
     """A task's splits, tokenised once a worker process for each encoder, length and way to read them."""
     loaded = warm_training_data(data)
     tokenizer = warm_encoder(word, loaded.task.kind).tokenizer
-    train = encode_split(loaded.task.kind, loaded.train, tokenizer, max_pieces, reading)
-    dev = encode_split(loaded.task.kind, loaded.dev, tokenizer, max_pieces, reading)
+    train, dev = (
+        replace(encode_split(loaded.task.kind, split, tokenizer, max_pieces, reading), name=name)
+        for name, split in (("train", loaded.train), ("dev", loaded.dev))
+    )
     return EncodedData(loaded.task, train, dev, loaded.dev, loaded.train)
 
 
@@ -119,7 +122,7 @@ class FeatureCache:
         self.notes.append(decision.words)
         if decision.key is None:
             return None
-        note = {"encoder": self.order.encoder, "task": self.order.task}
+        note = {"encoder": self.order.encoder, "task": self.order.task, "split": split.name}
         return open_features(self.folder, decision.key, encoder, split, task.kind, layers, self.device, note)
 
 
@@ -134,19 +137,6 @@ def stacks(orders: Sequence[Order]) -> list[list[Order]]:
         key = stack_key(order.setting, order.mode, order.head), None if order.gpus else order.seed
         groups.setdefault(key, []).append(order)
     return list(groups.values())
-
-
-def input_notes(data: EncodedData) -> list[str]:
-    """What the length limit did to the inputs, in words."""
-    notes = []
-    for name, split in (("train", data.train), ("dev", data.dev)):
-        if split.truncated:
-            notes.append(f"{name}: {split.truncated} of {split.examples} examples cut to the longest input")
-        if split.windowed:
-            notes.append(f"{name}: {split.windowed} of {split.examples} sentences split into windows, no word lost")
-        if split.alone:
-            notes.append(f"{name}: {split.alone} of {split.examples} sentences have no neighbour in their document")
-    return notes
 
 
 def run(work: WorkOrder) -> Iterator[list[Event]]:
@@ -203,7 +193,7 @@ def _train(orders: Sequence[Order]) -> Iterator[list[Event]]:
     first = orders[0]
     trainer = training(orders, seize(int(first.cpus), first.gpus))
     check_room(trainer, Path(first.checkpoint))
-    ready = _ready(trainer, len(orders))
+    ready = _ready(trainer, first, len(orders))
     yield [{"event": "ready", "trial": order.id, "body": ready} for order in orders]
     for results in _epochs(trainer, first):
         yield [event for member, result in results for event in _events(trainer, orders[member], member, result)]
@@ -252,11 +242,12 @@ def _events(trainer: Trainer, order: Order, member: int, result: EpochResult | N
     return [epoch, _outcome(order.id, "finished", best_epoch=course.best[1], notes=cache_notes(trainer))]
 
 
-def _ready(trainer: Trainer, together: int) -> dict[str, Any]:
+def _ready(trainer: Trainer, first: Order, together: int) -> dict[str, Any]:
     host = socket.gethostname()
     record = HardwareRecord(**asdict(trainer.hardware), precision=trainer.precision, host=host)
     return {
-        "hardware": record.model_dump(), "input_notes": input_notes(trainer.data), "trained_together": together,
+        "hardware": record.model_dump(), "trained_together": together,
+        "input_notes": input_notes(trainer.data, int(first.setting["max_pieces"]), trainer.model.encoder.max_pieces),
         "task_parameters": sum(own[0].numel() for own in trainer.model.own_parameters().values()),
     }  # fmt: skip
 

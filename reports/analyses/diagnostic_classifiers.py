@@ -13,6 +13,7 @@ from meltpoint.reports.analyses.core.figures import Line, Panel, in_rows
 from meltpoint.reports.analyses.core.probes import constant, probe
 from meltpoint.reports.analyses.core.states import MAX_PIECES, opened, split_states, stages
 from meltpoint.reports.analyses.core.tables import Column, Table, Value, figures, points
+from meltpoint.tasks.core.counts import counted, some
 from meltpoint.tasks.core.task import TrainingData
 
 NAME = "diagnostic_classifiers"
@@ -68,7 +69,7 @@ def _curves(options: Options, word: str, data: TrainingData) -> tuple[Panel, lis
 
 
 def _data_note(data: TrainingData) -> str:
-    sizes = f"{len(data.train)} training and {len(data.dev)} dev examples"
+    sizes = f"{counted(len(data.train))} training and {some(len(data.dev), 'dev example')}"
     return f"Data of {data.task.name}: {'; '.join([sizes, *data.notes])} (fingerprint {data.fingerprint})."
 
 

@@ -28,6 +28,7 @@ from meltpoint.reports.matrix import FROZEN, TUNED
 from meltpoint.sweeps.cells import cell_name
 from meltpoint.sweeps.selection import Spread, spread
 from meltpoint.sweeps.summary import CellSummary
+from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Example
 
@@ -203,8 +204,8 @@ def _correlation(rows: Sequence[tuple[Value, ...]]) -> list[str]:
         if len(known) > 2:
             found = pearsonr([x for x, _ in known], [y for _, y in known])
             notes.append(
-                f"Δ and divergence, {encoder} trained on {trained_on}: Pearson {found.statistic:.2f} over {len(known)} "
-                f"genres, p = {found.pvalue:.2f} (P1: no significant correlation)."
+                f"Δ and divergence, {encoder} trained on {trained_on}: Pearson {found.statistic:.2f} over "
+                f"{some(len(known), 'genre')}, p = {found.pvalue:.2f} (P1: no significant correlation)."
             )
     return notes
 

@@ -17,6 +17,7 @@ from meltpoint.reports.analyses.core.edge import Edge, Estimate, Hashed, Named, 
 from meltpoint.reports.analyses.core.figures import Line, Panel, in_rows
 from meltpoint.reports.analyses.core.states import States, opened, split_states, stages
 from meltpoint.reports.analyses.core.tables import Column, Table, Value, figures
+from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.task import TrainingData
 
 NAME = "mutual_information"
@@ -119,7 +120,7 @@ def _curves(
     upper.append(Line(RANDOM, (checked.found.bits,) * shape[0], is_reference=True))
     lower.append(Line(RANDOM, (checked.excess,) * shape[0], is_reference=True))
     title = f"{task.name}, {word}"
-    notes.append(f"{task.name}: {len(labels)} dev examples.")
+    notes.append(f"{task.name}: {some(len(labels), 'dev example')}.")
     return (
         Panel(title, "bits", tuple(upper), (0.0, 1.05 * most)),
         Panel(title, "excess of pass 1", tuple(lower)),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from meltpoint.tasks.core import words
+from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.readers import read_lines
 from meltpoint.tasks.core.task import Example
 
@@ -91,7 +92,7 @@ def _check(path: Path, number: int, columns: Sequence[str], layout: ConllLayout)
     if wrong:
         wanted = str(layout.width) if layout.width else f"at least {need}"
         raise ValueError(
-            f"{path}, line {number}: {len(columns)} columns, not {wanted}. "
+            f"{path}, line {number}: {some(len(columns), 'column')}, not {wanted}. "
             "Write one word a line with its columns, and a blank line between sentences."
         )
 

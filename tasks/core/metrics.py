@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.spans import span_scores
 from meltpoint.tasks.core.task import Kind, Label, Task
 
@@ -58,7 +59,9 @@ def score(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) ->
 
 def _check(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> None:
     if not gold or len(gold) != len(predicted):
-        raise ValueError(f"{len(predicted)} predictions for {len(gold)} examples of {task.name}; score each once.")
+        raise ValueError(
+            f"{some(len(predicted), 'prediction')} for {some(len(gold), 'example')} of {task.name}; score each once."
+        )
     if any(label is None for label in gold):
         raise ValueError(f"{task.name} cannot be scored: labels are hidden. Carve a labelled test with --test-from.")
     if task.kind == "sequence_labelling":
@@ -66,7 +69,9 @@ def _check(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -
         for position, (tags, found) in enumerate(pairs):
             lengths = len(cast(tuple[int, ...], tags)), len(cast(list[int], found))
             if lengths[0] != lengths[1]:
-                raise ValueError(f"{task.name}, sentence {position}: {lengths[1]} labels for {lengths[0]} words.")
+                raise ValueError(
+                    f"{task.name}, sentence {position}: {some(lengths[1], 'label')} for {some(lengths[0], 'word')}."
+                )
     elif not all(math.isfinite(cast(float, value)) for value in predicted):
         raise ValueError(f"A prediction for {task.name} is not a finite number; the training diverged.")
 

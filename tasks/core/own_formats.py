@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meltpoint.tasks.core.conll import ConllLayout, TagScheme, iob1_to_iob2, read_conll
+from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.readers import Record, no_column, read_csv, read_lines, read_table
 from meltpoint.tasks.core.task import Example, Kind
 
@@ -86,7 +87,9 @@ def _tagged(path: Path, line: int, row: Mapping[str, object], layout: OwnLayout)
     columns = layout.columns
     tokens, tags = (_list(path, line, row, columns[name]) for name in ("words", "tags"))
     if len(tokens) != len(tags):
-        raise ValueError(f"{path}, line {line}: {len(tokens)} words but {len(tags)} tags. Give one tag a word.")
+        raise ValueError(
+            f"{path}, line {line}: {some(len(tokens), 'word')} but {some(len(tags), 'tag')}. Give one tag a word."
+        )
     record = Record(path, line, tags, {columns["tags"]: 0})
     ids = {label: number for number, label in enumerate(layout.labels)}
     for tag in tags:

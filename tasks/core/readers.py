@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from meltpoint.tasks.core import words
+from meltpoint.tasks.core.counts import some
 
 
 def read_text(path: Path, *, damaged: bool = False) -> str:
@@ -209,7 +210,9 @@ def _records(
     for line, fields in rows:
         if len(fields) not in allowed:
             wanted = " or ".join(str(width) for width in sorted(allowed))
-            raise ValueError(f"{path}, line {line}: {len(fields)} fields, not {wanted}. Repair or remove the row.")
+            raise ValueError(
+                f"{path}, line {line}: {some(len(fields), 'field')}, not {wanted}. Repair or remove the row."
+            )
         records.append(Record(path, line, fields, positions))
     if not records:
         raise ValueError(f"{path} has no rows under its header. Replace it with the complete file.")

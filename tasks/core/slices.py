@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.task import Example
 
 _FORM = re.compile(r"(train|dev)\[(-?\d+)?:(-?\d+)?\]")
@@ -35,9 +36,8 @@ class Slice:
         carved, rest = examples[first:last], examples[:first] + examples[max(first, last) :]
         if not carved or not rest:
             fault = "is empty" if not carved else "leaves nothing of the split"
-            raise ValueError(
-                f"--test-from {self.text} {fault}: {self.split} has {len(examples)} examples. Choose other ends."
-            )
+            has = some(len(examples), "example")
+            raise ValueError(f"--test-from {self.text} {fault}: {self.split} has {has}. Choose other ends.")
         return rest, carved
 
 

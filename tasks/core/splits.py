@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Sequence
 
+from meltpoint.tasks.core.counts import counted, some
 from meltpoint.tasks.core.slices import parse_slice
 from meltpoint.tasks.core.sources import find, read_split
 from meltpoint.tasks.core.task import DataSpec, Example, Task, TrainingData
@@ -33,7 +34,7 @@ def load_training_data(spec: DataSpec) -> TrainingData:
     elif task.test_labels == "hidden":
         notes.append("test labels hidden")
     if spec.max_train_examples is not None and spec.max_train_examples < len(train):
-        notes.append(f"{_spaced(spec.max_train_examples)} of {_spaced(len(train))} training examples, seed 0")
+        notes.append(f"{counted(spec.max_train_examples)} of {some(len(train), 'training example')}, seed 0")
         train = sample(train, spec.max_train_examples)
     return TrainingData(task, train, dev, fingerprint(task, train, dev), tuple(notes))
 
@@ -59,7 +60,3 @@ def fingerprint(task: Task, *splits: Sequence[Example]) -> str:
         digest.update(json.dumps(part).encode())
         digest.update(b"\n")
     return digest.hexdigest()[:16]
-
-
-def _spaced(number: int) -> str:
-    return f"{number:,}".replace(",", " ")

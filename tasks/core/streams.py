@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.readers import Record, empty, not_utf8, unreadable
 
 
@@ -25,7 +26,7 @@ def stream_csv(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     try:
         for fields in reader:
             if len(fields) != len(columns):
-                wrong = f"{path}, line {reader.line_num}: {len(fields)} fields, not {len(columns)}."
+                wrong = f"{path}, line {reader.line_num}: {some(len(fields), 'field')}, not {len(columns)}."
                 raise ValueError(f"{wrong} Repair or remove the row.")
             found = True
             yield Record(path, reader.line_num, fields, positions)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from meltpoint.tasks.core import words
+from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.task import Task
 
@@ -38,7 +39,8 @@ def write_glue_submission(task: Task, predictions: Sequence[Prediction], ids: Se
     if task.name not in FILES:
         raise words.unknown(task.name, "GLUE task", FILES)
     if len(predictions) != len(ids):
-        raise ValueError(f"{len(predictions)} predictions for {len(ids)} ids of {task.name}; give one for each.")
+        given = f"{some(len(predictions), 'prediction')} for {some(len(ids), 'id')}"
+        raise ValueError(f"{given} of {task.name}; give one for each.")
     if sorted(ids) != sorted(str(index) for index in range(len(ids))):
         raise ValueError(f"The ids are not GLUE's indices 0 to {len(ids) - 1}; predict on GLUE's own {task.name} test.")
     rows = sorted((int(index), _written(task, value)) for index, value in zip(ids, predictions, strict=True))

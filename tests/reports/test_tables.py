@@ -76,13 +76,13 @@ def test_the_notes_state_data_inputs_seeds_searcher_code_and_the_rule_of_selecti
     make_cell: MakeCell, make_sweep: MakeSweep
 ) -> None:
     carved = ("test = train[-1000:]", "1 000 of 6 920 training examples, seed 0")
-    cut = ("train: 3 of 1000 examples cut to the longest input",)
+    cut = ("train: 3 of 1000 examples cut to max_pieces = 128; --set max_pieces=256 reads more",)
     cells = [make_cell(mode, finals=[(0.8, 0.8)] * 2, notes=carved, input_notes=cut) for mode in MODES[:2]]
     summary = make_sweep(*cells, searcher="random", seed=7, overrides=("epochs=3",), space="/a/b/mine.yaml")
     text = render(summary)["report.md"].partition("## Notes")[2]
     for said in (
         "sst2: 6 920 training and 872 dev examples; test = train[-1000:]; 1 000 of 6 920 training examples, seed 0",
-        "Inputs of sst2, minilm (❄, 🔥): train: 3 of 1000 examples cut to the longest input.",
+        f"Inputs of sst2, minilm (❄, 🔥): {cut[0]}.",
         "random, 4 trials planned a cell, seed 7",
         "seeds 0, 1; 2 planned a cell",
         "epochs=3",

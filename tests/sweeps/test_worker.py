@@ -14,7 +14,9 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from meltpoint.adapters.features.entries import entries
 from meltpoint.sweeps import worker
+from meltpoint.sweeps.ledger import features_folder
 from meltpoint.sweeps.machine import Memory
 from meltpoint.sweeps.orders import Order, WorkOrder
 from meltpoint.sweeps.planner import Planner, Proposal
@@ -278,6 +280,8 @@ def test_the_second_trial_reads_the_frozen_states_that_the_first_one_left(frozen
     assert all("to write" in note for note in notes[0])
     assert [note.split(" in ")[0] for note in notes[1]] == ["features: cached", "features: cached"]
     assert not any("to write" in note for note in notes[1])
+    kept = entries(features_folder(Path(first.cache)))
+    assert sorted(entry.split for entry in kept) == ["dev", "train"], "`cache ls` has a column of them"
 
 
 def test_a_budget_that_does_not_hold_runs_the_encoder_and_says_so(frozen_orders):

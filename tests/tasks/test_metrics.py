@@ -125,10 +125,10 @@ def test_predictions_that_are_not_finite_are_refused(bad):
 @pytest.mark.parametrize(
     ("what", "gold", "predicted", "match"),
     [
-        (PAIRS, [0, 1], [1], "1 predictions for 2 examples"),
+        (PAIRS, [0, 1], [1], "1 prediction for 2 examples"),
         (PAIRS, [], [], "0 predictions for 0 examples"),
         (PAIRS, [0, None], [1, 1], "labels are hidden"),
-        (ENTITIES, [(0, 0), (1,)], [[0, 0], [1, 0]], "sentence 1: 2 labels for 1 words"),
+        (ENTITIES, [(0, 0), (1,)], [[0, 0], [1, 0]], "sentence 1: 2 labels for 1 word"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(what, gold, predicted, match):

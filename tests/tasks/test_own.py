@@ -146,7 +146,7 @@ def test_tagged_words_as_json_lists(tmp_path):
     row = {"tokens": ["p53", "binds"], "marks": ["I-GENE", "O"]}
     assert load(tmp_path, text, train__jsonl=lines(row)).train[0].label == (1, 0)
     short = {**row, "marks": ["O"]}
-    assert "line 2: 2 words but 1 tags" in problem(tmp_path, text, train__jsonl=lines(row, short))
+    assert "line 2: 2 words but 1 tag" in problem(tmp_path, text, train__jsonl=lines(row, short))
     wrong = {**row, "marks": ["O", "GENE"]}
     assert "line 1, field 1 (marks): Unknown label 'GENE'" in problem(tmp_path, text, train__jsonl=lines(wrong))
     empty = {"tokens": [], "marks": []}
