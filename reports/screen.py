@@ -16,6 +16,7 @@ from meltpoint.reports.layout import Column, new_table, say, show_groups, stacke
 from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Block, Row, Shown
 from meltpoint.reports.notes import task_notes, trial_notes
 from meltpoint.sweeps.ensemble_record import Ensemble
+from meltpoint.sweeps.planned_work import planned_work
 from meltpoint.sweeps.reach import Check
 from meltpoint.sweeps.specification import Resources
 from meltpoint.sweeps.summary import CellSummary, SweepSummary
@@ -122,7 +123,8 @@ def show_plan(planned: SweepPlan, console: Console) -> None:
         Column("mode", lambda cell: title(cell.mode), narrow=str, is_whole=True),
         Column("task", lambda cell: cell.task),
         Column("head", lambda cell: cell.head),
-        Column("trials", lambda cell: str(cell.trials), is_figure=True),
+        Column("trials", lambda cell: str(cell.trials - cell.finals), is_figure=True),
+        Column("finals", lambda cell: str(cell.finals), is_figure=True),
         Column("answered", lambda cell: str(cell.answered), is_figure=True),
         Column("one worker", lambda cell: duration(cell.estimated_seconds), is_figure=True),
     ]
@@ -131,7 +133,7 @@ def show_plan(planned: SweepPlan, console: Console) -> None:
     show_groups(planned.cells, lambda cell: cell.encoder, columns, console)
     say(
         console,
-        f"{some(len(planned.cells), 'cell')}, {some(planned.trials, 'trial')}, finals included; the ledger answers "
+        f"{planned_work(len(planned.cells), planned.trials - planned.finals, planned.finals)}; the ledger answers "
         f"{planned.answered}; about {duration(planned.estimated_seconds)} on {some(planned.workers, 'worker')}.",
     )
     for note in planned.notes:

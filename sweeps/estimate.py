@@ -16,12 +16,14 @@ from meltpoint.adapters.hardware import resolve_precision
 from meltpoint.adapters.head import HeadShape
 from meltpoint.adapters.noise import Noise
 from meltpoint.adapters.parameters import Setting
+from meltpoint.sweeps import machine
 from meltpoint.sweeps.cells import OpenCell, open_cells
 from meltpoint.sweeps.ledger import Ledger, storage_folder
 from meltpoint.sweeps.planner import CellProgress, Planner
 from meltpoint.sweeps.records import worker_seconds
 from meltpoint.sweeps.specification import SweepSpec
 from meltpoint.sweeps.summary import read_sweep
+from meltpoint.tasks.core.counts import some
 
 if TYPE_CHECKING:
     from meltpoint.sweeps.specification import Resources
@@ -38,7 +40,8 @@ class PlannedCell:
     Attributes:
         variant: what tells it from others of the same encoder, mode and task; "" where there are none.
         trials: search trials and finals planned.
-        answered: of them, how many the ledger has.
+        finals: of them, the finals; the search answers one of these.
+        answered: of the trials, how many the ledger has.
         estimated_seconds: of one worker, for the rest.
     """
 
@@ -48,6 +51,7 @@ class PlannedCell:
     head: str
     variant: str
     trials: int
+    finals: int
     answered: int
     estimated_seconds: float
 
@@ -72,6 +76,11 @@ class SweepPlan:
     def trials(self) -> int:
         """Of all cells."""
         return sum(cell.trials for cell in self.cells)
+
+    @property
+    def finals(self) -> int:
+        """Of all cells."""
+        return sum(cell.finals for cell in self.cells)
 
     @property
     def answered(self) -> int:
@@ -110,6 +119,7 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         if differs:
             raise ValueError(f"The name '{spec.name}' is taken by another specification: {'; '.join(differs)}.")
         records = ledger.records()
+    load = os.getloadavg()[0]  # before this process measures
     planner = Planner(spec, cells, records)
     gpus = 1.0 if resources.gpus == "auto" else resources.gpus
     rate = multiply_rate(int(resources.cpus), gpus)
@@ -117,10 +127,32 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     workers = worker_count(resources.cpus, gpus)
     wall = sum(cell.estimated_seconds for cell in planned) / workers
     notes += spec.missing()
-    notes.append(f"estimated from a measured {rate / 1e9:.0f} GFLOP/s a trial; expect a factor of two either way")
+    notes.append(
+        f"estimated from a measured {rate / 1e9:.0f} GFLOP/s a trial, for cores that nothing else uses; expect a "
+        "factor of two either way"
+    )
+    if resources.address is None and not gpus:
+        notes += busy_note(load, machine.cores(), workers * max(1, int(resources.cpus)))
     if resources.gpus == "auto":
         notes.append("planned with a whole GPU a trial; how many share one is measured when the sweep starts")
     return SweepPlan(planned, workers, wall + START_UP_SECONDS if wall else 0.0, notes, spec.left_out)
+
+
+def busy_note(load: float, cores: float, wanted: float) -> list[str]:
+    """That the machine is busy, and what that does to the estimate; nothing where at most a quarter of it is.
+
+    Args:
+        load: processes that run or wait for a core, the mean of the last minute.
+        cores: what there are.
+        wanted: cores that the sweep's workers take at a time.
+    """
+    if load <= cores / 4:
+        return []
+    longer = max(1.0, (load + wanted) / cores)
+    return [
+        f"the machine is busy (load {load:.1f} on {some(cores, 'core')}); while it stays so, expect about "
+        f"{longer:.1f} times the estimate"
+    ]
 
 
 def _planned(progress: CellProgress, rate: float) -> PlannedCell:
@@ -132,7 +164,8 @@ def _planned(progress: CellProgress, rate: float) -> PlannedCell:
     price = Price(0.0, worker_seconds(done) / len(done)) if done else price_of(cell, rate)
     seconds = price.once + rest * price.trial if rest > 0 else 0.0
     return PlannedCell(
-        cell.encoder, cell.mode, cell.task_name, cell.head, cell.variant, progress.target + finals, answered, seconds
+        cell.encoder, cell.mode, cell.task_name, cell.head, cell.variant, progress.target + finals, finals, answered,
+        seconds,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from meltpoint.adapters import modes
+from meltpoint.sweeps.planned_work import planned_work
 from meltpoint.sweeps.planner import CellProgress, Proposal
 from meltpoint.sweeps.records import EpochRecord, TrialRecord
 from meltpoint.sweeps.selection import finals_of, spread
@@ -89,12 +90,20 @@ class Progress:
         seconds = int(time.monotonic() - self.started)
         return f"{seconds // 3600:d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
+    def planned(self) -> str:
+        """How much there is to do, as `plan` says it."""
+        return planned_work(
+            len(self.cells()), sum(p.target for p in self.cells()), sum(p.cell.seeds for p in self.cells())
+        )
+
     def _counts(self) -> str:
-        ended = sum(len(progress.search) for progress in self.cells())
-        return f"{ended}/{sum(progress.target for progress in self.cells())}"
+        """How many search trials and finals have ended, of how many."""
+        cells = self.cells()
+        search, finals = sum(len(p.search) for p in cells), sum(len(p.finals) for p in cells)
+        return f"trials {search}/{sum(p.target for p in cells)}, finals {finals}/{sum(p.cell.seeds for p in cells)}"
 
     def _view(self) -> Group:
-        table = Table(title=f"trials {self._counts()} · {self._clock()}", title_justify="left")
+        table = Table(title=f"{self._counts()} · {self._clock()}", title_justify="left")
         for column, justify in (("cell", "left"), ("trials", "right"), ("best dev", "right"), ("finals", "left")):
             table.add_column(column, justify=justify, no_wrap=True)  # type: ignore[arg-type]
         for progress in self.cells():
@@ -124,7 +133,9 @@ def row(progress: CellProgress) -> tuple[str, str, str, str]:
     tests = spread([f.test[f.metric] for f in finals if f.test])
     failed = sum(record.status == "failed" for record in progress.search.values())
     trials = f"{len(progress.search)}/{progress.target}" + (f" ({failed} failed)" if failed else "")
-    shown = f"{len(finals)} trained" if tests is None else f"test {100 * tests.mean:.1f} over {tests.count}"
+    shown = (
+        f"{len(finals)}/{cell.seeds} trained" if tests is None else f"test {100 * tests.mean:.1f} over {tests.count}"
+    )
     return (
         f"{modes.get(cell.mode).symbol} {' · '.join([cell.encoder, *cell.key[2:]])}",
         trials,

@@ -160,7 +160,7 @@ def _train(conductor: SweepConductor, resources: Resources, progress: Progress, 
             progress.say(packing.in_words(conductor.shares))
         gpus = min(conductor.shares.values()) if resources.gpus == "auto" else resources.gpus
         count = conductor.slots = slots(resources.cpus, gpus)
-        progress.say(f"{some(len(conductor.planner.cells), 'cell')}, {some(count, 'trial')} at a time.")
+        progress.say(f"{progress.planned()}; {some(count, 'trial')} at a time.")
         is_over = False
         while not is_over:  # again where a finalist's weights turn out to be damaged
             ray_tune.run_on_tune(conductor, is_local=resources.address is None)

@@ -33,6 +33,7 @@ class Planned:
     head: str = "bilstm_crf"
     variant: str = ""
     trials: int = 21
+    finals: int = 5
     answered: int = 3
     estimated_seconds: float = 4800.0
 
@@ -43,6 +44,7 @@ class Plan:
 
     cells: list[Planned]
     trials: int = 252
+    finals: int = 60
     answered: int = 36
     estimated_seconds: float = 4800.0
     workers: int = 2
@@ -129,7 +131,10 @@ def test_a_plan_has_a_line_a_cell_and_its_total_time_in_words() -> None:
     assert "…" not in text
     joined = " ".join(text.split())
     assert joined.count("1 h 20 min") == 13
-    assert "12 cells, 252 trials, finals included; the ledger answers 36; about 1 h 20 min on 2 workers." in joined
+    assert (
+        "12 cells: 192 search trials + 60 finals, 12 answered by their search trials; the ledger answers 36;" in joined
+    )
+    assert "about 1 h 20 min on 2 workers." in joined
     assert "expect a factor of two either way" in joined
 
 
@@ -137,7 +142,7 @@ def test_each_encoder_of_a_plan_has_its_own_table() -> None:
     plan = Plan([Planned(encoder, "fine_tuning", "sst2") for encoder in ("minilm", "bert-base")], workers=1)
     text = shown(show_plan, plan)
     assert text.index("minilm") < text.index("bert-base")
-    assert text.count("answered") == 2
+    assert text.count("one worker") == 2
     assert "on 1 worker." in " ".join(text.split())
 
 

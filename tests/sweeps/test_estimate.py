@@ -8,6 +8,7 @@ import pytest
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.catalogue import complete
+from meltpoint.sweeps import estimate, machine
 from meltpoint.sweeps.cells import OpenCell, open_cells
 from meltpoint.sweeps.estimate import SHARE_OF_PEAK, head_weights, plan_sweep, price_of
 from meltpoint.sweeps.specification import Resources, SweepSpec
@@ -66,6 +67,18 @@ def test_a_head_that_reads_every_piece_costs_what_its_weights_do(minilm, linear:
     assert few == 384 * large.task.outputs + large.task.outputs
     assert many > 100 * few
     assert price_of(large, RATE).trial > 1000 * price_of(linear["feature_extraction"], RATE).trial
+
+
+@pytest.mark.parametrize(
+    ("load", "said"), [(0.4, ""), (6.1, "(load 6.1 on 2 cores); while it stays so, expect about 4.0")]
+)
+def test_a_busy_machine_is_said_to_stretch_the_estimate(load: float, said: str, minilm, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(machine, "cores", lambda: 2.0)
+    monkeypatch.setattr(estimate, "worker_count", lambda cpus, gpus: 2)
+    notes = plan_sweep(spec_of("linear", modes=MODES[1:2]), Resources(storage=str(tmp_path))).notes
+    assert "for cores that nothing else uses" in notes[0]
+    assert notes[1:] == ([f"the machine is busy {said} times the estimate"] if said else [])
 
 
 def test_more_trials_of_a_frozen_cell_cost_their_heads_only(minilm, tmp_path: Path):
