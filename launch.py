@@ -101,13 +101,13 @@ def sweep(
     with answering():
         from meltpoint.sweeps.asked import asked_spec
 
-        asked = asked_spec(
-            name, encoder, mode, task, head, trials, seeds, searcher, space, overrides, data_dir, max_train_examples,
-            test_from, seed, spec, replacing,
-        )  # fmt: skip
         resources = resources_of(
             storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed, cache_budget,
             cache_overflow, cache_keep,
+        )  # fmt: skip
+        asked = asked_spec(
+            name, encoder, mode, task, head, trials, seeds, searcher, space, overrides, data_dir, max_train_examples,
+            test_from, seed, spec, replacing,
         )  # fmt: skip
         _run(asked, resources)
 
@@ -143,15 +143,18 @@ def plan(
     """Show what `sweep` with the same options would do and cost; trains nothing."""
     with answering():
         from meltpoint.sweeps.asked import asked_spec
-        from meltpoint.sweeps.estimate import plan_sweep
+        from meltpoint.sweeps.early_checks import check_spec
 
+        resources = resources_of(
+            storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed
+        )
         asked = asked_spec(
             name, encoder, mode, task, head, trials, seeds, searcher, space, overrides, data_dir, max_train_examples,
             test_from, seed, spec, replacing,
         )  # fmt: skip
-        resources = resources_of(
-            storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed
-        )
+        check_spec(asked)
+        from meltpoint.sweeps.estimate import plan_sweep  # torch, which takes seconds
+
         planned = plan_sweep(asked, resources)
         if as_json:
             print_json(planned.as_json())
@@ -285,7 +288,10 @@ def train(
 ) -> None:  # fmt: skip
     """Train an exported setting again; on the same machine and versions, to the same last bit."""
     with answering():
-        from meltpoint.sweeps.retrain import retrain
+        from meltpoint.sweeps.early_checks import check_point
+
+        check_point(str(file))
+        from meltpoint.sweeps.retrain import retrain  # torch, which takes seconds
 
         talk = Console(stderr=True, highlight=False)
 
@@ -312,7 +318,10 @@ def features(
 ) -> None:  # fmt: skip
     """Each sentence's layers as an encoder has them: arrays 0, 1, … of (layers, words, dim), and the words."""
     with answering():
-        from meltpoint.adapters.features.writing import write_features
+        from meltpoint.sweeps.early_checks import check_features
+
+        check_features(encoder_word(encoder), file, layers)
+        from meltpoint.adapters.features.writing import write_features  # torch, which takes seconds
         from meltpoint.tasks.core.counts import some
 
         written = write_features(encoder_word(encoder), file, out, layers)

@@ -74,9 +74,11 @@ def first_phase_parameters(mode: str, head: str) -> tuple[Parameter, ...]:
 
 
 def all_parameters() -> tuple[Parameter, ...]:
-    """Every hyperparameter of every mode and head, each once."""
-    each = (own for mode in modes.names() for head in heads.names() for own in parameters(mode, head))
-    return tuple({own.name: own for own in each}.values())
+    """Every hyperparameter of every mode and head, each once; imports no torch (`heads.parameters`)."""
+    found = [*COMMON, PAIRING, CONTEXT, schedule_parameter(), *(switch(trick) for trick in encoder_tricks())]
+    found += [own for trick in tricks.every() for own in trick.hyperparameters]
+    found += [own for mode in modes.names() for own in modes.get(mode).hyperparameters]
+    return tuple({own.name: own for own in (*found, *heads.parameters())}.values())
 
 
 def complete(setting: Setting, mode: str, head: str) -> dict[str, Value]:

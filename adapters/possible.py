@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from meltpoint.adapters import heads
 from meltpoint.adapters.encoders import EncoderReference
-from meltpoint.adapters.head import Head
 from meltpoint.tasks.core.task import Kind
+
+if TYPE_CHECKING:
+    from meltpoint.adapters.head import Head
 
 
 def check_possible(reference: EncoderReference, head: str, kind: Kind, pairing: str = "auto") -> None:

@@ -36,6 +36,19 @@ def ranges(
     return found
 
 
+def check_entry(name: str, entry: object, every: Mapping[str, Parameter], where: str) -> None:
+    """Refuse an entry that is wrong in every cell: a key that nobody has, or a value outside its limits.
+
+    Raises:
+        ValueError: one line with `where` and the key.
+    """
+    check_name(name, every, {}, where)
+    try:
+        _ = None if entry is None else entries.parse(every[name], entry, every)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
 def check_name(name: str, allowed: Collection[str], elsewhere: Mapping[str, str], where: str) -> None:
     """Refuse a parameter that nobody has, or that exists but not for this cell.
 

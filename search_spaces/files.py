@@ -128,6 +128,25 @@ def load(
     return replace(space, cell=cell, provenance=provenance_of(data, where))
 
 
+def check(path: Path | str, every: Mapping[str, Parameter]) -> None:
+    """Refuse what is wrong in a user's space file whatever the cell; `load` checks it for one cell.
+
+    Args:
+        path: a YAML file.
+        every: every parameter of all modes and heads.
+
+    Raises:
+        ValueError: one line with the file, the key and the remedy.
+    """
+    where = str(path)
+    data = documents.read(Path(path))
+    check_keys(data, TOP, where)
+    cell_of(data, where)
+    for section in (data, *mode_sections(data, every, where).values()):
+        for name, entry in parameters_of(section, where).items():
+            build.check_entry(name, entry, every, where)
+
+
 def read_cell(path: Path | str) -> dict[str, str]:
     """What a space file says of its cell: those of `encoder`, `mode`, `task`, `head` that it names.
 

@@ -8,12 +8,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
-import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from typing import TYPE_CHECKING
 
 from meltpoint.adapters.parameters import Value
+
+if TYPE_CHECKING:  # a mistake in a space is told before anything slow is imported
+    import numpy as np
+    import optuna
+    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 Conditions = Mapping[str, tuple[Value, ...]]
 """Other parameter → the values at which this one is active; all must hold."""
@@ -114,6 +116,8 @@ class Choice(Range):
         return next((own for own in self.values if same(own, value)), None)
 
     def distribution(self) -> CategoricalDistribution:
+        from optuna.distributions import CategoricalDistribution
+
         return CategoricalDistribution(self.values)
 
     def suggest(self, name: str, trial: optuna.trial.BaseTrial) -> Value:
@@ -148,6 +152,8 @@ class Integer(Range):
         return int(value) if self.low <= value <= self.high else None
 
     def distribution(self) -> IntDistribution:
+        from optuna.distributions import IntDistribution
+
         return IntDistribution(self.low, self.high)
 
     def suggest(self, name: str, trial: optuna.trial.BaseTrial) -> int:
@@ -193,6 +199,8 @@ class Real(Range):
         return float(value) if self.low <= value <= self.high else None
 
     def distribution(self) -> FloatDistribution:
+        from optuna.distributions import FloatDistribution
+
         return FloatDistribution(self.low, self.high, log=self.log)
 
     def suggest(self, name: str, trial: optuna.trial.BaseTrial) -> float:

@@ -9,15 +9,17 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
-import numpy as np
-import optuna
-from optuna.distributions import BaseDistribution
+from typing import TYPE_CHECKING
 
 from meltpoint.adapters.parameters import Parameter, Setting, Value
 from meltpoint.search_spaces import build, documents, entries
 from meltpoint.search_spaces.early_stopping import EarlyStopping
 from meltpoint.search_spaces.ranges import Range, active
+
+if TYPE_CHECKING:
+    import numpy as np
+    import optuna
+    from optuna.distributions import BaseDistribution
 
 __all__ = ["EarlyStopping", "Space", "is_one_point"]
 

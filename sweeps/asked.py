@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meltpoint.sweeps import spec_files
+from meltpoint.sweeps.early_checks import check_overrides
 from meltpoint.sweeps.options import SearcherName, encoder_word, encoder_words, split_words, task_words
 from meltpoint.sweeps.spec_files import FileBlock, SpecFile
 from meltpoint.sweeps.specification import Block, SweepSpec
@@ -135,6 +136,7 @@ def _merged(
     missing = [word for word in wanted.encoders if word in file.folders and word not in wanted.replaced]
     there = [word for word in wanted.encoders if word not in missing]
     own = _overrides(common.overrides)
+    check_overrides(common.overrides)  # before `_fitting`, which imports torch
     fitting = _fitting(file, own)
     blocks = []
     for block in file.blocks:

@@ -17,9 +17,9 @@ from meltpoint.sweeps.records import CellKey, cell_key
 from meltpoint.sweeps.specification import Block, SweepSpec, check, within
 from meltpoint.tasks import get, names
 from meltpoint.tasks.core import sources
-from meltpoint.tasks.core.own import is_task_file
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Task, TrainingData
+from meltpoint.tasks.core.words import is_task_file
 
 
 @dataclass(frozen=True)

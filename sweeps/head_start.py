@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from meltpoint.adapters import encoders
 from meltpoint.sweeps.cluster import Cluster
+from meltpoint.sweeps.early_checks import check_spec
 from meltpoint.sweeps.ledger import Ledger, storage_folder
-from meltpoint.sweeps.specification import Resources, SweepSpec, check
+from meltpoint.sweeps.specification import Resources, SweepSpec
 from meltpoint.sweeps.summary import summarise
 from meltpoint.tasks import get
 
@@ -16,11 +16,9 @@ def head_start(spec: SweepSpec, resources: Resources) -> Cluster:
     Raises:
         ValueError: an unknown word, an encoder's folder without an encoder; one line with the remedy.
     """
-    check(spec)
-    pairs = [(word, get(task).kind) for block in spec.products() for word in block.encoders for task in block.tasks]
-    for word, kind in dict.fromkeys(pairs):
-        encoders.resolve(word, kind)
-    cluster = Cluster(resources.address, encoder=pairs[0])
+    check_spec(spec)
+    first = spec.products()[0]
+    cluster = Cluster(resources.address, encoder=(first.encoders[0], get(first.tasks[0]).kind))
     ledger = Ledger(storage_folder(resources.storage) / spec.name)
     if not ledger.specification.exists() or summarise(ledger).state != "done":
         cluster.begin()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 from meltpoint.tasks.core import words
-from meltpoint.tasks.core.own import is_task_file, read_task_file
 from meltpoint.tasks.core.task import Task
 
 __all__ = ["get", "names"]
@@ -26,7 +25,9 @@ def get(word: str) -> Task:
     Raises:
         ValueError: nobody knows the word (near misses are named), or the task file is missing or wrong.
     """
-    if is_task_file(word):
+    if words.is_task_file(word):
+        from meltpoint.tasks.core.own import read_task_file  # pydantic and NumPy, which a name does not need
+
         return read_task_file(word, taken=names())
     name, colon, chosen = word.partition(":")
     module = words.load(sys.modules[__name__], name, "task")

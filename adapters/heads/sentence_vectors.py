@@ -21,8 +21,8 @@ from meltpoint.adapters.stack import Stack, lanes_of, value
 
 KIROS, GLUE = "kiros", "glue"
 PAIR = Parameter(
-    "sentence_vectors.pair", KIROS, "what a pair's u and v become: [|u-v|; u*v] (kiros), or u and v before it (glue)",
-    choices=(KIROS, GLUE), shapes=True,
+    "sentence_vectors.pair", "kiros", "what a pair's u and v become: [|u-v|; u*v] (kiros), or u and v before it (glue)",
+    choices=("kiros", "glue"), shapes=True,
 )  # fmt: skip
 PARTS = {KIROS: 2, GLUE: 4}
 """How many vectors' width a pair has."""

@@ -57,7 +57,9 @@ def analyse(
     Raises:
         ValueError: an unknown word, a missing sweep, or whatever an analysis lacks; one line with the remedy.
     """
-    wanted = [get(word) for word in chosen]
+    for word in chosen:
+        if word not in names():
+            raise words.unknown(word, "analysis", names())
     for form in formats:
         if form not in FORMATS:
             raise words.unknown(form, "format", FORMATS)
@@ -70,4 +72,6 @@ def analyse(
         model=model, corpus=corpus, data_dir=data_dir, max_train_examples=max_train_examples,
         formats=tuple(formats) or FORMATS, tell=tell,
     )  # fmt: skip
+    options.check_words()
+    wanted = [get(word) for word in chosen]  # they import torch: after all that can be refused without it
     return [path for analysis in wanted for path in analysis.run(options)]

@@ -120,11 +120,6 @@ class OwnTask(_Strict):
             raise ValueError(f"metric: {words.unknown(self.metric, f'metric of {self.kind}', known)}")
 
 
-def is_task_file(word: str) -> bool:
-    """Whether a word on the command line is meant as a task file."""
-    return word.endswith((".yaml", ".yml"))
-
-
 def read_task_file(word: str, taken: Iterable[str] = ()) -> Task:
     """The task that a YAML file describes.
 

@@ -22,6 +22,11 @@ def _names(folders: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(item.name for item in found if not item.ispkg and not item.name.startswith("_")))
 
 
+def is_task_file(word: str) -> bool:
+    """Whether a word on the command line is meant as a task file."""
+    return word.endswith((".yaml", ".yml"))
+
+
 def unknown(word: str, what: str, known: Iterable[str]) -> ValueError:
     """The one message for a word that nobody knows: what it is, its near misses, and all there is.
 

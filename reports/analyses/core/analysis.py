@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from meltpoint.adapters import encoders
 from meltpoint.adapters.atomic import replacing, write_atomically
 from meltpoint.reports.analyses.core.figures import Panel, draw
 from meltpoint.reports.analyses.core.tables import Table
 from meltpoint.sweeps.cells import data_spec, word_of
 from meltpoint.sweeps.ledger import Ledger
 from meltpoint.sweeps.summary import CellSummary, SweepSummary
+from meltpoint.tasks import get
 from meltpoint.tasks.core.task import DataSpec
 from meltpoint.tasks.core.words import unknown
 
@@ -55,6 +57,20 @@ class Options:
         if self.sweep is None:
             raise ValueError(f"The analysis '{name}' is of a sweep's results; name the sweep in place of '-'.")
         return self.sweep
+
+    def check_words(self) -> None:
+        """Refuse unknown encoders and tasks, without loading any.
+
+        Raises:
+            ValueError: one line with near misses.
+        """
+        if self.sweep is not None:
+            self.pairs()
+            return
+        kinds = dict.fromkeys(get(task).kind for task in self.tasks)
+        for encoder in self.encoders:
+            for kind in kinds:
+                encoders.resolve(encoder, kind)
 
     def pairs(self) -> list[tuple[str, str]]:
         """(encoder, task) of everything to look at: the sweep's, narrowed by the words given, or their product.
