@@ -63,7 +63,6 @@ from meltpoint.sweeps.options import (
 )
 
 if TYPE_CHECKING:
-    from meltpoint.adapters.results import EpochResult
     from meltpoint.sweeps.specification import Resources, SweepSpec
     from meltpoint.sweeps.summary import SweepSummary
 
@@ -142,17 +141,15 @@ def plan(
 ) -> None:  # fmt: skip
     """Show what `sweep` with the same options would do and cost; trains nothing."""
     with answering():
-        from meltpoint.sweeps.asked import asked_spec
-        from meltpoint.sweeps.early_checks import check_spec
+        from meltpoint.sweeps.asked import checked_spec
 
         resources = resources_of(
             storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed
         )
-        asked = asked_spec(
+        asked = checked_spec(
             name, encoder, mode, task, head, trials, seeds, searcher, space, overrides, data_dir, max_train_examples,
             test_from, seed, spec, replacing,
         )  # fmt: skip
-        check_spec(asked)
         from meltpoint.sweeps.estimate import plan_sweep  # torch, which takes seconds
 
         planned = plan_sweep(asked, resources)
@@ -291,15 +288,12 @@ def train(
         from meltpoint.sweeps.early_checks import check_point
 
         check_point(str(file))
+        from meltpoint.reports.screen import show_epoch
         from meltpoint.sweeps.retrain import retrain  # torch, which takes seconds
 
         talk = Console(stderr=True, highlight=False)
-
-        def tell(epoch: EpochResult) -> None:
-            shown = ", ".join(f"{name} {value:.4f}" for name, value in epoch.dev.items())
-            talk.print(f"epoch {epoch.epoch} ({epoch.phase}): train loss {epoch.train_loss:.4f}, dev {shown}")
-
-        done = retrain(str(file), seed, test, str(data_dir.absolute()) if data_dir else None, tell)
+        where = str(data_dir.absolute()) if data_dir else None
+        done = retrain(str(file), seed, test, where, lambda epoch: show_epoch(epoch, talk))
         if as_json:
             print_json(done.as_json())
         else:
@@ -322,11 +316,9 @@ def features(
 
         check_features(encoder_word(encoder), file, layers)
         from meltpoint.adapters.features.writing import write_features  # torch, which takes seconds
-        from meltpoint.tasks.core.counts import some
 
         written = write_features(encoder_word(encoder), file, out, layers)
-        size = f"{some(written.sentences, 'sentence')}, {some(written.layers, 'layer')} of {written.dim}"
-        print(f"{size} → {out}", file=sys.stderr)
+        print(f"{written.in_words()} → {out}", file=sys.stderr)
 
 
 @app.command("list", rich_help_panel="Look around")

@@ -23,6 +23,7 @@ from meltpoint.sweeps.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.counts import some
 
 if TYPE_CHECKING:  # they import torch, which takes seconds; a table must not wait for that
+    from meltpoint.adapters.results import EpochResult
     from meltpoint.sweeps.estimate import PlannedCell, SweepPlan
     from meltpoint.sweeps.run import Outcome
 
@@ -175,6 +176,12 @@ def _finals(cell: CellSummary, planned: int) -> str:
         return f"0/{planned}"
     split, over = ("test", cell.test) if cell.test else ("dev", cell.dev)
     return f"{len(cell.finals)}/{planned}, {split} {spread_text(over)}"
+
+
+def show_epoch(epoch: EpochResult, console: Console) -> None:
+    """An epoch of `train`, on one line."""
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in epoch.dev.items())
+    console.print(f"epoch {epoch.epoch} ({epoch.phase}): train loss {epoch.train_loss:.4f}, dev {shown}")
 
 
 def show_rows(rows: Sequence[Mapping[str, object]], console: Console) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from meltpoint.sweeps import spec_files
-from meltpoint.sweeps.early_checks import check_overrides
+from meltpoint.sweeps.early_checks import check_overrides, check_spec
 from meltpoint.sweeps.options import SearcherName, encoder_word, encoder_words, split_words, task_words
 from meltpoint.sweeps.spec_files import FileBlock, SpecFile
 from meltpoint.sweeps.specification import Block, SweepSpec
@@ -54,6 +55,20 @@ def asked_spec(
     file = spec_files.read(spec)
     wanted = _wanted(file, spec, encoder, mode, task, _replacements(file, spec, replacing or ()))
     return _merged(common, file, spec, wanted, trials, seeds)
+
+
+def checked_spec(*options: Any) -> SweepSpec:
+    """The same, with every word, file and value checked that can be checked without torch.
+
+    Args:
+        options: those of `asked_spec`, in its order.
+
+    Raises:
+        ValueError: whatever `asked_spec` and `early_checks.check_spec` refuse; one line.
+    """
+    spec = asked_spec(*options)
+    check_spec(spec)
+    return spec
 
 
 def _check_plain(name: str | None, encoder: Texts, mode: Texts, task: Texts, replacing: Texts) -> None:

@@ -326,7 +326,7 @@ def test_plan_prices_a_specification_block_by_block_and_says_what_is_left_out(tm
         (["--head", "linear"], ("--head linear",)),
         (["--task", "sst2"], ("'sst2'", "demo_sentiment")),
         (["--with", "bert=minilm"], ("'bert'", "bert-base")),
-        (["--set", "dropuot=0.1"], ("block 'small'", "dropuot", "Did you mean dropout")),
+        (["--set", "dropuot=0.1"], ("--set dropuot=0.1", "Did you mean dropout")),
         (["--encoder", "elmo"], ("--with elmo=FOLDER",)),
     ],
 )

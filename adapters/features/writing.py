@@ -18,6 +18,7 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.encoding import at_rest, encode
 from meltpoint.adapters.features.layout import ENCODING_BATCH, feature_key
 from meltpoint.adapters.tokenising import encode_split
+from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.task import Example, Kind
 
 KIND: Kind = "sequence_labelling"
@@ -36,6 +37,10 @@ class Written:
     sentences: int
     layers: int
     dim: int
+
+    def in_words(self) -> str:
+        """`3 sentences, 1 layer of 384`."""
+        return f"{some(self.sentences, 'sentence')}, {some(self.layers, 'layer')} of {self.dim}"
 
 
 def write_features(word: str, text: Path, out: Path, layers: str = "all") -> Written:

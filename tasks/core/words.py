@@ -9,6 +9,9 @@ from collections.abc import Iterable
 from functools import cache
 from types import ModuleType
 
+MOST_LISTED = 30
+"""Words in one message: three lines of a terminal."""
+
 
 def names(package: ModuleType) -> list[str]:
     """The plug-ins of a package: its modules, by file name; packages and `_private` files are not plug-ins."""
@@ -30,6 +33,8 @@ def is_task_file(word: str) -> bool:
 def unknown(word: str, what: str, known: Iterable[str]) -> ValueError:
     """The one message for a word that nobody knows: what it is, its near misses, and all there is.
 
+    Of more than `MOST_LISTED` words it names the near misses alone, where there are any.
+
     Args:
         word: what the user wrote.
         what: what it should have been ("task", "encoder", "key of a space", …).
@@ -38,7 +43,8 @@ def unknown(word: str, what: str, known: Iterable[str]) -> ValueError:
     known = sorted(known)
     near = difflib.get_close_matches(word, known, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    return ValueError(f"Unknown {what} '{word}'.{hint} There is: {', '.join(known)}.")
+    listed = "" if near and len(known) > MOST_LISTED else f" There is: {', '.join(known)}."
+    return ValueError(f"Unknown {what} '{word}'.{hint}{listed}")
 
 
 def load(package: ModuleType, word: str, what: str) -> ModuleType:

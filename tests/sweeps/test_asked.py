@@ -137,8 +137,14 @@ def test_a_set_of_the_command_line_goes_over_the_files_where_a_block_has_the_par
 
 
 def test_a_set_that_no_block_has_reaches_them_all_so_that_it_is_refused_by_its_name(file):
-    spec = asked(file, overrides=["epocs=1"])
-    assert all("epocs=1" in block.overrides for block in spec.blocks)
+    spec = asked(file, overrides=["esim.hidden_size=8"])
+    assert all("esim.hidden_size=8" in block.overrides for block in spec.blocks)
+
+
+@pytest.mark.parametrize("text", ["epocs=1", "epochs=0", "mlp.hidden_size=none"])
+def test_a_set_that_no_cell_of_any_sweep_could_have_is_refused_before_the_blocks_are_looked_at(file, text):
+    with pytest.raises(ValueError, match=f"^--set {text}: "):
+        asked(file, overrides=[text])
 
 
 def test_the_other_options_are_the_sweeps(file, tmp_path):
