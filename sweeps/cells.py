@@ -17,9 +17,12 @@ from meltpoint.sweeps.records import CellKey, cell_key
 from meltpoint.sweeps.specification import Block, SweepSpec, check, within
 from meltpoint.tasks import get, names
 from meltpoint.tasks.core import sources
+from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Task, TrainingData
 from meltpoint.tasks.core.words import is_task_file
+
+MAX_PIECES = "max_pieces"
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,7 @@ def _open(spec: SweepSpec, block: Block, encoder: str, mode: str, word: str, dat
     reference = encoders.resolve(encoder, data.task.kind)
     space = cell_space(spec, block, encoder, mode, data.task, head)
     _check_documents(space, data)
+    check_length(space, encoder, encoders.longest_input(reference))
     words = sum(len(e.words) + sum(len(text.split()) for text in e.texts) for e in data.train)
     return OpenCell(
         encoder=encoder, mode=mode, task=data.task, task_name=data.task.name, head=head,
@@ -161,6 +165,27 @@ def _pairing(space: Space) -> str:
     """How a space wants pairs read: "joint" where it may."""
     said = space.parameters.get(PAIRING.name)
     return "joint" if said is not None and said.match("joint") is not None else "auto"
+
+
+def check_length(space: Space, encoder: str, longest: int | None) -> None:
+    """Refuse a `max_pieces` of the user's that the encoder cannot read.
+
+    The default, also as an exported setting has it, is read as the encoder's limit; the trials' notes say so.
+
+    Raises:
+        ValueError: it names the encoder's longest input.
+    """
+    found = space.parameters.get(MAX_PIECES)
+    if found is None or longest is None:
+        return
+    asked = max(map(int, found.points() or ()))
+    is_default = bool(space.provenance) and asked == space.allowed[MAX_PIECES].default
+    if asked > longest and not is_default:
+        said = f"max_pieces is {asked}" if found.count == 1 else f"max_pieces is up to {asked}"
+        raise ValueError(
+            f"{space.sources[MAX_PIECES]}: {said}, but the longest input of {encoder} is {some(longest, 'piece')}; "
+            f"take {longest} or less."
+        )
 
 
 def _check_documents(space: Space, data: TrainingData) -> None:

@@ -57,6 +57,13 @@ def weights_without_embeddings(reference: EncoderReference) -> int:
     return weights.weights_without_embeddings(weights_file(Path(reference.source)))
 
 
+def longest_input(reference: EncoderReference) -> int:
+    """How many words an input may have."""
+    from meltpoint.adapters.elmo.tokenizer import WordTokenizer  # with torch
+
+    return WordTokenizer.max_pieces
+
+
 def state_size(reference: EncoderReference) -> int:
     """How many numbers a state has: a projection of each direction."""
     return 2 * options.read(Path(reference.source) / options.FILE).lstm.projection_dim

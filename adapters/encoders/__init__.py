@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
 
 __all__ = [
-    "FAMILIES", "EncoderReference", "fingerprint", "load", "names", "resolve", "state_size", "summary",
+    "FAMILIES", "EncoderReference", "fingerprint", "load", "longest_input", "names", "resolve", "state_size", "summary",
     "weights_without_embeddings",
 ]  # fmt: skip
 
 FAMILIES = {"elmo": "meltpoint.adapters.elmo", "skipthoughts": "meltpoint.adapters.skip_thoughts"}
-"""Word before the colon → the package that exports `reference(source, kind)`, and `load`, `fingerprint`, `state_size`
-and `weights_without_embeddings` of a reference."""
+"""Word before the colon → the package that exports `reference(source, kind)`, and `load`, `fingerprint`, `state_size`,
+`longest_input` and `weights_without_embeddings` of a reference."""
 
 
 def names() -> list[str]:
@@ -99,6 +99,13 @@ def state_size(reference: EncoderReference) -> int:
     if reference.family in FAMILIES:
         return cast(int, _family(reference.family).state_size(reference))
     return sizes.state_size(locate(reference)[0])
+
+
+def longest_input(reference: EncoderReference) -> int | None:
+    """How many pieces an encoder takes, without loading it; None where its files do not say."""
+    if reference.family in FAMILIES:
+        return cast(int, _family(reference.family).longest_input(reference))
+    return sizes.longest_input(locate(reference)[0])
 
 
 def _family(family: str) -> ModuleType:

@@ -27,6 +27,32 @@ def state_size(folder: Path) -> int:
     return int(found)
 
 
+RESERVED_POSITIONS = {
+    "camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm",
+    "xlm-roberta", "xlm-roberta-xl", "xmod",
+}  # fmt: skip
+"""Model types whose first positions, up to the padding piece's number, are never a piece's own."""
+
+UNKNOWN_LENGTH = 100_000
+"""transformers writes 1e30 as a tokenizer's longest input where it does not know it."""
+
+
+def longest_input(folder: Path) -> int | None:
+    """How many pieces an encoder takes, special tokens included; None where its files do not say."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    path = folder / "tokenizer_config.json"
+    tokenizer = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    positions, known = config.get("max_position_embeddings"), tokenizer.get("model_max_length")
+    limits = []
+    if isinstance(positions, int):
+        pad = config.get("pad_token_id") if config.get("model_type") != "mpnet" else 1
+        reserved = config.get("model_type") in RESERVED_POSITIONS and isinstance(pad, int)
+        limits.append(positions - pad - 1 if reserved else positions)
+    if isinstance(known, int | float) and known < UNKNOWN_LENGTH:
+        limits.append(int(known))
+    return min(limits, default=None)
+
+
 def weights_without_embeddings(folder: Path) -> int:
     """The weights that a forward pass multiplies by: all matrices but look-up tables and the language-model head."""
     count = 0

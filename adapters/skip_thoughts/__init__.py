@@ -70,6 +70,13 @@ def weights_without_embeddings(reference: EncoderReference) -> int:
     return matrix_weights(Path(reference.source), _variant(reference))
 
 
+def longest_input(reference: EncoderReference) -> int:
+    """How many words a text may have: more than a setting can ask for."""
+    from meltpoint.adapters.skip_thoughts.tokenizer import UNBOUNDED  # with torch
+
+    return UNBOUNDED
+
+
 def state_size(reference: EncoderReference) -> int:
     """How many numbers a vector has."""
     return vector_size(Path(reference.source), _variant(reference))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,34 @@ def test_two_words_for_one_task_are_refused(words, tmp_path):
 def test_cells_of_different_variants_have_different_names():
     names = {cell_name("minilm", "fine_tuning", f"yahoo{rest}") for rest in ("", ":health+sports", ":health+sports+x")}
     assert len(names) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("65", "--set max_pieces=65: max_pieces is 65, but the longest input of {} is 64 pieces; take 64 or less."),
+        ("{integer: [16, 2000]}", "max_pieces is up to 2000, but the longest input"),
+        ("{choice: [16, 512]}", "max_pieces is up to 512, but the longest input"),
+    ],
+)
+def test_a_length_that_the_encoder_cannot_read_is_refused_before_the_first_trial(tiny_encoder, tiny_task, value, said):
+    asked = SweepSpec(name="x", encoders=(tiny_encoder,), modes=MODES, tasks=(str(tiny_task),))
+    with pytest.raises(ValueError, match=re.escape(said.format(tiny_encoder))) as refused:
+        open_cells(asked.model_copy(update={"overrides": (f"max_pieces={value}",)}))
+    assert "\n" not in str(refused.value)
+
+
+def test_an_exported_setting_that_holds_the_default_is_read_as_it_was(tiny_encoder, tiny_task, tmp_path):
+    path = tmp_path / "exported.yaml"
+    asked = SweepSpec(name="x", encoders=(tiny_encoder,), modes=MODES, tasks=(str(tiny_task),), space=str(path))
+    path.write_text("parameters: {max_pieces: 128}\nprovenance: {seed: 0}\n", encoding="utf-8")
+    assert len(open_cells(asked)) == 1
+    path.write_text("parameters: {max_pieces: 128}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"exported.yaml: max_pieces is 128, but the longest input of .* is 64 pieces"):
+        open_cells(asked)
+
+
+@pytest.mark.parametrize("overrides", [(), ("max_pieces=64",), ("max_pieces={integer: [8, 64]}",)])
+def test_the_default_length_and_what_the_encoder_can_read_are_not_refused(tiny_encoder, tiny_task, overrides):
+    asked = SweepSpec(name="x", encoders=(tiny_encoder,), modes=MODES, tasks=(str(tiny_task),), overrides=overrides)
+    assert len(open_cells(asked)) == 1
