@@ -86,7 +86,7 @@ def sweep(
     searcher: SearcherOption = SearcherName.tpe, space: SpaceFile = None, overrides: Overrides = None,
     data_dir: DataDir = None, max_train_examples: MaxTrain = None, test_from: TestFrom = None, seed: Seed = 0,
     storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, cpus_per_trial: Cpus = 1.0,
-    gpus_per_trial: Gpus = "0", time_budget: Budget = None, retry_failed: Retry = False,
+    gpus_per_trial: Gpus = "auto", time_budget: Budget = None, retry_failed: Retry = False,
     cache_budget: CacheBudget = "50GB", cache_overflow: CacheOverflow = Overflow.on_the_fly,
     cache_keep: CacheKeep = "200MB",
 ) -> None:  # fmt: skip
@@ -137,7 +137,7 @@ def plan(
     searcher: SearcherOption = SearcherName.tpe, space: SpaceFile = None, overrides: Overrides = None,
     data_dir: DataDir = None, max_train_examples: MaxTrain = None, test_from: TestFrom = None, seed: Seed = 0,
     storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, cpus_per_trial: Cpus = 1.0,
-    gpus_per_trial: Gpus = "0", time_budget: Budget = None, retry_failed: Retry = False, as_json: AsJson = False,
+    gpus_per_trial: Gpus = "auto", time_budget: Budget = None, retry_failed: Retry = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show what `sweep` with the same options would do and cost; trains nothing."""
     with answering():
@@ -163,13 +163,13 @@ def plan(
 
 @app.command(rich_help_panel="Search")
 def demo(
-    storage: Storage = "runs", name: Name = "demo", cpus_per_trial: Cpus = 1.0,
+    storage: Storage = "runs", name: Name = "demo", cpus_per_trial: Cpus = 1.0, gpus_per_trial: Gpus = "auto",
 ) -> None:  # fmt: skip
     """A small sweep on the embedded encoder and four small tasks of every kind; no network, a few minutes."""
     with answering():
         from meltpoint.sweeps.demo import demo_spec
 
-        _run(demo_spec(name), resources_of(storage, None, None, cpus_per_trial, "0", None, False))
+        _run(demo_spec(name), resources_of(storage, None, None, cpus_per_trial, gpus_per_trial, None, False))
 
 
 @app.command(rich_help_panel="Results")

@@ -129,7 +129,7 @@ def run(trials: int, searcher: str, encoder: str, storage: Path) -> Overhead:
         name="overhead", encoders=(encoder,), modes=("fine_tuning",), tasks=("demo_sentiment",), head="linear",
         trials=trials, seeds=1, searcher=searcher,  # type: ignore[arg-type]
     )  # fmt: skip
-    resources = Resources(storage=str(storage))
+    resources = Resources(storage=str(storage), gpus=0.0)
     ledger, cells = Ledger(storage_folder(resources.storage) / spec.name), open_cells(spec)
     with ledger.driving(), Progress(lambda: list(planner.cells.values()), Console(quiet=True)) as progress:
         settle_specification(ledger, spec, cells)

@@ -130,6 +130,7 @@ def no_gpu(driver: Path = Path("/dev/nvidiactl")) -> Check:
     if not driver.exists():
         return Check("GPU", True, "none; trials train on the CPU")
     detail = f"this machine has one, but torch {torch.__version__} (CUDA {torch.version.cuda or 'none'}) cannot use it"
+    detail += "; trials train on the CPU"
     return Check("GPU", False, detail, "install torch's CUDA build for this driver, and look at CUDA_VISIBLE_DEVICES")
 
 

@@ -121,7 +121,7 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         records = ledger.records()
     load = os.getloadavg()[0]  # before this process measures
     planner = Planner(spec, cells, records)
-    gpus = 1.0 if resources.gpus == "auto" else resources.gpus
+    gpus, assumed = planned_gpus(resources)
     rate = multiply_rate(int(resources.cpus), gpus)
     planned = [_planned(progress, rate) for progress in planner.cells.values()]
     workers = worker_count(resources.cpus, gpus)
@@ -133,8 +133,7 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     )
     if resources.address is None and not gpus:
         notes += busy_note(load, machine.cores(), workers * max(1, int(resources.cpus)))
-    if resources.gpus == "auto":
-        notes.append("planned with a whole GPU a trial; how many share one is measured when the sweep starts")
+    notes += assumed
     return SweepPlan(planned, workers, wall + START_UP_SECONDS if wall else 0.0, notes, spec.left_out)
 
 
@@ -225,6 +224,23 @@ def multiply_rate(threads: int, gpus: float) -> float:
         best = min(best, (time.perf_counter() - started) / 5)
     torch.set_num_threads(before)
     return 2 * size[0] * size[1] * size[2] / best
+
+
+def planned_gpus(resources: Resources) -> tuple[float, list[str]]:
+    """(GPUs of one trial, what is assumed of the machines): `plan` starts no Ray, and joins none."""
+    is_auto, has_gpu = resources.gpus == "auto", torch.cuda.is_available()
+    gpus = float(has_gpu) if resources.gpus == "auto" else resources.gpus
+    assumed = []
+    if resources.address is not None:
+        here = f"{os.cpu_count() or 1} CPUs, {torch.cuda.device_count() if has_gpu else 'no'} GPUs"
+        assumed.append(
+            f"planned as if trials ran on this machine ({here}); the cluster at {resources.address} is not asked"
+        )
+    if is_auto and has_gpu:
+        assumed.append("planned with a whole GPU a trial; how many share one is measured when the sweep starts")
+    elif is_auto and resources.address is None:
+        assumed.append("planned on this machine's CPUs: torch sees no GPU here")
+    return gpus, assumed
 
 
 def worker_count(cpus: float, gpus: float) -> int:

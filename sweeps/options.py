@@ -114,7 +114,9 @@ Cpus = Annotated[float, typer.Option("--cpus-per-trial", help="CPUs of one trial
 Gpus = Annotated[
     str,
     typer.Option(
-        "--gpus-per-trial", help="GPUs of one trial, 0.25 shares one; auto measures each cell.", rich_help_panel=MACHINE
+        "--gpus-per-trial",
+        help="GPUs of one trial: 0 is the CPU, 0.25 shares one; auto measures, where Ray has any.",
+        rich_help_panel=MACHINE,
     ),
 ]
 Budget = Annotated[

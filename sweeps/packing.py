@@ -1,4 +1,4 @@
-"""How many trials share a GPU: `--gpus-per-trial auto` measures, before the search, what each cell's trials need.
+"""How many trials share a GPU: where Ray has GPUs, `--gpus-per-trial auto` measures what each cell's trials need.
 
 A rehearsal (`rehearsal`) trains two steps of each cell's heaviest setting, alone on a GPU. The cell's share is the
 smallest 1/k that holds what was needed and a margin. Not yet measured on a GPU.
@@ -52,22 +52,23 @@ def share_of(bytes_needed: int, total_bytes: int) -> float:
 
 
 def measure(
-    planner: Planner, order: MakeOrder, resources: Resources, probe: Callable[[dict[str, Any]], Need] | None = None
-) -> dict[CellKey, float]:
+    planner: Planner, order: MakeOrder, resources: Resources, gpus: int,
+    probe: Callable[[dict[str, Any]], Need] | None = None,
+) -> dict[CellKey, float]:  # fmt: skip
     """Rehearse each cell that has something left to do, as many at a time as there are GPUs.
 
     Args:
+        gpus: how many Ray has, of one kind.
         probe: what runs in Ray's worker, a `Rehearsal` as JSON in; None is `probe_gpu`.
 
     Returns:
         Cell → its trials' share of a GPU.
 
     Raises:
-        ValueError: Ray has no GPU, or several kinds; a cell does not fit.
+        ValueError: a cell does not fit, or could not be measured.
     """
     import ray
 
-    gpus = gpus_of_cluster(ray.cluster_resources())  # type: ignore[no-untyped-call]
     slots(resources.cpus, 1.0)
     # A process a probe: it ends with its context, and leaves nothing for the next one to count.
     remote = ray.remote(num_cpus=resources.cpus, num_gpus=1, max_calls=1)(probe or probe_gpu)
@@ -85,26 +86,10 @@ def _share(key: CellKey, reference: Any) -> float:
             raise ValueError(need.error)
         return share_of(need.bytes, need.total_bytes)
     except ray.exceptions.RayError as error:
-        why = f"its worker died ({str(error).splitlines()[0]}); name a number in place of auto."
+        why = f"its worker died ({str(error).splitlines()[0]}); a number, as --gpus-per-trial 1, is not measured."
     except ValueError as error:
         why = str(error)
-    raise ValueError(f"--gpus-per-trial auto: {cell_name(*key)}: {why}")
-
-
-def gpus_of_cluster(have: Mapping[str, float]) -> int:
-    """How many GPUs Ray has, by `ray.cluster_resources()`.
-
-    Raises:
-        ValueError: none, or several kinds, whose memories may differ.
-    """
-    count = int(have.get("GPU", 0))
-    if count < 1:
-        raise ValueError("--gpus-per-trial auto: Ray has no GPU; --gpus-per-trial 0 trains on the CPU.")
-    kinds = sorted(name.partition(":")[2] for name in have if name.startswith("accelerator_type:"))
-    if len(kinds) > 1:
-        found = ", ".join(kinds)
-        raise ValueError(f"--gpus-per-trial auto: Ray has GPUs of several kinds ({found}); name a number.")
-    return count
+    raise ValueError(f"--gpus-per-trial auto: {cell_name(*key)}: {why} (--gpus-per-trial 0 trains on the CPU.)")
 
 
 def in_words(shares: Mapping[CellKey, float]) -> str:

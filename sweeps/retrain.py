@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from meltpoint.adapters import catalogue, encoders, heads, modes
 from meltpoint.adapters.courses import NotFiniteError
 from meltpoint.adapters.hardware import seize
@@ -118,7 +120,7 @@ def _order(path: str, space: Space, seed: int, data_dir: str | None, folder: str
     fingerprint = load_training_data(spec).fingerprint
     if data.get("fingerprint") not in (None, fingerprint):
         raise ValueError(f"{path} was found on other data ({data['fingerprint']}, here {fingerprint}); see --data-dir.")
-    hardware: Mapping[str, Any] = facts.get("hardware") or {}
+    hardware: Mapping[str, Any] = facts.get("hardware") or {"gpu_share": float(torch.cuda.is_available())}
     return Order(
         id="retrained", number=0, role="final", encoder=space.cell["encoder"], mode=mode, task=task.name, head=head,
         seed=seed, setting=catalogue.complete(space.first(), mode, head), data=spec, data_fingerprint=fingerprint,

@@ -9,12 +9,13 @@ from pathlib import Path
 from rich.console import Console
 
 from meltpoint.adapters.atomic import write_atomically
-from meltpoint.sweeps import packing, ray_tune
+from meltpoint.sweeps import ray_tune
 from meltpoint.sweeps.cells import OpenCell, open_cells
-from meltpoint.sweeps.cluster import Cluster, slots
+from meltpoint.sweeps.cluster import Cluster
 from meltpoint.sweeps.conductor import SweepConductor
 from meltpoint.sweeps.export import export_cells
 from meltpoint.sweeps.ledger import Ledger, storage_folder
+from meltpoint.sweeps.placement import place
 from meltpoint.sweeps.planner import Planner, Proposal, planned_trials
 from meltpoint.sweeps.progress import Progress
 from meltpoint.sweeps.records import TrialRecord
@@ -155,12 +156,10 @@ def _drive(
 def _train(conductor: SweepConductor, resources: Resources, progress: Progress, cluster: Cluster) -> None:
     try:
         cluster.join()
-        if resources.gpus == "auto":
-            conductor.shares = packing.measure(conductor.planner, conductor.order, resources)
-            progress.say(packing.in_words(conductor.shares))
-        gpus = min(conductor.shares.values()) if resources.gpus == "auto" else resources.gpus
-        count = conductor.slots = slots(resources.cpus, gpus)
-        progress.say(f"{progress.planned()}; {some(count, 'trial')} at a time.")
+        placed = place(conductor.planner, conductor.order, resources, progress.say)
+        conductor.resources, conductor.shares, conductor.slots = placed.resources, placed.shares, placed.slots
+        progress.say(placed.line)
+        progress.say(f"{progress.planned()}.")
         is_over = False
         while not is_over:  # again where a finalist's weights turn out to be damaged
             ray_tune.run_on_tune(conductor, is_local=resources.address is None)

@@ -167,7 +167,8 @@ class Resources:
         storage: `--storage`.
         tracking_uri: the MLflow server or store, or None for the SQLite store in the storage folder.
         address: a running Ray cluster, or None for a local one.
-        cpus, gpus: what one trial gets; a GPU can be shared by fractions, and "auto" measures each cell's (`packing`).
+        cpus, gpus: what one trial gets; a GPU can be shared by fractions. "auto" is 0 where Ray has no GPU, and a
+            measured share a cell where it has (`placement`).
         time_budget_seconds: how long the search may take, or None.
         retry_failed: run failed trials once more.
         cache_bytes, cache_overflow: room for frozen states, and what to do with those that do not fit
@@ -179,7 +180,7 @@ class Resources:
     tracking_uri: str | None = None
     address: str | None = None
     cpus: float = 1.0
-    gpus: float | Literal["auto"] = 0.0
+    gpus: float | Literal["auto"] = "auto"
     time_budget_seconds: float | None = None
     retry_failed: bool = False
     cache_bytes: int = CACHE_BYTES

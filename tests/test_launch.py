@@ -284,7 +284,7 @@ def test_cache_rm_leaves_an_entry_that_is_in_use_and_says_so(tmp_path, kept):
 
 
 def test_what_the_command_line_gives_by_default_is_what_the_sweeps_take_by_default():
-    assert resources_of("runs", None, None, 1.0, "0", None, False) == Resources()
+    assert resources_of("runs", None, None, 1.0, "auto", None, False) == Resources()
 
 
 SPEC = """\

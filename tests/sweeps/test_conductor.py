@@ -23,7 +23,7 @@ from meltpoint.sweeps.specification import Resources
 def conductor(spec, cells, tmp_path: Path) -> SweepConductor:
     calls = ("begin", "began", "prepare", "run_of", "end", "ended", "abandon", "lost", "epoch", "say")
     deaf = SimpleNamespace(**dict.fromkeys(calls, lambda *_: None))
-    resources = Resources(storage=str(tmp_path))
+    resources = Resources(storage=str(tmp_path), gpus=0.0)
     made = SweepConductor(Planner(spec, cells, []), Ledger(tmp_path / "sweep"), deaf, deaf, deaf, resources)
     made.slots = 3
     return made

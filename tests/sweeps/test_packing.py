@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -18,7 +15,6 @@ from meltpoint.adapters.loop import Trainer
 from meltpoint.sweeps import packing, rehearsal, worker
 from meltpoint.sweeps._tune_parts import resources_of
 from meltpoint.sweeps.cells import OpenCell, open_cells
-from meltpoint.sweeps.options import gpus_of
 from meltpoint.sweeps.orders import Order, WorkOrder
 from meltpoint.sweeps.packing import MARGIN, share_of
 from meltpoint.sweeps.planner import Planner, Proposal
@@ -256,120 +252,3 @@ def test_ray_is_asked_for_each_orders_own_resources(rehearsed):
         [{"CPU": 1.0, "GPU": 0.25}], [{"CPU": 1.0, "GPU": 0.25}], [{"CPU": 2.0, "GPU": 0.5}], [{"CPU": 1.0}],
     ]  # fmt: skip
     assert asked[0] == asked[1] != asked[2], "workers are reused where resources are equal"
-
-
-def test_a_cluster_without_gpus_is_refused_with_the_remedy():
-    with pytest.raises(ValueError, match="no GPU; --gpus-per-trial 0"):
-        packing.gpus_of_cluster({"CPU": 2.0})
-
-
-def test_gpus_of_several_kinds_are_refused_for_one_was_measured():
-    with pytest.raises(ValueError, match=r"\(A100, T4\); name a number"):
-        packing.gpus_of_cluster({"GPU": 2.0, "accelerator_type:T4": 1.0, "accelerator_type:A100": 1.0})
-    assert packing.gpus_of_cluster({"GPU": 4.0, "accelerator_type:A100": 2.0}) == 4
-
-
-def test_the_option_takes_auto_and_numbers_and_refuses_the_rest():
-    assert [gpus_of(text) for text in ("auto", "0", "0.25", "2")] == ["auto", 0.0, 0.25, 2.0]
-    for text in ("-1", "nan", "inf", "half", ""):
-        with pytest.raises(ValueError, match="write 0, a share as"):
-            gpus_of(text)
-
-
-def test_a_sweep_with_auto_on_a_machine_without_gpus_ends_with_one_line_and_status_2(spec, tmp_path):
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    words = [
-        "sweep", "--name", "n", "--encoder", spec.encoders[0], "--mode", "fine_tuning", "--task", spec.tasks[0],
-        "--storage", str(tmp_path), "--gpus-per-trial", "auto",
-    ]  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", "meltpoint.launch", *words], capture_output=True, text=True, timeout=240,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2, done.stderr
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("meltpoint: ")]
-    assert "--gpus-per-trial 0" in line
-    assert "Traceback" not in done.stderr
-
-
-SCRIPT = """
-import os, sys
-import ray
-from meltpoint.sweeps.cluster import SETTINGS
-os.environ.update(SETTINGS)
-from ray import tune
-from meltpoint.sweeps import packing, ray_tune
-from meltpoint.sweeps.cells import open_cells
-from meltpoint.sweeps.orders import Order, WorkOrder
-from meltpoint.sweeps.planner import Planner, Proposal
-from meltpoint.sweeps.rehearsal import Need
-from meltpoint.sweeps.specification import Resources, SweepSpec
-
-
-def order_of(proposal, gpus):
-    cell = proposal.cell
-    return Order(
-        id=proposal.id, number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name,
-        head=cell.head, seed=0, setting=proposal.setting, data=cell.data, data_fingerprint="", encoder_fingerprint="",
-        checkpoint="nowhere", cpus=1, gpus=gpus,
-    )
-
-
-def probe(document):
-    mode = document["stacks"][0]["orders"][0]["mode"]
-    assert ray.get_runtime_context().get_assigned_resources()["GPU"] == 1.0
-    gib = 2**30
-    return Need(30 * gib if mode == "fine_tuning" else gib, 80 * gib)
-
-
-def trial(config):
-    given = ray.get_runtime_context().get_assigned_resources()
-    said = {"event": "said", "mode": WorkOrder.from_config(config).first.mode}
-    said["gpus"] = max((share for name, share in given.items() if name.startswith("GPU")), default=0.0)
-    tune.report({"events": [said]})
-
-
-class Conductor:
-    failure, slots = None, 2
-
-    def __init__(self, orders):
-        self.orders, self.said, self.live = orders, [], 0
-
-    def next_order(self):
-        return self.orders.pop(0) if self.orders else "done"
-
-    def began(self, work): pass
-    def lost(self, work, reason): pass
-    def wants_stop(self, work): return False
-    def early_stopping(self, work): return None
-    def tick(self): pass
-    def heard(self, event): self.said.append(f"{event['mode']} {event['gpus']:g}")
-
-
-if __name__ == "__main__":
-    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR",
-             _node_ip_address="127.0.0.1")
-    spec = SweepSpec.model_validate_json(sys.argv[1])
-    planner = Planner(spec, open_cells(spec), [])
-    shares = packing.measure(planner, order_of, Resources(gpus="auto"), probe)
-    works = []
-    for cell in (progress.cell for progress in planner.cells.values()):
-        proposal = Proposal(cell.mode, 0, "search", cell, packing.heaviest(cell), 0)
-        works += [WorkOrder(orders=(order_of(proposal, shares[cell.key]),))] * (2 if cell.mode == "fine_tuning" else 1)
-    conductor = Conductor(works)
-    ray_tune.run_on_tune(conductor, is_local=True, trainable=trial)
-    print(", ".join(sorted(conductor.said)))
-    ray.shutdown()
-"""
-
-
-def test_probes_and_trials_get_their_own_shares_from_ray(spec, cells, tmp_path):
-    """On a local Ray that believes in one GPU: Ray only counts them."""
-    script = tmp_path / "shares.py"
-    script.write_text(SCRIPT, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, str(script), spec.model_dump_json()], capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines()[-1] == "feature_extraction 0.125, fine_tuning 0.5, fine_tuning 0.5"

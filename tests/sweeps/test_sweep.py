@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.specification import SweepSpec
@@ -80,12 +82,21 @@ def done(tmp_path_factory, tiny_encoder, tiny_task, quick_space) -> tuple[SweepS
     storage = tmp_path_factory.mktemp("done")
     finished = run(command(spec, storage))
     assert finished.returncode == 0, finished.stderr
+    (storage / "said.txt").write_text(finished.stderr)
     return spec, storage
 
 
 def test_a_sweep_ends_with_every_trial_once_in_the_ledger_and_in_mlflow(done):
     _, storage = done
     assert_whole(storage, cells=2, trials=TRIALS, seeds=SEEDS)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_the_default_trains_on_the_cpus_and_the_first_line_says_so(done):
+    _, storage = done
+    first = (storage / "said.txt").read_text().splitlines()[0]
+    assert re.fullmatch(r"2 cells, \d+ trials? at a time, each on 1 CPU \(no GPU in this Ray cluster\)\.", first), first
+    assert {(r["hardware"]["device"], r["hardware"]["gpu_share"]) for r in records(storage)} == {("cpu", 0.0)}
 
 
 def test_frozen_trials_shared_a_worker_and_the_states_and_the_others_did_not(done):

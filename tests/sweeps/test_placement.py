@@ -1,0 +1,259 @@
+"""placement: what trials run on, by what Ray has. No test needs a GPU: Ray only counts them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from meltpoint.sweeps import retrain
+from meltpoint.sweeps.cells import cell_name
+from meltpoint.sweeps.estimate import planned_gpus
+from meltpoint.sweeps.options import gpus_of, resources_of
+from meltpoint.sweeps.placement import UNKNOWN, ClusterGpus, gpus_of_nodes, in_words, settle, share_in_words
+from meltpoint.sweeps.specification import Resources
+
+AUTO = Resources()
+NO_GPU = ClusterGpus(0)
+H100 = ClusterGpus(4, ("H100",))
+MIXED = ClusterGpus(3, ("A100", "T4"))
+
+
+@pytest.fixture(params=[True, False], ids=["torch-has-cuda", "torch-has-none"])
+def has_cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether this process's torch says that it can use a GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: request.param)
+    return bool(request.param)
+
+
+def node(alive: bool = True, **resources: float) -> dict[str, Any]:
+    """A node as `ray.nodes()` has it."""
+    return {"Alive": alive, "Resources": {"CPU": 2.0, **{name.replace("__", ":"): n for name, n in resources.items()}}}
+
+
+# --- what Ray has ---
+
+
+def test_the_gpus_of_living_nodes_count_and_a_kind_without_gpus_does_not():
+    nodes = [
+        node(GPU=2.0, accelerator_type__H100=1.0), node(GPU=2.0, accelerator_type__H100=1.0),
+        node(alive=False, GPU=8.0, accelerator_type__T4=1.0), node(accelerator_type__TPU=1.0), node(),
+    ]  # fmt: skip
+    assert gpus_of_nodes(nodes) == H100
+    assert gpus_of_nodes([node(), node(alive=False)]) == NO_GPU
+
+
+def test_a_node_whose_gpus_ray_cannot_name_is_a_kind_of_its_own():
+    assert gpus_of_nodes([node(GPU=1.0)]) == ClusterGpus(1, (UNKNOWN,))
+    assert gpus_of_nodes([node(GPU=1.0), node(GPU=1.0, accelerator_type__A100=1.0)]).kinds == ("A100", UNKNOWN)
+
+
+# --- what auto becomes ---
+
+
+def test_auto_is_the_default_of_the_command_line_and_of_every_caller():
+    assert Resources().gpus == "auto"
+    assert resources_of("runs", None, None, 1.0, "auto", None, False).gpus == "auto"
+
+
+def test_auto_is_the_cpu_where_ray_has_no_gpu_whatever_torch_sees(has_cuda: bool):
+    for address in (None, "10.0.0.1:6379"):
+        assert settle(replace(AUTO, address=address), NO_GPU) == (0.0, "no GPU in this Ray cluster")
+
+
+def test_auto_measures_where_ray_has_gpus_of_one_kind_that_torch_can_use(has_cuda: bool):
+    assert settle(replace(AUTO, address="10.0.0.1:6379"), H100) == ("auto", ""), "the driver may have no GPU itself"
+    assert settle(replace(AUTO, address="10.0.0.1:6379"), ClusterGpus(2, (UNKNOWN,)))[0] == "auto"
+    gpus, why = settle(AUTO, H100)
+    assert gpus == ("auto" if has_cuda else 0.0)
+    assert has_cuda or why.startswith("Ray has 4 GPUs (H100), but torch ")
+
+
+def test_gpus_of_several_kinds_give_each_trial_a_whole_one_and_the_line_says_why():
+    gpus, why = settle(replace(AUTO, address="10.0.0.1:6379"), MIXED)
+    assert gpus == 1.0
+    line = in_words(3, 3, 1.0, (gpus, gpus), MIXED, why)
+    assert line.startswith("3 cells, 3 trials at a time, each on a whole GPU (A100 or T4) and 1 CPU (GPUs of several")
+    assert "--gpus-per-trial" in line
+
+
+@pytest.mark.parametrize("found", [NO_GPU, H100, MIXED])
+@pytest.mark.parametrize("gpus", [0.0, 0.25, 2.0])
+def test_a_number_stays_what_was_asked_for(gpus: float, found: ClusterGpus, has_cuda: bool):
+    assert settle(Resources(gpus=gpus), found)[0] == gpus
+
+
+# --- the line ---
+
+
+@pytest.mark.parametrize(
+    ("cells", "count", "cpus", "shares", "found", "why", "line"),
+    [
+        (3, 2, 1.0, (0.0, 0.0), NO_GPU, "no GPU in this Ray cluster",
+         "3 cells, 2 trials at a time, each on 1 CPU (no GPU in this Ray cluster)."),
+        (1, 1, 2.0, (0.0, 0.0), H100, settle(Resources(gpus=0.0), H100)[1],
+         "1 cell, 1 trial at a time, each on 2 CPUs (--gpus-per-trial 0; Ray has 4 GPUs (H100))."),
+        (3, 16, 1.0, (0.25, 0.25), H100, "", "3 cells, 16 trials at a time, each on 1/4 of a GPU (H100) and 1 CPU."),
+        (2, 8, 1.0, (0.125, 0.5), H100, "",
+         "2 cells, up to 8 trials at a time, each on 1/8 to 1/2 of a GPU (H100) and 1 CPU."),
+    ],
+)  # fmt: skip
+def test_the_first_line_says_what_trials_run_on(cells, count, cpus, shares, found, why, line):
+    assert in_words(cells, count, cpus, shares, found, why) == line
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "words"),
+    [
+        (1.0, 1.0, "a whole GPU"), (2.0, 2.0, "2 GPUs"), (0.1666, 0.1666, "1/6 of a GPU"),
+        (0.1428, 0.5, "1/7 to 1/2 of a GPU"), (0.3, 0.3, "0.3 of a GPU"), (0.75, 0.75, "0.75 of a GPU"),
+        (0.125, 1.0, "1/8 to all of a GPU"),
+    ],
+)  # fmt: skip
+def test_a_share_is_said_as_the_fraction_that_it_is(least: float, most: float, words: str):
+    assert share_in_words(least, most, ClusterGpus(1, (UNKNOWN,))) == words
+    assert share_in_words(least, most, H100) == f"{words} (H100)"
+
+
+# --- plan, which asks no Ray ---
+
+
+def test_a_plan_says_which_machine_it_assumes(has_cuda: bool):
+    gpus, (said,) = planned_gpus(AUTO)
+    assert gpus == float(has_cuda)
+    assert ("whole GPU" in said) == has_cuda
+    remote = planned_gpus(replace(AUTO, address="10.0.0.1:6379"))[1]
+    assert "the cluster at 10.0.0.1:6379 is not asked" in remote[0]
+    assert planned_gpus(Resources(gpus=0.0)) == (0.0, [])
+
+
+# --- train, which has no Ray ---
+
+
+@pytest.mark.parametrize("recorded", ["", "provenance: {hardware: {threads: 1, gpu_share: 0.0}}\n"])
+def test_train_takes_the_gpu_of_this_machine_unless_the_file_records_a_cpu(
+    recorded: str, has_cuda: bool, tiny_encoder, tiny_task, tmp_path, monkeypatch
+):
+    asked: list[float] = []
+
+    def stop(threads: int, gpu_share: float) -> None:
+        asked.append(gpu_share)
+        raise ArithmeticError
+
+    monkeypatch.setattr(retrain, "seize", stop)
+    path = tmp_path / "point.yaml"
+    path.write_text(
+        f"encoder: {tiny_encoder}\nmode: fine_tuning\ntask: {tiny_task}\nparameters: {{epochs: 1}}\n{recorded}",
+        encoding="utf-8",
+    )
+    with pytest.raises(ArithmeticError):
+        retrain.retrain(str(path), None, False, None, lambda result: None)
+    assert asked == [1.0 if has_cuda and not recorded else 0.0]
+
+
+# --- the option ---
+
+
+def test_the_option_takes_auto_and_numbers_and_refuses_the_rest():
+    assert [gpus_of(text) for text in ("auto", "0", "0.25", "2")] == ["auto", 0.0, 0.25, 2.0]
+    for text in ("-1", "nan", "inf", "half", ""):
+        with pytest.raises(ValueError, match="write 0, a share as"):
+            gpus_of(text)
+
+
+# --- on a Ray that believes in one GPU ---
+
+SCRIPT = """
+import os, sys
+import ray
+import torch
+from meltpoint.sweeps.cluster import SETTINGS
+os.environ.update(SETTINGS)
+from ray import tune
+from meltpoint.sweeps import packing, placement, ray_tune
+from meltpoint.sweeps.cells import open_cells
+from meltpoint.sweeps.orders import Order, WorkOrder
+from meltpoint.sweeps.planner import Planner, Proposal
+from meltpoint.sweeps.rehearsal import Need
+from meltpoint.sweeps.specification import Resources, SweepSpec
+
+
+def order_of(proposal, gpus):
+    cell = proposal.cell
+    return Order(
+        id=proposal.id, number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name,
+        head=cell.head, seed=0, setting=proposal.setting, data=cell.data, data_fingerprint="", encoder_fingerprint="",
+        checkpoint="nowhere", cpus=1, gpus=gpus,
+    )
+
+
+def probe(document):
+    mode = document["stacks"][0]["orders"][0]["mode"]
+    assert ray.get_runtime_context().get_assigned_resources()["GPU"] == 1.0
+    gib = 2**30
+    return Need(30 * gib if mode == "fine_tuning" else gib, 80 * gib)
+
+
+def trial(config):
+    given = ray.get_runtime_context().get_assigned_resources()
+    said = {"event": "said", "mode": WorkOrder.from_config(config).first.mode}
+    said["gpus"] = max((share for name, share in given.items() if name.startswith("GPU")), default=0.0)
+    tune.report({"events": [said]})
+
+
+class Conductor:
+    failure, slots = None, 2
+
+    def __init__(self, orders):
+        self.orders, self.said, self.live = orders, [], 0
+
+    def next_order(self):
+        return self.orders.pop(0) if self.orders else "done"
+
+    def began(self, work): pass
+    def lost(self, work, reason): pass
+    def wants_stop(self, work): return False
+    def early_stopping(self, work): return None
+    def tick(self): pass
+    def heard(self, event): self.said.append(f"{event['mode']} {event['gpus']:g}")
+
+
+if __name__ == "__main__":
+    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR",
+             _node_ip_address="127.0.0.1")
+    spec = SweepSpec.model_validate_json(sys.argv[1])
+    planner = Planner(spec, open_cells(spec), [])
+    torch.cuda.is_available = lambda: True
+    placed = placement.place(planner, order_of, Resources(), print, probe)
+    print(placed.line)
+    shares = placed.shares
+    works = []
+    for cell in (progress.cell for progress in planner.cells.values()):
+        proposal = Proposal(cell.mode, 0, "search", cell, packing.heaviest(cell), 0)
+        works += [WorkOrder(orders=(order_of(proposal, shares[cell.key]),))] * (2 if cell.mode == "fine_tuning" else 1)
+    conductor = Conductor(works)
+    ray_tune.run_on_tune(conductor, is_local=True, trainable=trial)
+    print(", ".join(sorted(conductor.said)))
+    ray.shutdown()
+"""
+
+
+def test_probes_and_trials_get_their_own_shares_from_ray(spec, cells, tmp_path):
+    """On a local Ray that believes in one GPU: Ray only counts them."""
+    script = tmp_path / "shares.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script), spec.model_dump_json()], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    frozen, tuned = (cell_name(*cell.key) for cell in cells)
+    assert done.stdout.splitlines()[-3:] == [
+        "Ray has 1 GPU: each cell's heaviest setting runs on one, to see how many trials share it.",
+        "2 cells, up to 2 trials at a time, each on 1/8 to 1/2 of a GPU and 1 CPU. "
+        f"Of a GPU, measured: {frozen} 1/8, {tuned} 1/2.",
+        "feature_extraction 0.125, fine_tuning 0.5, fine_tuning 0.5",
+    ]
