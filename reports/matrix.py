@@ -9,6 +9,7 @@ from itertools import zip_longest
 from meltpoint.reports.differences import Pair, Side, Split, difference, pair_title, side_title
 from meltpoint.reports.ensembles import heading, reservations
 from meltpoint.reports.formats import NOTHING, difference_text, spread_text
+from meltpoint.sweeps.closing import Closing
 from meltpoint.sweeps.ensemble_record import Ensemble
 from meltpoint.sweeps.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.counts import some
@@ -179,7 +180,14 @@ def _reservations(cell: CellSummary, summary: SweepSummary, wanted: Split) -> li
         found.append(f"{cell.test.count} of {some(len(finals), 'seed')} scored on test")
     if len(finals) < summary.seeds_of(cell):
         found.append(f"{len(finals)} of {some(summary.seeds_of(cell), 'seed')} finished")
+    if cell.closed_early:
+        found.append(searched_less(cell.closed_early))
     return found
+
+
+def searched_less(closing: Closing) -> str:
+    """That a cell's search ended before all its trials were run."""
+    return f"its search ended after {closing}"
 
 
 def _with_best(rows: list[Row]) -> tuple[Row, ...]:

@@ -15,6 +15,7 @@ from meltpoint.reports.formats import NOTHING, duration, listed, marks, percent,
 from meltpoint.reports.layout import Column, new_table, say, show_groups, stacked, width_of
 from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Block, Row, Shown
 from meltpoint.reports.notes import task_notes, trial_notes
+from meltpoint.sweeps.closing import in_words
 from meltpoint.sweeps.ensemble_record import Ensemble
 from meltpoint.sweeps.planned_work import planned_work
 from meltpoint.sweeps.reach import Check
@@ -98,6 +99,9 @@ def show_outcome(outcome: Outcome, resources: Resources, again: str, console: Co
     """
     talk = Console(stderr=True, highlight=False, soft_wrap=True)
     show_summary(outcome.summary, console)
+    for cell in outcome.summary.cells:
+        if cell.closed_early:
+            talk.print(in_words(cell.header.key, cell.closed_early), markup=False)
     for trouble in outcome.troubles:
         talk.print(f"! {trouble}", markup=False)
     if outcome.state == "stopped":
@@ -155,16 +159,22 @@ def show_status(summary: SweepSummary, console: Console) -> None:
         columns.insert(2, Column("variant", lambda cell: cell.header.variant))
     show_groups(summary.cells, lambda cell: cell.header.encoder, columns, console)
     done = sum(cell.is_done for cell in summary.cells)
-    say(console, f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done.")
+    early = sum(cell.closed_early is not None for cell in summary.cells)
+    said = f", {early} closed early" if early else ""
+    say(console, f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done{said}.")
     for cell in summary.cells:
+        if cell.closed_early:
+            line = f"{'.'.join(cell.header.key)}: closed after {cell.closed_early}, since {cell.closed_early.cause}"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
         for error in cell.errors:
             line = f"✗ {'.'.join(cell.header.key)} {' '.join(error.split())}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)  # one error, one line, also for grep
 
 
 def _others(cell: CellSummary) -> str:
-    words = ("stopped", "failed", "running", "missing")
-    return ", ".join(f"{cell.counts[word]} {word}" for word in words if cell.counts[word])
+    names = {word: word for word in ("stopped", "failed", "running", "missing")}
+    names["missing"] = "not run" if cell.closed_early else "missing"
+    return ", ".join(f"{cell.counts[word]} {name}" for word, name in names.items() if cell.counts[word])
 
 
 def _best_dev(cell: CellSummary) -> str:

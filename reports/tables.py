@@ -19,7 +19,7 @@ from meltpoint.reports.formats import (
     spread_text,
     title,
 )
-from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Block, Row, Shown
+from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Block, Row, Shown, searched_less
 from meltpoint.reports.notes import notes
 from meltpoint.reports.paper_tables import PaperTable
 from meltpoint.reports.report_tex import latex
@@ -166,6 +166,7 @@ def _line(cell: CellSummary, summary: SweepSummary, paper: PaperTable | None) ->
     head, best, said = cell.header, cell.best, cell.header.notes
     theirs = paper_score(summary.spec, head, paper)
     inputs = [note for record in ([best] if best else []) for note in record.input_notes]
+    ended = [searched_less(cell.closed_early)] if cell.closed_early else []
     return {
         "sweep": summary.name, "encoder": head.encoder, "mode": head.mode, "task": head.task, "head": head.head,
         "kind": head.kind, "metric": head.metric,
@@ -175,7 +176,7 @@ def _line(cell: CellSummary, summary: SweepSummary, paper: PaperTable | None) ->
         "dev_mean": cell.dev and cell.dev.mean, "dev_std": cell.dev and cell.dev.std,
         "test_mean": cell.test and cell.test.mean, "test_std": cell.test and cell.test.std,
         "train_examples": head.train_examples, "dev_examples": head.dev_examples, "train_seconds": cell.seconds,
-        "setting": best and json.dumps(best.setting, sort_keys=True), "notes": "; ".join([*said, *inputs]),
+        "setting": best and json.dumps(best.setting, sort_keys=True), "notes": "; ".join([*said, *inputs, *ended]),
         "data_fingerprint": head.data_fingerprint, "code_version": summary.code, "variant": head.variant,
         "task_parameters": best and best.task_parameters,
         "paper_score": theirs and theirs.score, "paper_split": theirs and theirs.split,

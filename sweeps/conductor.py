@@ -12,6 +12,7 @@ from typing import Any
 from meltpoint.adapters import modes
 from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.cells import OpenCell
+from meltpoint.sweeps.closing import note_spent_budget
 from meltpoint.sweeps.ledger import Ledger, cache_folder
 from meltpoint.sweeps.losses import RETRIES, TOGETHER_AFTER, Loss
 from meltpoint.sweeps.orders import Order, WorkOrder
@@ -274,6 +275,7 @@ class SweepConductor:
     def _watch_clock(self) -> None:
         if self.deadline is not None and self.clock() >= self.deadline and not self.planner.closed_for_search:
             self.planner.close_search()
+            note_spent_budget(self.ledger, self.resources.time_budget_seconds or 0.0)
             self.progress.say("The time budget is spent: no new search trial begins; finals follow.")
 
     def _answer_finals(self) -> None:

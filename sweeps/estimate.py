@@ -18,6 +18,7 @@ from meltpoint.adapters.noise import Noise
 from meltpoint.adapters.parameters import Setting
 from meltpoint.sweeps import machine
 from meltpoint.sweeps.cells import OpenCell, open_cells
+from meltpoint.sweeps.closing import Closing
 from meltpoint.sweeps.ledger import Ledger, storage_folder
 from meltpoint.sweeps.planner import CellProgress, Planner
 from meltpoint.sweeps.records import worker_seconds
@@ -43,6 +44,7 @@ class PlannedCell:
         finals: of them, the finals; the search answers one of these.
         answered: of the trials, how many the ledger has.
         estimated_seconds: of one worker, for the rest.
+        closed: how its search ended for good (`Closing.as_json`); None while it is open.
     """
 
     encoder: str
@@ -54,6 +56,7 @@ class PlannedCell:
     finals: int
     answered: int
     estimated_seconds: float
+    closed: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     Raises:
         ValueError: bad input, the same as `sweep` would refuse.
     """
-    from meltpoint.sweeps.run import differences, header
+    from meltpoint.sweeps.run import closed_lines, differences, header, planned_closing
     from meltpoint.sweeps.specification import code_version
     from meltpoint.sweeps.summary import SweepFile
 
@@ -123,10 +126,10 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     planner = Planner(spec, cells, records)
     gpus, assumed = planned_gpus(resources)
     rate = multiply_rate(int(resources.cpus), gpus)
-    planned = [_planned(progress, rate) for progress in planner.cells.values()]
+    planned = [_planned(progress, planned_closing(ledger, progress), rate) for progress in planner.cells.values()]
     workers = worker_count(resources.cpus, gpus)
     wall = sum(cell.estimated_seconds for cell in planned) / workers
-    notes += spec.missing()
+    notes += [*spec.missing(), *closed_lines(ledger, planner)]
     notes.append(
         f"estimated from a measured {rate / 1e9:.0f} GFLOP/s a trial, for cores that nothing else uses; expect a "
         "factor of two either way"
@@ -154,17 +157,18 @@ def busy_note(load: float, cores: float, wanted: float) -> list[str]:
     ]
 
 
-def _planned(progress: CellProgress, rate: float) -> PlannedCell:
+def _planned(progress: CellProgress, closing: Closing | None, rate: float) -> PlannedCell:
     cell = progress.cell
-    finals = cell.seeds
-    answered = min(len(progress.search), progress.target) + sum(f.test is not None for f in progress.finals.values())
-    rest = progress.target + finals - answered - (1 if not progress.finals else 0)  # the search's seed is answered
+    target = len(progress.search) if closing else progress.target  # a closed cell's search is over
+    total = target + cell.seeds
+    answered = min(len(progress.search), target) + sum(f.test is not None for f in progress.finals.values())
+    rest = total - answered - (1 if not progress.finals else 0)  # the search's seed is answered
     done = [record for record in progress.search.values() if record.status == "finished"]
     price = Price(0.0, worker_seconds(done) / len(done)) if done else price_of(cell, rate)
     seconds = price.once + rest * price.trial if rest > 0 else 0.0
+    closed = closing.as_json() if closing else None
     return PlannedCell(
-        cell.encoder, cell.mode, cell.task_name, cell.head, cell.variant, progress.target + finals, finals, answered,
-        seconds,
+        cell.encoder, cell.mode, cell.task_name, cell.head, cell.variant, total, cell.seeds, answered, seconds, closed
     )  # fmt: skip
 
 

@@ -62,7 +62,8 @@ class Ledger:
     """The folder of one sweep.
 
     Layout: `sweep.json` (the specification), `trials/ID.json` (finished, stopped or failed), `started/ID.json` (begun,
-    not ended), `checkpoints/ID/`, `predictions/`, `ensembles/ID.json`, `exports/`, `test_openings.jsonl`.
+    not ended), `checkpoints/ID/`, `predictions/`, `ensembles/ID.json`, `exports/`, `test_openings.jsonl`,
+    `time_budgets.jsonl`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -75,6 +76,16 @@ class Ledger:
     def specification(self) -> Path:
         """The file that says what the sweep is."""
         return self.folder / "sweep.json"
+
+    @property
+    def openings(self) -> Path:
+        """The file that says when test splits were opened, a JSON line a finalist."""
+        return self.folder / "test_openings.jsonl"
+
+    @property
+    def budgets(self) -> Path:
+        """The file that says when time budgets were spent, a JSON line each."""
+        return self.folder / "time_budgets.jsonl"
 
     def create(self) -> None:
         """Make the folders."""

@@ -11,6 +11,7 @@ from meltpoint.adapters import modes
 from meltpoint.adapters.catalogue import complete
 from meltpoint.adapters.parameters import Setting, Value
 from meltpoint.sweeps.cells import OpenCell
+from meltpoint.sweeps.closing import is_closed
 from meltpoint.sweeps.records import CELL, CellKey, Role, TrialRecord, cell_key, identity
 from meltpoint.sweeps.selection import best_of
 from meltpoint.sweeps.specification import SweepSpec, code_version
@@ -137,7 +138,7 @@ class Planner:
     def _open(self, cell: OpenCell, past: list[TrialRecord]) -> CellProgress:
         target = planned_trials(cell, self.spec)
         # A cell whose test split was opened is closed: searching on could only pick a setting by its test score.
-        closed = any(record.test is not None for record in past if record.role == "final")
+        closed = is_closed(record for record in past if record.role == "final")
         again = {r.id: r for r in past if self._runs_again(r) and (r.role == "final" or not closed)}
         kept = [record for record in past if record.id not in again]
         search = {record.id: record for record in kept if record.role == "search"}

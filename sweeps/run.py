@@ -11,12 +11,13 @@ from rich.console import Console
 from meltpoint.adapters.atomic import write_atomically
 from meltpoint.sweeps import ray_tune
 from meltpoint.sweeps.cells import OpenCell, open_cells
+from meltpoint.sweeps.closing import Closing, closing_of, in_words
 from meltpoint.sweeps.cluster import Cluster
 from meltpoint.sweeps.conductor import SweepConductor
 from meltpoint.sweeps.export import export_cells
 from meltpoint.sweeps.ledger import Ledger, storage_folder
 from meltpoint.sweeps.placement import place
-from meltpoint.sweeps.planner import Planner, Proposal, planned_trials
+from meltpoint.sweeps.planner import CellProgress, Planner, Proposal, planned_trials
 from meltpoint.sweeps.progress import Progress
 from meltpoint.sweeps.records import TrialRecord
 from meltpoint.sweeps.scoring import Scorer
@@ -76,6 +77,8 @@ def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Rende
         settle_specification(ledger, spec, cells)
         planner = Planner(spec, cells, ledger.records(), resources.retry_failed)
         planner.recall(ledger.unfinished())
+        for line in closed_lines(ledger, planner):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
         tracker = Tracker(spec.name, resources.tracking_uri or default_uri(storage), storage)
         tracker.open(cells, spec.model_dump_json())
         conductor = _drive(resources, ledger, planner, tracker, console, cluster)
@@ -130,6 +133,17 @@ def differences(then: SweepFile, now: SweepFile) -> list[str]:
     return list(dict.fromkeys(differs))
 
 
+def closed_lines(ledger: Ledger, planner: Planner) -> list[str]:
+    """A line for each cell that was closed before all its search trials were run: more budget changes nothing there."""
+    closings = {key: planned_closing(ledger, progress) for key, progress in planner.cells.items()}
+    return [in_words(key, closing) for key, closing in closings.items() if closing and closing.is_early]
+
+
+def planned_closing(ledger: Ledger, progress: CellProgress) -> Closing | None:
+    """How a planner's cell was closed; None while it is open."""
+    return closing_of(ledger, [*progress.search.values(), *progress.finals.values()], progress.target)
+
+
 def note_runs(ledger: Ledger, tracker: Tracker) -> None:
     """Trials that ended while MLflow was away have their runs now; their records say which."""
     for record in ledger.records():
@@ -146,6 +160,7 @@ def _drive(
         conductor = SweepConductor(planner, ledger, tracker, progress, scorer, resources)
         if planner.is_complete():
             conductor.is_done = True
+            progress.say("Nothing is left to train or to score.")
         else:
             _train(conductor, resources, progress, cluster)
         tracker.reconcile(ledger.records(), lambda record: _proposal(planner, record), code_version())

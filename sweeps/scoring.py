@@ -20,6 +20,7 @@ from meltpoint.adapters.loop import Trainer
 from meltpoint.adapters.reading import reading_of
 from meltpoint.adapters.tokenising import encode_split
 from meltpoint.sweeps.cells import cell_name
+from meltpoint.sweeps.ledger import Ledger
 from meltpoint.sweeps.orders import Order
 from meltpoint.sweeps.records import TrialRecord
 from meltpoint.sweeps.worker import WEIGHTS, release_memory, training
@@ -128,7 +129,7 @@ def score_on_test(order: Order) -> float | None:
 def _write_down(folder: Path, record: TrialRecord) -> None:
     """The record of every opening, written before the split is read."""
     line = {"trial": record.id, "cell": cell_name(*record.cell), "seed": record.seed, "opened_at": time.time()}
-    with (folder / "test_openings.jsonl").open("a", encoding="utf-8") as file:
+    with Ledger(folder).openings.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 

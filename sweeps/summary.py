@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from meltpoint.adapters.atomic import write_atomically
+from meltpoint.sweeps.closing import Closing, closing_of
 from meltpoint.sweeps.ensemble_record import Ensemble, read_ensembles
 from meltpoint.sweeps.ledger import Ledger
 from meltpoint.sweeps.records import CELL, CellKey, TrialRecord, cell_key, worker_seconds
@@ -75,6 +76,7 @@ class CellSummary:
         errors: what failed, a line each.
         lost: how many search trials ended without a result by no fault of their settings'.
         failed_finals: the finals that ended without a result.
+        closing: how its search ended for good; None while it is open.
     """
 
     header: CellHeader
@@ -87,6 +89,12 @@ class CellSummary:
     errors: list[str] = field(default_factory=list)
     lost: int = 0
     failed_finals: list[TrialRecord] = field(default_factory=list)
+    closing: Closing | None = None
+
+    @property
+    def closed_early(self) -> Closing | None:
+        """How it was closed, where that was before all its search trials were run."""
+        return self.closing if self.closing is not None and self.closing.is_early else None
 
     @property
     def kept(self) -> TrialRecord | None:
@@ -147,7 +155,7 @@ def _cell_json(cell: CellSummary) -> dict[str, Any]:
         **({"variant": head.variant} if head.variant else {}), "metric": head.metric,
         "trials": cell.counts,
         "best": None if best is None else {"dev": best.dev, "trial": best.id, "setting": best.setting},
-        "final": final,
+        "final": final, "closed": cell.closing.as_json() if cell.closing else None,
     }  # fmt: skip
 
 
@@ -188,13 +196,13 @@ def summarise(ledger: Ledger) -> SweepSummary:
         if order["role"] == "search":
             key = cell_key(*(str(order.get(word, "")) for word in CELL))
             running.setdefault(key, set()).add(str(order["id"]))
-    cells = [_cell(header, past.get(header.key, []), running.get(header.key, set())) for header in sweep.cells]
+    cells = [_cell(ledger, header, past.get(header.key, []), running.get(header.key, set())) for header in sweep.cells]
     seeds = [header.seeds or sweep.spec.seeds for header in sweep.cells]
     state = _state(driven, cells, seeds)
     return SweepSummary(sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger))
 
 
-def _cell(header: CellHeader, records: list[TrialRecord], running: set[str]) -> CellSummary:
+def _cell(ledger: Ledger, header: CellHeader, records: list[TrialRecord], running: set[str]) -> CellSummary:
     search = [r for r in records if r.role == "search" and r.id not in running]  # a failed one may run again
     by_status = {status: sum(r.status == status for r in search) for status in ("finished", "stopped", "failed")}
     missing = max(0, header.planned - len(search) - len(running))
@@ -211,6 +219,7 @@ def _cell(header: CellHeader, records: list[TrialRecord], running: set[str]) -> 
         failed_finals=[] if best is None else [
             r for r in records if r.role == "final" and r.status != "finished" and r.setting == best.setting
         ],
+        closing=closing_of(ledger, records, header.planned),
     )  # fmt: skip
 
 

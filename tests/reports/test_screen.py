@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -13,6 +13,8 @@ from rich.console import Console
 
 from meltpoint.reports.layout import stacked
 from meltpoint.reports.screen import show_checks, show_plan, show_rows, show_status, show_summary
+from meltpoint.reports.tables import render
+from meltpoint.sweeps.closing import Closing
 from meltpoint.sweeps.inventory import ROWS, inventory
 from meltpoint.sweeps.reach import Check
 from meltpoint.sweeps.summary import CellSummary, SweepSummary
@@ -122,6 +124,23 @@ def test_status_counts_what_ran_what_failed_and_what_is_missing(make_cell: MakeC
     assert "81.2" in text
     assert "1/2, dev 80.0" in text
     assert "first: running, 0 of 1 cell done." in text
+
+
+def test_a_cell_that_was_closed_early_is_not_called_done_without_a_word(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    cell = make_cell(search=(0.7, 0.8), planned=50, finals=[(0.8, 0.75), (0.8, 0.75)])
+    closed = replace(cell, closing=Closing(2, 50, 1_795_442_520.0, by_budget=True))
+    text = shown(show_status, make_sweep(closed))
+    assert "48 not run" in text
+    assert "missing" not in text
+    assert "first: done, 1 of 1 cell done, 1 closed early." in text
+    assert "minilm.fine_tuning.sst2: closed after 2 of 50 trials (time budget), since its test split was" in text
+    table = shown(show_summary, make_sweep(closed))
+    assert "¹ its search ended after 2 of 50 trials (time budget)" in table
+    files = render(make_sweep(closed))
+    assert all("its search ended after 2 of 50 trials (time budget)" in text for text in files.values())
+    assert "search ended" not in "".join(render(make_sweep(cell)).values())
 
 
 def test_a_plan_has_a_line_a_cell_and_its_total_time_in_words() -> None:

@@ -270,6 +270,16 @@ def test_a_time_budget_ends_the_search_and_the_finals_still_follow(spec, tmp_pat
     found = roles(tmp_path)
     assert 1 <= found["search"] < 400
     assert found["final"] == 2
+    more = command(
+        spec, tmp_path, "--time-budget", "1h", "--address", "127.0.0.1:1", modes=("fine_tuning",), trials=400
+    )
+    again = run(more)  # nobody answers there, and nobody is asked
+    assert again.returncode == 0, again.stderr
+    assert roles(tmp_path) == found
+    for said in (ended.stderr, again.stderr):
+        assert f"{found['search']} of 400 search trials were run, then the time budget was spent" in said
+        assert "is closed since its test split was opened on" in said
+    assert "Nothing is left to train" in again.stderr
 
 
 def wait_for_epochs(store: Path, process: subprocess.Popen) -> None:

@@ -1,0 +1,153 @@
+"""closing: a cell whose test split was opened is searched no further, and everything that counts its trials says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from meltpoint.sweeps.cells import OpenCell
+from meltpoint.sweeps.closing import Closing, closing_of, in_words, note_spent_budget
+from meltpoint.sweeps.estimate import plan_sweep
+from meltpoint.sweeps.ledger import Ledger
+from meltpoint.sweeps.planner import Planner, Proposal
+from meltpoint.sweeps.run import settle_specification
+from meltpoint.sweeps.specification import Resources, SweepSpec
+from meltpoint.sweeps.summary import summarise
+
+SEARCHED, PLANNED, SEEDS = 2, 9, 2
+OPENED_AT = 1_795_442_520.0
+
+MakeLedger = Callable[..., Ledger]
+
+
+@pytest.fixture
+def wanted(spec: SweepSpec) -> SweepSpec:
+    """One cell, nine trials."""
+    return spec.model_copy(update={"modes": ("fine_tuning",), "trials": PLANNED, "seeds": SEEDS})
+
+
+@pytest.fixture
+def make_ledger(wanted: SweepSpec, cells: list[OpenCell], make_record, tmp_path: Path) -> MakeLedger:
+    """What a sweep leaves that was cut short: so many search trials, its finals, perhaps their test scores."""
+
+    def make(searched: int = SEARCHED, scored: bool = True, spent_at: float | None = OPENED_AT - 60) -> Ledger:
+        ledger, own = Ledger(tmp_path / wanted.name), [replace(cells[1], trials=PLANNED, seeds=SEEDS)]
+        settle_specification(ledger, wanted, own)
+        planner = Planner(wanted, own, [])
+        for _ in range(searched):
+            proposal = planner.next()
+            assert isinstance(proposal, Proposal)
+            planner.begin(proposal)
+            planner.end(make_record(proposal))
+        planner.close_search()
+        (progress,) = planner.cells.values()
+        finals = planner.missing_finals(progress)
+        assert len(finals) == SEEDS
+        test = {"accuracy": 0.5} if scored else None
+        records = [*progress.search.values(), *(make_record(final, test=test) for final in finals)]
+        for record in records:
+            ledger.write(record)
+        if scored:
+            lines = [{"trial": one.id, "opened_at": OPENED_AT + place} for place, one in enumerate(finals)]
+            ledger.openings.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        if spent_at is not None:
+            ledger.budgets.write_text(json.dumps({"time_budget_seconds": 5.0, "spent_at": spent_at}) + "\n")
+        return ledger
+
+    return make
+
+
+def asked_again(wanted: SweepSpec, ledger: Ledger) -> Resources:
+    """The same sweep with more time."""
+    return Resources(storage=str(ledger.folder.parent), time_budget_seconds=3600.0)
+
+
+def test_a_plan_has_nothing_to_do_in_a_closed_cell_and_says_why(wanted, make_ledger):
+    ledger = make_ledger()
+    planned = plan_sweep(wanted, asked_again(wanted, ledger))
+    (cell,) = planned.cells
+    assert (cell.trials, cell.answered, cell.estimated_seconds) == (SEARCHED + SEEDS, SEARCHED + SEEDS, 0.0)
+    (line,) = [note for note in planned.notes if "is closed" in note]
+    assert "its test split was opened on 2026-11-2" in line
+    assert line.endswith("2 of 9 search trials were run, then the time budget was spent; a new --name searches on.")
+    assert planned.as_json()["cells"][0]["closed"]["since"] == OPENED_AT
+
+
+def test_status_keeps_what_is_missing_and_says_beside_it_that_the_cell_is_closed(make_ledger):
+    summary = summarise(make_ledger())
+    assert summary.state == "done"
+    (cell,) = summary.as_json()["cells"]
+    assert (cell["trials"]["planned"], cell["trials"]["missing"]) == (PLANNED, PLANNED - SEARCHED)
+    assert cell["closed"] == {
+        "since": OPENED_AT, "reason": "test opened", "search_trials": SEARCHED, "ended_by": "time budget",
+    }  # fmt: skip
+
+
+def test_a_cell_whose_test_is_not_open_yet_goes_on_with_more_budget(wanted, make_ledger):
+    ledger = make_ledger(scored=False)
+    resources = asked_again(wanted, ledger)
+    planned = plan_sweep(wanted, resources)
+    (cell,) = planned.cells
+    assert (cell.trials, cell.answered, cell.closed) == (PLANNED + SEEDS, SEARCHED, None)
+    assert not any("is closed" in note for note in planned.notes)
+    assert summarise(ledger).as_json()["cells"][0]["closed"] is None
+
+
+def test_the_planner_searches_an_open_cell_on_and_a_closed_one_not(wanted, cells, make_ledger):
+    own = [replace(cells[1], trials=PLANNED, seeds=SEEDS)]
+    proposal = Planner(wanted, own, make_ledger(scored=False).records()).next()
+    assert isinstance(proposal, Proposal)
+    assert (proposal.role, proposal.number) == ("search", SEARCHED)
+    assert Planner(wanted, own, make_ledger(scored=True).records()).next() == "done"
+
+
+def test_a_cell_that_was_searched_whole_is_closed_but_not_early(wanted, make_ledger):
+    ledger = make_ledger(searched=PLANNED)
+    (cell,) = summarise(ledger).cells
+    assert cell.closing is not None
+    assert cell.closed_early is None
+    assert cell.closing.as_json()["ended_by"] is None
+    assert not any("is closed" in note for note in plan_sweep(wanted, asked_again(wanted, ledger)).notes)
+
+
+@pytest.mark.parametrize(("spent_at", "by_budget"), [(None, False), (OPENED_AT - 1, True), (OPENED_AT + 9, False)])
+def test_the_time_budget_is_named_only_where_it_was_spent_before_the_test_was_opened(make_ledger, spent_at, by_budget):
+    (cell,) = summarise(make_ledger(spent_at=spent_at)).cells
+    assert cell.closed_early is not None
+    assert cell.closed_early.by_budget == by_budget
+    assert ("time budget" in in_words(cell.header.key, cell.closed_early)) == by_budget
+
+
+def test_a_cell_without_a_test_split_is_closed_by_the_scoring_of_its_finalists(make_ledger):
+    ledger = make_ledger()
+    ledger.openings.unlink()
+    closing = closing_of(ledger, ledger.records(), PLANNED)
+    assert closing is not None
+    assert closing.as_json()["reason"] == "finals scored"
+    assert "since its finalists were scored: 2 of 9" in in_words(("e", "m", "t"), closing)
+
+
+def test_a_spent_budget_is_a_line_of_its_own_in_the_ledger(tmp_path: Path):
+    ledger = Ledger(tmp_path)
+    for seconds in (5.0, 60.0):
+        note_spent_budget(ledger, seconds)
+    lines = [json.loads(line) for line in ledger.budgets.read_text().splitlines()]
+    assert [line["time_budget_seconds"] for line in lines] == [5.0, 60.0]
+    assert lines[0]["spent_at"] <= lines[1]["spent_at"]
+
+
+def test_a_damaged_line_names_its_file(make_ledger):
+    ledger = make_ledger()
+    with ledger.openings.open("a") as file:
+        file.write('{"trial": "cut o')
+    with pytest.raises(ValueError, match=r"test_openings\.jsonl has a line that is no JSON .*; delete that line"):
+        summarise(ledger)
+
+
+def test_a_closing_is_short_in_a_table():
+    assert str(Closing(3, 50, OPENED_AT, by_budget=True)) == "3 of 50 trials (time budget)"
+    assert str(Closing(3, 50, OPENED_AT, by_budget=False)) == "3 of 50 trials"
