@@ -32,7 +32,6 @@ from meltpoint.sweeps.summary import (
     write_sweep,
 )
 from meltpoint.sweeps.tracking import Tracker, default_uri
-from meltpoint.tasks.core.counts import some
 
 
 @dataclass(frozen=True)
