@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from meltpoint.adapters import encoders, heads
+from meltpoint.adapters.atomic import replacing
 from meltpoint.adapters.evaluation import evaluate
 from meltpoint.adapters.hardware import Precision, resolve_precision
 from meltpoint.adapters.model import AdaptedModel, Member, build
@@ -91,7 +92,8 @@ def save_folder(
     folder.mkdir(parents=True, exist_ok=True)
     model.encoder.save(folder / ENCODER)
     own = {k: v.contiguous().cpu() for k, v in model.state_dict().items() if not k.startswith("encoder.")}
-    save_file(own, folder / HEAD)
+    with replacing(folder / HEAD) as beside:
+        save_file(own, beside)
     document = {
         "kind": task.kind, "task": task.name, "metric": task.metric, "labels": task.labels,
         "label_range": task.label_range, "mode": mode, "head": head, "setting": dict(setting),

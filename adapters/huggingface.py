@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from meltpoint.adapters import first_state, fused_qkv, master_weights, residual_norm, transformers_attention
+from meltpoint.adapters.atomic import give_usual_mode
 from meltpoint.adapters.batch import Batch, Row
 from meltpoint.adapters.batching import collate
 from meltpoint.adapters.dropout import replace_dropouts
 from meltpoint.adapters.encoder import Encoder, LayerGroup
-from meltpoint.adapters.encoders._files import locate, verify
+from meltpoint.adapters.encoders._files import locate, verify, weight_files
 from meltpoint.adapters.encoders._reference import EncoderReference
 from meltpoint.adapters.gelu import replace_gelus
 from meltpoint.adapters.padding_free import Unpadded
@@ -109,6 +110,8 @@ class HuggingFaceEncoder(Encoder):
         with _quiet():
             self.model.save_pretrained(folder)
             self.tokenizer.save(folder)
+        for path in weight_files(folder):
+            give_usual_mode(path)
 
     @property
     def layers(self) -> int:

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import mlflow
 
-from meltpoint.adapters.atomic import replacing
+from meltpoint.adapters.atomic import give_usual_mode, replacing
 
 SCHEME = "sqlite:///"
 EXPERIMENTS = ("experiment_tags", "experiments")
@@ -43,6 +43,7 @@ def put(uri: str) -> bool:
             return True
         beside = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
         try:
+            beside.touch()  # SQLite would make it without write permission for the group, whatever the umask
             _copy(kept, beside)
             os.link(beside, path)  # unlike a rename, it never replaces what another sweep has put there meanwhile
         finally:
@@ -56,6 +57,8 @@ def keep(uri: str) -> None:
     """Keep a copy of a store that MLflow has just made, before anything is logged; not to be able to is no harm."""
     path = sqlite_file(uri)
     assert path is not None, "only SQLite stores are kept"
+    with contextlib.suppress(OSError):
+        give_usual_mode(path)
     with contextlib.suppress(OSError, sqlite3.Error), replacing(template()) as beside:
         _copy(path, beside)
         with contextlib.closing(sqlite3.connect(beside)) as copy:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,15 @@ def schema(path: Path) -> set[tuple[str, ...]]:
         return made | set(store.execute("SELECT 'version', version_num, '', '' FROM alembic_version"))
 
 
+@pytest.fixture
+def shared_with_a_group() -> Iterator[None]:
+    """The umask of people who share a storage."""
+    before = os.umask(0o002)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("shared_with_a_group")
 def test_a_copy_of_the_kept_store_is_what_mlflow_makes_itself(cache: Path, tmp_path: Path):
     first, second = uri_of(tmp_path / "first"), uri_of(tmp_path / "second")
     assert mlflow_store.put(first), "nothing is kept yet"
@@ -42,6 +53,8 @@ def test_a_copy_of_the_kept_store_is_what_mlflow_makes_itself(cache: Path, tmp_p
     names = {own.name: own.artifact_location for own in MlflowClient(second).search_experiments()}
     assert set(names) == {"Default", "two"}, "nothing of the first folder's"
     assert str(tmp_path / "first") not in "".join(names.values())
+    modes = {own: (tmp_path / own / "mlflow.db").stat().st_mode & 0o777 for own in ("first", "second")}
+    assert modes == {"first": 0o664, "second": 0o664}
 
 
 def test_a_store_that_is_there_is_left_alone(cache: Path, tmp_path: Path):

@@ -1,0 +1,62 @@
+"""Files that are written: their permissions are those that the umask gives, whatever library wrote them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from meltpoint.adapters import catalogue
+from meltpoint.adapters.atomic import replacing, write_atomically
+from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.exported import save_folder
+from meltpoint.adapters.model import Member, build
+from meltpoint.adapters.stages import Stage, write_stage
+from meltpoint.sweeps.worker import save_weights
+from meltpoint.tasks.core.task import Task
+
+Load = Callable[[str], Encoder]
+
+
+@pytest.fixture(params=[0o022, 0o077, 0o002], ids=["022", "077", "002"])
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Each of the usual umasks in turn."""
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def wrong(folder: Path, umask: int) -> dict[str, str]:
+    """Path below the folder → its mode, where that is not what the umask gives."""
+    found = {path: stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*")}
+    wanted = {path: (0o777 if path.is_dir() else 0o666) & ~umask for path in found}
+    assert found, "something was written"
+    return {str(path.relative_to(folder)): oct(mode) for path, mode in found.items() if mode != wanted[path]}
+
+
+def test_a_file_written_whole_has_the_mode_of_the_umask(tmp_path: Path, umask: int):
+    write_atomically(tmp_path / "sub" / "trial.json", "{}")
+    with replacing(tmp_path / "sub" / "private") as beside:
+        beside.touch()
+        beside.chmod(0o600)  # as safetensors and mkstemp make theirs
+    assert wrong(tmp_path, umask) == {}
+
+
+def test_weights_and_stages_have_the_mode_of_the_umask(tmp_path: Path, umask: int):
+    parts = [{"a": torch.zeros(2, 3)} for _ in range(3)]
+    save_weights(parts[0], tmp_path / "checkpoints" / "one")
+    write_stage(tmp_path / "stages" / "one.safetensors", Stage([], (0.5, 1), *parts))
+    assert wrong(tmp_path, umask) == {}
+
+
+def test_a_model_folder_has_the_modes_of_the_umask(load_tiny: Load, tmp_path: Path, umask: int):
+    task = Task("own", "sentence_classification", "accuracy", "", {}, labels=("bad", "good"))
+    setting = catalogue.complete({}, "fine_tuning", "linear")
+    model = build(load_tiny("bert"), task, "fine_tuning", "linear", [Member(setting, 0)], "cpu")
+    save_folder(tmp_path / "model", model, task, "fine_tuning", "linear", setting, "fp32", {})
+    assert wrong(tmp_path, umask) == {}
+    assert (tmp_path / "model" / "encoder" / "model.safetensors").is_file()
