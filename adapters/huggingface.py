@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor, nn
-from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from meltpoint.adapters import first_state, fused_qkv, master_weights, residual_norm, transformers_attention
 from meltpoint.adapters.atomic import give_usual_mode
@@ -21,6 +18,7 @@ from meltpoint.adapters.batching import collate
 from meltpoint.adapters.dropout import replace_dropouts
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.encoders._files import locate, verify, weight_files
+from meltpoint.adapters.encoders._pretrained import quiet, read
 from meltpoint.adapters.encoders._reference import EncoderReference
 from meltpoint.adapters.gelu import replace_gelus
 from meltpoint.adapters.padding_free import Unpadded
@@ -107,7 +105,7 @@ class HuggingFaceEncoder(Encoder):
 
     def save(self, folder: Path) -> None:
         """Write the encoder and its tokenizer in the hub's layout, so that `hf:FOLDER` reads them back."""
-        with _quiet():
+        with quiet():
             self.model.save_pretrained(folder)
             self.tokenizer.save(folder)
         for path in weight_files(folder):
@@ -146,8 +144,13 @@ class HuggingFaceEncoder(Encoder):
                     setattr(module, name, ratio)
 
     def compact_pieces(self, pieces: Iterable[int]) -> CompactEmbedding | None:
-        """Put a compact table where the model embeds its pieces (`vocabulary.compact`)."""
-        return compact(self.model, pieces)
+        """Put a compact table where the model embeds its pieces (`vocabulary.compact`).
+
+        Some families (Longformer) lengthen their input themselves, by the padding that their configuration names.
+        """
+        own = getattr(self.model.config, "pad_token_id", None)
+        known = own is not None and 0 <= own < self.model.get_input_embeddings().num_embeddings
+        return compact(self.model, {*pieces, own} if known else pieces)
 
     def train_in_bf16(self) -> dict[nn.Parameter, Tensor]:
         """Linear layers with masters (`master_weights`)."""
@@ -239,80 +242,13 @@ def load(reference: EncoderReference) -> HuggingFaceEncoder:
     """
     folder, revision = locate(reference)
     digest = verify(reference, folder)
-    with _quiet():
-        config = _read("configuration", revision, transformers.AutoConfig, folder)
-        _check_family(config, revision)
-        tokenizer = _read("tokenizer", revision, transformers.AutoTokenizer, folder)
-        if not getattr(tokenizer, "is_fast", False):
-            raise ValueError(f"{revision} has no fast tokenizer; save one beside the weights as tokenizer.json.")
-        model = _load_model(config, folder, revision)
-    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
-        raise ValueError(f"{revision}: its tokenizer knows {len(tokenizer)} pieces, more than the encoder embeds.")
+    model, tokenizer = read(folder, reference.word, torch.float32, _attention_kernel)
     return HuggingFaceEncoder(model, tokenizer, digest[:16], revision)
-
-
-def _read(what: str, revision: str, auto: Any, folder: Path) -> Any:
-    """Let transformers read one thing from a folder, its code never."""
-    try:
-        return auto.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except (ValueError, OSError, KeyError, TypeError, ImportError) as error:
-        raise ValueError(f"{revision}: its {what} cannot be read: {_first_line(error)}") from error
-
-
-def _check_family(config: Any, revision: str) -> None:
-    """Refuse what is not a bidirectional encoder: decoders see no piece to their right, so [CLS] sees nothing."""
-    family = getattr(config, "model_type", "?")
-    decoder = config.is_encoder_decoder or getattr(config, "is_decoder", False)
-    if decoder or family not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        raise ValueError(f"{revision} is no bidirectional text encoder (model type '{family}'); take one like BERT.")
-
-
-def _load_model(config: Any, folder: Path, revision: str) -> Any:
-    """The bare encoder, every weight from the file, without a pooler."""
-    found: Any = transformers.AutoModel._model_mapping[type(config)]
-    model_class = found[0] if isinstance(found, tuple) else found
-    takes_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
-    kernel = {"attn_implementation": _attention_kernel(model_class)} if model_class._supports_sdpa else {}
-    pooler = {"add_pooling_layer": False} if takes_pooler else {}
-    try:
-        model, report = model_class.from_pretrained(
-            folder, config=config, use_safetensors=True, dtype=torch.float32, local_files_only=True,
-            output_loading_info=True, **kernel, **pooler,
-        )  # fmt: skip
-    except (ValueError, OSError, RuntimeError) as error:
-        raise ValueError(f"{revision}: its weights do not fit its config.json: {_first_line(error)}") from error
-    missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
-    if missing:
-        raise ValueError(f"{revision} lacks {len(missing)} of the encoder's weights, {missing[0]} among them.")
-    if not takes_pooler and isinstance(getattr(model, "pooler", None), nn.Module):
-        model.pooler = nn.Identity()
-    return model
 
 
 def _attention_kernel(model_class: Any) -> str:
     """Ours where the family lets attention be replaced; some (MPNet) call torch's kernel themselves."""
     return transformers_attention.register() if model_class._supports_attention_backend else "sdpa"
-
-
-def _first_line(error: Exception) -> str:
-    """What an exception says, on one line."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No load reports and progress bars of transformers; what is wrong is raised instead."""
-    log: Any = transformers.utils.logging
-    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
-    log.set_verbosity(log.CRITICAL)
-    log.disable_progress_bar()
-    try:
-        yield
-    finally:
-        log.set_verbosity(verbosity)
-        if bars:
-            log.enable_progress_bar()
 
 
 def _layer_stack(model: nn.Module) -> nn.ModuleList:

@@ -137,6 +137,8 @@ def check_block(spec: SweepSpec, block: Block) -> None:
     """
     for task, encoder in itertools.product(map(get, block.tasks), block.encoders):
         reference = encoders.resolve(encoder, task.kind)
+        if reference.is_folder:  # one of the hub is checked once it is downloaded, after the data
+            encoders.check(reference)
         for mode in block.modes:
             head = block.head or modes.get(mode).head
             heads.get(head, task.kind)
@@ -147,6 +149,7 @@ def check_block(spec: SweepSpec, block: Block) -> None:
 def _open(spec: SweepSpec, block: Block, encoder: str, mode: str, word: str, data: TrainingData) -> OpenCell:
     head = block.head or modes.get(mode).head
     reference = encoders.resolve(encoder, data.task.kind)
+    encoders.check(reference)
     space = cell_space(spec, block, encoder, mode, data.task, head)
     _check_documents(space, data)
     check_length(space, encoder, encoders.longest_input(reference))

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
 
 __all__ = [
-    "FAMILIES", "EncoderReference", "fingerprint", "load", "longest_input", "names", "resolve", "state_size", "summary",
-    "weights_without_embeddings",
+    "FAMILIES", "EncoderReference", "check", "fingerprint", "load", "longest_input", "names", "resolve", "state_size",
+    "summary", "weights_without_embeddings",
 ]  # fmt: skip
 
 FAMILIES = {"elmo": "meltpoint.adapters.elmo", "skipthoughts": "meltpoint.adapters.skip_thoughts"}
@@ -57,6 +57,24 @@ def resolve(word: str, kind: Kind) -> EncoderReference:
     if family in FAMILIES:
         return cast(EncoderReference, _family(family).reference(source, kind))
     return cast(EncoderReference, _module(word).reference(kind))
+
+
+def check(reference: EncoderReference) -> None:
+    """Refuse an encoder that could not be loaded, downloaded first where need be.
+
+    Weights, tokenizer and configuration of a `hf:` encoder are read and compared, once a process. Those of a name are
+    pinned, so that looking at its files is enough; other families' are read when they are loaded.
+
+    Raises:
+        ValueError: the files cannot be had, hold no encoder, or do not belong together; one line that says what it is.
+    """
+    if reference.family in FAMILIES:
+        return
+    folder, _ = locate(reference)
+    if ":" in reference.word:
+        from meltpoint.adapters.encoders import _pretrained  # transformers takes seconds to import
+
+        _pretrained.check(folder, reference.word)
 
 
 def load(reference: EncoderReference) -> Encoder:

@@ -8,11 +8,15 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from safetensors import SafetensorError, safe_open
+
 from meltpoint.adapters.encoders._reference import EncoderReference
+from meltpoint.adapters.encoders._supported import read_config, supported_config
 
 TOKENIZER_FILES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model",
 )  # fmt: skip
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -38,17 +42,34 @@ def check_folder(folder: Path) -> Path:
     """
     if not folder.is_dir():
         raise ValueError(f"There is no folder {folder}; pass the folder of an encoder, or a hub id, as hf:… .")
-    if not (folder / "config.json").is_file():
-        raise ValueError(f"{folder} holds no config.json; pass a folder that transformers' save_pretrained wrote.")
+    read_config(folder)
     weights = weight_files(folder)
     if not weights:
+        supported_config(folder, str(folder))  # of an image model without a tokenizer, say that it is one
         raise _no_weights(folder)
     absent = [path.name for path in weights if not path.is_file()]
     if absent:
         raise ValueError(f"{folder} lacks {absent[0]}, which its index of weights names; copy the folder again.")
+    for path in weights:
+        _check_whole(path)
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        supported_config(folder, str(folder))
         raise ValueError(f"{folder} holds no tokenizer (tokenizer.json); save the encoder's tokenizer there as well.")
     return folder
+
+
+def _check_whole(path: Path) -> None:
+    """Refuse a weights file that is cut off or something else: its header says how long it has to be."""
+    try:
+        with safe_open(path, "np"):
+            return
+    except SafetensorError as error:
+        with path.open("rb") as file:
+            is_pointer = file.read(len(LFS_POINTER)) == LFS_POINTER
+        if is_pointer:
+            raise ValueError(f"{path} is a Git LFS pointer, not the weights; run `git lfs pull` there.") from None
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is damaged or cut off ({reason}); copy or download it again.") from None
 
 
 def _no_weights(folder: Path) -> ValueError:

@@ -212,7 +212,7 @@ def test_a_file_that_lacks_an_encoder_weight_is_refused(tiny_folder: Folder, tmp
     weights = load_file(folder / "model.safetensors")
     del weights["encoder.layer.1.output.dense.weight"]
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ValueError, match=r"lacks 1 of the encoder's weights, encoder.layer.1.output.dense.weight"):
+    with pytest.raises(ValueError, match=r"lacks 1 of the encoder's weights .*, encoder.layer.1.output.dense.weight"):
         encoders.load(encoders.resolve(f"hf:{folder}", "sentence_classification"))
 
 
@@ -275,7 +275,7 @@ def test_what_is_no_bidirectional_encoder_is_refused(
 ):
     folder = shutil.copytree(tiny_folder("bert"), tmp_path / "copy")
     transformers.AutoModel.from_config(config).save_pretrained(folder)
-    with pytest.raises(ValueError, match="is no bidirectional text encoder"):
+    with pytest.raises(ValueError, match=r"is (a decoder|an encoder-decoder|set up as a decoder).*adapts encoders"):
         encoders.load(encoders.resolve(f"hf:{folder}", "sentence_classification"))
 
 
@@ -285,7 +285,7 @@ def test_code_in_a_folder_is_never_run(tiny_folder: Folder, tmp_path: Path):
     config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModel": "own.Model"}}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit\n")
-    with pytest.raises(ValueError, match="its configuration cannot be read") as raised:
+    with pytest.raises(ValueError, match=r"names the model type 'own', .* is never run") as raised:
         encoders.load(encoders.resolve(f"hf:{folder}", "sentence_classification"))
     assert not (tmp_path / "ran").exists()
     assert "\n" not in str(raised.value)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
+import transformers
 
 from meltpoint.sweeps.cells import cell_name, open_cells, word_of
 from meltpoint.sweeps.specification import SweepSpec
@@ -86,3 +88,14 @@ def test_an_exported_setting_that_holds_the_default_is_read_as_it_was(tiny_encod
 def test_the_default_length_and_what_the_encoder_can_read_are_not_refused(tiny_encoder, tiny_task, overrides):
     asked = SweepSpec(name="x", encoders=(tiny_encoder,), modes=MODES, tasks=(str(tiny_task),), overrides=overrides)
     assert len(open_cells(asked)) == 1
+
+
+def test_a_sweep_of_a_decoder_and_an_encoder_is_refused_with_the_line_that_says_what_the_decoder_is(
+    tiny_encoder: str, tmp_path: Path
+):
+    decoder = shutil.copytree(tiny_encoder.removeprefix("hf:"), tmp_path / "decoder")
+    transformers.GPT2Config(n_layer=1, n_embd=8, n_head=1).save_pretrained(decoder)
+    for words in ((f"hf:{decoder}", tiny_encoder), (tiny_encoder, f"hf:{decoder}")):
+        mixed = SweepSpec(name="x", encoders=words, modes=MODES, tasks=("demo_sentiment",))
+        with pytest.raises(ValueError, match=f"^hf:{decoder}: GPT2 is a decoder, .* Name one of those.$"):
+            open_cells(mixed)

@@ -1,0 +1,91 @@
+"""The decision, by config.json alone, whether a model is a text encoder that can be adapted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = "BERT, RoBERTa, ELECTRA, DeBERTa, ModernBERT, …"
+
+# Models that transformers lists among encoders with a masked-LM head, or XLNet among decoders, and that give no states
+# of each piece that a head could be trained on. Everything else is decided by what the configuration says.
+UNFIT = {
+    "funnel": "a funnel, whose upper layers have fewer states than the input has pieces",
+    "ibert": "quantised for integers, which cannot be adapted",
+    "perceiver": "a reader of bytes with one fixed set of states, none of them a piece's",
+    "reformer": "a reversible model for inputs of fixed lengths, whose layers' states have no gradient",
+    "xlnet": "a permutation language model, pretrained to predict pieces in random orders",
+    "xmod": "one that has to be told each text's language",
+}
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What config.json says, with a model type in it.
+
+    Raises:
+        ValueError: it is not there, is no JSON, or names no model type; one line with the remedy.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ValueError(f"{folder} holds no config.json; pass a folder that transformers' save_pretrained wrote.")
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deep" if isinstance(error, RecursionError) else " ".join(str(error).split())
+        raise ValueError(f"{path} is no JSON ({reason}); copy or download the encoder again.") from None
+    if not isinstance(said, dict) or not isinstance(said.get("model_type"), str):
+        remedy = "pass a folder that transformers' save_pretrained wrote."
+        raise ValueError(f'{path} names no model type ("model_type": "bert"); {remedy}')
+    return said
+
+
+def supported_config(folder: Path, word: str) -> Any:
+    """The configuration of a folder's model, which is a text encoder.
+
+    Args:
+        folder: where config.json lies.
+        word: the encoder as the command line names it, for messages.
+
+    Raises:
+        ValueError: transformers does not know the model, or it is something else; one line that says what it is.
+    """
+    import transformers  # takes a second: only whoever opens an encoder pays for it
+    from huggingface_hub.errors import StrictDataclassError
+
+    model_type = read_config(folder)["model_type"]
+    if model_type not in transformers.CONFIG_MAPPING:
+        raise ValueError(
+            f"{word}: its config.json names the model type '{model_type}', which transformers "
+            f"{transformers.__version__} does not know, and code that comes with a model is never run. Name another "
+            f"encoder."
+        )
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except (ValueError, OSError, KeyError, TypeError, AttributeError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{word}: its config.json cannot be read ({reason}). Copy or download it again.") from None
+    said = _what_else(config)
+    if said:
+        name = type(config).__name__.removesuffix("Config")
+        raise ValueError(f"{word}: {name} is {said}; Meltpoint adapts encoders ({EXAMPLES}). Name one of those.")
+    return config
+
+
+def _what_else(config: Any) -> str:
+    """What a model is that cannot be adapted; "" for a text encoder."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
+
+    if config.model_type in UNFIT:
+        return UNFIT[config.model_type]
+    if getattr(config, "is_encoder_decoder", False):
+        return "an encoder-decoder model"
+    if getattr(config, "is_decoder", False):
+        return "set up as a decoder here (is_decoder in its config.json)"
+    if any(hasattr(config, part) for part in ("vision_config", "audio_config")):
+        return "a model of images or sound, not of text alone"
+    if type(config) in MODEL_FOR_MASKED_LM_MAPPING:
+        return ""
+    if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return "a decoder, whose states know nothing of the pieces to their right"
+    return "no text encoder (no masked language model)"

@@ -1,0 +1,245 @@
+"""Encoders that could never train are refused before a trial, each with one line that says what it is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import PretrainedConfig
+
+from meltpoint.adapters import encoders
+from meltpoint.adapters.encoder import Encoder
+
+Load = Callable[[str], Encoder]
+Folder = Callable[[str], Path]
+
+HEADS = {"num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 8, "intermediate_size": 8}
+BOTH = {
+    "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 1, "decoder_attention_heads": 1,
+    "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "d_model": 8,
+}  # fmt: skip
+
+
+def refusal(folder: Path) -> str:
+    """What `plan` says of a folder, which is what loading it says."""
+    reasons = []
+    for open_it in (encoders.check, encoders.load):
+        with pytest.raises(ValueError, match=str(folder)) as refused:
+            open_it(encoders.resolve(f"hf:{folder}", "sentence_classification"))
+        reasons.append(str(refused.value))
+    assert reasons[0] == reasons[1]
+    assert "\n" not in reasons[0]
+    return reasons[0]
+
+
+@pytest.fixture
+def copy(tiny_folder: Folder, tmp_path: Path) -> Path:
+    """A tiny BERT's folder that a test may change."""
+    return shutil.copytree(tiny_folder("bert"), tmp_path / "copy")
+
+
+SAVED: dict[str, tuple[Callable[[], PretrainedConfig], str]] = {
+    "T5": (lambda: transformers.T5Config(d_model=8, d_kv=8, d_ff=8, num_layers=1, num_heads=1), "an encoder-decoder"),
+    "Bart": (lambda: transformers.BartConfig(**BOTH), "an encoder-decoder"),
+    "Llama": (lambda: transformers.LlamaConfig(**HEADS), "a decoder"),
+    "GPT2": (lambda: transformers.GPT2Config(n_layer=1, n_embd=8, n_head=1), "a decoder"),
+    "XLNet": (lambda: transformers.XLNetConfig(n_layer=1, d_model=8, n_head=1, d_inner=8), "a permutation language"),
+    "Funnel": (
+        lambda: transformers.FunnelConfig(
+            d_model=8, n_head=1, d_head=8, d_inner=8, block_sizes=[1, 1], num_decoder_layers=1
+        ),
+        "a funnel",
+    ),
+    "Bert": (lambda: transformers.BertConfig(**HEADS, is_decoder=True), "set up as a decoder"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_a_model_that_is_no_encoder_is_refused_by_what_it_is(copy: Path, name: str):
+    make, what = SAVED[name]
+    config = make()
+    config.vocab_size = 200
+    found: Any = transformers.MODEL_MAPPING[type(config)]
+    (found[0] if isinstance(found, tuple) else found)(config).save_pretrained(copy)
+    assert refusal(copy).startswith(f"hf:{copy}: {name} is {what}")
+    assert refusal(copy).endswith(
+        "Meltpoint adapts encoders (BERT, RoBERTa, ELECTRA, DeBERTa, ModernBERT, …). Name one of those."
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "what"),
+    [
+        (transformers.MBartConfig, "MBart is an encoder-decoder model"),
+        (transformers.PegasusConfig, "Pegasus is an encoder-decoder model"),
+        (transformers.WhisperConfig, "Whisper is an encoder-decoder model"),
+        (transformers.MistralConfig, "Mistral is a decoder"),
+        (transformers.BloomConfig, "Bloom is a decoder"),
+        (transformers.ViTConfig, "ViT is no text encoder"),
+        (transformers.Wav2Vec2Config, "Wav2Vec2 is no text encoder"),
+        (transformers.CLIPConfig, "CLIP is a model of images or sound"),
+        (transformers.ReformerConfig, "Reformer is a reversible model"),
+    ],
+)
+def test_a_configuration_alone_says_that_a_model_is_no_encoder(copy: Path, config: type[PretrainedConfig], what: str):
+    config().save_pretrained(copy)
+    assert refusal(copy).startswith(f"hf:{copy}: {what}")
+
+
+def test_an_image_model_without_a_tokenizer_is_called_one_and_not_asked_for_a_tokenizer(copy: Path):
+    transformers.ViTConfig().save_pretrained(copy)
+    for name in ("tokenizer.json", "vocab.txt"):
+        (copy / name).unlink(missing_ok=True)
+    with pytest.raises(ValueError, match="ViT is no text encoder"):
+        encoders.resolve(f"hf:{copy}", "sentence_classification")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("{", "is no JSON"), ("", "is no JSON"), ("[" * 100_000, "is no JSON"), ("[]", "names no model type"),
+        ('{"hidden_size": 8}', "names no model type"), ('{"model_type": 3}', "names no model type"),
+        ('{"model_type": "brain"}', r"names the model type 'brain', which transformers .* does not know"),
+        ('{"model_type": "bert", "hidden_size": "wide"}', "its config.json cannot be read"),
+    ],
+)  # fmt: skip
+def test_a_broken_config_is_one_line(copy: Path, text: str, what: str):
+    (copy / "config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=what) as refused:
+        encoders.check(encoders.resolve(f"hf:{copy}", "sentence_classification"))
+    assert str(copy) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [lambda whole: whole[:5000], lambda whole: whole[:4], lambda whole: b"",
+                                     lambda whole: b"\xff" * 4096])  # fmt: skip
+def test_weights_that_are_cut_off_are_refused_with_their_file(copy: Path, content: Callable[[bytes], bytes]):
+    weights = copy / "model.safetensors"
+    weights.write_bytes(content(weights.read_bytes()))
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged or cut off .*; copy or download it again"):
+        encoders.resolve(f"hf:{copy}", "sentence_classification")
+
+
+def test_a_pointer_of_git_lfs_is_called_one(copy: Path):
+    (copy / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+    with pytest.raises(ValueError, match="is a Git LFS pointer, not the weights; run `git lfs pull`"):
+        encoders.resolve(f"hf:{copy}", "sentence_classification")
+
+
+def test_weights_of_another_shape_are_refused_with_both_shapes(copy: Path):
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"intermediate_size": 128}))
+    assert (
+        "weights do not fit its config.json: encoder.layer.0.intermediate.dense.bias is (64,) in the file and (128,)"
+        in refusal(copy)
+    )
+
+
+def test_weights_of_another_model_are_refused(copy: Path):
+    transformers.MPNetModel(transformers.MPNetConfig(**HEADS, vocab_size=200)).save_pretrained(copy)
+    config = transformers.BertConfig(**HEADS, vocab_size=200)
+    config.save_pretrained(copy)
+    assert "of the encoder's weights that its config.json names" in refusal(copy)
+
+
+def test_weights_of_fewer_layers_than_the_configuration_has_are_refused(copy: Path):
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
+    assert "lacks 16 of the encoder's weights that its config.json names, encoder.layer.2." in refusal(copy)
+
+
+def test_a_tokenizer_with_more_pieces_than_the_vocabulary_is_refused(copy: Path):
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(copy)
+    tokenizer.add_tokens(["harbourmaster", "shipwright"])
+    tokenizer.save_pretrained(copy)
+    rows = len(tokenizer) - 2
+    assert f"its tokenizer knows {rows + 2} pieces, its weights embed {rows}. Save the tokenizer" in refusal(copy)
+
+
+def test_a_damaged_tokenizer_is_refused(copy: Path):
+    (copy / "tokenizer.json").write_text((copy / "tokenizer.json").read_text()[:500])
+    assert "its tokenizer cannot be read" in refusal(copy)
+
+
+def test_a_folder_is_read_once_and_again_when_a_file_in_it_changes(copy: Path, monkeypatch: pytest.MonkeyPatch):
+    from meltpoint.adapters.encoders import _pretrained
+
+    opened = []
+    read = _pretrained.read
+    monkeypatch.setattr(_pretrained, "read", lambda *args: opened.append(args) or read(*args))
+    reference = encoders.resolve(f"hf:{copy}", "sentence_classification")
+    for _ in range(2):
+        encoders.check(reference)
+    assert len(opened) == 1
+    weights = load_file(copy / "model.safetensors")
+    del weights["encoder.layer.1.output.dense.weight"]
+    save_file(weights, copy / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match=r"lacks 1 of the encoder's weights .*encoder.layer.1.output.dense.weight"):
+        encoders.check(reference)
+
+
+# --- what is not refused ---
+
+SIZES = {**HEADS, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 66}
+MORE: dict[str, Callable[[int], PretrainedConfig]] = {
+    "big_bird": lambda size: transformers.BigBirdConfig(vocab_size=size, attention_type="original_full", **SIZES),
+    "camembert": lambda size: transformers.CamembertConfig(vocab_size=size, **SIZES),
+    "convbert": lambda size: transformers.ConvBertConfig(vocab_size=size, embedding_size=32, **SIZES),
+    "deberta": lambda size: transformers.DebertaConfig(
+        vocab_size=size, relative_attention=True, pos_att_type=["c2p", "p2c"], position_biased_input=False, **SIZES
+    ),
+    "longformer": lambda size: transformers.LongformerConfig(vocab_size=size, attention_window=8, **SIZES),
+    "nomic_bert": lambda size: transformers.NomicBertConfig(vocab_size=size, **SIZES),
+    "rembert": lambda size: transformers.RemBertConfig(vocab_size=size, **SIZES),
+    "roformer": lambda size: transformers.RoFormerConfig(vocab_size=size, **SIZES),
+}  # fmt: skip
+
+
+def trains(encoder: Encoder, make_trainer: Callable[..., Any], precision: str) -> None:
+    """One epoch of fine-tuning ends with a score, and moves the encoder."""
+    before = dict(encoder.named_parameters())
+    trainer = make_trainer("fine_tuning", encoder=encoder, epochs=1, precision=precision)
+    (result,) = trainer.results()
+    assert 0.0 <= result.dev["accuracy"] <= 1.0
+    after = dict(trainer.model.encoder.named_parameters())
+    pairs = [(before[name].detach().float(), after[name].detach().float()) for name in before.keys() & after.keys()]
+    same = [(one, other) for one, other in pairs if one.shape == other.shape]  # the table of pieces is a part of it
+    moved = max(float((other - one).abs().max()) for one, other in same)
+    assert moved > 5e-3, "AdamW moves a weight by about its rate of 0.01 a step; rounding to bf16 by 1e-4"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_every_tested_family_is_accepted_and_trains(
+    tiny_folder: Folder, load_tiny: Load, make_trainer: Callable[..., Any], family: str, precision: str
+):
+    reference = encoders.resolve(f"hf:{tiny_folder(family)}", "sentence_classification")
+    encoders.check(reference)
+    assert encoders.state_size(reference) == 32
+    assert encoders.weights_without_embeddings(reference) > 0
+    trains(load_tiny(family), make_trainer, precision)
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_other_families_of_encoders_are_accepted_and_train(copy: Path, make_trainer: Callable[..., Any], name: str):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(copy)
+    torch.manual_seed(0)
+    transformers.AutoModel.from_config(MORE[name](len(tokenizer))).save_pretrained(copy)
+    reference = encoders.resolve(f"hf:{copy}", "sentence_classification")
+    encoders.check(reference)
+    trains(encoders.load(reference), make_trainer, "fp32")
+
+
+@pytest.mark.parametrize("head", ["generator", "discriminator"])
+def test_both_halves_of_electra_are_encoders(copy: Path, head: str):
+    classes = {"generator": transformers.ElectraForMaskedLM, "discriminator": transformers.ElectraForPreTraining}
+    rows = len(transformers.AutoTokenizer.from_pretrained(copy))
+    config = transformers.ElectraConfig(vocab_size=rows, embedding_size=16, **SIZES)
+    classes[head](config).save_pretrained(copy)
+    encoders.check(encoders.resolve(f"hf:{copy}", "sentence_classification"))
