@@ -149,8 +149,8 @@ class HuggingFaceEncoder(Encoder):
         Some families (Longformer) lengthen their input themselves, by the padding that their configuration names.
         """
         own = getattr(self.model.config, "pad_token_id", None)
-        known = own is not None and 0 <= own < self.model.get_input_embeddings().num_embeddings
-        return compact(self.model, {*pieces, own} if known else pieces)
+        known = isinstance(own, int) and 0 <= own < self.model.get_input_embeddings().num_embeddings
+        return compact(self.model, {*pieces, int(own)} if known else pieces)
 
     def train_in_bf16(self) -> dict[nn.Parameter, Tensor]:
         """Linear layers with masters (`master_weights`)."""

@@ -93,6 +93,8 @@ def parse(text: str, where: str) -> object:
         raise ValueError(f"{where}{line}: not valid YAML: {error.problem or error.context}{tabs}.") from None
     except yaml.YAMLError as error:
         raise ValueError(f"{where}: not valid YAML: {' '.join(str(error).split())}.") from None
+    except RecursionError:
+        raise ValueError(f"{where}: lists or mappings lie too deep inside each other; write a few levels.") from None
 
 
 NO_SPACE = "holds no space; write `parameters:` and one line for each parameter"

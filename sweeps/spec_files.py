@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from meltpoint.search_spaces import documents
+from meltpoint.tasks.core.mistakes import first_mistake
 from meltpoint.tasks.core.words import unknown
 
 FOLDER = documents.SHIPPED / "papers"
@@ -25,6 +26,34 @@ def _listed(said: object) -> object:
 
 Words = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, strict=True)]
+
+
+NAMES = "write a word or a list of words, as in"
+COUNTED = "write a whole number of at least 1"
+BLOCK_WANTED = {
+    "": "write a mapping with name, encoders, modes and tasks",
+    "name": "write a few words, as in name: fine-tuned",
+    "encoders": f"{NAMES} encoders: [bert-base, minilm]",
+    "modes": f"{NAMES} modes: [feature_extraction, fine_tuning]",
+    "tasks": f"{NAMES} tasks: [mrpc, stsb]",
+    "head": "write a head's name, as in head: bilstm",
+    "variant": "write a word, as in variant: large",
+    "set": "write a mapping, as in set: {epochs: 3}",
+    "trials": COUNTED,
+    "seeds": COUNTED,
+    "source": "write one line of text in quotes",
+}
+"""What to write for each key of a block."""
+WANTED = {
+    "name": "write letters, digits, '.', '_' and '-', at most 100, as in name: mine",
+    "summary": "write one line of text in quotes",
+    "source": "write one line of text in quotes",
+    "trials": COUNTED,
+    "seeds": COUNTED,
+    "folders": "write a mapping of encoders to what their folders must hold, as in folders: {elmo: the released files}",
+    "blocks": "write a list of blocks, each with name, encoders, modes and tasks",
+}
+"""What to write for each other key of a file."""
 
 
 class FileBlock(BaseModel):
@@ -129,19 +158,19 @@ def parse(path: Path, where: str) -> SpecFile:
 
 def _said(error: ValidationError, data: Mapping[str, object]) -> str:
     """The first mistake in one line: which block, which key, what would be right."""
-    first = error.errors(include_url=False)[0]
-    place = list(first["loc"])
+    first = error.errors(include_url=False, include_context=False)[0]
+    place, document = first["loc"], data
     model: type[BaseModel] = SpecFile
-    before = ""
-    if place[:1] == ["blocks"] and len(place) > 1:
+    before, wanted = "", WANTED
+    if place[:1] == ("blocks",) and len(place) > 1:
         model, number = FileBlock, int(place[1])
-        before, place = f"block {number + 1}{_name_of(data, number)}: ", place[2:]
-    key = ".".join(str(part) for part in place) or "blocks"
+        blocks = data["blocks"]
+        assert isinstance(blocks, list), "a block has a number"
+        before, place, document = f"block {number + 1}{_name_of(data, number)}: ", place[2:], blocks[number]
+        wanted = BLOCK_WANTED
     if first["type"] == "extra_forbidden":
         return f"{before}{unknown(str(place[-1]), 'key of a specification', model.model_fields)}"
-    if first["type"] == "missing":
-        return f"{before}{key} is missing; add `{key}: …`."
-    return f"{before}{key} is {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}."
+    return f"{before}{first_mistake(error, document, wanted, place)}"
 
 
 def _name_of(data: Mapping[str, object], number: int) -> str:

@@ -7,6 +7,8 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
 
+from meltpoint.tasks.core.mistakes import shown
+
 WORD_LENGTH: Final = 50
 """Characters of a word, its marks of beginning and end among them; all released weights were trained with it."""
 
@@ -81,9 +83,11 @@ def read(path: Path) -> Options:
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}); copy it from ELMo's release.") from error
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(map(str, first["loc"])) or "the file"
-        raise ValueError(f"{path}: {key}: {first['msg']}; take the options.json released with the weights.") from error
+        said = {"missing": "is missing", "json_invalid": "is no JSON"}
+        wrong = said.get(first["type"], f"is {shown(first['input'])}, which no released ELMo has")
+        raise ValueError(f"{path}: {key} {wrong}; take the options.json released with the weights.") from error
     for width, _ in options.char_cnn.filters:
         if not 1 <= width <= WORD_LENGTH:
             raise ValueError(f"{path}: char_cnn.filters: a width of {width} does not fit a word of {WORD_LENGTH}.")

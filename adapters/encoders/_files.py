@@ -29,7 +29,7 @@ def weight_files(folder: Path) -> list[Path]:
         return []
     try:
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, AttributeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise ValueError(f"{index} is no index of weights; save the encoder again.") from error
     return [folder / name for name in sorted(names)]
 

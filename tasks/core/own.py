@@ -6,19 +6,41 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from meltpoint.tasks.core import words
+from meltpoint.tasks.core import mistakes, words
 from meltpoint.tasks.core.conll import TagScheme
 from meltpoint.tasks.core.metrics import DEFAULT, METRICS
 from meltpoint.tasks.core.own_formats import COLUMNS, OwnLayout, read_own
 from meltpoint.tasks.core.readers import read_text
-from meltpoint.tasks.core.task import Kind, Split, Task
+from meltpoint.tasks.core.task import KINDS, Kind, Split, Task
 
 Format = Literal["tsv", "csv", "jsonl", "parquet", "conll"]
+
+
+COLUMNS_REMEDY = "write a column's name, or its position, as in columns: {text: sentence, label: label}"
+WANTED = {
+    "name": "write a word, as in name: reviews",
+    "kind": f"write one of {', '.join(KINDS)}",
+    "metric": "write a metric's name, as in metric: accuracy",
+    "files": "write a mapping, as in files: {train: train.tsv, dev: dev.tsv}",
+    "files.train": "write a file's name, as in files: {train: train.tsv, dev: dev.tsv}",
+    "files.dev": "write a file's name, as in files: {train: train.tsv, dev: dev.tsv}",
+    "files.test": "write a file's name, as in files: {train: train.tsv, dev: dev.tsv, test: test.tsv}",
+    "format": f"write one of {', '.join(get_args(Format))}",
+    "columns": "write a mapping, as in columns: {text: sentence, label: label}",
+    **{f"columns.{name}": COLUMNS_REMEDY for name in ("text", "text_a", "text_b", "words", "tags", "label")},
+    "header": "write true or false",
+    "quoting": "write true or false",
+    "labels": "write a list of words, as in labels: [bad, good]",
+    "range": "write the lowest and the highest score, as in range: [0, 5]",
+    "tag_scheme": f"write one of {', '.join(get_args(TagScheme))}",
+    "description": "write one line of text",
+}
+"""What to write for each key of a task file."""
 
 
 class _Strict(BaseModel):
@@ -136,7 +158,7 @@ def read_task_file(word: str, taken: Iterable[str] = ()) -> Task:
     try:
         own = OwnTask.model_validate(document)
     except ValidationError as error:
-        raise ValueError(f"{path}: {_first_line(error)} See docs/tasks.md.") from None
+        raise ValueError(f"{path}: {_first_line(error, document)} See docs/tasks.md.") from None
     if own.name in taken:
         raise ValueError(f"{path}: name: '{own.name}' is a task of Meltpoint's own. Choose another name.")
     return _task(own, path.parent)
@@ -149,6 +171,10 @@ def _parse(path: Path) -> Mapping[str, object]:
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} is not YAML ({reason}). Correct the file; docs/tasks.md has examples.") from None
+    except RecursionError:
+        raise ValueError(
+            f"{path}: lists or mappings lie too deep inside each other. docs/tasks.md has examples."
+        ) from None
     if not isinstance(document, dict):
         raise ValueError(f"{path} is not a list of keys with values. docs/tasks.md has examples.")
     return document
@@ -163,13 +189,12 @@ def _refuse_unknown(path: Path, document: Mapping[str, object]) -> None:
                 raise ValueError(f"{path}: {words.unknown(str(key), what, model.model_fields)}")
 
 
-def _first_line(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ").rstrip(".")
-    if first["type"] == "missing":
-        message = "is missing"
-    return f"{place}: {message}." if place else f"{message}."
+def _first_line(error: ValidationError, document: Mapping[str, object]) -> str:
+    first = error.errors(include_url=False, include_context=False)[0]
+    if first["type"] == "literal_error" and isinstance(first["input"], str):
+        key = ".".join(map(str, first["loc"]))
+        return f"{key}: {words.unknown(first['input'], key, get_args(OwnTask.model_fields[key].annotation))}"
+    return mistakes.first_mistake(error, document, WANTED)
 
 
 def _task(own: OwnTask, folder: Path) -> Task:

@@ -109,6 +109,10 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {number}: not JSON ({error}). Write one object a line.") from None
+        except RecursionError:
+            raise ValueError(
+                f"{path}, line {number}: values lie too deep inside each other. Write plain fields."
+            ) from None
         if not isinstance(row, dict):
             raise ValueError(f"{path}, line {number}: not a JSON object. Write one object a line.")
         yield number, row

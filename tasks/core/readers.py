@@ -156,7 +156,7 @@ def read_table(
     """
     lines = read_lines(path, damaged=damaged)
     numbered = ((number, line.split(separator)) for number, line in enumerate(lines, 1))
-    return _records(path, _joined(numbered) if broken_rows else numbered, columns, header, widths)
+    return _records(path, _joined(numbered) if broken_rows else numbered, columns, header, widths, separator)
 
 
 def _joined(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
@@ -188,7 +188,7 @@ def read_csv(
             remedy = "Close every quote and double the ones inside a cell, or set quoting: false."
             raise ValueError(f"{path}, line {reader.line_num}: broken row ({error}). {remedy}") from None
 
-    return _records(path, numbered(), columns, header, widths)
+    return _records(path, numbered(), columns, header, widths, separator)
 
 
 def _records(
@@ -197,12 +197,17 @@ def _records(
     columns: Sequence[str] | None,
     header: bool,
     widths: Collection[int],
+    separator: str,
 ) -> list[Record]:
     rows = iter(numbered)
     if header:
-        columns, widths = _header(path, next(rows)[1], columns or ()), ()
+        line, found = next(rows)
+        if columns is None:
+            _check_separator(path, line, found, separator)
+        columns, widths = _header(path, found, columns or ()), ()
     elif columns is None:
         first = next(rows)
+        _check_separator(path, *first, separator)
         columns, rows = [str(position) for position in range(len(first[1]))], chain([first], rows)
     positions = {column: position for position, column in enumerate(columns)}
     allowed = {len(columns), *widths}
@@ -210,13 +215,33 @@ def _records(
     for line, fields in rows:
         if len(fields) not in allowed:
             wanted = " or ".join(str(width) for width in sorted(allowed))
-            raise ValueError(
-                f"{path}, line {line}: {some(len(fields), 'field')}, not {wanted}. Repair or remove the row."
-            )
+            hint = _other_separator(fields, separator) or "Repair or remove the row."
+            raise ValueError(f"{path}, line {line}: {some(len(fields), 'field')}, not {wanted}. {hint}")
         records.append(Record(path, line, fields, positions))
     if not records:
         raise ValueError(f"{path} has no rows under its header. Replace it with the complete file.")
     return records
+
+
+SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+"""What stands between the cells of tables that people have, and its name."""
+
+
+def _check_separator(path: Path, line: int, fields: Sequence[str], separator: str) -> None:
+    """Refuse a table of one's own whose first line is one field, and only because another character divides it."""
+    hint = _other_separator(fields, separator)
+    if hint:
+        raise ValueError(f"{path}, line {line}: 1 field, and a task needs two or more. {hint}")
+
+
+def _other_separator(fields: Sequence[str], separator: str) -> str:
+    """What to do about a row of one field that looks divided by something else; "" where nothing does."""
+    other = next((mark for mark in SEPARATORS if mark != separator and mark in fields[0]), None)
+    if len(fields) > 1 or other is None:
+        return ""
+    remedies = {",": "Set format: csv.", "\t": "Set format: tsv."}
+    remedy = remedies.get(other, "Save it with commas (format: csv) or tabs (format: tsv).")
+    return f"It looks separated by {SEPARATORS[other]}, and is read as separated by {SEPARATORS[separator]}. {remedy}"
 
 
 def _header(path: Path, found: Sequence[str], columns: Iterable[str]) -> Sequence[str]:

@@ -153,6 +153,7 @@ FILES = {
         "parameters: {epochs: 3}\nearly_stopping: {grace_epochs: 0}",
         "early_stopping.grace_epochs is 0; it takes a whole number from 1",
     ),
+    "a hundred thousand levels": ("parameters: " + "[" * 100_000, "lists or mappings lie too deep inside each other"),
     "early stopping of nobody": (
         "parameters: {epochs: 3}\nearly_stopping: {reduction_factor: 1}",
         "early_stopping.reduction_factor is 1; it takes a whole number from 2",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from meltpoint.search_spaces import build
 from meltpoint.sweeps import spec_files
@@ -69,14 +71,14 @@ def test_a_value_in_a_block_means_the_same_as_behind_set(value):
     [
         ("trials: 4", "trails: 4", ("Unknown key of a specification 'trails'", "Did you mean trials")),
         ("    head: linear", "    haed: linear", ("block 1 'first'", "'haed'", "Did you mean head")),
-        ("trials: 4", "trials: 0", ("trials is 0", "greater than or equal to 1")),
-        ("    trials: 2", "    trials: two", ("block 2 'second'", "trials is 'two'", "integer")),
-        ("    modes: fine_tuning", "    modes: []", ("block 2 'second'", "modes is []", "at least 1")),
-        ('  - name: "second"\n', "  - source: a paper\n", ("block 2", "name is missing", "add `name: …`")),
+        ("trials: 4", "trials: 0", ("trials is 0", "write a whole number of at least 1")),
+        ("    trials: 2", "    trials: two", ("block 2 'second'", "trials is 'two'", "whole number")),
+        ("    modes: fine_tuning", "    modes: []", ("block 2 'second'", "modes is []", "a word or a list of words")),
+        ('  - name: "second"\n', "  - source: a paper\n", ("block 2", "name is missing", "as in name: ")),
         ("name: mine", "name: a/b", ("name is 'a/b'",)),
         ("set: {", "set: [{", ("mine.yaml:11", "not valid YAML")),
         ("set: {epochs: {integer: [2, 5], first: 3}, dropout: 0.2, schedule: constant}", "set: linear",
-         ("block 1 'first'", "set is 'linear'", "dictionary")),
+         ("block 1 'first'", "set is 'linear'", "write a mapping")),
         ("    trials: 2\n", "    trials: 2\n    trials: 3\n", ("'trials' is given twice",)),
     ],
 )  # fmt: skip
@@ -88,6 +90,38 @@ def test_a_mistake_is_one_line_with_its_place_and_what_would_be_right(file, old,
     assert "\n" not in str(refused.value)
     for part in parts:
         assert part in str(refused.value)
+
+
+KEYS = (*spec_files.SpecFile.model_fields, *(f"block.{key}" for key in spec_files.FileBlock.model_fields))
+WRONG = ("oddity odd", 3, 0, -1, 2.5, True, None, [], [[1]], [None], {}, {"a": 1}, {"a": {"b": []}})
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+@pytest.mark.parametrize("key", KEYS)
+def test_a_value_of_a_wrong_type_is_answered_with_what_to_write_and_never_in_pydantics_words(file, key, wrong):
+    document = yaml.safe_load(GOOD)
+    part, _, inner = key.partition(".")
+    (document["blocks"][1] if inner else document)[inner or part] = wrong
+    file.write_text(yaml.dump(document), encoding="utf-8")
+    try:
+        spec_files.read(str(file))
+    except ValueError as error:
+        said = str(error)
+        assert said.startswith(str(file))
+        assert f"{inner or part} is " in said or said.endswith("mapping with name, encoders, modes and tasks.")
+        assert "write" in said
+        assert "\n" not in said
+        assert not re.search(r"nput should|valid|pydantic|tuple|dictionary|instance", said), said
+    else:
+        assert isinstance(wrong, (str, int, dict, type(None))), f"{key} takes no {wrong!r}"
+
+
+@pytest.mark.parametrize("levels", [200, 5_000])
+def test_a_file_nested_too_deep_is_one_line(file, levels):
+    file.write_text(GOOD.replace("trials: 4", "trials: " + "[" * levels + "]" * levels), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"mine\.yaml: ") as refused:
+        spec_files.read(str(file))
+    assert len(str(refused.value)) < 400
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "name: x\nsummary: y\nblocks: []\n", "name: x\nsummary: y\n"])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pyarrow
 import pytest
+import yaml
 from pyarrow import parquet
 
 from meltpoint import tasks
 from meltpoint.tasks.core.locked import open_test
+from meltpoint.tasks.core.own import Columns, Files, OwnTask
 from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
@@ -159,10 +162,14 @@ def test_tagged_words_as_json_lists(tmp_path):
         ("labels:", "label:", "Unknown key 'label'. Did you mean labels"),
         ("{train:", "{trian: x, train:", "Unknown key in files 'trian'. Did you mean train?"),
         ("{text:", "{txt: x, text:", "Unknown key in columns 'txt'. Did you mean text"),
-        ("kind: sentence_classification\n", "", "kind: is missing."),
-        ("sentence_classification", "sentiment", "kind: Input should be 'sequence_labelling'"),
-        ("format: tsv", "format: xml", "format: Input should be 'tsv'"),
-        (", dev: dev.tsv", "", "files.dev: is missing."),
+        ("kind: sentence_classification\n", "", "kind is missing; write one of sequence_labelling, "),
+        (
+            "sentence_classification",
+            "sentiment",
+            "kind: Unknown kind 'sentiment'. There is: pair_classification, ",
+        ),
+        ("format: tsv", "format: xml", "format: Unknown format 'xml'. There is: conll, csv, jsonl, parquet, tsv."),
+        (", dev: dev.tsv", "", "files.dev is missing; write a file's name, as in files: {train"),
         ("labels: [no, yes]", "labels: [no]", "labels: a sentence_classification task takes a list of two or more"),
         ("labels: [no, yes]", "labels: [no, no, yes]", "two or more different labels"),
         ("labels: [no, yes]", "range: [0, 5]", "labels: a sentence_classification task takes"),
@@ -181,6 +188,78 @@ def test_tagged_words_as_json_lists(tmp_path):
 def test_every_mistake_is_one_line_that_names_it(tmp_path, old, new, wanted):
     assert old in SENTENCES
     assert wanted in problem(tmp_path, SENTENCES.replace(old, new), **GOOD)
+
+
+KEYS = (
+    *OwnTask.model_fields, *(f"files.{key}" for key in Files.model_fields),
+    *(f"columns.{key}" for key in Columns.model_fields),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", ["oddity", "", [], ["a", "b"], [["a"]], {"a": "b"}], ids=repr)
+@pytest.mark.parametrize("key", KEYS)
+def test_a_value_of_a_wrong_type_is_answered_with_what_to_write_and_never_in_pydantics_words(tmp_path, key, wrong):
+    document = yaml.load(SENTENCES, Loader=yaml.BaseLoader)
+    part, _, inner = key.partition(".")
+    document[part] = {**document[part], inner: wrong} if inner else wrong
+    path = own(tmp_path, yaml.dump(document))
+    try:
+        tasks.get(path)
+    except ValueError as error:
+        said = str(error)
+        assert said.startswith(path)
+        assert (inner or part) in said
+        assert "\n" not in said
+        assert not re.search(r"Input should|valid|pydantic|tuple|dict\b|instance", said), said
+    else:
+        assert isinstance(wrong, str) or (key, wrong) == ("labels", ["a", "b"]), "only texts take any text"
+
+
+def test_one_label_instead_of_a_list_is_answered_with_a_list(tmp_path):
+    said = problem(tmp_path, SENTENCES.replace("labels: [no, yes]", "labels: no, yes"), **GOOD)
+    assert "labels is 'no, yes'; write a list of words, as in labels: [bad, good]." in said
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "header", "wanted"),
+    [
+        ("review;verdict\nfine, really;yes\n", "csv", True,
+         ("line 1: 1 field", "separated by semicolons, and is read as separated by commas. Save it with commas (form")),
+        ("review;verdict\nfine;yes\n", "tsv", True, ("separated by semicolons", "or tabs (format: tsv)")),
+        ("review,verdict\nfine,yes\n", "tsv", True, ("separated by commas", "Set format: csv.")),
+        ("review\tverdict\nfine\tyes\n", "csv", True, ("separated by tabs", "Set format: tsv.")),
+        ("fine;yes\n", "csv", False, ("line 1: 1 field", "separated by semicolons")),
+        ("review\tverdict\nfine;yes\n", "tsv", True, ("line 2: 1 field, not 2", "separated by semicolons")),
+        ("review\tverdict\nfine\n", "tsv", True, ("line 2: 1 field, not 2. Repair or remove the row.",)),
+        ("review\tverdict\na\tb; c\tyes\n", "tsv", True, ("line 2: 3 fields, not 2. Repair or remove the row.",)),
+    ],
+)  # fmt: skip
+def test_a_table_with_another_separator_is_answered_with_the_one_it_seems_to_have(
+    tmp_path, text, format, header, wanted
+):
+    task = SENTENCES.replace("format: tsv", f"format: {format}")
+    if not header:
+        task = task.replace("text: review, label: verdict", "text: 0, label: 1") + "header: false\n"
+    said = problem(tmp_path, task, train__tsv=text, dev__tsv=text)
+    for part in (*wanted, "train.tsv"):
+        assert part in said
+
+
+def test_a_text_may_hold_other_separators(tmp_path):
+    files = {"train__tsv": "review\tverdict\na, b; c|d\tyes\n", "dev__tsv": "review\tverdict\n;\tno\n"}
+    assert load(tmp_path, SENTENCES, **files).train[0].texts == ("a, b; c|d",)
+
+
+@pytest.mark.parametrize("levels", [200, 5_000])
+def test_a_task_file_nested_too_deep_is_one_line(tmp_path, levels):
+    said = problem(tmp_path, SENTENCES.replace("[no, yes]", "[" * levels + "]" * levels), **GOOD)
+    assert said.startswith(str(tmp_path / "task.yaml"))
+    assert len(said) < 400
+    rows = lines({"q": "a", "a": "b", "ok": True})
+    deep = rows + '{"q": ' + "[" * levels + "]" * levels + "}\n"
+    said = problem(tmp_path, PAIRS, train__jsonl=deep, dev__jsonl=rows, test__jsonl=rows)
+    assert "train.jsonl, line 2" in said
+    assert len(said) < 900
 
 
 def test_labels_of_sequences_are_iob2_names(tmp_path):
