@@ -28,7 +28,8 @@ from meltpoint.sweeps.progress import Progress
 from meltpoint.sweeps.run import settle_specification
 from meltpoint.sweeps.scoring import Scorer
 from meltpoint.sweeps.specification import Resources, SweepSpec
-from meltpoint.sweeps.tracking import Tracker, default_uri
+from meltpoint.sweeps.tracking import Tracker
+from meltpoint.sweeps.tracking_uri import default_uri
 
 EPOCHS = 2  # events a trial, beside the first and the last
 WARM_SHARE = 0.1  # of the trials: what starts up and fills its caches is not counted as cost or growth a trial

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -21,6 +22,7 @@ from meltpoint.sweeps.planned_work import planned_work
 from meltpoint.sweeps.reach import Check
 from meltpoint.sweeps.specification import Resources
 from meltpoint.sweeps.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.tracking_uri import is_database, redacted
 from meltpoint.tasks.core.counts import some
 
 if TYPE_CHECKING:  # they import torch, which takes seconds; a table must not wait for that
@@ -108,8 +110,10 @@ def show_outcome(outcome: Outcome, resources: Resources, again: str, console: Co
         talk.print(f"Stopped; what finished is kept. It goes on with:\n  {again}", markup=False)
     talk.print(f"Tables     {outcome.folder / 'report.md'}", markup=False)
     talk.print(f"Exports    {outcome.folder / 'exports'}", markup=False)
-    where = f"--tracking-uri {resources.tracking_uri}" if resources.tracking_uri else f"--storage {resources.storage}"
-    talk.print(f"Dashboard  meltpoint ui {where}", markup=False)
+    uri = resources.tracking_uri
+    where = [] if uri is None else ["--tracking-uri", redacted(uri)]
+    where += ["--storage", resources.storage] if uri is None or is_database(uri) else []
+    talk.print(f"Dashboard  {shlex.join(['meltpoint', 'ui', *where])}", markup=False)
 
 
 def show_ensemble(made: Ensemble, sweep: str, console: Console) -> None:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 import typer
 
+from meltpoint.sweeps.tracking_uri import redacted
+
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 
 
@@ -38,12 +40,12 @@ def answering() -> Iterator[None]:
 
 def complain(text: str) -> None:
     """One line on standard error."""
-    print(f"meltpoint: {' '.join(text.split())}", file=sys.stderr)
+    print(f"meltpoint: {redacted(' '.join(text.split()))}", file=sys.stderr)
 
 
 def again() -> str:
-    """The command that was typed, to be typed again."""
-    return shlex.join(["meltpoint", *sys.argv[1:]])
+    """The command that was typed, to be typed again; a password in it is `***`."""
+    return shlex.join(["meltpoint", *map(redacted, sys.argv[1:])])
 
 
 def print_json(document: object) -> None:

@@ -16,8 +16,9 @@ from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
 
+from meltpoint.sweeps.ledger import artifacts_folder
 from meltpoint.sweeps.reach import tracking_store
-from meltpoint.sweeps.tracking import default_uri
+from meltpoint.sweeps.tracking_uri import default_uri, sqlite_file, without_sign_in
 
 START_SECONDS = 120.0
 """Longest wait for the server's first answer; it took 10 to 30 s on two cores."""
@@ -53,7 +54,7 @@ def serve(storage: Path, tracking_uri: str | None, host: str, port: int) -> int:
         ValueError: there is no store yet, it cannot be read, or the port cannot be had; one line with the remedy.
     """
     if tracking_uri is not None and urlsplit(tracking_uri).scheme in ("http", "https"):
-        _say(f"Dashboard  {_without_password(tracking_uri)}")
+        _say(f"Dashboard  {without_sign_in(tracking_uri)}")
         return 0
     uri = tracking_uri or default_uri(storage.absolute())
     check_store(uri)
@@ -71,10 +72,9 @@ def check_store(uri: str) -> None:
     Raises:
         ValueError: it is not there, or not such a store.
     """
-    if uri.startswith("sqlite:"):
-        path = Path(uri.partition("?")[0].removeprefix("sqlite:///"))
-        if not path.is_file() or path.stat().st_size == 0:
-            raise ValueError(f"There is no MLflow store {path} yet; run a sweep there first, or name --storage DIR.")
+    path = sqlite_file(uri)
+    if path is not None and (not path.is_file() or path.stat().st_size == 0):
+        raise ValueError(f"There is no MLflow store {path} yet; run a sweep there first, or name --storage DIR.")
     found = tracking_store(uri)
     if not found.ok:
         raise ValueError(f"{found.detail}; {found.remedy}.")
@@ -106,7 +106,7 @@ def command(storage: Path, host: str, port: int) -> list[str]:
     return [
         sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port),
         "--workers", "1",  # one person looks at it; each worker more costs seconds and half a gigabyte
-        "--artifacts-destination", str(storage.absolute() / "mlartifacts"),
+        "--artifacts-destination", artifacts_folder(storage.absolute()).as_uri(),
         "--uvicorn-opts", "--log-level warning",
     ]  # fmt: skip
 
@@ -210,12 +210,6 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _without_password(uri: str) -> str:
-    """The address as it may be shown."""
-    parts = urlsplit(uri)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _say(text: str) -> None:

@@ -16,7 +16,8 @@ from packaging.requirements import Requirement
 
 from meltpoint.sweeps import machine
 from meltpoint.sweeps.machine import text
-from meltpoint.sweeps.reach import Check, existing, ray_cluster, tracking_store
+from meltpoint.sweeps.reach import STORE, Check, existing, ray_cluster, tracking_store
+from meltpoint.sweeps.tracking_uri import default_uri
 
 __all__ = ["Check", "checks"]
 
@@ -51,12 +52,21 @@ def checks(storage: Path, tracking_uri: str | None, address: str | None) -> list
         memory(),
         *accelerators(),
         storage_folder(storage),
-        tracking_store(tracking_uri or f"sqlite:///{storage.absolute() / 'mlflow.db'}"),
+        mlflow_store(storage, tracking_uri),
         hub_cache(os.environ),
         minilm(),
         ray_cluster(address),
         ray_token(os.environ),
     ]
+
+
+def mlflow_store(storage: Path, tracking_uri: str | None) -> Check:
+    """The store that is named, or the default one."""
+    try:
+        return tracking_store(tracking_uri or default_uri(storage.absolute()))
+    except ValueError as error:
+        fault, _, remedy = str(error).removesuffix(".").partition("; ")
+        return Check(STORE, False, fault, remedy)
 
 
 def python() -> Check:

@@ -24,6 +24,7 @@ from meltpoint.sweeps.planner import CellProgress, Planner
 from meltpoint.sweeps.records import worker_seconds
 from meltpoint.sweeps.specification import SweepSpec
 from meltpoint.sweeps.summary import read_sweep
+from meltpoint.sweeps.tracking_uri import default_uri
 from meltpoint.tasks.core.counts import some
 
 if TYPE_CHECKING:
@@ -113,7 +114,11 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     from meltpoint.sweeps.specification import code_version
     from meltpoint.sweeps.summary import SweepFile
 
-    ledger = Ledger(storage_folder(resources.storage) / spec.name)
+    storage = storage_folder(resources.storage)
+    if resources.tracking_uri is None:
+        default_uri(storage)  # it refuses what `sweep` would refuse
+    ledger = Ledger(storage / spec.name)
+    ledger.check_place()
     cells = open_cells(spec)
     records, notes = [], []
     if ledger.specification.exists():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -11,12 +10,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlparse
 
 from pydantic import ValidationError
 
 from meltpoint.adapters.atomic import write_atomically
-from meltpoint.sweeps.records import TrialRecord
+from meltpoint.adapters.locks import acquire
+from meltpoint.sweeps.records import StartedNote, TrialRecord
 
 
 def storage_folder(storage: str) -> Path:
@@ -48,6 +49,11 @@ def cache_folder(storage: Path) -> Path:
     return storage / "cache"
 
 
+def artifacts_folder(storage: Path) -> Path:
+    """The files of MLflow's runs, of all sweeps in a storage folder."""
+    return storage / "mlartifacts"
+
+
 def features_folder(cache: Path) -> Path:
     """The frozen encoders' states."""
     return cache / "features"
@@ -56,6 +62,11 @@ def features_folder(cache: Path) -> Path:
 def stages_folder(cache: Path) -> Path:
     """First phases that several trials go on from."""
     return cache / "stages"
+
+
+LOCK = "driver.lock"
+EMPTY_SWEEP = {LOCK, "trials", "started"}
+"""What may lie in a sweep's folder before its specification does."""
 
 
 class Ledger:
@@ -86,6 +97,23 @@ class Ledger:
     def budgets(self) -> Path:
         """The file that says when time budgets were spent, a JSON line each."""
         return self.folder / "time_budgets.jsonl"
+
+    def check_place(self) -> None:
+        """See that the folder is a sweep's, or free for one.
+
+        Raises:
+            ValueError: something else lies there.
+        """
+        if self.specification.exists() or not os.path.lexists(self.folder):
+            return
+        if not self.folder.is_dir():
+            raise ValueError(f"--name {self.folder.name}: {self.folder} is no folder; take another --name.")
+        other = sorted(path.name for path in self.folder.iterdir() if not _is_of_an_empty_sweep(path))
+        if other:
+            raise ValueError(
+                f"--name {self.folder.name}: {self.folder} holds other things ({other[0]}) and no "
+                f"{self.specification.name}; take another --name, or restore that file."
+            )
 
     def create(self) -> None:
         """Make the folders."""
@@ -119,14 +147,45 @@ class Ledger:
             ) from None
 
     def unfinished(self) -> list[dict[str, object]]:
-        """The orders of trials that began and did not end, oldest first."""
-        found = []
+        """The orders of trials that began and did not end, oldest first.
+
+        Raises:
+            ValueError: a file that is no such note; it names the file.
+        """
+        found = [self._note(path) for path in self.started.glob("*.json")]
+        return sorted(filter(None, found), key=lambda order: (order["role"], order["number"], order["id"]))
+
+    def _note(self, path: Path) -> dict[str, object] | None:
+        """The order of a started trial; None where it has ended meanwhile, or before its note could be struck off."""
+        if (self.trials / path.name).exists():
+            return None
+        try:
+            text = path.read_text(encoding="utf-8")
+            StartedNote.model_validate_json(text)
+            order: dict[str, object] = json.loads(text)
+            return order
+        except FileNotFoundError:
+            return None
+        except (ValidationError, UnicodeDecodeError):
+            raise ValueError(
+                f"{path} is no started trial's note; delete it: that trial had no result, and is proposed again."
+            ) from None
+
+    def sweep_started(self) -> list[str]:
+        """Delete notes that say nothing: those of ended trials, and damaged ones; a line for each of the latter.
+
+        A note holds no result. Its trial was cut off, and the search proposes it, or another one, anew.
+        """
+        said = []
         for path in self.started.glob("*.json"):
-            if (self.trials / path.name).exists():  # cut off between the record and the strike
-                path.unlink()
-                continue
-            found.append(json.loads(path.read_text(encoding="utf-8")))
-        return sorted(found, key=lambda order: (order["role"], order["number"], order["id"]))
+            try:
+                ended = self._note(path) is None
+            except ValueError:
+                said.append(f"{path} was damaged and is deleted; its trial had no result, and is proposed again.")
+                ended = True
+            if ended:
+                path.unlink(missing_ok=True)
+        return sorted(said)
 
     def checkpoint(self, trial: str) -> Path:
         """The folder of a trial's weights."""
@@ -141,30 +200,42 @@ class Ledger:
         """Hold the sweep: one driver at a time.
 
         Raises:
-            ValueError: another process drives it.
+            ValueError: another process drives it, its folder cannot be written, or its file system has no locks.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "driver.lock").open("a+") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+        with self._open_lock() as lock:
+            if not acquire(lock, shared=False, wait=False):
                 lock.seek(0)
                 raise ValueError(
                     f"Another process drives this sweep ({lock.read().strip()}); wait for it, or stop it first."
-                ) from None
+                )
             lock.truncate(0)
             lock.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
             lock.flush()
             yield
 
+    def _open_lock(self) -> IO[str]:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            return (self.folder / LOCK).open("a+")
+        except OSError as error:
+            raise ValueError(
+                f"{error.filename or self.folder} cannot be written ({error.strerror}); let its owner run the sweep, "
+                "or name a folder of yours with --storage DIR."
+            ) from None
+
     def is_driven(self) -> bool:
-        """Whether a process drives the sweep now."""
-        path = self.folder / "driver.lock"
+        """Whether a process drives the sweep now. Nothing is written, so that a read-only copy can be looked at."""
+        path = self.folder / LOCK
         if not path.exists():
             return False
-        with path.open("a+") as lock:
+        with path.open() as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return True
-            return False
+                return not acquire(lock, shared=True, wait=False)
+            except ValueError:  # no locks there, so nobody could have begun to drive it
+                return False
+
+
+def _is_of_an_empty_sweep(path: Path) -> bool:
+    """Whether a sweep that was cut off before it wrote down what it is may have left this."""
+    is_half_written = path.name.startswith(".") and path.name.endswith(".tmp")
+    return is_half_written or (path.name in EMPTY_SWEEP and not (path.is_dir() and any(path.iterdir())))

@@ -15,7 +15,7 @@ from mlflow.entities import Dataset as DatasetEntity
 from mlflow.entities import DatasetInput, Experiment, InputTag, Metric, Param, Run, RunTag
 from mlflow.tracking import MlflowClient
 
-from meltpoint.sweeps import mlflow_store
+from meltpoint.sweeps import mlflow_store, run_files
 from meltpoint.sweeps.cells import OpenCell
 from meltpoint.sweeps.mlflow_writers import STATUS, Writer, writer_of
 from meltpoint.sweeps.planner import Proposal
@@ -52,8 +52,10 @@ class Runs:
             self.client.search_experiments(max_results=1)  # makes the tables
             mlflow_store.keep(uri)
         self.writer: Writer = writer_of(uri, self.client)
+        self.files = run_files.RunFiles(uri, storage, self.client)
         self.experiment: str = ""
         self.parents: dict[CellKey, str] = {}
+        self.addresses: dict[str, str] = {}  # a cell's run → where its files lie
         self.runs: dict[str, str] = {}
         self.logged_epochs: dict[str, int] = {}
         self.unsent_params: dict[str, list[Param]] = {}
@@ -67,6 +69,7 @@ class Runs:
             key = cell_key(*(tags.get(f"meltpoint.{word}", "") for word in CELL))
             if tags.get("meltpoint.role") == "cell":
                 self.parents[key] = run.info.run_id
+                self.addresses[run.info.run_id] = run.info.artifact_uri
                 self.client.update_run(run.info.run_id, status="RUNNING")
             elif "meltpoint.trial" in tags:
                 self.runs[tags["meltpoint.trial"]] = run.info.run_id
@@ -86,8 +89,7 @@ class Runs:
                 return found
 
     def _create_experiment(self, specification: str) -> str:
-        local = self.uri.startswith("sqlite:")
-        location = (self.storage / "mlartifacts" / self.sweep).as_uri() if local else None
+        location = run_files.location(self.uri, self.sweep)
         # The kind makes the dashboard open on runs and curves instead of traces.
         tags = {"meltpoint.specification": specification[:5000], "mlflow.experimentKind": "custom_model_development"}
         created: str = self.client.create_experiment(self.sweep, artifact_location=location, tags=tags)
@@ -97,8 +99,9 @@ class Runs:
         tags = self._tags(cell, trial="", role="cell", status="running")
         run = self.client.create_run(self.experiment, tags=tags, run_name=cell.name)
         run_id: str = run.info.run_id
+        self.addresses[run_id] = run.info.artifact_uri
         self.client.log_batch(run_id, params=_cell_params(cell))
-        self.client.log_text(run_id, cell.space.dump(), "space.yaml")
+        self.files.write(run_id, self.addresses[run_id], "space.yaml", cell.space.dump())
         self._log_data(run_id, cell)
         return run_id
 
@@ -200,7 +203,7 @@ class Runs:
             tag = [RunTag(STATUS, "finished" if done else "interrupted")]
             self.client.log_batch(run_id, metrics=[Metric(k, v, now, 0) for k, v in figures.items()], tags=tag)
             for name, text in artifacts.items():
-                self.client.log_text(run_id, text, name)
+                self.files.write(run_id, self.addresses[run_id], name, text)
             self.client.set_terminated(run_id, "FINISHED" if done else "KILLED")
 
 

@@ -16,8 +16,8 @@ from uuid import uuid4
 import mlflow
 
 from meltpoint.adapters.atomic import give_usual_mode, replacing
+from meltpoint.sweeps.tracking_uri import sqlite_file
 
-SCHEME = "sqlite:///"
 EXPERIMENTS = ("experiment_tags", "experiments")
 """The tables that hold something in a store without runs."""
 
@@ -66,11 +66,6 @@ def keep(uri: str) -> None:
                 copy.execute(f"DELETE FROM {table}")
             copy.commit()
             copy.execute("VACUUM")
-
-
-def sqlite_file(uri: str) -> Path | None:
-    """The file of a SQLite store; None for any other."""
-    return Path(uri.removeprefix(SCHEME)) if uri.startswith(SCHEME) else None
 
 
 def _is_sound(kept: Path) -> bool:

@@ -26,7 +26,7 @@ from mlflow.tracking import MlflowClient
 from mlflow.utils.uri import append_to_uri_path
 from mlflow.utils.validation import _validate_batch_log_data
 
-from meltpoint.sweeps.mlflow_store import sqlite_file
+from meltpoint.sweeps.tracking_uri import sqlite_file
 
 MOST_METRICS = 800  # a call of the client holds 1 000 items; the rest is room for a setting and its tags
 PATIENCE_SECONDS = 20.0  # as long as MLflow waits for another process's write

@@ -19,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from meltpoint.sweeps.tracking_uri import redacted, sqlite_file, without_sign_in
+
 TIMEOUT_SECONDS = 3.0
 """A service on the same network answers in milliseconds; a doctor that hangs is no doctor."""
 
@@ -69,18 +71,17 @@ def tracking_store(uri: str) -> Check:
     if kind in DATABASE_PORTS:
         return _database(uri, DATABASE_PORTS[kind])
     if kind == "file":
-        detail = f"{uri} is a folder of files, which MLflow has refused since 3.13"
+        detail = f"{redacted(uri)} is a folder of files, which MLflow has refused since 3.13"
         return Check(STORE, False, detail, "name sqlite:///FILE or a server; `mlflow migrate-filestore` moves old runs")
     return Check(STORE, True, f"a store of kind {kind}; it cannot be looked at from here")
 
 
 def _sqlite_store(uri: str) -> Check:
-    text = uri.partition("?")[0].removeprefix("sqlite:///")
-    if text in {"", ":memory:"} or text.startswith("sqlite:"):
+    path = sqlite_file(uri)
+    if path is None:
         return Check(
             STORE, False, f"{uri} names no file, so its runs would be lost", "name one: sqlite:///runs/mlflow.db"
         )
-    path = Path(text)
     if not path.exists() or path.stat().st_size == 0:
         return _new_sqlite_store(path)
     try:
@@ -136,7 +137,7 @@ def _server(uri: str) -> Check:
 
     /health and /version are exempt from MLflow's host check and its sign-in, so a real question is asked as well.
     """
-    shown, version = _without_password(uri).rstrip("/"), metadata.version("mlflow")
+    shown, version = without_sign_in(uri).rstrip("/"), metadata.version("mlflow")
     try:
         found = _get(f"{shown}/version", {}).strip()
         _get(f"{shown}/api/2.0/mlflow/experiments/search?max_results=1", _sign_in(uri, os.environ))
@@ -165,7 +166,7 @@ def _sign_in(uri: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _database(uri: str, default_port: int) -> Check:
-    parts, shown = urlsplit(uri), _without_password(uri)
+    parts, shown = urlsplit(uri), without_sign_in(uri)
     try:
         fault = connection_fault(parts.hostname or "localhost", parts.port or default_port)
     except ValueError as error:
@@ -231,9 +232,3 @@ def _get(url: str, headers: Mapping[str, str]) -> str:
     request = urllib.request.Request(url, headers=dict(headers))
     with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
         return str(answer.read(10_000).decode("utf-8", "replace"))
-
-
-def _without_password(uri: str) -> str:
-    """The URI as it may be shown: user, password and options taken out."""
-    parts = urlsplit(uri)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

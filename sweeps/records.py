@@ -121,6 +121,25 @@ class TrialRecord(BaseModel):
         return cell_key(self.encoder, self.mode, self.task, self.variant)
 
 
+class StartedNote(BaseModel):
+    """What is read of `started/ID.json`, a trial that began: enough to run the same one again, wherever it lies now.
+
+    Its checkpoint, cache and data are those of the sweep that goes on; the note's are where they lay then.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    number: int
+    encoder: str
+    mode: str
+    task: str
+    variant: str = ""
+    role: Role
+    seed: int
+    setting: dict[str, Value]
+
+
 def worker_spans(records: Iterable[TrialRecord]) -> list[tuple[float, float]]:
     """(start, end) of each stretch in which a worker had an order, by start; its trials' times overlap."""
     ends: dict[float, float] = {}

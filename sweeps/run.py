@@ -31,7 +31,8 @@ from meltpoint.sweeps.summary import (
     summarise,
     write_sweep,
 )
-from meltpoint.sweeps.tracking import Tracker, default_uri
+from meltpoint.sweeps.tracking import Tracker
+from meltpoint.sweeps.tracking_uri import default_uri
 
 
 @dataclass(frozen=True)
@@ -68,17 +69,19 @@ def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Rende
         ValueError: bad input, found before the first trial; one line with the remedy.
     """
     storage = storage_folder(resources.storage)
+    uri = resources.tracking_uri or default_uri(storage)
     ledger = Ledger(storage / spec.name)
+    ledger.check_place()
     cells = open_cells(spec)
     for line in spec.missing():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     with ledger.driving():
         settle_specification(ledger, spec, cells)
         planner = Planner(spec, cells, ledger.records(), resources.retry_failed)
-        planner.recall(ledger.unfinished())
-        for line in closed_lines(ledger, planner):
+        for line in (*ledger.sweep_started(), *closed_lines(ledger, planner)):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
-        tracker = Tracker(spec.name, resources.tracking_uri or default_uri(storage), storage)
+        planner.recall(ledger.unfinished())
+        tracker = Tracker(spec.name, uri, storage)
         tracker.open(cells, spec.model_dump_json())
         conductor = _drive(resources, ledger, planner, tracker, console, cluster)
     return _finish(conductor, ledger, tracker, render)
@@ -206,7 +209,7 @@ def _finish(conductor: SweepConductor, ledger: Ledger, tracker: Tracker, render:
     troubles += [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]
     without = [missing_finals(summary, cell) for cell in summary.cells if done and cell.best is not None]
     troubles += [line for line in without if line is not None]
-    troubles += [tracker.trouble] if tracker.trouble else []
+    troubles += tracker.notes() + ([tracker.trouble] if tracker.trouble else [])
     lacks = bool(empty or conductor.scorer.troubles or any(without))
     state = "stopped" if not done else "failed" if lacks else "done"
     return Outcome(state, summary, ledger.folder, tracker.uri, troubles)

@@ -196,6 +196,8 @@ def check(spec: SweepSpec) -> None:
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", spec.name):
         raise ValueError(f"--name {spec.name!r}: use letters, digits, '.', '_' and '-', at most 100 of them.")
+    if _is_reserved(spec.name):
+        raise ValueError(f"--name {spec.name}: that name is kept for Meltpoint's or MLflow's own use; take another.")
     for block in spec.products():
         with within(block):
             _check_block(block)
@@ -204,6 +206,12 @@ def check(spec: SweepSpec) -> None:
         raise unknown(spec.searcher, "searcher", SEARCHERS)
     if spec.max_train_examples is not None and spec.max_train_examples < 1:
         raise ValueError(f"--max-train-examples {spec.max_train_examples}: at least 1.")
+
+
+def _is_reserved(name: str) -> bool:
+    """Whether a storage folder, or MLflow, has a thing of its own under a name; file systems may ignore case."""
+    lower = name.lower()
+    return lower in ("cache", "mlartifacts") or lower.startswith("mlflow.db") or name == "Default" or name.endswith(".")
 
 
 def _check_block(block: Block) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from meltpoint.sweeps.cells import OpenCell
 from meltpoint.sweeps.planner import Proposal
 from meltpoint.sweeps.records import CellKey, EpochRecord, TrialRecord
+from meltpoint.sweeps.tracking_uri import redacted
 
 if TYPE_CHECKING:
     from meltpoint.sweeps.mlflow_runs import Runs
@@ -28,11 +29,6 @@ GATHER_SECONDS = 0.5
 """How long a trial's news wait for more news: each transaction costs SQLite a journal and its synchronisation."""
 MOST_TOGETHER = 100
 """Trials whose news go out at once: SQLite is locked for some 0.1 s."""
-
-
-def default_uri(storage: Path) -> str:
-    """The SQLite store in the storage folder."""
-    return f"sqlite:///{storage / 'mlflow.db'}"
 
 
 @dataclass
@@ -162,6 +158,14 @@ class Tracker:
         if self._thread is not None:
             self._thread.join(self._patience())
 
+    def notes(self) -> list[str]:
+        """What a person should know though nothing failed, a line each."""
+        elsewhere = "" if self.runs is None else self.runs.files.elsewhere
+        return [
+            f"MLflow keeps this sweep's files at {elsewhere}, outside --storage {self.storage}: none was written "
+            f"there; the reports lie in {self.storage / self.sweep}. Sweeps under a new --name keep theirs inside."
+        ] if elsewhere else []  # fmt: skip
+
     def flush(self) -> None:
         """Wait until everything said so far is written, or MLflow failed."""
         with self._changed:
@@ -234,7 +238,7 @@ class Tracker:
             self.trouble = self._in_words(_first_line(error))
 
     def _in_words(self, reason: str) -> str:
-        return (
+        return redacted(
             f"MLflow at {self.uri} failed ({reason}); the sweep goes on, the ledger keeps everything, and the same "
             "command fills MLflow in once it answers."
         )
@@ -265,4 +269,4 @@ class Tracker:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+    return redacted(str(error).strip() or type(error).__name__).splitlines()[0][:160]

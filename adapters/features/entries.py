@@ -6,7 +6,6 @@ process that has the entry open; who wants to remove it needs it alone. Imports 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from meltpoint.adapters.atomic import write_atomically
+from meltpoint.adapters.locks import acquire
 
 
 @dataclass(frozen=True)
@@ -49,24 +49,16 @@ class Entry:
 
 @contextmanager
 def locked(path: Path, wait: bool) -> Iterator[bool]:
-    """Hold a lock file alone; gives False where another process holds it and `wait` is off.
-
-    The kernel frees the lock when its holder dies. A shared folder must know flock (NFS does since Linux 2.6.12).
-    """
+    """Hold a lock file alone; gives False where another process holds it and `wait` is off."""
     with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+        yield acquire(file, shared=False, wait=wait)
 
 
 def hold(cache: Path, entry_id: str) -> IO[str]:
     """Keep an entry from being removed, until the file that is returned is closed or forgotten."""
     cache.mkdir(parents=True, exist_ok=True)
     file = (cache / f"{entry_id}.lock").open("a")
-    fcntl.flock(file, fcntl.LOCK_SH)
+    acquire(file, shared=True, wait=True)
     return file
 
 

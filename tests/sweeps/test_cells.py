@@ -10,7 +10,7 @@ import pytest
 import transformers
 
 from meltpoint.sweeps.cells import cell_name, open_cells, word_of
-from meltpoint.sweeps.specification import SweepSpec
+from meltpoint.sweeps.specification import SweepSpec, check
 
 MODES = ("feature_extraction",)
 
@@ -99,3 +99,16 @@ def test_a_sweep_of_a_decoder_and_an_encoder_is_refused_with_the_line_that_says_
         mixed = SweepSpec(name="x", encoders=words, modes=MODES, tasks=("demo_sentiment",))
         with pytest.raises(ValueError, match=f"^hf:{decoder}: GPT2 is a decoder, .* Name one of those.$"):
             open_cells(mixed)
+
+
+@pytest.mark.parametrize(
+    "name", ["cache", "Cache", "mlartifacts", "mlflow.db", "mlflow.db-wal", "MLflow.DB-shm", "Default", "x."]
+)  # fmt: skip
+def test_a_sweep_is_not_named_as_something_that_lies_in_the_storage_already(name):
+    with pytest.raises(ValueError, match=rf"^--name {name}: that name is kept for .* take another\.$"):
+        check(spec("sst2").model_copy(update={"name": name}))
+
+
+@pytest.mark.parametrize("name", ["cached", "mlflow", "default", "a.b-c_d"])
+def test_names_near_those_are_free(name):
+    check(spec("sst2").model_copy(update={"name": name}))

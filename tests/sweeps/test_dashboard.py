@@ -21,6 +21,8 @@ import pytest
 from mlflow import MlflowClient
 
 from meltpoint.sweeps import dashboard
+from meltpoint.sweeps.mlflow_runs import Runs
+from meltpoint.sweeps.tracking_uri import default_uri
 
 DEADLINE_SECONDS = 150.0
 SERVE = "import sys; from pathlib import Path; from meltpoint.sweeps.dashboard import serve; "
@@ -35,12 +37,12 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A storage folder with a store that holds the experiment `first`."""
-    folder = tmp_path_factory.mktemp("runs")
-    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
-    first = client.create_experiment("first", artifact_location=(folder / "mlartifacts" / "first").as_uri())
-    client.log_text(client.create_run(first).info.run_id, "# Sweep first", "report.md")
-    return folder
+    """A storage folder with a store that holds the experiment `first`; it was moved since."""
+    made = tmp_path_factory.mktemp("made")
+    runs = Runs("first", default_uri(made), made)
+    run = runs.client.create_run(runs._create_experiment("{}"))
+    runs.files.write(run.info.run_id, run.info.artifact_uri, "report.md", "# Sweep first")
+    return made.rename(made.with_name("rüns #1, 50%"))
 
 
 @pytest.fixture
@@ -87,7 +89,7 @@ def ask(port: int, host: str) -> tuple[int, str]:
 
 def artifact(storage: Path, port: int) -> str:
     """What the dashboard shows of report.md of the only run."""
-    client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}")
+    client = MlflowClient(default_uri(storage))
     experiment = client.get_experiment_by_name("first")
     assert experiment is not None
     run = client.search_runs([experiment.experiment_id])[0].info.run_id

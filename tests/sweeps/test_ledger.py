@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -45,8 +48,17 @@ def test_the_file_of_a_trial_holds_what_the_contract_promises(ledger, proposal, 
     assert {"epoch", "dev", "train_seconds", "dev_seconds"} <= set(document["epochs"][0])
 
 
+def order(proposal: Proposal) -> dict[str, object]:
+    """What a started note must have of a trial's order."""
+    cell = proposal.cell
+    return {
+        "id": proposal.id, "role": "search", "number": 0, "seed": 0, "setting": proposal.setting,
+        "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name,
+    }  # fmt: skip
+
+
 def test_a_finished_trial_is_struck_off_the_started_ones(ledger, proposal, make_record):
-    ledger.start({"id": proposal.id, "role": "search", "number": 0})
+    ledger.start(order(proposal))
     assert [order["id"] for order in ledger.unfinished()] == [proposal.id]
     ledger.write(make_record(proposal))
     assert ledger.unfinished() == []
@@ -54,8 +66,99 @@ def test_a_finished_trial_is_struck_off_the_started_ones(ledger, proposal, make_
 
 def test_a_cut_between_the_record_and_the_strike_leaves_no_unfinished_trial(ledger, proposal, make_record):
     ledger.write(make_record(proposal))
-    ledger.start({"id": proposal.id, "role": "search", "number": 0})
+    ledger.start(order(proposal))
     assert ledger.unfinished() == []
+    assert ledger.sweep_started() == []
+    assert list(ledger.started.iterdir()) == []
+
+
+DAMAGED = ["", '{"id": "abc"', "{}", "[]", "\x00" * 40, '{"id": "abc", "role": "search", "number": 0, "setting": []}']
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_damaged_started_note_is_named_with_its_remedy(ledger, text):
+    (ledger.started / "abc.json").write_text(text)
+    with pytest.raises(ValueError, match=r"started/abc\.json is no started trial's note; delete it"):
+        ledger.unfinished()
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_sweep_that_goes_on_deletes_a_damaged_started_note_in_one_line_and_keeps_the_others(ledger, proposal, text):
+    ledger.start(order(proposal))
+    (ledger.started / "abc.json").write_text(text)
+    (line,) = ledger.sweep_started()
+    assert str(ledger.started / "abc.json") in line
+    assert "is deleted" in line
+    assert [note["id"] for note in ledger.unfinished()] == [proposal.id]
+    assert [path.stem for path in ledger.started.iterdir()] == [proposal.id]
+
+
+def test_a_note_that_is_struck_off_while_it_is_read_is_no_fault(ledger, proposal, monkeypatch):
+    ledger.start(order(proposal))
+    path = ledger.started / f"{proposal.id}.json"
+    monkeypatch.setattr(Path, "glob", lambda *_: [path])
+    path.unlink()
+    assert ledger.unfinished() == []
+
+
+def test_an_empty_record_is_named_with_its_remedy(ledger):
+    (ledger.trials / "abc.json").write_text("")  # as a power cut may leave a file
+    with pytest.raises(ValueError, match=r"abc\.json is not a trial's record .* delete it"):
+        ledger.records()
+
+
+def test_a_file_system_without_locks_is_no_other_driver(ledger, monkeypatch):
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    message = f"{ledger.folder}: its file system has no file locks .No locks available.; name a folder"
+    with pytest.raises(ValueError, match=message), ledger.driving():
+        pass
+    assert not ledger.is_driven()
+
+
+def test_a_sweep_that_may_not_be_written_is_refused_in_one_line_and_can_be_looked_at(ledger, monkeypatch):
+    """A folder of somebody else, or a read-only file system; root may write anywhere, so the system's answer is set."""
+    with ledger.driving():
+        pass
+    before = sorted(path.stat().st_mtime_ns for path in ledger.folder.rglob("*"))
+    open_file = Path.open
+
+    def read_only(path: Path, mode: str = "r", *more: object, **others: object) -> IO[str]:
+        if mode != "r":
+            raise OSError(errno.EROFS, "Read-only file system", str(path))
+        return open_file(path, mode, *more, **others)
+
+    monkeypatch.setattr(Path, "open", read_only)
+    with pytest.raises(ValueError, match=r"driver\.lock cannot be written \(Read-only file system\)"), ledger.driving():
+        pass
+    assert not ledger.is_driven()
+    assert sorted(path.stat().st_mtime_ns for path in ledger.folder.rglob("*")) == before
+
+
+def test_a_folder_that_holds_other_things_is_no_place_for_a_sweep(tmp_path):
+    notes, file = Ledger(tmp_path / "notes"), Ledger(tmp_path / "file")
+    notes.folder.mkdir()
+    (notes.folder / "diary.txt").write_text("dear diary")
+    file.folder.write_text("")
+    with pytest.raises(ValueError, match=r"--name notes: .*notes holds other things \(diary\.txt\) and no sweep\.json"):
+        notes.check_place()
+    with pytest.raises(ValueError, match=r"--name file: .*file is no folder; take another --name"):
+        file.check_place()
+
+
+def test_records_without_their_specification_are_not_taken_over(ledger, proposal, make_record):
+    ledger.write(make_record(proposal))
+    with pytest.raises(ValueError, match=r"\(trials\) and no sweep\.json; take another --name, or restore that file"):
+        ledger.check_place()
+
+
+def test_a_sweep_that_was_cut_off_before_it_wrote_anything_goes_on(ledger):
+    with ledger.driving():
+        ledger.check_place()
+    (ledger.folder / f".sweep.json.{'0' * 32}.tmp").write_text("{")
+    ledger.check_place()
 
 
 def test_a_damaged_record_is_named_with_its_remedy(ledger):

@@ -382,3 +382,47 @@ def test_one_ctrl_c_ends_a_sweep_within_ten_seconds_though_mlflow_hangs(spec, tm
     assert process.wait(timeout=60) == 1
     assert time.monotonic() - told < 10
     assert "It goes on with:" in (tmp_path / "log").read_text()
+
+
+def listing(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    """Everything in a folder: when it changed, and what files hold."""
+    paths = [folder, *folder.rglob("*")]
+    return {path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in paths}
+
+
+def cut_off(storage: Path) -> None:
+    """Make a trained final one that began and did not end, as a killed driver leaves it: its note has `storage`."""
+    final = next(r for r in records(storage) if r["mode"] == "fine_tuning" and r["role"] == "final" and r["seed"] == 1)
+    (storage / "tiny" / "trials" / f"{final['id']}.json").unlink()
+    words = ("id", "number", "role", "encoder", "mode", "task", "head", "seed", "setting")
+    note = {word: final[word] for word in words}
+    note |= {"checkpoint": str(storage / "tiny" / "checkpoints" / final["id"]), "cache": str(storage / "cache")}
+    (storage / "tiny" / "started" / f"{final['id']}.json").write_text(json.dumps(note))
+
+
+@pytest.mark.slow
+def test_a_copied_sweep_goes_on_and_is_used_and_the_original_stays_as_it_is(done, tmp_path):
+    spec, storage = done
+    original, copied = tmp_path / "original", tmp_path / "copied"
+    shutil.copytree(storage, original)
+    cut_off(original)
+    shutil.copytree(original, copied)
+    before = listing(original)
+    finished = run(command(spec, copied))
+    assert finished.returncode == 0, finished.stderr
+    assert_whole(copied, cells=2, trials=TRIALS, seeds=SEEDS)
+    for words in (["export", "--model"], ["report"], ["ensemble", "--task", "tiny_reviews"], ["status"]):
+        used = [sys.executable, "-m", "meltpoint.launch", words[0], "tiny", *words[1:], "--storage", str(copied)]
+        assert run(used).returncode == 0
+    assert listing(original) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("uri", ["http://user:secret@127.0.0.1:1/", "postgresql://u:secret@127.0.0.1:1/db"])
+def test_a_password_in_the_tracking_uri_is_printed_and_kept_nowhere(spec, tmp_path, uri):
+    changes = {"modes": ("fine_tuning",), "trials": 1, "seeds": 1}
+    ended = run(command(spec, tmp_path, "--tracking-uri", uri, **changes))
+    assert ended.returncode == 0, ended.stderr
+    assert ":***@127.0.0.1:1/" in ended.stderr
+    assert "secret" not in ended.stdout + ended.stderr
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()] == []

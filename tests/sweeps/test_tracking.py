@@ -12,7 +12,8 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.planner import Proposal
-from meltpoint.sweeps.tracking import Tracker, default_uri
+from meltpoint.sweeps.tracking import Tracker
+from meltpoint.sweeps.tracking_uri import default_uri
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,13 @@ def runs(tracker: Tracker) -> list:
     return client.search_runs([tracker.runs.experiment], max_results=1000)
 
 
+def files(tracker: Tracker, run: object) -> set[str]:
+    """A run's files, where MLflow's server reads them."""
+    folder = tracker.storage / "mlartifacts" / tracker.sweep / run.info.run_id / "artifacts"
+    assert run.info.artifact_uri == f"mlflow-artifacts:/{tracker.sweep}/{run.info.run_id}/artifacts"
+    return {path.name for path in folder.iterdir()}
+
+
 def of_trial(tracker: Tracker, trial: str) -> list:
     return [run for run in runs(tracker) if run.data.tags.get("meltpoint.trial") == trial]
 
@@ -47,8 +55,7 @@ def test_each_cell_is_a_parent_run_with_its_space_and_its_data(tracker, cells):
         run = parents[cell.name]
         assert run.data.tags["meltpoint.role"] == "cell"
         assert run.inputs.dataset_inputs[0].dataset.digest == cell.data_fingerprint
-        client = MlflowClient(tracker.uri)
-        assert [artifact.path for artifact in client.list_artifacts(run.info.run_id)] == ["space.yaml"]
+        assert files(tracker, run) == {"space.yaml"}
 
 
 def test_a_trial_is_a_child_run_with_its_setting_its_epochs_and_its_tags(tracker, proposal, make_record):
@@ -117,8 +124,7 @@ def test_an_ended_sweep_leaves_no_cell_running_and_its_table_with_each(tracker, 
     found = runs(tracker)
     assert Counter(run.info.status for run in found) == {"FINISHED": len(cells)}
     assert {run.data.metrics["best_dev"] for run in found} == {0.5}
-    names = {artifact.path for artifact in MlflowClient(tracker.uri).list_artifacts(found[0].info.run_id)}
-    assert names == {"space.yaml", "table.md"}
+    assert files(tracker, found[0]) == {"space.yaml", "table.md"}
 
 
 def test_a_dead_server_is_one_line_of_trouble_and_stops_nothing(tmp_path, cells, proposal, make_record):
