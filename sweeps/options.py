@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from meltpoint.sweeps.tracking_uri import check_sign_in
+
 if TYPE_CHECKING:
     from meltpoint.sweeps.specification import Resources
 
@@ -263,6 +265,8 @@ def resources_of(
 
     if cpus <= 0:
         raise ValueError("--cpus-per-trial must be above 0.")
+    if tracking_uri is not None:
+        check_sign_in(tracking_uri)
     seconds = None if budget is None else seconds_of(budget)
     room, kept = bytes_of("--cache-budget", cache_budget), bytes_of("--cache-keep", cache_keep)
     return Resources(

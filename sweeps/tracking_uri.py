@@ -41,6 +41,16 @@ def is_database(uri: str) -> bool:
     return uri.partition(":")[0].partition("+")[0].lower() in DATABASES
 
 
+def check_sign_in(uri: str) -> None:
+    """See that `redacted` will find the password in a text: white space would end it.
+
+    Raises:
+        ValueError: there is white space before the @ of a sign-in; the URI itself is not shown.
+    """
+    if "@" in uri and sqlite_file(uri) is None and re.search(r"\s", uri):
+        raise ValueError("--tracking-uri: white space in the user or password; write a blank there as %20.")
+
+
 def redacted(text: str) -> str:
     """A text with `***` in place of each password in a URI."""
     return _SECRET_OPTION.sub(r"\1***", _SIGN_IN.sub(r"\1:***@", text))

@@ -11,7 +11,14 @@ from mlflow.tracking import MlflowClient
 from meltpoint.sweeps import answers
 from meltpoint.sweeps.mlflow_runs import Runs
 from meltpoint.sweeps.tracking import Tracker
-from meltpoint.sweeps.tracking_uri import default_uri, is_database, redacted, sqlite_file, without_sign_in
+from meltpoint.sweeps.tracking_uri import (
+    check_sign_in,
+    default_uri,
+    is_database,
+    redacted,
+    sqlite_file,
+    without_sign_in,
+)
 
 
 def test_the_default_store_is_that_of_the_contract(tmp_path):
@@ -66,6 +73,13 @@ def test_a_database_is_told_from_a_server(uri, is_one):
 )
 def test_a_password_in_a_text_is_shown_as_stars_and_nothing_else_changes(text, shown):
     assert redacted(text) == shown
+
+
+def test_a_sign_in_with_white_space_is_refused_and_not_shown():
+    with pytest.raises(ValueError, match=r"^--tracking-uri: white space .* as %20\.$"):
+        check_sign_in("http://user:se cret@h")
+    check_sign_in("http://user:se%20cret@h")
+    check_sign_in("sqlite:////two words/anna@home/mlflow.db")
 
 
 def test_an_address_to_open_has_no_sign_in():
