@@ -14,6 +14,7 @@ from meltpoint.sweeps.cells import OpenCell, open_cells
 from meltpoint.sweeps.planner import Planner, Proposal
 from meltpoint.sweeps.records import EpochRecord, HardwareRecord, TrialRecord
 from meltpoint.sweeps.specification import SweepSpec
+from meltpoint.tests.sweeps.whole_sweeps import SEEDS, TRIALS, command, run
 
 GOOD, BAD = ("fine", "lovely", "great", "warm"), ("dull", "awful", "cold", "poor")
 THINGS = ("film", "meal", "hotel", "story", "song", "walk")
@@ -132,3 +133,17 @@ def make_record() -> MakeRecord:
         return TrialRecord.model_validate(facts | changes)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def done(tmp_path_factory, tiny_encoder, tiny_task, quick_space) -> tuple[SweepSpec, Path]:
+    """A sweep of two cells, run once for all tests: (its specification, its storage)."""
+    spec = SweepSpec(
+        name="tiny", encoders=(tiny_encoder,), modes=("feature_extraction", "fine_tuning"), tasks=(str(tiny_task),),
+        head="linear", trials=TRIALS, seeds=SEEDS, space=str(quick_space),
+    )  # fmt: skip
+    storage = tmp_path_factory.mktemp("done")
+    finished = run(command(spec, storage))
+    assert finished.returncode == 0, finished.stderr
+    (storage / "said.txt").write_text(finished.stderr)
+    return spec, storage
