@@ -137,15 +137,17 @@ def plan(
     searcher: SearcherOption = SearcherName.tpe, space: SpaceFile = None, overrides: Overrides = None,
     data_dir: DataDir = None, max_train_examples: MaxTrain = None, test_from: TestFrom = None, seed: Seed = 0,
     storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, cpus_per_trial: Cpus = 1.0,
-    gpus_per_trial: Gpus = "auto", time_budget: Budget = None, retry_failed: Retry = False, as_json: AsJson = False,
+    gpus_per_trial: Gpus = "auto", time_budget: Budget = None, retry_failed: Retry = False,
+    cache_overflow: CacheOverflow = Overflow.on_the_fly, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show what `sweep` with the same options would do and cost; trains nothing."""
     with answering():
         from meltpoint.sweeps.asked import checked_spec
 
         resources = resources_of(
-            storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed
-        )
+            storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed,
+            cache_overflow=cache_overflow,
+        )  # fmt: skip
         asked = checked_spec(
             name, encoder, mode, task, head, trials, seeds, searcher, space, overrides, data_dir, max_train_examples,
             test_from, seed, spec, replacing,

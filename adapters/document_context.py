@@ -7,8 +7,10 @@ near a window's edge.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -63,17 +65,28 @@ def documents(examples: Sequence[Example], sentences: Sequence[Sequence[Sequence
         sentences: the pieces of each word of each.
     """
     found: list[Surroundings] = []
-    start = 0
-    for stop in range(1, len(examples) + 1):
-        if stop < len(examples) and _follows(examples[stop - 1], examples[stop]):
-            continue
+    for start, stop in _stretches(examples):
         words = [word for sentence in sentences[start:stop] for word in sentence]
         ends = [0, *accumulate(map(len, words))]
         firsts = accumulate(map(len, sentences[start:stop]), initial=0)
         alone = stop - start == 1
         found += [Surroundings(words, ends, first, alone) for first, _ in zip(firsts, range(start, stop), strict=False)]
-        start = stop
     return found
+
+
+def documents_fingerprint(*splits: Sequence[Example]) -> str:
+    """sha256 (hex, 16 characters) over which sentences of each split are one another's context."""
+    stretches = [[stop - start for start, stop in _stretches(examples)] for examples in splits]
+    return hashlib.sha256(json.dumps(stretches).encode()).hexdigest()[:16]
+
+
+def _stretches(examples: Sequence[Example]) -> Iterator[tuple[int, int]]:
+    """(start, stop) of each run of sentences that follow one another in one document."""
+    start = 0
+    for stop in range(1, len(examples) + 1):
+        if stop == len(examples) or not _follows(examples[stop - 1], examples[stop]):
+            yield start, stop
+            start = stop
 
 
 def _follows(one: Example, other: Example) -> bool:

@@ -62,7 +62,7 @@ class Encoder(nn.Module, ABC):
         dim: size of a state.
         max_pieces: the longest input, special tokens included.
         tokenizer: the tokenizer it was pretrained with.
-        fingerprint: sha256 (hex, 16 characters) of the weights as loaded.
+        fingerprint: sha256 (hex, 16 characters) of the files that it was loaded from.
         revision: where the weights came from: a folder, or `ID@COMMIT`.
         family: what stands before the colon where a folder that it was saved into is named: `hf:FOLDER`.
         padding_free: whether it reads a batch without its padding (`padding_free`), so that rows of any lengths may

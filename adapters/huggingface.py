@@ -17,7 +17,7 @@ from meltpoint.adapters.batch import Batch, Row
 from meltpoint.adapters.batching import collate
 from meltpoint.adapters.dropout import replace_dropouts
 from meltpoint.adapters.encoder import Encoder, LayerGroup
-from meltpoint.adapters.encoders._files import locate, verify, weight_files
+from meltpoint.adapters.encoders._files import fingerprint, locate, weight_files
 from meltpoint.adapters.encoders._pretrained import quiet, read
 from meltpoint.adapters.encoders._reference import EncoderReference
 from meltpoint.adapters.gelu import replace_gelus
@@ -38,7 +38,7 @@ class HuggingFaceEncoder(Encoder):
     Args:
         model: the encoder, loaded, in float32.
         tokenizer: the tokenizer it was pretrained with.
-        fingerprint: sha256 (hex, 16 characters) of its weight files.
+        fingerprint: sha256 (hex, 16 characters) of the files that it was loaded from.
         revision: a folder, or `ID@COMMIT`.
     """
 
@@ -241,9 +241,9 @@ def load(reference: EncoderReference) -> HuggingFaceEncoder:
         ValueError: the files cannot be had, are not the expected ones, or hold no encoder; one line with the remedy.
     """
     folder, revision = locate(reference)
-    digest = verify(reference, folder)
+    digest = fingerprint(reference, folder)
     model, tokenizer = read(folder, reference.word, torch.float32, _attention_kernel)
-    return HuggingFaceEncoder(model, tokenizer, digest[:16], revision)
+    return HuggingFaceEncoder(model, tokenizer, digest, revision)
 
 
 def _attention_kernel(model_class: Any) -> str:

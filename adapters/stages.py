@@ -39,7 +39,7 @@ class Stages:
 
         Args:
             trainer: a stack of one, before its first step.
-            facts: what else the first phase depends on: encoder, data, mode, head, code.
+            facts: what else the first phase depends on: encoder, data, documents, metric, mode, head, code.
         """
         phases = trainer.courses[0].table.plan.phases
         if len(phases) > 1 and not phases[0].encoder_trains:

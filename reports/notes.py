@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from meltpoint.reports.formats import listed, symbol
-from meltpoint.sweeps.records import HardwareRecord, TrialRecord
+from meltpoint.sweeps.records import HardwareRecord, TrialRecord, strays_in_words
 from meltpoint.sweeps.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.counts import counted, plural, some
 
@@ -85,6 +85,8 @@ def _method(summary: SweepSummary) -> Iterator[str]:
     if hardware:
         yield f"Trained on: {'; '.join(hardware)}."
     yield f"Code: meltpoint {summary.code}."
+    if summary.strays:
+        yield strays_in_words(summary.strays)
     yield SELECTION
 
 

@@ -20,6 +20,7 @@ from meltpoint.sweeps.closing import in_words
 from meltpoint.sweeps.ensemble_record import Ensemble
 from meltpoint.sweeps.planned_work import planned_work
 from meltpoint.sweeps.reach import Check
+from meltpoint.sweeps.records import strays_in_words
 from meltpoint.sweeps.specification import Resources
 from meltpoint.sweeps.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.tracking_uri import is_database, redacted
@@ -166,6 +167,8 @@ def show_status(summary: SweepSummary, console: Console) -> None:
     early = sum(cell.closed_early is not None for cell in summary.cells)
     said = f", {early} closed early" if early else ""
     say(console, f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done{said}.")
+    if summary.strays:
+        say(console, strays_in_words(summary.strays))
     for cell in summary.cells:
         if cell.closed_early:
             line = f"{'.'.join(cell.header.key)}: closed after {cell.closed_early}, since {cell.closed_early.cause}"

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from meltpoint.adapters import catalogue, encoders, heads, modes
+from meltpoint.adapters.document_context import documents_fingerprint
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.parameters import Parameter
 from meltpoint.adapters.possible import check_possible
@@ -34,6 +35,7 @@ class OpenCell:
         task_name: the task's own name (a user's task file has one too).
         data: which data, as a worker needs to know it.
         data_fingerprint: of its train and dev split.
+        documents_fingerprint: of which of their sentences share a document; "" where no trial reads documents.
         train_examples, dev_examples: how many there are.
         mean_words: words an example, for estimates.
         notes: what a table must say of the data.
@@ -52,6 +54,7 @@ class OpenCell:
     encoder_fingerprint: str
     data: DataSpec
     data_fingerprint: str
+    documents_fingerprint: str
     train_examples: int
     dev_examples: int
     mean_words: float
@@ -64,6 +67,11 @@ class OpenCell:
     def key(self) -> CellKey:
         """What tells cells apart within a sweep."""
         return cell_key(self.encoder, self.mode, self.task_name, self.variant)
+
+    @property
+    def metric(self) -> str:
+        """What settings are chosen by."""
+        return self.task.metric
 
     @property
     def name(self) -> str:
@@ -151,13 +159,13 @@ def _open(spec: SweepSpec, block: Block, encoder: str, mode: str, word: str, dat
     reference = encoders.resolve(encoder, data.task.kind)
     encoders.check(reference)
     space = cell_space(spec, block, encoder, mode, data.task, head)
-    _check_documents(space, data)
+    documents = _documents(space, data)
     check_length(space, encoder, encoders.longest_input(reference))
     words = sum(len(e.words) + sum(len(text.split()) for text in e.texts) for e in data.train)
     return OpenCell(
         encoder=encoder, mode=mode, task=data.task, task_name=data.task.name, head=head,
         space=space, reference=reference, encoder_fingerprint=encoders.fingerprint(reference),
-        data=data_spec(spec, word), data_fingerprint=data.fingerprint,
+        data=data_spec(spec, word), data_fingerprint=data.fingerprint, documents_fingerprint=documents,
         train_examples=len(data.train), dev_examples=len(data.dev),
         mean_words=words / max(1, len(data.train)), notes=data.notes,
         variant=block.variant, trials=block.trials, seeds=block.seeds,
@@ -191,12 +199,18 @@ def check_length(space: Space, encoder: str, longest: int | None) -> None:
         )
 
 
-def _check_documents(space: Space, data: TrainingData) -> None:
-    """Refuse context that the data do not have: a copy without documents would train on sentences alone, unnoticed."""
+def _documents(space: Space, data: TrainingData) -> str:
+    """The fingerprint of the data's documents where a trial may read them; "" where none does.
+
+    Raises:
+        ValueError: the data have no documents; such a copy would train on sentences alone, unnoticed.
+    """
     context = space.parameters.get(CONTEXT.name)
-    wanted = context is not None and context.match("document") is not None
-    if wanted and not any(example.group for example in data.train):
+    if context is None or context.match("document") is None:
+        return ""
+    if not any(example.group for example in data.train):
         raise ValueError(
             f"context is document, but this copy of {data.task.name} does not say which sentences share one; "
             "name the original files with --data-dir, or take context=sentence."
         )
+    return documents_fingerprint(data.train, data.dev)

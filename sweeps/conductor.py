@@ -230,7 +230,8 @@ class SweepConductor:
         return Order(
             id=proposal.id, number=proposal.number, role=proposal.role, encoder=cell.encoder, mode=cell.mode,
             task=cell.task_name, head=cell.head, variant=cell.variant, seed=proposal.seed, setting=proposal.setting,
-            data=cell.data, data_fingerprint=cell.data_fingerprint, encoder_fingerprint=cell.encoder_fingerprint,
+            data=cell.data, metric=cell.metric, data_fingerprint=cell.data_fingerprint,
+            documents_fingerprint=cell.documents_fingerprint, encoder_fingerprint=cell.encoder_fingerprint,
             checkpoint=str(self.ledger.checkpoint(proposal.id)), cpus=self.resources.cpus, gpus=gpus,
             cache=str(cache_folder(self.ledger.folder.parent)), cache_bytes=self.resources.cache_bytes,
             cache_overflow=self.resources.cache_overflow,
@@ -268,6 +269,7 @@ class SweepConductor:
             mlflow_run_id=self.tracker.run_of(order.id),
             hardware=HardwareRecord(**live.ready["hardware"]) if live.ready else None, attempts=order.attempt + 1,
             input_notes=[*live.ready.get("input_notes", []), *live.notes], data_fingerprint=order.data_fingerprint,
+            documents_fingerprint=order.documents_fingerprint, encoder_fingerprint=order.encoder_fingerprint,
             code_version=code_version(), started_at=live.began, seconds=time.time() - live.began,
             trained_together=live.ready.get("trained_together", 1), task_parameters=live.ready.get("task_parameters"),
         )  # fmt: skip
@@ -325,10 +327,24 @@ class SweepConductor:
 
     def _order_of(self, cell: OpenCell, record: TrialRecord) -> Order:
         proposal = Proposal(record.id, record.number, record.role, cell, record.setting, record.seed)
-        return self.order(proposal, self._gpus(cell))
+        order = self.order(proposal, self._gpus(cell))
+        return order.model_copy(update={"test_fingerprint": self._test_of(record)})
+
+    def _test_of(self, record: TrialRecord) -> str:
+        """The fingerprint of the test split that finals like this one were scored on; "" before any was."""
+        alike = [p.finals.values() for p in self.planner.cells.values() if p.cell.task_name == record.task]
+        known = (
+            final.test_fingerprint for finals in alike for final in finals
+            if final.id != record.id and bool(final.documents_fingerprint) == bool(record.documents_fingerprint)
+        )  # fmt: skip
+        return next(filter(None, known), "")
 
     def _replace(self, record: TrialRecord) -> None:
         """A finalist came back with its test scores."""
+        before = self._test_of(record)
+        if before and record.test_fingerprint not in (None, before):  # scored beside the other one: neither knew
+            self.scorer.refuse(record, "the test split changed while finals were scored; put the old one back")
+            return
         self.ledger.write(record)
         self.planner.end(record)
         self.tracker.end(record)

@@ -21,9 +21,8 @@ from meltpoint.sweeps.cells import OpenCell, open_cells
 from meltpoint.sweeps.closing import Closing
 from meltpoint.sweeps.ledger import Ledger, storage_folder
 from meltpoint.sweeps.planner import CellProgress, Planner
-from meltpoint.sweeps.records import worker_seconds
+from meltpoint.sweeps.records import strays_in_words, worker_seconds
 from meltpoint.sweeps.specification import SweepSpec
-from meltpoint.sweeps.summary import read_sweep
 from meltpoint.sweeps.tracking_uri import default_uri
 from meltpoint.tasks.core.counts import some
 
@@ -110,9 +109,7 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     Raises:
         ValueError: bad input, the same as `sweep` would refuse.
     """
-    from meltpoint.sweeps.run import closed_lines, differences, header, planned_closing
-    from meltpoint.sweeps.specification import code_version
-    from meltpoint.sweeps.summary import SweepFile
+    from meltpoint.sweeps.run import asked_sweep, check_same, closed_lines, planned_closing
 
     storage = storage_folder(resources.storage)
     if resources.tracking_uri is None:
@@ -122,10 +119,7 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     cells = open_cells(spec)
     records, notes = [], []
     if ledger.specification.exists():
-        now = SweepFile(spec=spec, code=code_version(), cells=tuple(header(spec, cell) for cell in cells))
-        differs = differences(read_sweep(ledger), now)
-        if differs:
-            raise ValueError(f"The name '{spec.name}' is taken by another specification: {'; '.join(differs)}.")
+        check_same(ledger, asked_sweep(spec, cells, resources.cache_overflow))
         records = ledger.records()
     load = os.getloadavg()[0]  # before this process measures
     planner = Planner(spec, cells, records)
@@ -134,7 +128,8 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     planned = [_planned(progress, planned_closing(ledger, progress), rate) for progress in planner.cells.values()]
     workers = worker_count(resources.cpus, gpus)
     wall = sum(cell.estimated_seconds for cell in planned) / workers
-    notes += [*spec.missing(), *closed_lines(ledger, planner)]
+    left_out = [strays_in_words(planner.strays)] if planner.strays else []
+    notes += [*spec.missing(), *left_out, *closed_lines(ledger, planner)]
     notes.append(
         f"estimated from a measured {rate / 1e9:.0f} GFLOP/s a trial, for cores that nothing else uses; expect a "
         "factor of two either way"

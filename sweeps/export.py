@@ -76,8 +76,10 @@ def provenance(spec: SweepSpec, code: str, cell: CellSummary, best: TrialRecord)
         "test_mean": cell.test.mean if cell.test else None, "test_std": cell.test.std if cell.test else None,
         "data": {
             "task": data.task, "data_dir": data.data_dir, "max_train_examples": data.max_train_examples,
-            "test_from": data.test_from, "fingerprint": best.data_fingerprint, "notes": list(cell.header.notes),
+            "test_from": data.test_from, "fingerprint": best.data_fingerprint,
+            "documents": best.documents_fingerprint, "notes": list(cell.header.notes),
         },
+        "encoder_fingerprint": best.encoder_fingerprint,
         "hardware": best.hardware.model_dump() if best.hardware else None,
         "code": code, "versions": versions(),
     }  # fmt: skip
@@ -131,7 +133,8 @@ def order_of(spec: SweepSpec, record: TrialRecord, ledger: Ledger) -> Order:
     return Order(
         id=record.id, number=record.number, role=record.role, encoder=record.encoder, mode=record.mode,
         task=record.task, head=record.head, variant=record.variant, seed=record.seed, setting=record.setting,
-        data=data_spec(spec, word_of(spec, record.task)), data_fingerprint=record.data_fingerprint,
-        encoder_fingerprint="", checkpoint=str(ledger.checkpoint(record.id)),
+        data=data_spec(spec, word_of(spec, record.task)), metric=record.metric,
+        data_fingerprint=record.data_fingerprint, documents_fingerprint=record.documents_fingerprint,
+        encoder_fingerprint=record.encoder_fingerprint, checkpoint=str(ledger.checkpoint(record.id)),
         cpus=hardware.threads, gpus=hardware.gpu_share, cache=str(cache_folder(ledger.folder.parent)),
     )  # fmt: skip

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from meltpoint.adapters.parameters import Value
 from meltpoint.sweeps.records import CellKey, Role, cell_key
-from meltpoint.sweeps.specification import CACHE_BYTES
+from meltpoint.sweeps.specification import CACHE_BYTES, Overflow
 from meltpoint.tasks.core.task import DataSpec
 
 
@@ -21,8 +21,11 @@ class Order(BaseModel):
         variant: its cell's (`records.TrialRecord`).
         setting: a complete setting.
         data: which data; a worker reads its train and dev splits, never test.
+        metric: what the task's metric must be; a worker that reads another in the task's file refuses. "" takes any.
         data_fingerprint: what the data must be; a worker that reads anything else refuses.
-        encoder_fingerprint: what the encoder's weights must be; "" takes any.
+        documents_fingerprint: what the data's documents must be; "" where the trial does not read them.
+        encoder_fingerprint: what the encoder's files must be; "" takes any.
+        test_fingerprint: what the test split must be when the trial is scored; "" takes any.
         checkpoint: the folder that the best weights go to.
         cpus, gpus: what Ray gives the trial.
         cache: the folder of what trials share (features, stages); "" shares nothing.
@@ -44,15 +47,18 @@ class Order(BaseModel):
     seed: int
     setting: dict[str, Value]
     data: DataSpec
+    metric: str = ""
     data_fingerprint: str
+    documents_fingerprint: str = ""
     encoder_fingerprint: str
+    test_fingerprint: str = ""
     checkpoint: str
     cpus: float
     gpus: float
     cache: str = ""
     cache_bytes: int = CACHE_BYTES
     attempt: int = 0
-    cache_overflow: Literal["on_the_fly", "bf16"] = "on_the_fly"
+    cache_overflow: Overflow = "on_the_fly"
 
     @property
     def cell(self) -> CellKey:

@@ -12,7 +12,7 @@ from meltpoint.adapters.catalogue import complete
 from meltpoint.adapters.parameters import Setting, Value
 from meltpoint.sweeps.cells import OpenCell
 from meltpoint.sweeps.closing import is_closed
-from meltpoint.sweeps.records import CELL, CellKey, Role, TrialRecord, cell_key, identity
+from meltpoint.sweeps.records import CELL, FACTS, Role, TrialRecord, by_cell, cell_key, identity
 from meltpoint.sweeps.selection import best_of
 from meltpoint.sweeps.specification import SweepSpec, code_version
 from meltpoint.sweeps.studies import Identify, Study
@@ -122,16 +122,19 @@ def planned_trials(cell: OpenCell, spec: SweepSpec) -> int:
 
 
 class Planner:
-    """The state of a sweep's search, built from the ledger's records and moved on by `begin` and `end`."""
+    """The state of a sweep's search, built from the ledger's records and moved on by `begin` and `end`.
+
+    Attributes:
+        strays: records that are of no cell as it is now (another metric, other data or code); they never compete.
+    """
 
     def __init__(
         self, spec: SweepSpec, cells: Iterable[OpenCell], records: Iterable[TrialRecord], retry_failed: bool = False
     ) -> None:
         self.spec, self.retry_failed = spec, retry_failed
-        past: dict[CellKey, list[TrialRecord]] = {}
-        for record in records:
-            past.setdefault(record.cell, []).append(record)
-        self.cells = {cell.key: self._open(cell, past.get(cell.key, [])) for cell in cells}
+        cells = list(cells)
+        past, self.strays = by_cell(records, cells, code_version())
+        self.cells = {cell.key: self._open(cell, past[cell.key]) for cell in cells}
         self.closed_for_search = False
         self.alone: set[str] = set()  # trials that are not trained beside others any more
 
@@ -160,12 +163,11 @@ class Planner:
         progress.again.append(Proposal(trial, number, "search", progress.cell, setting, seed))
 
     def trial_id(self, cell: OpenCell, setting: Setting, seed: int, role: Role) -> str:
-        """The identity of a trial."""
-        variant = {"variant": cell.variant} if cell.variant else {}
+        """The identity of a trial: all that decides its numbers, and the metric that says what they are."""
         return identity({
-            "encoder": cell.encoder, "encoder_fingerprint": cell.encoder_fingerprint, "mode": cell.mode,
-            "task": cell.task_name, "head": cell.head, "setting": dict(setting), "seed": seed, "role": role,
-            "data": cell.data_fingerprint, "code": code_version(), **variant,
+            "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name, "variant": cell.variant,
+            **{fact: getattr(cell, fact) for fact in FACTS},
+            "setting": dict(setting), "seed": seed, "role": role, "code": code_version(),
         })  # fmt: skip
 
     def recall(self, orders: Iterable[dict[str, object]]) -> None:

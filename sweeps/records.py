@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -67,6 +67,8 @@ class TrialRecord(BaseModel):
         dev: the task's metric at `best_epoch`, on dev.
         dev_metrics: every metric at that epoch.
         test: every metric on test; finals only, once they are scored.
+        test_fingerprint: of the test split that it was scored on (`locked.TestData`).
+        data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `CellFacts`.
         trained_together: how many trials the worker trained side by side with this one, itself counted.
         task_parameters: how many numbers are learned beside the encoder's: the head's, and a mix of layers'; None where
             no worker came to build it.
@@ -96,6 +98,7 @@ class TrialRecord(BaseModel):
     best_epoch: int | None = None
     epochs: list[EpochRecord] = Field(default_factory=list)
     test: dict[str, float] | None = None
+    test_fingerprint: str | None = None
     error: str | None = None
     answered_by: str | None = None
     trained_together: int = 1
@@ -104,6 +107,8 @@ class TrialRecord(BaseModel):
     hardware: HardwareRecord | None = None
     input_notes: list[str] = Field(default_factory=list)
     data_fingerprint: str
+    documents_fingerprint: str = ""
+    encoder_fingerprint: str = ""
     code_version: str
     started_at: float
     seconds: float
@@ -140,6 +145,65 @@ class StartedNote(BaseModel):
     setting: dict[str, Value]
 
 
+class CellFacts(Protocol):
+    """A cell as it is opened, or as `sweep.json` has it: what its trials' numbers rest on beside setting and seed.
+
+    Attributes:
+        metric: what `dev` is.
+        data_fingerprint: of the train and dev split (`TrainingData`).
+        documents_fingerprint: of which sentences share a document; "" where the cell's trials do not read them.
+        encoder_fingerprint: of the encoder's files.
+    """
+
+    @property
+    def key(self) -> CellKey: ...  # noqa: D102
+    @property
+    def head(self) -> str: ...  # noqa: D102
+    @property
+    def metric(self) -> str: ...  # noqa: D102
+    @property
+    def data_fingerprint(self) -> str: ...  # noqa: D102
+    @property
+    def documents_fingerprint(self) -> str: ...  # noqa: D102
+    @property
+    def encoder_fingerprint(self) -> str: ...  # noqa: D102
+
+
+FACTS = ("head", "metric", "data_fingerprint", "documents_fingerprint", "encoder_fingerprint")
+"""The words of `CellFacts` that a trial's record has too; its identity is made of them."""
+
+
+def is_of(record: TrialRecord, cell: CellFacts, code: str) -> bool:
+    """Whether a record may compete in a cell: same metric, head, data and encoder, by the same code."""
+    same = all(getattr(record, fact) == getattr(cell, fact) for fact in FACTS)
+    return same and record.cell == cell.key and record.code_version == code
+
+
+def by_cell(
+    records: Iterable[TrialRecord], cells: Iterable[CellFacts], code: str
+) -> tuple[dict[CellKey, list[TrialRecord]], list[TrialRecord]]:
+    """Each cell's own records, and those that are of none of the cells as they are now."""
+    known = {cell.key: cell for cell in cells}
+    own: dict[CellKey, list[TrialRecord]] = {key: [] for key in known}
+    strays = []
+    for record in records:
+        cell = known.get(record.cell)
+        if cell is not None and is_of(record, cell, code):
+            own[cell.key].append(record)
+        else:
+            strays.append(record)
+    return own, strays
+
+
+def strays_in_words(strays: Sequence[TrialRecord]) -> str:
+    """One line about records that are left out."""
+    names = ", ".join(f"{record.id}.json" for record in strays[:3]) + (", …" if len(strays) > 3 else "")
+    return (
+        f"Left out: {len(strays)} of the ledger's records ({names}), which are of another metric, head, encoder, other "
+        "data or other code than their cell."
+    )
+
+
 def worker_spans(records: Iterable[TrialRecord]) -> list[tuple[float, float]]:
     """(start, end) of each stretch in which a worker had an order, by start; its trials' times overlap."""
     ends: dict[float, float] = {}
@@ -155,7 +219,7 @@ def worker_seconds(records: Iterable[TrialRecord]) -> float:
 
 
 def identity(parts: Mapping[str, object]) -> str:
-    """A trial's identity: 16 hex characters of the sha256 over (cell, setting, seed, role, data, code).
+    """A trial's identity: 16 hex characters of the sha256 over (cell, its facts, setting, seed, role, code).
 
     Args:
         parts: anything that JSON can hold; the order of keys does not matter.

@@ -116,6 +116,11 @@ def _order(path: str, space: Space, seed: int, data_dir: str | None, folder: str
     )  # fmt: skip
     mode, task = space.cell["mode"], get(spec.task)
     head = space.cell.get("head") or modes.get(mode).head
+    if facts.get("metric") not in (None, task.metric):
+        raise ValueError(
+            f"{path} was found by {facts['metric']}, and the metric of {task.name} is now {task.metric}; put the old "
+            "one back, or take `provenance` out of the file."
+        )
     check_possible(encoders.resolve(space.cell["encoder"], task.kind), head, task.kind)
     fingerprint = load_training_data(spec).fingerprint
     if data.get("fingerprint") not in (None, fingerprint):
@@ -124,6 +129,7 @@ def _order(path: str, space: Space, seed: int, data_dir: str | None, folder: str
     return Order(
         id="retrained", number=0, role="final", encoder=space.cell["encoder"], mode=mode, task=task.name, head=head,
         seed=seed, setting=catalogue.complete(space.first(), mode, head), data=spec, data_fingerprint=fingerprint,
-        encoder_fingerprint="", checkpoint=folder, cpus=hardware.get("threads", 1), gpus=hardware.get("gpu_share", 0.0),
+        documents_fingerprint=data.get("documents") or "", encoder_fingerprint=facts.get("encoder_fingerprint") or "",
+        checkpoint=folder, cpus=hardware.get("threads", 1), gpus=hardware.get("gpu_share", 0.0),
         cache=folder,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from meltpoint.adapters import heads
 from meltpoint.adapters.atomic import write_atomically
+from meltpoint.adapters.document_context import documents_fingerprint
 from meltpoint.adapters.evaluation import Evaluation
 from meltpoint.adapters.hardware import seize
 from meltpoint.adapters.loop import Trainer
@@ -38,8 +39,9 @@ def score_finalists(
     Finalists on one frozen encoder are scored together: it reads the test split once for all of them.
 
     Returns:
-        For each {"test": metrics (empty where the test labels are hidden), "error": None or one line, "again": whether
-        its weights are damaged and it has to be trained again}. One that is damaged leaves the others unscored.
+        For each {"test": metrics (empty where the test labels are hidden), "fingerprint": of the test split (None where
+        there is none), "error": None or one line, "again": whether its weights are damaged and it has to be trained
+        again}. One that is damaged leaves the others unscored.
     """
     orders = [Order.model_validate(order) for order in orders_json]
     records = [TrialRecord.model_validate_json(record) for record in records_json]
@@ -60,8 +62,8 @@ def score_finalists(
                     {"test": None, "error": why if one is record else None, "again": one is record} for one in records
                 ]
             _save_predictions(folder, f"{name}.seed{record.seed}.dev", trainer, found, trainer.data.dev_examples)
-        scores = _score_test(orders[0], records, trainer, folder, name)
-        return [{"test": score, "error": None, "again": False} for score in scores]
+        scores, fingerprint = _score_test(orders[0], records, trainer, folder, name)
+        return [{"test": score, "fingerprint": fingerprint, "error": None, "again": False} for score in scores]
     except (ValueError, OSError, RuntimeError) as error:
         return [{"test": None, "error": f"{type(error).__name__}: {error}", "again": False} for _ in orders]
 
@@ -92,27 +94,37 @@ def restore(orders: Sequence[Order]) -> Trainer:
 
 def _score_test(
     order: Order, records: Sequence[TrialRecord], trainer: Trainer, folder: Path, name: str
-) -> list[dict[str, float]]:
+) -> tuple[list[dict[str, float]], str | None]:
+    """Each finalist's metrics on test, and the test split's fingerprint."""
     if sources.check(order.data) == "absent":
-        return [{} for _ in records]
+        return [{} for _ in records], None
     for record in records:
         _write_down(folder, record)
-    test, results = _predict_test(order, trainer)
+    test = open_test(order.data)
+    fingerprint = test_fingerprint(order, test)
+    if order.test_fingerprint not in ("", fingerprint):
+        raise ValueError(f"the test split of {order.task} is not the one that others were scored on; put it back")
+    results = _predict_test(order, trainer, test)
     for record, result in zip(records, results, strict=True):
         _save_predictions(folder, f"{name}.seed{record.seed}.test", trainer, result, test.examples)
         if not test.labelled:
             ids = [example.id for example in test.examples]
             where = folder / "submissions" / f"{name}.seed{record.seed}"
             write_glue_submission(trainer.data.task, result.predictions, ids, where)
-    return [result.metrics for result in results]
+    return [result.metrics for result in results], fingerprint
 
 
-def _predict_test(order: Order, trainer: Trainer) -> tuple[TestData, list[Evaluation]]:
-    test = open_test(order.data)
+def test_fingerprint(order: Order, test: TestData) -> str:
+    """The fingerprint of a test split as a trial reads it: with its documents where it reads documents."""
+    documents = f"+{documents_fingerprint(test.examples)}" if order.documents_fingerprint else ""
+    return test.fingerprint + documents
+
+
+def _predict_test(order: Order, trainer: Trainer, test: TestData) -> list[Evaluation]:
     limit = min(int(order.setting["max_pieces"]), trainer.model.encoder.max_pieces)
     tokenizer, reading = trainer.model.encoder.tokenizer, reading_of(order.setting, heads.get(order.head))
     split = encode_split(trainer.data.task.kind, test.examples, tokenizer, limit, reading)
-    return test, trainer.evaluate(replace(split, name="test"), test.examples)
+    return trainer.evaluate(replace(split, name="test"), test.examples)
 
 
 def score_on_test(order: Order) -> float | None:
@@ -122,7 +134,7 @@ def score_on_test(order: Order) -> float | None:
         ValueError: the task has no test split here.
     """
     trainer = restore([order])
-    _, (result,) = _predict_test(order, trainer)
+    (result,) = _predict_test(order, trainer, open_test(order.data))
     return result.metrics.get(trainer.data.task.metric)
 
 
@@ -219,6 +231,10 @@ class Scorer:
         ready, _ = ray.wait(list(self.pending), num_returns=len(self.pending), timeout=timeout_seconds)
         return [record for reference in ready for record in self._completed(reference)]
 
+    def refuse(self, record: TrialRecord, why: str) -> None:
+        """A finalist's scores came in and do not count."""
+        self.troubles[record.id] = why
+
     def _completed(self, reference: Any) -> list[TrialRecord]:
         import ray
 
@@ -235,7 +251,8 @@ class Scorer:
             if answer["test"] is None and (answer["again"] or answer["error"] is None):
                 self.submitted.discard(record.id)  # sent again with the rest of its cell
             elif answer["error"] is None:
-                scored.append(record.model_copy(update={"test": answer["test"]}))
+                found = {"test": answer["test"], "test_fingerprint": answer["fingerprint"]}
+                scored.append(record.model_copy(update=found))
             else:
                 self.troubles[record.id] = answer["error"]
         return scored

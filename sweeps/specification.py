@@ -19,6 +19,7 @@ from meltpoint.sweeps.records import CellKey, cell_key
 from meltpoint.tasks.core.words import unknown
 
 Searcher = Literal["tpe", "random", "grid"]
+Overflow = Literal["on_the_fly", "bf16"]
 SEARCHERS = ("tpe", "random", "grid")
 
 
@@ -163,6 +164,9 @@ CACHE_KEEP_BYTES = 200 * 10**6
 class Resources:
     """Where and with what a sweep runs; nothing that its numbers are chosen by.
 
+    What of it may change a number is on record: threads and GPU decide last bits (`HardwareRecord`), as does whether
+    frozen states fit the cache (the trial's notes). `cache_overflow` may round those states: it stays as it was.
+
     Attributes:
         storage: `--storage`.
         tracking_uri: the MLflow server or store, or None for the SQLite store in the storage folder.
@@ -184,7 +188,7 @@ class Resources:
     time_budget_seconds: float | None = None
     retry_failed: bool = False
     cache_bytes: int = CACHE_BYTES
-    cache_overflow: Literal["on_the_fly", "bf16"] = "on_the_fly"
+    cache_overflow: Overflow = "on_the_fly"
     cache_keep_bytes: int = CACHE_KEEP_BYTES
 
 

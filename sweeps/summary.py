@@ -12,9 +12,9 @@ from meltpoint.adapters.atomic import write_atomically
 from meltpoint.sweeps.closing import Closing, closing_of
 from meltpoint.sweeps.ensemble_record import Ensemble, read_ensembles
 from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.records import CELL, CellKey, TrialRecord, cell_key, worker_seconds
+from meltpoint.sweeps.records import CELL, CellKey, TrialRecord, by_cell, cell_key, worker_seconds
 from meltpoint.sweeps.selection import Spread, best_final, best_of, finals_of, spread
-from meltpoint.sweeps.specification import SweepSpec
+from meltpoint.sweeps.specification import Overflow, SweepSpec
 
 State = Literal["running", "done", "stopped", "failed"]
 
@@ -24,7 +24,8 @@ class CellHeader(BaseModel):
 
     Attributes:
         planned: search trials: those asked for, or the whole space where that is smaller.
-        space: the space as YAML.
+        space: the space as YAML; `space_fingerprint` is of what is searched in it, "" in files of older versions.
+        data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `records.CellFacts`.
         notes: what a table must say of the data.
         variant: what tells it from others of the same encoder, mode and task; "" where there are none.
         seeds: finals planned; None in files of versions whose cells had the sweep's.
@@ -40,7 +41,10 @@ class CellHeader(BaseModel):
     metric: str
     planned: int
     space: str
+    space_fingerprint: str = ""
     data_fingerprint: str
+    documents_fingerprint: str = ""
+    encoder_fingerprint: str = ""
     train_examples: int
     dev_examples: int
     notes: tuple[str, ...] = ()
@@ -54,13 +58,18 @@ class CellHeader(BaseModel):
 
 
 class SweepFile(BaseModel):
-    """`sweep.json`: the specification, the cells that came of it, and the code that runs them."""
+    """`sweep.json`: the specification, the cells that came of it, and the code that runs them.
+
+    Attributes:
+        cache_overflow: `--cache-overflow`, the one option of a machine by which frozen states may be rounded.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     spec: SweepSpec
     code: str
     cells: tuple[CellHeader, ...]
+    cache_overflow: Overflow = "on_the_fly"
 
 
 @dataclass(frozen=True)
@@ -114,6 +123,7 @@ class SweepSummary:
     Attributes:
         state: running (a process drives it), done, failed (a cell ended without a result), or stopped.
         ensembles: those that were made of its cells, and of other sweeps' with them.
+        strays: records that are of no cell of `sweep.json` (another metric, other data or code), left out.
     """
 
     name: str
@@ -122,6 +132,7 @@ class SweepSummary:
     code: str
     cells: list[CellSummary]
     ensembles: list[Ensemble] = field(default_factory=list)
+    strays: list[TrialRecord] = field(default_factory=list)
 
     def cell(self, key: CellKey) -> CellSummary:
         """The cell of that key."""
@@ -187,19 +198,17 @@ def summarise(ledger: Ledger) -> SweepSummary:
         ValueError: there is no such sweep, or a file of it is broken.
     """
     sweep = read_sweep(ledger)
-    past: dict[CellKey, list[TrialRecord]] = {}
-    for record in ledger.records():
-        past.setdefault(record.cell, []).append(record)
+    past, strays = by_cell(ledger.records(), sweep.cells, sweep.code)
     driven = ledger.is_driven()
     running: dict[CellKey, set[str]] = {}
     for order in ledger.unfinished() if driven else []:
         if order["role"] == "search":
             key = cell_key(*(str(order.get(word, "")) for word in CELL))
             running.setdefault(key, set()).add(str(order["id"]))
-    cells = [_cell(ledger, header, past.get(header.key, []), running.get(header.key, set())) for header in sweep.cells]
+    cells = [_cell(ledger, header, past[header.key], running.get(header.key, set())) for header in sweep.cells]
     seeds = [header.seeds or sweep.spec.seeds for header in sweep.cells]
     state = _state(driven, cells, seeds)
-    return SweepSummary(sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger))
+    return SweepSummary(sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger), strays)
 
 
 def _cell(ledger: Ledger, header: CellHeader, records: list[TrialRecord], running: set[str]) -> CellSummary:

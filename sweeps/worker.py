@@ -24,6 +24,7 @@ from meltpoint.adapters.atomic import replacing
 from meltpoint.adapters.batch import EncodedSplit
 from meltpoint.adapters.catalogue import stack_key
 from meltpoint.adapters.courses import EncodedData, NotFiniteError, Outcome
+from meltpoint.adapters.document_context import documents_fingerprint
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.budget import Budget, choose, free_bytes
 from meltpoint.adapters.features.layout import feature_key
@@ -83,15 +84,14 @@ def training(orders: Sequence[Order], hardware: Hardware) -> Trainer:
     """A trainer for orders that train side by side.
 
     Raises:
-        ValueError: the data or the encoder's weights are not those that the sweep was opened on.
+        ValueError: the metric, the data or the encoder are not those that the orders were made for.
     """
     order = orders[0]
     loaded = warm_training_data(order.data)
-    if loaded.fingerprint != order.data_fingerprint:
-        raise ValueError(f"the data of {order.task} changed since the sweep was opened; put the old files back.")
+    _check_data(order, loaded)
     encoder = warm_encoder(order.encoder, loaded.task.kind)
     if order.encoder_fingerprint not in ("", encoder.fingerprint):
-        raise ValueError(f"the weights of {order.encoder} are not those that the sweep was opened on; put them back.")
+        raise ValueError(f"the files of {order.encoder} changed since the sweep was opened; put the old ones back.")
     max_pieces = min(int(order.setting["max_pieces"]), encoder.max_pieces)
     data = warm_encoded_data(order.encoder, order.data, max_pieces, reading_of(order.setting, heads.get(order.head)))
     members = [Member(one.setting, one.seed) for one in orders]
@@ -99,6 +99,18 @@ def training(orders: Sequence[Order], hardware: Hardware) -> Trainer:
     precision = resolve_precision(str(order.setting["precision"]), hardware.device)
     cache = FeatureCache(order, precision, torch.device(hardware.device)) if order.cache else None
     return Trainer(model, data, order.mode, members, hardware, cache)
+
+
+def _check_data(order: Order, loaded: TrainingData) -> None:
+    """Refuse a task or data that changed after the order was made."""
+    metric = loaded.task.metric
+    if order.metric not in ("", metric):
+        raise ValueError(f"the metric of {order.task} was {order.metric} and is now {metric}; put the old one back.")
+    is_same = loaded.fingerprint == order.data_fingerprint
+    if order.documents_fingerprint:
+        is_same = is_same and documents_fingerprint(loaded.train, loaded.dev) == order.documents_fingerprint
+    if not is_same:
+        raise ValueError(f"the data of {order.task} changed since the sweep was opened; put the old files back.")
 
 
 class FeatureCache:
@@ -220,6 +232,8 @@ def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
     if not order.cache or not trainer.trains_encoder:
         return trainer.epochs()
     facts = {"encoder": trainer.model.encoder.fingerprint, "data": order.data_fingerprint, "head": order.head}
+    # The metric says which epoch of the phase is best.
+    facts |= {"documents": order.documents_fingerprint, "metric": trainer.data.task.metric}
     facts |= {"mode": order.mode, "code": code_version()}
     facts |= {"processor": trainer.hardware.name, "threads": str(trainer.hardware.threads)}  # they decide the last bits
     return Stages(stages_folder(Path(order.cache))).epochs(trainer, facts)

@@ -12,7 +12,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from meltpoint.adapters.encoders import _sizes as sizes
-from meltpoint.adapters.encoders._files import check_folder, locate, verify
+from meltpoint.adapters.encoders._files import check_folder, locate
+from meltpoint.adapters.encoders._files import fingerprint as files_fingerprint
 from meltpoint.adapters.encoders._reference import EncoderReference
 from meltpoint.adapters.encoders._unknown import HUB_ID, unknown_encoder
 from meltpoint.tasks.core import words
@@ -91,14 +92,14 @@ def load(reference: EncoderReference) -> Encoder:
 
 
 def fingerprint(reference: EncoderReference) -> str:
-    """sha256 (hex, 16 characters) of an encoder's weight files, downloaded first where need be.
+    """sha256 (hex, 16 characters) of all files that an encoder is loaded from, downloaded first where need be.
 
     Raises:
         ValueError: the files cannot be had, or are not the expected ones; one line with the remedy.
     """
     if reference.family in FAMILIES:
         return cast(str, _family(reference.family).fingerprint(reference))
-    return verify(reference, locate(reference)[0])[:16]
+    return files_fingerprint(reference, locate(reference)[0])
 
 
 def weights_without_embeddings(reference: EncoderReference) -> int:

@@ -17,6 +17,11 @@ TOKENIZER_FILES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model",
 )  # fmt: skip
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+BESIDE_WEIGHTS = (
+    "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "vocab.txt", "vocab.json", "merges.txt", "*.model",
+)  # fmt: skip
+"""What loading reads beside the weights; each may change what an encoder says of a text."""
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -116,6 +121,17 @@ def _file_digest(path: Path, modified_ns: int, size_bytes: int) -> str:
     """sha256 of a file; its time and size are part of the key, so that a replaced file is hashed again."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fingerprint(reference: EncoderReference, folder: Path) -> str:
+    """sha256 (hex, 16 characters) of the weights, the configuration and the tokenizer, file by file.
+
+    Raises:
+        ValueError: the weights are not the expected ones.
+    """
+    beside = sorted({path for pattern in BESIDE_WEIGHTS for path in folder.glob(pattern)})
+    parts = [verify(reference, folder), *(f"{path.name} {file_digest(path)}" for path in beside)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def verify(reference: EncoderReference, folder: Path) -> str:

@@ -6,14 +6,11 @@ from pathlib import Path
 
 from huggingface_hub import errors, model_info, snapshot_download
 
-from meltpoint.adapters.encoders._files import check_folder
+from meltpoint.adapters.encoders._files import BESIDE_WEIGHTS, check_folder
 from meltpoint.adapters.encoders._reference import EncoderReference
 
 # Only what loading needs: a hub folder may also hold pickles, ONNX and TensorFlow copies of the same weights.
-DOWNLOADED = (
-    "config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer.json", "tokenizer_config.json",
-    "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt", "*.model",
-)  # fmt: skip
+DOWNLOADED = (*BESIDE_WEIGHTS, "*.safetensors", "*.safetensors.index.json")
 
 ASK_SECONDS = 20
 """How long the hub may take to say which commit is meant; a download itself retries on its own."""

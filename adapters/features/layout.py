@@ -45,7 +45,7 @@ class FeatureKey:
     came first. A shard's manifest names the host.
 
     Attributes:
-        encoder_fingerprint: `Encoder.fingerprint`: the weights.
+        encoder_fingerprint: `Encoder.fingerprint`: weights and configuration.
         rows_digest: sha256 (16 hex) over the rows' pieces, segments, word starts and context; so the length limit,
             the pairing, the tokenizer and the texts are all in it. Labels are not: tasks over the same texts share an
             entry.

@@ -175,7 +175,9 @@ def test_a_branch_is_taken_from_the_cache_when_the_hub_is_out_of_reach(
 
 
 def test_minilm_is_checked_against_its_sha256(minilm_encoder: Encoder, tiny_folder: Folder):
-    assert minilm_encoder.fingerprint == minilm_file.SHA256[:16]
+    reference = encoders.resolve("minilm", "sentence_classification")
+    assert minilm_encoder.fingerprint == encoders.fingerprint(reference)
+    assert _files.verify(reference, _files.locate(reference)[0]) == minilm_file.SHA256
     wrong = EncoderReference("minilm", str(tiny_folder("bert")), None, minilm_file.SHA256)
     with pytest.raises(ValueError, match="are not those of 'minilm': their sha256 begins"):
         encoders.load(wrong)

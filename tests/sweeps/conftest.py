@@ -10,10 +10,12 @@ import pytest
 import torch
 import transformers
 
+from meltpoint.adapters.parameters import Setting
 from meltpoint.sweeps.cells import OpenCell, open_cells
 from meltpoint.sweeps.planner import Planner, Proposal
 from meltpoint.sweeps.records import EpochRecord, HardwareRecord, TrialRecord
-from meltpoint.sweeps.specification import SweepSpec
+from meltpoint.sweeps.run import asked_sweep, differences
+from meltpoint.sweeps.specification import SweepSpec, code_version
 from meltpoint.tests.sweeps.whole_sweeps import SEEDS, TRIALS, command, run
 
 GOOD, BAD = ("fine", "lovely", "great", "warm"), ("dull", "awful", "cold", "poor")
@@ -128,7 +130,9 @@ def make_record() -> MakeRecord:
             "hardware": HardwareRecord(
                 device="cpu", name="AVX2", threads=1, gpu_share=0.0, precision="fp32", host="here"
             ),
-            "data_fingerprint": cell.data_fingerprint, "code_version": "0", "started_at": 1.7e9, "seconds": 3.0,
+            "data_fingerprint": cell.data_fingerprint, "documents_fingerprint": cell.documents_fingerprint,
+            "encoder_fingerprint": cell.encoder_fingerprint, "code_version": code_version(),
+            "started_at": 1.7e9, "seconds": 3.0,
         }  # fmt: skip
         return TrialRecord.model_validate(facts | changes)
 
@@ -147,3 +151,30 @@ def done(tmp_path_factory, tiny_encoder, tiny_task, quick_space) -> tuple[SweepS
     assert finished.returncode == 0, finished.stderr
     (storage / "said.txt").write_text(finished.stderr)
     return spec, storage
+
+
+Opened = tuple[SweepSpec, list[OpenCell]]
+ToldApart = Callable[[Opened, Opened], set[str]]
+
+
+@pytest.fixture
+def frozen_spec(spec: SweepSpec) -> SweepSpec:
+    """`spec` with one cell, whose encoder stays frozen."""
+    return spec.model_copy(update={"modes": ("feature_extraction",)})
+
+
+@pytest.fixture
+def told_apart() -> ToldApart:
+    """By what records of one sweep are told from another's: {"identity", "specification"}, one of them, or neither."""
+
+    def ids(spec: SweepSpec, cells: list[OpenCell], setting: Setting) -> set[str]:
+        planner = Planner(spec, cells, [])
+        return {planner.trial_id(cell, setting, spec.seed, "search") for cell in cells}
+
+    def found(then: Opened, now: Opened) -> set[str]:
+        setting = then[1][0].space.first()
+        by = set() if ids(*then, setting) & ids(*now, setting) else {"identity"}
+        differ = differences(asked_sweep(*then, "on_the_fly"), asked_sweep(*now, "on_the_fly"))
+        return by | ({"specification"} if differ else set())
+
+    return found

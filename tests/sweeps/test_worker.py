@@ -147,10 +147,16 @@ def test_data_that_changed_under_the_sweep_fails_the_trial(order):
     assert "changed since the sweep was opened" in outcome["error"]
 
 
-def test_an_encoder_whose_weights_changed_under_the_sweep_fails_the_trial(order):
+def test_an_encoder_whose_files_changed_under_the_sweep_fails_the_trial(order):
     outcome = events_of(order.model_copy(update={"encoder_fingerprint": "0" * 16}))[-1]["body"]
     assert outcome["status"] == "failed"
-    assert "not those that the sweep was opened on" in outcome["error"]
+    assert "changed since the sweep was opened" in outcome["error"]
+
+
+def test_a_metric_that_changed_in_the_task_file_under_the_sweep_fails_the_trial(order):
+    outcome = events_of(order.model_copy(update={"metric": "macro_f1"}))[-1]["body"]
+    assert outcome["status"] == "failed"
+    assert "the metric of tiny_reviews was macro_f1 and is now accuracy" in outcome["error"]
 
 
 def test_a_gpu_that_is_not_there_fails_the_trial_with_a_pointer_to_doctor(order):

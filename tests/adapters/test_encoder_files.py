@@ -1,0 +1,111 @@
+"""An encoder's fingerprint: every file that loading reads is in it, and a changed one never meets cached states."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import fields
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+from meltpoint.adapters import encoders
+from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.encoders import EncoderReference, _files, _hub
+from meltpoint.adapters.features.layout import feature_key
+from meltpoint.adapters.tokenising import encode_split
+from meltpoint.tasks.core.task import Example
+
+Folder = Callable[[str], Path]
+KIND = "sentence_classification"
+
+REFERENCE = {
+    "word": "in the identity itself",
+    "source": "where the files lie; they count",
+    "revision": "which files; they count",
+    "sha256": "refuses other weights",
+    "joins_pairs": "of the family; decides what is refused, not what is computed",
+    "has_words": "of the family; decides what is refused, not what is computed",
+}
+OTHER_LANGUAGES = {"word_shape.json", "word_pronunciation.json", "entity_vocab.json"}
+"""RoCBert's and LUKE's own tables, which are never downloaded; without the first two RoCBert does not load."""
+
+
+@pytest.fixture
+def copy(tiny_folder: Folder, tmp_path: Path) -> Path:
+    """A copy of a tiny BERT's folder, to be changed."""
+    return shutil.copytree(tiny_folder("bert"), tmp_path / "copy")
+
+
+def load(folder: Path) -> Encoder:
+    return encoders.load(encoders.resolve(f"hf:{folder}", KIND))
+
+
+def print_of(folder: Path) -> str:
+    return encoders.fingerprint(encoders.resolve(f"hf:{folder}", KIND))
+
+
+def edit(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
+
+
+def test_every_field_of_a_reference_has_its_reason():
+    assert set(REFERENCE) == {field.name for field in fields(EncoderReference)}
+
+
+def test_a_moved_folder_has_the_same_fingerprint(copy: Path, tiny_folder: Folder):
+    assert print_of(copy) == print_of(tiny_folder("bert")) == load(copy).fingerprint
+
+
+def test_each_file_that_is_downloaded_is_in_the_fingerprint_and_no_other(copy: Path):
+    weights = {"*.safetensors", "*.safetensors.index.json"}
+    names = [pattern.replace("*", "spiece") for pattern in _hub.DOWNLOADED if pattern not in weights]
+    found = [print_of(copy)]
+    for name in names:
+        with (copy / name).open("a", encoding="utf-8") as file:
+            file.write(" ")
+        found.append(print_of(copy))
+    assert len(set(found)) == len(names) + 1
+    (copy / "README.md").write_text("about it")
+    assert print_of(copy) == found[-1]
+
+
+def test_every_file_that_a_tokenizer_of_transformers_reads_is_in_the_fingerprint():
+    names = transformers.models.auto.tokenization_auto.TOKENIZER_MAPPING_NAMES
+    words = {names.get(family) for family in MODEL_FOR_MASKED_LM_MAPPING_NAMES} - {None}
+    classes = [getattr(transformers, word, None) for word in words]
+    files = {file for one in classes for file in getattr(one, "vocab_files_names", {}).values()}
+    assert {"tokenizer.json", "vocab.txt"} <= files
+    assert {file for file in files if not any(fnmatch(file, own) for own in _files.BESIDE_WEIGHTS)} <= OTHER_LANGUAGES
+
+
+def test_another_activation_is_another_fingerprint_so_cached_states_are_not_read(copy: Path):
+    before = load(copy)
+    split = encode_split(KIND, [Example("0", texts=("the film",), label=0)], before.tokenizer, 16)
+    edit(copy / "config.json", hidden_act="relu")
+    after = load(copy)
+    weights = zip(before.state_dict().values(), after.state_dict().values(), strict=True)
+    assert all(torch.equal(one, two) for one, two in weights), "the weights alone would not tell"
+    keys = {feature_key(encoder, split, KIND, "fp32", "all").id for encoder in (before, after)}
+    assert len(keys) == 2
+
+
+def test_another_lower_case_is_another_fingerprint(copy: Path):
+    before = print_of(copy)
+    normalizer = json.loads((copy / "tokenizer.json").read_text(encoding="utf-8"))["normalizer"]
+    edit(copy / "tokenizer.json", normalizer={**normalizer, "lowercase": not normalizer["lowercase"]})
+    assert print_of(copy) != before
+
+
+def test_other_weights_are_another_fingerprint(copy: Path):
+    before = print_of(copy)
+    model = transformers.AutoModel.from_pretrained(copy)
+    with torch.no_grad():
+        next(model.parameters()).add_(1)
+    model.save_pretrained(copy)
+    assert print_of(copy) != before

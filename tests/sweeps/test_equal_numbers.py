@@ -1,0 +1,138 @@
+"""Where and with what a sweep runs: what of it reaches a worker, and that this leaves a trial's numbers as they are.
+
+An order is all that a worker is told. So each field of `Resources` is followed to the fields of the order that it
+changes, and trials are trained under other values of those.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from meltpoint import launch
+from meltpoint.sweeps import worker
+from meltpoint.sweeps.cells import open_cells
+from meltpoint.sweeps.conductor import SweepConductor
+from meltpoint.sweeps.ledger import Ledger
+from meltpoint.sweeps.orders import Order, WorkOrder
+from meltpoint.sweeps.planner import Planner
+from meltpoint.sweeps.run import asked_sweep, differences
+from meltpoint.sweeps.specification import Resources, SweepSpec
+
+RESOURCES: Mapping[str, tuple[object, set[str]]] = {
+    "storage": ("elsewhere", {"checkpoint", "cache"}),
+    "tracking_uri": ("http://localhost:1", set()),
+    "address": ("localhost:1", set()),
+    "cpus": (2.0, {"cpus"}),
+    "gpus": (0.5, {"gpus"}),
+    "time_budget_seconds": (60.0, set()),
+    "retry_failed": (True, set()),
+    "cache_bytes": (1, {"cache_bytes"}),
+    "cache_overflow": ("bf16", {"cache_overflow"}),
+    "cache_keep_bytes": (1, set()),
+}
+"""Field → another value, and the fields of an order that it changes."""
+
+IDENTITY = "in the trial's identity"
+ORDER = {
+    "id": "the identity itself", "number": "for people",
+    **dict.fromkeys(("role", "encoder", "mode", "task", "head", "variant", "seed", "setting", "metric"), IDENTITY),
+    **dict.fromkeys(("data_fingerprint", "documents_fingerprint", "encoder_fingerprint"), IDENTITY),
+    "data": "the worker refuses data of another fingerprint",
+    "test_fingerprint": "for scoring; it may refuse, and changes nothing",
+    "checkpoint": "equal numbers, below", "cache": "equal numbers, below",
+    "cache_bytes": "equal numbers where the states fit, below; the trial's notes say where they do not",
+    "cache_overflow": "refused under the same name, below",
+    # The sums of a product are taken in another order: last bits differ. A sweep goes on with more cores, and the
+    # ledger's `hardware` has the threads and the GPU of every trial, so that the same bits can be asked for.
+    "cpus": "on record with each trial", "gpus": "on record with each trial",
+}  # fmt: skip
+SPECIFICATION = {
+    "name": "name", "encoder": "encoders", "mode": "modes", "task": "tasks", "spec": "blocks", "replacing": "replaced",
+    "head": "head", "trials": "trials", "seeds": "seeds", "searcher": "searcher", "space": "space",
+    "overrides": "overrides", "data_dir": "data_dir", "max_train_examples": "max_train_examples",
+    "test_from": "test_from", "seed": "seed",
+}  # fmt: skip
+MACHINE = {
+    "storage": "storage", "tracking_uri": "tracking_uri", "address": "address", "cpus_per_trial": "cpus",
+    "gpus_per_trial": "gpus", "time_budget": "time_budget_seconds", "retry_failed": "retry_failed",
+    "cache_budget": "cache_bytes", "cache_overflow": "cache_overflow", "cache_keep": "cache_keep_bytes",
+}  # fmt: skip
+
+
+def test_the_tables_have_every_option_every_resource_and_every_field_of_an_order():
+    assert SPECIFICATION.keys() | MACHINE.keys() == set(inspect.signature(launch.sweep).parameters)
+    assert set(SPECIFICATION.values()) <= set(SweepSpec.model_fields), (
+        "each is in the table of test_identity_of_searches"
+    )
+    assert set(MACHINE.values()) == set(RESOURCES) == {field.name for field in fields(Resources)}
+    assert set(ORDER) == set(Order.model_fields)
+
+
+def order_under(resources: Resources, spec: SweepSpec, cells: list, folder: Path) -> Order:
+    """What a worker is told of the first trial of a cell."""
+    planner = Planner(spec, cells, [])
+    nobody = SimpleNamespace()
+    ledger = Ledger(folder / resources.storage / spec.name)
+    conductor = SweepConductor(planner, ledger, nobody, nobody, nobody, resources)  # type: ignore[arg-type]
+    gpus = resources.gpus
+    assert not isinstance(gpus, str), "a number here; auto measures one"
+    return conductor.order(planner.next(), gpus)  # type: ignore[arg-type]
+
+
+def test_a_resource_changes_only_those_fields_of_an_order_that_the_table_says(spec, cells, tmp_path):
+    base = Resources(storage="here")
+    before = order_under(base, spec, cells, tmp_path).as_json()
+    for name, (value, says) in RESOURCES.items():
+        after = order_under(replace(base, **{name: value}), spec, cells, tmp_path).as_json()
+        assert {field for field in after if after[field] != before[field]} == says, name
+
+
+def epochs_of(order: Order) -> list[dict[str, object]]:
+    """What a trial's epochs say, but for the time they took."""
+    found = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
+    assert found[-1]["body"]["status"] == "finished", found[-1]["body"]
+    bodies = [event["body"] for event in found if event["event"] == "epoch"]
+    return [
+        {key: value for key, value in body.items() if "seconds" not in key and key != "finished_at"} for body in bodies
+    ]
+
+
+@pytest.mark.parametrize("mode", ["feature_extraction", "fine_tuning"])
+def test_another_storage_and_another_room_for_states_that_fit_give_the_same_bits(spec, cells, tmp_path, mode):
+    cells = [cell for cell in cells if cell.mode == mode]
+    others = (Resources(storage="here"), Resources(storage="elsewhere"), Resources(storage="third", cache_bytes=10**7))
+    found = [epochs_of(order_under(resources, spec, cells, tmp_path)) for resources in others]
+    assert found[0] == found[1] == found[2]
+
+
+def test_states_that_do_not_fit_leave_a_note_with_the_trial(spec, cells, tmp_path):
+    cells = [cell for cell in cells if cell.mode == "feature_extraction"]
+    order = order_under(Resources(storage="here", cache_bytes=1), spec, cells, tmp_path)
+    events = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
+    assert any("do not fit" in note for note in events[-1]["body"]["notes"])
+
+
+def test_rounding_the_states_that_do_not_fit_is_refused_under_the_same_name(spec, cells):
+    then, now = (asked_sweep(spec, cells, overflow) for overflow in ("on_the_fly", "bf16"))
+    assert differences(then, now) == ["--cache-overflow on_the_fly → bf16"]
+
+
+def test_a_first_phase_that_was_trained_for_another_metric_is_trained_again(spec, tiny_task, tmp_path):
+    found = []
+    document = yaml.safe_load(tiny_task.read_text(encoding="utf-8"))
+    for metric, storage in (("accuracy", "shared"), ("macro_f1", "shared"), ("macro_f1", "alone")):
+        path = tiny_task.with_name(f"{metric}.yaml")
+        path.write_text(yaml.safe_dump({**document, "metric": metric}), encoding="utf-8")
+        words = {"modes": ("stack_and_finetune",), "tasks": (str(path),)}
+        own = spec.model_copy(update={**words, "space": None, "overrides": ("batch_size=8",)})
+        order = order_under(Resources(storage=storage), own, open_cells(own), tmp_path)
+        short = {**order.setting, "stack_and_finetune.stack_epochs": 1, "epochs": 1}
+        found.append(epochs_of(order.model_copy(update={"setting": short})))
+    assert found[1] == found[2] != found[0]

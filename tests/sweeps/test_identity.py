@@ -1,0 +1,214 @@
+"""Every field that changes numbers or their meaning: another identity, a refused specification, or equal numbers.
+
+Each table has every field of its model, so that a new field has to be put into one of three classes:
+
+- `CHANGES`: a record from before is never an answer afterwards; the trial has another identity, or the name is refused;
+- `REFUSED`: a ValueError before the first trial;
+- a text: nothing of a trial changes, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from meltpoint import tasks
+from meltpoint.sweeps import cells as opening
+from meltpoint.sweeps.cells import OpenCell, open_cells
+from meltpoint.sweeps.run import asked_sweep, differences
+from meltpoint.sweeps.specification import SweepSpec
+from meltpoint.tasks.core.locked import open_test
+from meltpoint.tasks.core.own import Columns, Files, OwnTask
+from meltpoint.tasks.core.task import DataSpec, Example, Task
+
+CHANGES, REFUSED = "changes", "refused"
+
+# --- a task ---
+
+
+def examples(count: int, word: str = "fine") -> list[Example]:
+    return [Example(str(n), texts=(f"the film was {word} {n}",), label=n % 2) for n in range(count)]
+
+
+READERS = {
+    "train": lambda folder: examples(8), "dev": lambda folder: examples(6, "dull"),
+    "test": lambda folder: examples(4, "cold"),
+}  # fmt: skip
+TASK = Task(
+    name="made", kind="sentence_classification", metric="accuracy", folder="/nowhere", readers=READERS,
+    labels=("bad", "good"),
+)  # fmt: skip
+TASK_TABLE: dict[str, list[tuple[object, str]]] = {
+    "name": [("other", CHANGES)],
+    "kind": [("pair_classification", CHANGES)],
+    "metric": [("macro_f1", CHANGES), ("f1", CHANGES)],
+    "labels": [(("good", "bad"), CHANGES), (("bad", "good", "ugly"), CHANGES), (("Bad", "good"), CHANGES)],
+    "label_range": [((0.0, 5.0), CHANGES)],
+    "readers": [
+        ({**READERS, "train": lambda folder: examples(9)}, CHANGES),
+        ({**READERS, "dev": lambda folder: examples(6, "poor")}, CHANGES),
+        ({**READERS, "test": lambda folder: examples(5)}, "no trial reads test; a scored final keeps its print"),
+    ],
+    "folder": [("/elsewhere", "the examples that are read there count, by their fingerprint")],
+    "hub": [(tasks.get("cola").hub, "so do those that are read from the hub")],
+    "generated": [(True, "and those of a generator")],
+    "files": [({"train": ()}, "names of files, looked for before the examples are read")],
+    "sample": [(replace(TASK, name="part"), "read only where the task's own file is missing; its examples count then")],
+    "test_labels": [("hidden", "no trial reads test; only Meltpoint's own tasks say it, and their code counts")],
+    "description": [("another", "for people")],
+    "notes": [(("a note",), "for people: what the tables say of the data")],
+}  # fmt: skip
+
+
+def test_the_table_has_every_field_of_a_task():
+    assert set(TASK_TABLE) == {field.name for field in fields(Task)}
+
+
+@pytest.mark.parametrize("field", TASK_TABLE)
+def test_a_field_of_a_task_changes_the_identity_or_nothing(field, frozen_spec, told_apart, monkeypatch):
+    spec = frozen_spec.model_copy(update={"tasks": ("made",)})
+
+    def opened(task: Task) -> tuple[SweepSpec, list[OpenCell]]:
+        for module in (opening, tasks):
+            monkeypatch.setattr(module, "get", lambda word: task)
+        return spec, open_cells(spec)
+
+    before = opened(TASK)
+    for value, says in TASK_TABLE[field]:
+        found = told_apart(before, opened(replace(TASK, **{field: value})))
+        assert ("identity" in found) if says == CHANGES else not found, (field, value, found)
+
+
+# --- a task file ---
+
+ROWS = [("a", '"the film"', "was warm", "bad", "1"), ("b", "the meal", "was dull", "good", "2")] * 4
+HEADER = ("text", "other", "second", "label", "score")
+WORDS = "-DOCSTART- O\n\nthe O\nLondon I-PER\n\nwas O\n\n"
+
+BASES: dict[str, dict[str, object]] = {
+    "sentence": {
+        "name": "mine", "kind": "sentence_classification", "files": {"train": "a.tsv", "dev": "a.tsv", "test": "a.tsv"},
+        "format": "tsv", "columns": {"text": "other", "label": "label"}, "labels": ["bad", "good"],
+    },
+    "pair": {
+        "name": "mine", "kind": "pair_regression", "files": {"train": "a.tsv", "dev": "a.tsv"}, "format": "tsv",
+        "columns": {"text_a": "other", "text_b": "second", "label": "score"}, "range": [0, 5],
+    },
+    "words": {
+        "name": "mine", "kind": "sequence_labelling", "files": {"train": "a.conll", "dev": "a.conll"},
+        "format": "conll", "columns": {"words": "0", "tags": "1"}, "labels": ["O", "B-PER", "I-PER"],
+        "tag_scheme": "iob1",
+    },
+}  # fmt: skip
+SAME_EXAMPLES = "the same examples, whatever file or format they were read from"
+YAML_TABLE: dict[str, list[tuple[str, object, str]]] = {
+    "name": [("sentence", "yours", CHANGES)],
+    "kind": [("sentence", "pair_classification", REFUSED)],
+    "metric": [
+        ("sentence", "f1", CHANGES), ("pair", "spearman", CHANGES), ("words", "word_accuracy", CHANGES),
+        ("sentence", "accuracy", "what the kind has where the file names none"),
+    ],
+    "files.train": [("sentence", "b.tsv", CHANGES), ("sentence", "copy.tsv", SAME_EXAMPLES)],
+    "files.dev": [("sentence", "b.tsv", CHANGES)],
+    "files.test": [("sentence", "b.tsv", "no trial reads test; whoever is scored on it keeps its print")],
+    "format": [("sentence", "csv", REFUSED), ("words", "parquet", REFUSED)],
+    "columns.text": [("sentence", "second", CHANGES)],
+    "columns.label": [("sentence", "text", REFUSED), ("pair", "label", REFUSED)],
+    "columns.text_a": [("pair", "second", CHANGES)],
+    "columns.text_b": [("pair", "other", CHANGES)],
+    "columns.words": [("words", "1", CHANGES)],
+    "columns.tags": [("words", "0", REFUSED), ("words", "-1", SAME_EXAMPLES)],
+    "header": [("sentence", "false", REFUSED)],
+    "quoting": [("sentence", "true", CHANGES), ("pair", "true", CHANGES)],
+    "labels": [("sentence", ["good", "bad"], CHANGES), ("words", ["O", "I-PER", "B-PER"], CHANGES)],
+    "range": [("pair", [0, 4], CHANGES)],
+    "tag_scheme": [("words", "iob2", CHANGES)],
+    "description": [("sentence", "some words", "for people")],
+}  # fmt: skip
+
+
+def test_the_table_has_every_key_of_a_task_file():
+    own = set(OwnTask.model_fields) - {"files", "columns"}
+    parts = {f"{key}.{part}" for key, model in (("files", Files), ("columns", Columns)) for part in model.model_fields}
+    assert set(YAML_TABLE) == own | parts
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """The files that the task files name."""
+    folder = tmp_path_factory.mktemp("own")
+    lines = ["\t".join(row) for row in (HEADER, *ROWS)]
+    for name in ("a.tsv", "copy.tsv"):
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "b.tsv").write_text("\n".join(lines[:-1]) + "\n", encoding="utf-8")
+    (folder / "a.conll").write_text(WORDS, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("key", YAML_TABLE)
+def test_a_key_of_a_task_file_changes_the_identity_or_nothing(key, frozen_spec, told_apart, data):
+    path = data / "mine.yaml"
+
+    def opened(document: Mapping[str, object]) -> tuple[SweepSpec, list[OpenCell]]:
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        own = frozen_spec.model_copy(update={"tasks": (str(path),)})
+        return own, open_cells(own)
+
+    for base, value, says in YAML_TABLE[key]:
+        before = opened(BASES[base])
+        outer, _, inner = key.partition(".")
+        part = {**BASES[base][outer], inner: value} if inner else value  # type: ignore[dict-item]
+        document = {**BASES[base], outer: part}
+        if says == REFUSED:
+            with pytest.raises(ValueError, match=r"mine.yaml|a.tsv|a.conll"):
+                opened(document)
+            continue
+        found = told_apart(before, opened(document))
+        assert ("identity" in found) if says == CHANGES else not found, (key, base, value, found)
+
+
+def test_another_test_file_has_another_fingerprint_and_a_copy_has_the_same(data):
+    prints = []
+    for name in ("a.tsv", "copy.tsv", "b.tsv"):
+        path = data / "test.yaml"
+        sentence = BASES["sentence"]
+        document = {**sentence, "files": {**sentence["files"], "test": name}}  # type: ignore[dict-item]
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        prints.append(open_test(DataSpec(str(path))).fingerprint)
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_the_message_names_the_metric_before_and_after(frozen_spec, data):
+    spec = frozen_spec.model_copy(update={"tasks": (str(data / "told.yaml"),)})
+    (data / "told.yaml").write_text(yaml.safe_dump(BASES["sentence"]), encoding="utf-8")
+    then = asked_sweep(spec, open_cells(spec), "on_the_fly")
+    (data / "told.yaml").write_text(yaml.safe_dump({**BASES["sentence"], "metric": "f1"}), encoding="utf-8")
+    now = asked_sweep(spec, open_cells(spec), "on_the_fly")
+    assert differences(then, now) == ["the metric of mine: accuracy → f1"]
+
+
+def test_moving_a_document_boundary_counts_only_where_documents_are_read(frozen_spec, told_apart, data):
+    path = data / "documents.yaml"
+    document = {**BASES["words"], "files": {"train": "moved.conll", "dev": "a.conll"}}
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    sentence = frozen_spec.model_copy(update={"tasks": (str(path),)})
+    for context, apart in (("document", {"identity", "specification"}), ("sentence", set())):
+        opened = []
+        for text in (WORDS, WORDS.replace("was O", "-DOCSTART- O\n\nwas O")):
+            (data / "moved.conll").write_text(text, encoding="utf-8")
+            own = sentence.model_copy(update={"overrides": (f"context={context}",)})
+            opened.append((own, open_cells(own)))
+        assert told_apart(*opened) == apart
+
+
+def _texts() -> Iterator[str]:
+    yield from (says for cases in TASK_TABLE.values() for _, says in cases)
+    yield from (says for cases in YAML_TABLE.values() for *_, says in cases)
+
+
+def test_what_changes_nothing_has_a_reason():
+    assert all(says in (CHANGES, REFUSED) or len(says.split()) > 1 for says in _texts())

@@ -1,0 +1,147 @@
+"""Records of another metric, other data or another encoder never compete; finals of one task have one test split."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from meltpoint.reports.notes import notes
+from meltpoint.sweeps.cells import open_cells
+from meltpoint.sweeps.conductor import SweepConductor
+from meltpoint.sweeps.estimate import plan_sweep
+from meltpoint.sweeps.ledger import Ledger
+from meltpoint.sweeps.orders import Order, WorkOrder
+from meltpoint.sweeps.planner import Planner, Proposal
+from meltpoint.sweeps.records import FACTS
+from meltpoint.sweeps.retrain import retrain
+from meltpoint.sweeps.run import settle_specification
+from meltpoint.sweeps.scoring import Scorer, score_finalists
+from meltpoint.sweeps.specification import Resources
+from meltpoint.sweeps.summary import summarise
+from meltpoint.sweeps.worker import run
+
+OTHERS = {**dict.fromkeys(FACTS, "other"), "code_version": "0"}
+
+
+@pytest.mark.parametrize("fact", OTHERS)
+def test_a_record_that_is_not_of_its_cell_as_it_is_now_never_wins(fact, spec, cells, tmp_path, make_record):
+    ledger = Ledger(tmp_path / "tiny")
+    settle_specification(ledger, spec, cells)
+    planner = Planner(spec, cells, [])
+    first = planner.next()
+    planner.begin(first)
+    own = make_record(first, (0.57,))
+    high = make_record(planner.next(), (0.97,))
+    stray = high.model_copy(update={fact: OTHERS[fact]})
+    assert Planner(spec, cells, [own, high]).cells[high.cell].best == high, "else it would win"
+    again = Planner(spec, cells, [own, stray])
+    assert again.strays == [stray]
+    assert [p.best for p in again.cells.values() if p.best is not None] == [own]
+    for record in (own, stray):
+        ledger.write(record)
+    summary = summarise(ledger)
+    assert [cell.best for cell in summary.cells if cell.best is not None] == [own]
+    assert any(f"Left out: 1 of the ledger's records ({stray.id}.json)" in note for note in notes(summary))
+
+
+def test_another_metric_in_the_task_file_is_refused_by_sweep_and_plan_with_one_line(spec, tiny_task, tmp_path):
+    document = yaml.safe_load(tiny_task.read_text(encoding="utf-8"))
+    path = tiny_task.with_name("reviews.yaml")
+    spec = spec.model_copy(update={"tasks": (str(path),)})
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    settle_specification(Ledger(tmp_path / spec.name), spec, open_cells(spec))
+    path.write_text(yaml.safe_dump({**document, "metric": "f1"}), encoding="utf-8")
+    for ask in (
+        lambda: settle_specification(Ledger(tmp_path / spec.name), spec, open_cells(spec)),
+        lambda: plan_sweep(spec, Resources(storage=str(tmp_path))),
+    ):
+        with pytest.raises(ValueError, match=r"the metric of tiny_reviews: accuracy → f1\. Take another --name"):
+            ask()
+
+
+def test_a_task_file_with_another_name_in_it_is_refused_under_the_same_name(spec, tiny_task, tmp_path):
+    document = yaml.safe_load(tiny_task.read_text(encoding="utf-8"))
+    path = tiny_task.with_name("renamed.yaml")
+    spec = spec.model_copy(update={"tasks": (str(path),), "modes": ("fine_tuning",)})
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    settle_specification(Ledger(tmp_path / spec.name), spec, open_cells(spec))
+    path.write_text(yaml.safe_dump({**document, "name": "other"}), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"fine_tuning.tiny_reviews is gone; .*fine_tuning.other is new"):
+        settle_specification(Ledger(tmp_path / spec.name), spec, open_cells(spec))
+
+
+POINT = """\
+encoder: "{encoder}"
+mode: feature_extraction
+task: "{task}"
+head: linear
+parameters: {{epochs: 1, batch_size: 8}}
+provenance: {{metric: {metric}, seed: 0, dev: 0.5, encoder_fingerprint: "{print}"}}
+"""
+
+
+def test_train_does_not_compare_scores_of_two_metrics_or_two_encoders(tiny_encoder, tiny_task, tmp_path):
+    path = tmp_path / "point.yaml"
+    for facts, says in (
+        ({"metric": "macro_f1", "print": ""}, "was found by macro_f1, and the metric of tiny_reviews is now accuracy"),
+        ({"metric": "accuracy", "print": "0" * 16}, "the files of .* changed"),
+    ):
+        path.write_text(POINT.format(encoder=tiny_encoder, task=tiny_task, **facts), encoding="utf-8")
+        with pytest.raises(ValueError, match=says):
+            retrain(str(path), None, False, None, lambda epoch: None)
+
+
+# --- one test split for all finals of a task ---
+
+
+@pytest.fixture
+def finals(spec, cells, tmp_path, make_record) -> tuple[SweepConductor, list]:
+    """A conductor with two finals of one cell, not yet scored."""
+    planner = Planner(spec, cells, [])
+    search = planner.next()
+    best = make_record(search)
+    made = [
+        make_record(Proposal(str(seed) * 16, seed, "final", search.cell, search.setting, seed)) for seed in (1, 2)
+    ]  # fmt: skip
+    planner = Planner(spec, cells, [best, *made])
+    deaf = SimpleNamespace(**dict.fromkeys(("end", "scored"), lambda *_: None))
+    ledger = Ledger(tmp_path / "sweep")
+    ledger.create()
+    resources = Resources(storage=str(tmp_path))
+    return SweepConductor(planner, ledger, deaf, deaf, Scorer(ledger.folder), resources), made  # type: ignore[arg-type]
+
+
+def test_finals_that_were_scored_on_two_test_splits_are_not_mixed(finals):
+    conductor, (one, two) = finals
+    conductor._replace(one.model_copy(update={"test": {"accuracy": 0.5}, "test_fingerprint": "a" * 16}))
+    assert conductor._order_of(conductor.planner.cells[two.cell].cell, two).test_fingerprint == "a" * 16
+    conductor._replace(two.model_copy(update={"test": {"accuracy": 1.0}, "test_fingerprint": "b" * 16}))
+    assert "test split changed" in conductor.scorer.troubles[two.id]
+    assert [record.id for record in conductor.ledger.records()] == [one.id], "the other one's scores are not kept"
+    assert conductor.planner.cells[two.cell].finals[two.id].test is None
+
+
+def test_a_scored_final_says_which_test_it_was_and_another_test_is_refused(spec, cells, tmp_path, make_record):
+    cells = [cell for cell in cells if cell.mode == "feature_extraction"]
+    conductor = SweepConductor(
+        Planner(spec, cells, []), Ledger(tmp_path / "sweep"), *[SimpleNamespace()] * 3, Resources(storage=str(tmp_path))
+    )  # type: ignore[misc]
+    proposal = conductor.planner.next()
+    order: Order = conductor.order(proposal, 0.0)
+    events = [event for events in run(WorkOrder(orders=(order,))) for event in events]
+    scores = [event["body"]["dev"]["accuracy"] for event in events if event["event"] == "epoch"]
+    record = make_record(proposal, tuple(scores), role="final", best_epoch=events[-1]["body"]["best_epoch"])
+    (tmp_path / "sweep").mkdir(exist_ok=True)
+
+    def scored(expected: str) -> dict:
+        own = order.model_copy(update={"test_fingerprint": expected})
+        return score_finalists([own.as_json()], [record.model_dump_json()], str(tmp_path / "sweep"))[0]
+
+    first = scored("")
+    assert len(first["fingerprint"]) == 16
+    assert scored(first["fingerprint"])["test"] == first["test"]
+    refused = scored("0" * 16)
+    assert refused["test"] is None
+    assert "is not the one that others were scored on" in refused["error"]
