@@ -149,8 +149,9 @@ class HuggingFaceEncoder(Encoder):
         Some families (Longformer) lengthen their input themselves, by the padding that their configuration names.
         """
         own = getattr(self.model.config, "pad_token_id", None)
-        known = isinstance(own, int) and 0 <= own < self.model.get_input_embeddings().num_embeddings
-        return compact(self.model, {*pieces, int(own)} if known else pieces)
+        if isinstance(own, int) and 0 <= own < self.model.get_input_embeddings().num_embeddings:
+            return compact(self.model, {*pieces, own})
+        return compact(self.model, pieces)
 
     def train_in_bf16(self) -> dict[nn.Parameter, Tensor]:
         """Linear layers with masters (`master_weights`)."""
