@@ -72,7 +72,7 @@ def test_layers_can_be_chosen(word: str, text: Path, tmp_path: Path, said: str, 
         (b"", "all", "holds no word; write one sentence a line"),
         (b"a \xff b", "all", "is not UTF-8 (byte 2)"),
         (b"a b", "7", "--layers '7': write all, top, or numbers from 0 to 2"),
-        (b"a b", "upper", "--layers 'upper': write all, top, or numbers from 0 to 2"),
+        (b"a b", "upper", "--layers 'upper': write all, top, or numbers from 0"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_no_file(
