@@ -285,7 +285,7 @@ def train(
     data_dir: Annotated[Path | None, typer.Option(help="Where the data lie now, if they moved.")] = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Train an exported setting again; on the same machine and versions, to the same last bit."""
+    """Train an exported setting again; same machine and versions, same last bit. Status 1 if dev is another score."""
     with answering():
         from meltpoint.sweeps.early_checks import check_point
 
@@ -300,9 +300,9 @@ def train(
             print_json(done.as_json())
         else:
             print(f"dev {done.metric} {done.dev!r}" + ("" if done.test is None else f", test {done.test!r}"))
-        if done.recorded is not None:
-            same = done.recorded == done.dev
-            talk.print(f"The file records {done.recorded!r} for seed {done.seed}: {'equal' if same else 'different'}.")
+        talk.print(done.comparison(), markup=False, soft_wrap=True)
+        if done.same is False:
+            raise typer.Exit(FAILED)
 
 
 @app.command(rich_help_panel="Look around")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +14,10 @@ from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.cells import cell_name, data_spec, word_of
 from meltpoint.sweeps.ledger import Ledger, cache_folder
 from meltpoint.sweeps.orders import Order
+from meltpoint.sweeps.recorded import versions
 from meltpoint.sweeps.records import TrialRecord
 from meltpoint.sweeps.specification import SweepSpec
 from meltpoint.sweeps.summary import CellSummary, SweepSummary
-
-PACKAGES = ("torch", "transformers", "ray", "optuna", "datasets", "pytorch-crf", "mlflow", "numpy", "numba")
 
 
 def export_cells(
@@ -83,11 +81,6 @@ def provenance(spec: SweepSpec, code: str, cell: CellSummary, best: TrialRecord)
         "hardware": best.hardware.model_dump() if best.hardware else None,
         "code": code, "versions": versions(),
     }  # fmt: skip
-
-
-def versions() -> dict[str, str]:
-    """The versions of the packages that the numbers depend on."""
-    return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
 def as_json(space: Space) -> str:

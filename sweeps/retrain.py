@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from meltpoint.adapters.results import EpochResult
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space, is_one_point
 from meltpoint.sweeps.orders import Order
+from meltpoint.sweeps.recorded import Circumstances, reasons, recorded_dev, versions
+from meltpoint.sweeps.records import HardwareRecord
 from meltpoint.sweeps.scoring import score_on_test
+from meltpoint.sweeps.specification import code_version
 from meltpoint.sweeps.worker import save_weights, training
 from meltpoint.tasks import get
 from meltpoint.tasks.core.splits import load_training_data
@@ -34,6 +38,7 @@ class Retrained:
         dev: the task's metric at the best epoch.
         test: the task's metric on test, or None where it was not asked for or cannot be had.
         recorded: the dev score that the file records for this seed, or None.
+        reasons: what differs from what the file records, where the score does.
     """
 
     metric: str
@@ -42,11 +47,32 @@ class Retrained:
     seed: int
     setting: Setting
     recorded: float | None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def same(self) -> bool | None:
+        """Whether dev is the recorded score, to the last bit; None where none is recorded."""
+        return None if self.recorded is None else self.recorded == self.dev
+
+    def comparison(self) -> str:
+        """One line that compares dev with the recorded score and, where it differs, says what else does."""
+        if self.recorded is None:
+            return f"The file records no dev score for seed {self.seed}."
+        says = f"The file records {self.recorded!r} for seed {self.seed}"
+        if self.same:
+            return f"{says}: equal."
+        if not self.reasons:
+            return (
+                f"{says}: different, and nothing that it records explains it: code, packages, encoder and hardware are "
+                "the same. Was the file changed by hand?"
+            )
+        return f"{says}: different. What else differs: {'; '.join(self.reasons)}."
 
     def as_json(self) -> dict[str, Any]:
         """The document of `train --json`."""
         return {
             "metric": self.metric, "dev": self.dev, "test": self.test, "seed": self.seed, "setting": dict(self.setting),
+            "recorded": self.recorded, "same": self.same, "reasons": list(self.reasons),
         }  # fmt: skip
 
 
@@ -70,7 +96,8 @@ def retrain(
     seed = int(facts.get("seed", 0)) if seed is None else seed
     with tempfile.TemporaryDirectory(prefix="meltpoint-train-") as folder:
         order = _order(path, space, seed, data_dir, folder)
-        trainer = training([order], seize(int(order.cpus), order.gpus))
+        hardware = seize(int(order.cpus), order.gpus)
+        trainer = training([order], hardware)
         for ((_, result),) in trainer.epochs():
             if isinstance(result, NotFiniteError):
                 raise result
@@ -78,8 +105,13 @@ def retrain(
         (course,) = trainer.courses
         save_weights(course.best_state, Path(order.checkpoint))
         test = score_on_test(order) if with_test else None
-    recorded = recorded_dev(facts, seed)
-    return Retrained(trainer.data.task.metric, course.best[0], test, seed, order.setting, recorded)
+    recorded, dev, metric = recorded_dev(facts, seed), course.best[0], trainer.data.task.metric
+    here = HardwareRecord(**asdict(hardware), precision=trainer.precision, host=socket.gethostname())
+    now = Circumstances(
+        code_version(), metric, trainer.model.encoder.fingerprint, versions(), here.model_dump()
+    )  # fmt: skip
+    why = () if recorded in (None, dev) else reasons(facts, now)
+    return Retrained(metric, dev, test, seed, order.setting, recorded, why)
 
 
 def load_point(path: str) -> Space:
@@ -98,13 +130,6 @@ def load_point(path: str) -> Space:
     if not is_one_point(space):
         raise ValueError(f"{path} is a space with several points; `train` takes one setting, `sweep --space` a space.")
     return space
-
-
-def recorded_dev(facts: Mapping[str, Any], seed: int) -> float | None:
-    """The dev score that a file records for a seed."""
-    if facts.get("seed") == seed:
-        return facts.get("dev")
-    return next((final["dev"] for final in facts.get("finals", []) if final["seed"] == seed), None)
 
 
 def _order(path: str, space: Space, seed: int, data_dir: str | None, folder: str) -> Order:

@@ -1,0 +1,64 @@
+"""An exported setting's record beside a training of today: the reasons that explain another dev score."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PACKAGES = ("torch", "transformers", "ray", "optuna", "datasets", "pytorch-crf", "mlflow", "numpy", "numba")
+"""What an export writes down."""
+
+COMPUTING = ("torch", "transformers", "pytorch-crf", "numpy", "numba")
+"""Those of them that a given setting's numbers depend on."""
+
+HARDWARE = {
+    "device": "device", "name": "processor", "host": "machine", "threads": "threads", "precision": "precision",
+    "gpu_share": "share of the GPU",
+}  # fmt: skip
+"""Field of a hardware record → its word in a reason."""
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a trial's numbers rest on beside its setting, seed and data.
+
+    Attributes:
+        code: Meltpoint's version and digest.
+        metric: what `dev` is a score by.
+        encoder_fingerprint: of the encoder's weights.
+        versions: package → version.
+        hardware: the fields of `records.HardwareRecord`.
+    """
+
+    code: str
+    metric: str
+    encoder_fingerprint: str
+    versions: Mapping[str, str]
+    hardware: Mapping[str, object]
+
+
+def versions() -> dict[str, str]:
+    """The versions of the packages that the numbers depend on."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+def recorded_dev(facts: Mapping[str, Any], seed: int) -> float | None:
+    """The dev score that a file records for a seed."""
+    if facts.get("seed") == seed:
+        return facts.get("dev")
+    return next((final["dev"] for final in facts.get("finals", []) if final["seed"] == seed), None)
+
+
+def reasons(facts: Mapping[str, Any], now: Circumstances) -> tuple[str, ...]:
+    """`what: recorded → now` for all that differs from what a file records; what it does not record is left out."""
+    then_hardware, then_versions = facts.get("hardware") or {}, facts.get("versions") or {}
+    pairs = [
+        ("metric", facts.get("metric"), now.metric),
+        ("Meltpoint's code", facts.get("code"), now.code),
+        ("the encoder's weights", facts.get("encoder_fingerprint"), now.encoder_fingerprint),
+        *((name, then_versions.get(name), now.versions.get(name)) for name in COMPUTING),
+        *((word, then_hardware.get(name), now.hardware.get(name)) for name, word in HARDWARE.items()),
+    ]
+    return tuple(f"{what}: {then} → {here}" for what, then, here in pairs if then not in (None, "") and then != here)

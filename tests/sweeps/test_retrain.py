@@ -1,0 +1,125 @@
+"""`train`: the recorded score to the last bit, or status 1 and what else differs from what the file records."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from meltpoint.adapters.hardware import seize
+from meltpoint.launch import app
+from meltpoint.sweeps.cells import OpenCell
+from meltpoint.sweeps.export import export_cells
+from meltpoint.sweeps.ledger import Ledger
+from meltpoint.sweeps.planner import Proposal
+from meltpoint.sweeps.recorded import Circumstances, reasons
+from meltpoint.sweeps.records import HardwareRecord, TrialRecord
+from meltpoint.sweeps.retrain import retrain
+from meltpoint.sweeps.run import settle_specification
+from meltpoint.sweeps.specification import SweepSpec, code_version
+from meltpoint.sweeps.summary import summarise
+
+
+@pytest.fixture
+def exported(
+    tmp_path: Path, spec: SweepSpec, cells: list[OpenCell], proposal: Proposal, make_record: Callable[..., TrialRecord]
+) -> Path:
+    """The export of a feature extraction that was never trained: its recorded dev score is made up."""
+    ledger = Ledger(tmp_path / "tiny")
+    settle_specification(ledger, spec, cells)
+    ledger.write(make_record(proposal, dev=(0.123,), code_version=code_version()))
+    (path,) = export_cells(ledger, summarise(ledger), tmp_path / "exports")
+    return path
+
+
+def change(path: Path, **facts: Any) -> dict[str, Any]:
+    """Write other facts into an export's provenance, part by part; gives all of it."""
+    document: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for key, value in facts.items():
+        old = document["provenance"][key]
+        document["provenance"][key] = {**old, **value} if isinstance(value, dict) else value
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    provenance: dict[str, Any] = document["provenance"]
+    return provenance
+
+
+def here(path: Path) -> dict[str, object]:
+    """This machine's hardware, as a record has it; the export's own is another's."""
+    facts = change(path)["hardware"]
+    hardware = seize(facts["threads"])
+    return {**facts, "name": hardware.name, "host": socket.gethostname()}
+
+
+def test_an_export_records_the_encoders_weights(exported: Path, cells: list[OpenCell]):
+    assert change(exported)["encoder_fingerprint"] == cells[0].encoder_fingerprint
+
+
+def test_another_score_ends_with_status_1_and_names_what_else_differs(exported: Path):
+    change(exported, code="0.0.1+00000000", versions={"torch": "1.0"}, encoder_fingerprint="0" * 16)
+    said = CliRunner().invoke(app, ["train", str(exported), "--json"])
+    assert said.exit_code == 1
+    document = json.loads(said.stdout)
+    assert (document["recorded"], document["same"]) == (0.123, False)
+    named = {reason.partition(":")[0] for reason in document["reasons"]}
+    assert {"Meltpoint's code", "torch", "the encoder's weights", "machine"} <= named
+    (line,) = [line for line in said.stderr.splitlines() if "records" in line]
+    assert f"different. What else differs: Meltpoint's code: 0.0.1+00000000 → {code_version()}; " in line
+    assert "machine: here → " in line
+
+
+def test_another_score_that_nothing_explains_says_so(exported: Path):
+    change(exported, hardware=here(exported))
+    said = CliRunner().invoke(app, ["train", str(exported)])
+    assert said.exit_code == 1
+    assert "different, and nothing that it records explains it" in said.stderr
+
+
+def test_the_same_score_ends_with_status_0(exported: Path):
+    dev = retrain(str(exported), None, False, None, lambda epoch: None).dev
+    change(exported, dev=dev)
+    said = CliRunner().invoke(app, ["train", str(exported), "--json"])
+    assert said.exit_code == 0
+    document = json.loads(said.stdout)
+    assert (document["dev"], document["recorded"], document["same"], document["reasons"]) == (dev, dev, True, [])
+    assert "for seed 0: equal." in said.stderr
+
+
+def test_a_seed_without_a_recorded_score_is_compared_with_nothing(exported: Path):
+    said = CliRunner().invoke(app, ["train", str(exported), "--seed", "7", "--json"])
+    assert said.exit_code == 0
+    assert json.loads(said.stdout)["same"] is None
+    assert "records no dev score for seed 7" in said.stderr
+
+
+NOW = {
+    "code": "1+a", "metric": "accuracy", "encoder_fingerprint": "f", "versions": {"torch": "2", "ray": "9"},
+    "hardware": HardwareRecord(device="cpu", name="AVX2", threads=1, gpu_share=0.0, precision="fp32", host="h"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("facts", "wanted"),
+    [
+        ({}, ()),
+        ({"code": "1+b"}, ("Meltpoint's code: 1+b → 1+a",)),
+        ({"metric": "macro_f1"}, ("metric: macro_f1 → accuracy",)),
+        ({"encoder_fingerprint": None}, ()),
+        ({"encoder_fingerprint": "e"}, ("the encoder's weights: e → f",)),
+        ({"versions": {"torch": "1", "ray": "8"}}, ("torch: 1 → 2",)),
+        ({"hardware": None}, ()),
+        ({"hardware": {"name": "AVX512", "threads": 2, "precision": "bf16", "host": "h"}},
+         ("processor: AVX512 → AVX2", "threads: 2 → 1", "precision: bf16 → fp32")),
+        ({"hardware": {"device": "cuda:0", "gpu_share": 0.5}}, ("device: cuda:0 → cpu", "share of the GPU: 0.5 → 0.0")),
+    ],
+)  # fmt: skip
+def test_only_what_is_recorded_and_differs_is_a_reason(facts: dict[str, Any], wanted: tuple[str, ...]):
+    hardware = NOW["hardware"]
+    assert isinstance(hardware, HardwareRecord)
+    now = Circumstances(**{**NOW, "hardware": hardware.model_dump()})
+    assert reasons(facts, now) == wanted
