@@ -51,15 +51,22 @@ def write(path: Path, words: CharacterCNN, language_model: LanguageModel) -> Non
 
 
 def weights_without_embeddings(path: Path) -> int:
-    """How many weights a forward pass multiplies by: all matrices but the table of characters."""
+    """How many weights a forward pass multiplies by: all matrices but the table of characters.
+
+    Raises:
+        ValueError: it is no HDF5 file, or cut off; one line.
+    """
     sizes: list[int] = []
 
     def count(name: str, item: object) -> None:
         if isinstance(item, h5py.Dataset) and len(item.shape) > 1 and name != CHARACTERS:
             sizes.append(math.prod(item.shape))
 
-    with h5py.File(path, "r") as file:
-        file.visititems(count)
+    try:
+        with h5py.File(path, "r") as file:
+            file.visititems(count)
+    except OSError as error:
+        raise ValueError(f"{path} is no readable HDF5 file; copy it from ELMo's release again.") from error
     return sum(sizes)
 
 

@@ -64,12 +64,13 @@ def check(reference: EncoderReference) -> None:
     """Refuse an encoder that could not be loaded, downloaded first where need be.
 
     Weights, tokenizer and configuration of a `hf:` encoder are read and compared, once a process. Those of a name are
-    pinned, so that looking at its files is enough; other families' are read when they are loaded.
+    pinned, so that looking at its files is enough; of other families the files' headers are read.
 
     Raises:
         ValueError: the files cannot be had, hold no encoder, or do not belong together; one line that says what it is.
     """
     if reference.family in FAMILIES:
+        _family(reference.family).weights_without_embeddings(reference)
         return
     folder, _ = locate(reference)
     if ":" in reference.word:

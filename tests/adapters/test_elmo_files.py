@@ -173,6 +173,14 @@ def test_weights_that_do_not_fit_are_refused_in_one_line(copied: Path, spoil: Ca
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("spoil", [lambda folder: (folder / "weights.hdf5").write_bytes(b"no weights"), cut_short])
+def test_weights_that_are_cut_off_are_refused_before_the_first_trial(copied: Path, spoil: Callable[[Path], object]):
+    encoders.check(resolve(copied))
+    spoil(copied)
+    with pytest.raises(ValueError, match=r"weights\.hdf5 is no readable HDF5 file; copy it from ELMo's release again"):
+        encoders.check(resolve(copied))
+
+
 # --- what is loaded and written ---
 
 
