@@ -52,20 +52,21 @@ def share_of(bytes_needed: int, total_bytes: int) -> float:
 
 
 def measure(
-    planner: Planner, order: MakeOrder, resources: Resources, gpus: int,
+    planner: Planner, order: MakeOrder, resources: Resources, gpus: int, say: Callable[[str], None],
     probe: Callable[[dict[str, Any]], Need] | None = None,
 ) -> dict[CellKey, float]:  # fmt: skip
     """Rehearse each cell that has something left to do, as many at a time as there are GPUs.
 
     Args:
         gpus: how many Ray has, of one kind.
+        say: is told of a cell that could not be measured: its trials get a whole GPU each, and fail on their own.
         probe: what runs in Ray's worker, a `Rehearsal` as JSON in; None is `probe_gpu`.
 
     Returns:
         Cell → its trials' share of a GPU.
 
     Raises:
-        ValueError: a cell does not fit, or could not be measured.
+        ValueError: no cell fits, or none could be measured.
     """
     import ray
 
@@ -74,10 +75,28 @@ def measure(
     remote = ray.remote(num_cpus=resources.cpus, num_gpus=1, max_calls=1)(probe or probe_gpu)
     told = {key: rehearsal.model_dump(mode="json") for key, rehearsal in rehearsals(planner, order, gpus).items()}
     asked = {key: remote.remote(document) for key, document in told.items()}
-    return {key: _share(key, reference) for key, reference in asked.items()}
+    return settled({key: _share(key, reference) for key, reference in asked.items()}, say)
 
 
-def _share(key: CellKey, reference: Any) -> float:
+def settled(found: Mapping[CellKey, float | str], say: Callable[[str], None]) -> dict[CellKey, float]:
+    """Cell → its trials' share of a GPU; a whole one where it could not be measured.
+
+    Args:
+        found: cell → the measured share, or why there is none.
+
+    Raises:
+        ValueError: none could be measured.
+    """
+    troubles = [share for share in found.values() if isinstance(share, str)]
+    if found and len(troubles) == len(found):
+        raise ValueError(f"{troubles[0]} (--gpus-per-trial 0 trains on the CPU.)")
+    for trouble in troubles:
+        say(f"{trouble} The cell's trials get a whole GPU each; the other cells are not touched by it.")
+    return {key: 1.0 if isinstance(share, str) else share for key, share in found.items()}
+
+
+def _share(key: CellKey, reference: Any) -> float | str:
+    """A cell's share of a GPU, or why there is none, in one line."""
     import ray
 
     try:
@@ -89,7 +108,7 @@ def _share(key: CellKey, reference: Any) -> float:
         why = f"its worker died ({str(error).splitlines()[0]}); a number, as --gpus-per-trial 1, is not measured."
     except ValueError as error:
         why = str(error)
-    raise ValueError(f"--gpus-per-trial auto: {cell_name(*key)}: {why} (--gpus-per-trial 0 trains on the CPU.)")
+    return f"--gpus-per-trial auto: {cell_name(*key)}: {why}"
 
 
 def in_words(shares: Mapping[CellKey, float]) -> str:

@@ -73,7 +73,7 @@ def place(
     shares: dict[CellKey, float] = {}
     if gpus == "auto":
         say(f"Ray has {found}: each cell's heaviest setting runs on one, to see how many trials share it.")
-        shares = packing.measure(planner, order, resources, found.count, probe)
+        shares = packing.measure(planner, order, resources, found.count, say, probe)
     least = min(shares.values()) if gpus == "auto" else gpus
     count = slots(resources.cpus, least)
     most = max(shares.values(), default=least)

@@ -252,3 +252,12 @@ def test_ray_is_asked_for_each_orders_own_resources(rehearsed):
         [{"CPU": 1.0, "GPU": 0.25}], [{"CPU": 1.0, "GPU": 0.25}], [{"CPU": 2.0, "GPU": 0.5}], [{"CPU": 1.0}],
     ]  # fmt: skip
     assert asked[0] == asked[1] != asked[2], "workers are reused where resources are equal"
+
+
+def test_a_cell_that_cannot_be_measured_gets_a_whole_gpu_and_leaves_the_others_theirs():
+    good, bad, said = ("e", "fine_tuning", "a"), ("e", "fine_tuning", "b"), []
+    assert packing.settled({good: 0.25, bad: "b: it does not fit."}, said.append) == {good: 0.25, bad: 1.0}
+    assert len(said) == 1
+    assert said[0].startswith("b: it does not fit.")
+    with pytest.raises(ValueError, match=r"^b: it does not fit\. \(--gpus-per-trial 0"):
+        packing.settled({bad: "b: it does not fit."}, said.append)
