@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from meltpoint.sweeps.records import Cause
 
-RETRIES: Mapping[Cause, int] = {"setting": 0, "worker": 3, "memory": 2, "disk": 1}
+RETRIES: Mapping[Cause, int] = {"setting": 0, "input": 0, "worker": 3, "memory": 2, "disk": 1}
 """How many more times a command tries a trial: machines are preempted in a row, memory is scarce until others end, and
 a full disk stays full unless a finished cell has just deleted weights."""
 
@@ -19,6 +19,10 @@ TOGETHER_AFTER = 1
 """Up to so many lost workers, trials that trained side by side do so again; then each is tried alone."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class ChangedInputError(ValueError):
+    """The data, the encoder or the task file are not those that the sweep was opened on."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.task import Kind, Task
 
@@ -86,7 +85,7 @@ def check_aligned(members: Sequence[Predictions]) -> None:
             raise ValueError(f"{both} have other labels; combine cells of one task.")
         if len(first.ids) != len(other.ids):
             raise ValueError(
-                f"{both} have {len(first.ids)} and {some(len(other.ids), 'example')}; combine cells of one data set."
+                f"{both} differ in length ({len(first.ids)} and {len(other.ids)}); combine cells of one data set."
             )
         pairs = enumerate(zip(first.ids, other.ids, first.gold, other.gold, strict=True), 1)
         line = next((number for number, (a, b, gold, other_gold) in pairs if a != b or gold != other_gold), None)

@@ -18,9 +18,9 @@ CellKey = tuple[str, ...]
 CELL = ("encoder", "mode", "task", "variant")
 """A key's words, as records, orders and tags name them."""
 Status = Literal["finished", "stopped", "failed"]
-Cause = Literal["setting", "worker", "memory", "disk"]
-"""Why a trial has no result: an error of its setting; or its worker or machine was lost, killed for memory, or had no
-room on the disk, none of which says anything about the setting."""
+Cause = Literal["setting", "worker", "memory", "disk", "input"]
+"""Why a trial has no result: an error of its setting; or its worker or machine was lost, killed for memory, had no room
+on the disk, or found other files than the sweep was opened on, none of which says anything about the setting."""
 
 
 def cell_key(encoder: str, mode: str, task: str, variant: str = "") -> CellKey:

@@ -41,7 +41,7 @@ from meltpoint.adapters.tokenising import encode_split
 from meltpoint.sweeps import machine
 from meltpoint.sweeps.input_notes import input_notes
 from meltpoint.sweeps.ledger import features_folder, stages_folder
-from meltpoint.sweeps.losses import is_full_disk
+from meltpoint.sweeps.losses import ChangedInputError, is_full_disk
 from meltpoint.sweeps.orders import Order, WorkOrder
 from meltpoint.sweeps.records import Cause, CellKey, EpochRecord, HardwareRecord
 from meltpoint.sweeps.specification import code_version
@@ -91,7 +91,9 @@ def training(orders: Sequence[Order], hardware: Hardware) -> Trainer:
     _check_data(order, loaded)
     encoder = warm_encoder(order.encoder, loaded.task.kind)
     if order.encoder_fingerprint not in ("", encoder.fingerprint):
-        raise ValueError(f"the files of {order.encoder} changed since the sweep was opened; put the old ones back.")
+        raise ChangedInputError(
+            f"the files of {order.encoder} changed since the sweep was opened; put the old ones back."
+        )
     max_pieces = min(int(order.setting["max_pieces"]), encoder.max_pieces)
     data = warm_encoded_data(order.encoder, order.data, max_pieces, reading_of(order.setting, heads.get(order.head)))
     members = [Member(one.setting, one.seed) for one in orders]
@@ -105,12 +107,14 @@ def _check_data(order: Order, loaded: TrainingData) -> None:
     """Refuse a task or data that changed after the order was made."""
     metric = loaded.task.metric
     if order.metric not in ("", metric):
-        raise ValueError(f"the metric of {order.task} was {order.metric} and is now {metric}; put the old one back.")
+        raise ChangedInputError(
+            f"the metric of {order.task} was {order.metric} and is now {metric}; put the old one back."
+        )
     is_same = loaded.fingerprint == order.data_fingerprint
     if order.documents_fingerprint:
         is_same = is_same and documents_fingerprint(loaded.train, loaded.dev) == order.documents_fingerprint
     if not is_same:
-        raise ValueError(f"the data of {order.task} changed since the sweep was opened; put the old files back.")
+        raise ChangedInputError(f"the data of {order.task} changed since the sweep was opened; put the old files back.")
 
 
 class FeatureCache:
@@ -178,6 +182,8 @@ def _run_stack(orders: Sequence[Order]) -> Iterator[list[Event]]:
         return
     except (torch.OutOfMemoryError, MemoryError) as failure:
         error = _out_of_memory(failure)
+    except ChangedInputError as failure:
+        cause, error, begun = "input", str(failure), True
     except Exception as failure:  # noqa: BLE001 - whatever broke is these trials' outcome; the sweep goes on
         begun = True
         last = traceback.extract_tb(failure.__traceback__)[-1]

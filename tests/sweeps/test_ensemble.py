@@ -272,7 +272,7 @@ def test_another_metric_is_refused(two):
     [
         ({"ids": "x"}, "differ in the id or gold label of line 1; combine cells of one data set"),
         ({"gold": {"dev": (1, 0), "test": (0, 1, 0)}}, "differ in the id or gold label of line 3"),
-        ({"gold": {"dev": (1,), "test": (0, 1, 1)}, "dev": DEV[:1]}, "have 2 and 1 examples"),
+        ({"gold": {"dev": (1,), "test": (0, 1, 1)}, "dev": DEV[:1]}, r"differ in length \(2 and 1\)"),
     ],
 )
 def test_other_examples_or_gold_labels_are_refused(changes, message, two):

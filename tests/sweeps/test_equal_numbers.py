@@ -45,6 +45,7 @@ ORDER = {
     **dict.fromkeys(("role", "encoder", "mode", "task", "head", "variant", "seed", "setting", "metric"), IDENTITY),
     **dict.fromkeys(("data_fingerprint", "documents_fingerprint", "encoder_fingerprint"), IDENTITY),
     "data": "the worker refuses data of another fingerprint",
+    "attempt": "for the ledger: the trial begins again from nothing",
     "test_fingerprint": "for scoring; it may refuse, and changes nothing",
     "checkpoint": "equal numbers, below", "cache": "equal numbers, below",
     "cache_bytes": "equal numbers where the states fit, below; the trial's notes say where they do not",
@@ -87,7 +88,7 @@ def order_under(resources: Resources, spec: SweepSpec, cells: list, folder: Path
 
 
 def test_a_resource_changes_only_those_fields_of_an_order_that_the_table_says(spec, cells, tmp_path):
-    base = Resources(storage="here")
+    base = Resources(storage="here", gpus=0.0)
     before = order_under(base, spec, cells, tmp_path).as_json()
     for name, (value, says) in RESOURCES.items():
         after = order_under(replace(base, **{name: value}), spec, cells, tmp_path).as_json()
@@ -107,14 +108,15 @@ def epochs_of(order: Order) -> list[dict[str, object]]:
 @pytest.mark.parametrize("mode", ["feature_extraction", "fine_tuning"])
 def test_another_storage_and_another_room_for_states_that_fit_give_the_same_bits(spec, cells, tmp_path, mode):
     cells = [cell for cell in cells if cell.mode == mode]
-    others = (Resources(storage="here"), Resources(storage="elsewhere"), Resources(storage="third", cache_bytes=10**7))
+    places = ({"storage": "here"}, {"storage": "elsewhere"}, {"storage": "third", "cache_bytes": 10**7})
+    others = [Resources(gpus=0.0, **changes) for changes in places]  # type: ignore[arg-type]
     found = [epochs_of(order_under(resources, spec, cells, tmp_path)) for resources in others]
     assert found[0] == found[1] == found[2]
 
 
 def test_states_that_do_not_fit_leave_a_note_with_the_trial(spec, cells, tmp_path):
     cells = [cell for cell in cells if cell.mode == "feature_extraction"]
-    order = order_under(Resources(storage="here", cache_bytes=1), spec, cells, tmp_path)
+    order = order_under(Resources(storage="here", cache_bytes=1, gpus=0.0), spec, cells, tmp_path)
     events = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
     assert any("do not fit" in note for note in events[-1]["body"]["notes"])
 
@@ -132,7 +134,7 @@ def test_a_first_phase_that_was_trained_for_another_metric_is_trained_again(spec
         path.write_text(yaml.safe_dump({**document, "metric": metric}), encoding="utf-8")
         words = {"modes": ("stack_and_finetune",), "tasks": (str(path),)}
         own = spec.model_copy(update={**words, "space": None, "overrides": ("batch_size=8",)})
-        order = order_under(Resources(storage=storage), own, open_cells(own), tmp_path)
+        order = order_under(Resources(storage=storage, gpus=0.0), own, open_cells(own), tmp_path)
         short = {**order.setting, "stack_and_finetune.stack_epochs": 1, "epochs": 1}
         found.append(epochs_of(order.model_copy(update={"setting": short})))
     assert found[1] == found[2] != found[0]

@@ -95,3 +95,9 @@ def test_a_trial_lost_after_the_time_budget_does_not_hold_up_the_finals(spec, ce
     planner.retry(second, alone=False)
     assert planner.next().role == "final"
     assert not planner.has_work_again()
+
+
+def test_a_trial_that_found_other_files_is_no_verdict_on_its_setting_and_runs_again(spec, cells, make_record):
+    records, _ = a_cell_in_which(spec, cells, make_record, None, "input")
+    assert records[1].is_lost
+    assert again(spec, cells, records)[1] == [records[1].id]

@@ -138,5 +138,5 @@ def test_a_trial_that_was_cut_off_in_the_original_goes_on_with_the_copys_own_pat
     })  # fmt: skip
     planner = Planner(spec, cells, [])
     planner.recall(ledger.unfinished())
-    assert planner.recalled == [proposal]
-    assert elsewhere not in repr(planner.recalled)
+    assert planner.cells[proposal.cell.key].again == [proposal]
+    assert elsewhere not in repr(planner.cells[proposal.cell.key].again)

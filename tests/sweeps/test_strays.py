@@ -109,7 +109,7 @@ def finals(spec, cells, tmp_path, make_record) -> tuple[SweepConductor, list]:
     deaf = SimpleNamespace(**dict.fromkeys(("end", "scored"), lambda *_: None))
     ledger = Ledger(tmp_path / "sweep")
     ledger.create()
-    resources = Resources(storage=str(tmp_path))
+    resources = Resources(storage=str(tmp_path), gpus=0.0)
     return SweepConductor(planner, ledger, deaf, deaf, Scorer(ledger.folder), resources), made  # type: ignore[arg-type]
 
 
