@@ -10,10 +10,10 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constr
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow bench lint types format clean
+.PHONY: help install demo test test-slow test-machines bench lint types format clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 install: $(STAMP) ## make .venv with everything in it (again only when a requirement changed)
 
@@ -38,6 +38,10 @@ test: install ## the default test suite
 
 test-slow: install ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+# MACHINES="avx2 umask" runs some of the kinds; TESTS="tests/tasks" runs some of the tests.
+test-machines: install ## the default test suite under other kinds of machine, one after another
+	$(BIN)/python tests/machines.py $(MACHINES) $(if $(TESTS),--tests $(TESTS))
 
 # The short version: one run of each side, few trials; benchmarks/README.md has the commands whose figures count.
 BENCH := --trials 2 --repeats 1 --task demo_sentiment --max-train-examples 200
