@@ -16,7 +16,7 @@ from rich.console import Console
 
 from meltpoint.reports.cache_command import cache
 from meltpoint.sweeps import garbage
-from meltpoint.sweeps.answers import DONE, FAILED, again, answering, print_json
+from meltpoint.sweeps.answers import DONE, FAILED, accept_any_character, again, answering, print_json
 from meltpoint.sweeps.options import (
     Address,
     Analyses,
@@ -388,6 +388,7 @@ def options(
 
 def main() -> None:
     """Run the command line."""
+    accept_any_character()
     garbage.collect_rarely()
     try:
         app()

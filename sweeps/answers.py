@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import sys
@@ -13,6 +14,20 @@ import typer
 from meltpoint.sweeps.tracking_uri import redacted
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
+
+
+def accept_any_character() -> None:
+    """Let both outputs take every character, in any locale: a file or a pipe gets UTF-8, a terminal "?" for the rest.
+
+    Files' names that are no text go through as the bytes that they are.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if not isinstance(stream, io.TextIOWrapper):
+            continue
+        if stream.isatty():
+            stream.reconfigure(errors="replace")
+        else:
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 @contextmanager

@@ -174,7 +174,7 @@ class SkipThoughtsEncoder(Encoder):
             np.savez(folder / PARAMETERS[name], **model.published(DIRECTIONS[name]))  # type: ignore[arg-type]
             np.save(folder / TABLES[name], model.table.vectors.numpy())
         (folder / DICTIONARY).write_bytes("".join(f"{word}\n" for word in self.tokenizer.words).encode())
-        (folder / FILE).write_text(f"{self.variant}\n")
+        (folder / FILE).write_text(f"{self.variant}\n", encoding="utf-8")
 
     def set_dropout(self, ratio: float) -> None:
         """Nothing: the published encoders have no dropout."""

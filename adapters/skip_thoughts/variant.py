@@ -36,7 +36,7 @@ class Variant:
         named, mark, said = source.rpartition("#")
         folder = Path(named if mark else source).expanduser().resolve()
         if not mark:
-            said = (folder / FILE).read_text().strip() if (folder / FILE).is_file() else COMBINE
+            said = (folder / FILE).read_text(encoding="utf-8").strip() if (folder / FILE).is_file() else COMBINE
         name, plus, token = said.partition("+")
         if name not in MODELS or (plus and token != EOS):
             choices = ", ".join(MODELS)

@@ -55,6 +55,27 @@ def test_without_an_installation_the_door_says_how_to_install_in_one_line() -> N
     assert "make install" in done.stderr
 
 
+ASCII = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.parametrize("words", [("--help",), ("list", "modes")])
+def test_a_locale_without_the_symbols_ends_no_command_and_a_pipe_gets_utf_8(words: tuple[str, ...]) -> None:
+    done = subprocess.run([str(COMMAND), *words], capture_output=True, timeout=60, env=ASCII, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stdout.decode("utf-8").isascii()
+
+
+def test_a_terminal_that_lacks_a_symbol_shows_a_question_mark() -> None:
+    reader, terminal = os.openpty()
+    done = subprocess.run([str(COMMAND), "list", "modes"], stdout=terminal, timeout=60, env=ASCII, check=False)
+    os.close(terminal)
+    shown = os.read(reader, 10_000).decode("ascii")
+    os.close(reader)
+    assert done.returncode == 0
+    assert "feature_extraction" in shown
+    assert "?" in shown
+
+
 def test_the_help_answers_at_once() -> None:
     # The aim is 1.5 s; twice that is allowed here, because tests share their cores.
     fastest = min(_seconds_of_help() for _ in range(3))

@@ -88,7 +88,7 @@ def test_a_character_that_lost_a_byte_is_marked_in_the_sample(sample):
 
 
 def test_glues_files_are_read_where_both_lie_there(glue):
-    (glue / "qqp" / "sample.tsv").write_text("\n".join(SAMPLE))
+    (glue / "qqp" / "sample.tsv").write_text("\n".join(SAMPLE), encoding="utf-8")
     assert len(load_training_data(DataSpec("qqp", str(glue))).dev) == 1
     assert check(DataSpec("qqp", str(glue))) == "hidden"
 
