@@ -29,7 +29,6 @@ class CellHeader(BaseModel):
         notes: what a table must say of the data.
         variant: what tells it from others of the same encoder, mode and task; "" where there are none.
         seeds: finals planned; None in files of versions whose cells had the sweep's.
-        encoder_fingerprint: of the encoder's weights; "" in files of versions that did not say.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -51,7 +50,6 @@ class CellHeader(BaseModel):
     notes: tuple[str, ...] = ()
     variant: str = ""
     seeds: int | None = None
-    encoder_fingerprint: str = ""
 
     @property
     def key(self) -> CellKey:
