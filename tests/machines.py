@@ -200,7 +200,9 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run what is asked for, print the table; 0 where nothing failed, 1 where a test did, 2 for an unknown kind."""
     parser = argparse.ArgumentParser(description="The default suite under other kinds of machine.")
     parser.add_argument("kinds", nargs="*", help=f"of {', '.join(KINDS)}; all where none is named")
-    parser.add_argument("--tests", nargs="+", default=[], help="what pytest is given; the default suite without")
+    parser.add_argument(
+        "--tests", nargs=argparse.REMAINDER, default=[], help="the rest is for pytest, as `tests/tasks -x`"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "machines", help="where the logs go")
     said = parser.parse_args(words)
     unknown = [kind for kind in said.kinds if kind not in KINDS]

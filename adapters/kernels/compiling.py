@@ -76,7 +76,8 @@ def kernel(function: Callable[..., Any]) -> Any:
     any width give the same.
     """
     found = _compiled(function, {"contract"})
-    with contextlib.suppress(RuntimeError):  # neither beside the code nor in the user's folder can a file be written
+    # No file can be written beside the code or in the user's folder, or the code's path is no text in this locale.
+    with contextlib.suppress(RuntimeError, UnicodeEncodeError):
         found._cache = _Cache(function)  # type: ignore[no-untyped-call] # as numba's own `cache=True`
     return found
 

@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("tasks", "adapters", "search_spaces", "sweeps", "reports", "benchmarks")
-OUTSIDE = {".git", ".venv", "build", "dist", "runs", "__pycache__"}
+CACHES = {"__pycache__", ".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff_cache"}
+OUTSIDE = {".git", ".venv", "build", "dist", "runs", *CACHES}
 TEXT = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".cfg", ".json", ".sh", ".html", ".svg", ""}
 MACHINE_PATH = re.compile(r"(?<![\w.~:/$}])/(?:work|root|Users|home/(?!meltpoint\b)\w+)/")
 PLUG_INS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -56,7 +57,7 @@ def test_a_worker_is_what_it_was_started_as_with_torch_and_no_key_to_tests(
     fork_server: ForkServer, script: Path
 ) -> None:
     done = started(fork_server.socket_path, script, "--node=1", "--language=PYTHON")
-    assert done.stdout == f'[["{script}", "--node=1"], "mine", "{script.parent}", true, false]\n'
+    assert json.loads(done.stdout) == [[str(script), "--node=1"], "mine", str(script.parent), True, False]
     assert (done.stderr, done.returncode) == ("an error", 0)
 
 
