@@ -26,15 +26,11 @@ class Circumstances:
 
     Attributes:
         code: Meltpoint's version and digest.
-        metric: what `dev` is a score by.
-        encoder_fingerprint: of the encoder's weights.
         versions: package → version.
         hardware: the fields of `records.HardwareRecord`.
     """
 
     code: str
-    metric: str
-    encoder_fingerprint: str
     versions: Mapping[str, str]
     hardware: Mapping[str, object]
 
@@ -52,12 +48,13 @@ def recorded_dev(facts: Mapping[str, Any], seed: int) -> float | None:
 
 
 def reasons(facts: Mapping[str, Any], now: Circumstances) -> tuple[str, ...]:
-    """`what: recorded → now` for all that differs from what a file records; what it does not record is left out."""
+    """`what: recorded → now` for all that differs from what a file records; what it does not record is left out.
+
+    Another metric, other data and another encoder are no reasons: such a file is refused.
+    """
     then_hardware, then_versions = facts.get("hardware") or {}, facts.get("versions") or {}
     pairs = [
-        ("metric", facts.get("metric"), now.metric),
         ("Meltpoint's code", facts.get("code"), now.code),
-        ("the encoder's weights", facts.get("encoder_fingerprint"), now.encoder_fingerprint),
         *((name, then_versions.get(name), now.versions.get(name)) for name in COMPUTING),
         *((word, then_hardware.get(name), now.hardware.get(name)) for name, word in HARDWARE.items()),
     ]

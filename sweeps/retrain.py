@@ -107,9 +107,7 @@ def retrain(
         test = score_on_test(order) if with_test else None
     recorded, dev, metric = recorded_dev(facts, seed), course.best[0], trainer.data.task.metric
     here = HardwareRecord(**asdict(hardware), precision=trainer.precision, host=socket.gethostname())
-    now = Circumstances(
-        code_version(), metric, trainer.model.encoder.fingerprint, versions(), here.model_dump()
-    )  # fmt: skip
+    now = Circumstances(code_version(), versions(), here.model_dump())
     why = () if recorded in (None, dev) else reasons(facts, now)
     return Retrained(metric, dev, test, seed, order.setting, recorded, why)
 
@@ -146,7 +144,14 @@ def _order(path: str, space: Space, seed: int, data_dir: str | None, folder: str
             f"{path} was found by {facts['metric']}, and the metric of {task.name} is now {task.metric}; put the old "
             "one back, or take `provenance` out of the file."
         )
-    check_possible(encoders.resolve(space.cell["encoder"], task.kind), head, task.kind)
+    reference = encoders.resolve(space.cell["encoder"], task.kind)
+    check_possible(reference, head, task.kind)
+    recorded, files = facts.get("encoder_fingerprint"), encoders.fingerprint(reference)
+    if recorded not in (None, "", files):
+        raise ValueError(
+            f"{path} was found with other files of {reference.word} ({recorded}, here {files}); put the old ones back, "
+            "or take `encoder_fingerprint` out of the file."
+        )
     fingerprint = load_training_data(spec).fingerprint
     if data.get("fingerprint") not in (None, fingerprint):
         raise ValueError(f"{path} was found on other data ({data['fingerprint']}, here {fingerprint}); see --data-dir.")
@@ -154,7 +159,7 @@ def _order(path: str, space: Space, seed: int, data_dir: str | None, folder: str
     return Order(
         id="retrained", number=0, role="final", encoder=space.cell["encoder"], mode=mode, task=task.name, head=head,
         seed=seed, setting=catalogue.complete(space.first(), mode, head), data=spec, data_fingerprint=fingerprint,
-        documents_fingerprint=data.get("documents") or "", encoder_fingerprint=facts.get("encoder_fingerprint") or "",
+        documents_fingerprint=data.get("documents") or "", encoder_fingerprint=files,
         checkpoint=folder, cpus=hardware.get("threads", 1), gpus=hardware.get("gpu_share", 0.0),
         cache=folder,
     )  # fmt: skip

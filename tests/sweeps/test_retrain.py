@@ -61,16 +61,23 @@ def test_an_export_records_the_encoders_weights(exported: Path, cells: list[Open
 
 
 def test_another_score_ends_with_status_1_and_names_what_else_differs(exported: Path):
-    change(exported, code="0.0.1+00000000", versions={"torch": "1.0"}, encoder_fingerprint="0" * 16)
+    change(exported, code="0.0.1+00000000", versions={"torch": "1.0"})
     said = CliRunner().invoke(app, ["train", str(exported), "--json"])
     assert said.exit_code == 1
     document = json.loads(said.stdout)
     assert (document["recorded"], document["same"]) == (0.123, False)
     named = {reason.partition(":")[0] for reason in document["reasons"]}
-    assert {"Meltpoint's code", "torch", "the encoder's weights", "machine"} <= named
+    assert {"Meltpoint's code", "torch", "machine"} <= named
     (line,) = [line for line in said.stderr.splitlines() if "records" in line]
     assert f"different. What else differs: Meltpoint's code: 0.0.1+00000000 → {code_version()}; " in line
     assert "machine: here → " in line
+
+
+def test_other_files_of_the_encoder_are_refused(exported: Path):
+    change(exported, encoder_fingerprint="0" * 16)
+    said = CliRunner().invoke(app, ["train", str(exported)])
+    assert said.exit_code == 2
+    assert "was found with other files of hf:" in said.stderr
 
 
 def test_another_score_that_nothing_explains_says_so(exported: Path):
@@ -98,7 +105,7 @@ def test_a_seed_without_a_recorded_score_is_compared_with_nothing(exported: Path
 
 
 NOW = {
-    "code": "1+a", "metric": "accuracy", "encoder_fingerprint": "f", "versions": {"torch": "2", "ray": "9"},
+    "code": "1+a", "versions": {"torch": "2", "ray": "9"},
     "hardware": HardwareRecord(device="cpu", name="AVX2", threads=1, gpu_share=0.0, precision="fp32", host="h"),
 }  # fmt: skip
 
@@ -108,9 +115,6 @@ NOW = {
     [
         ({}, ()),
         ({"code": "1+b"}, ("Meltpoint's code: 1+b → 1+a",)),
-        ({"metric": "macro_f1"}, ("metric: macro_f1 → accuracy",)),
-        ({"encoder_fingerprint": None}, ()),
-        ({"encoder_fingerprint": "e"}, ("the encoder's weights: e → f",)),
         ({"versions": {"torch": "1", "ray": "8"}}, ("torch: 1 → 2",)),
         ({"hardware": None}, ()),
         ({"hardware": {"name": "AVX512", "threads": 2, "precision": "bf16", "host": "h"}},
