@@ -12,7 +12,6 @@ from meltpoint.adapters.batching import Inputs, evaluation_batches, inputs, stit
 from meltpoint.adapters.hardware import Precision
 from meltpoint.adapters.head import Prediction
 from meltpoint.adapters.model import AdaptedModel
-from meltpoint.adapters.packed_linear import standing_still
 from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.task import Example, Task
 
@@ -53,7 +52,7 @@ def evaluate(
     found = [_Found() for _ in range(model.members)]
     pad = model.encoder.tokenizer.pad_piece
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
-    with autocast, standing_still(model.encoder):
+    with autocast:
         for batch in evaluation_batches(read or inputs(split), task.kind, pad, EVALUATION_BATCH):
             batch = batch.to(device)
             scores = model(batch)

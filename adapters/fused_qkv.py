@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from meltpoint.adapters.attention import autocast_dtype
-from meltpoint.adapters.packed_linear import Joint
 from meltpoint.adapters.padding_free import Unpadded
 from meltpoint.adapters.transformers_attention import UNPADDED, attends_short
 from meltpoint.adapters.unpadded_attention import attend_qkv
@@ -21,7 +21,7 @@ from meltpoint.adapters.unpadded_attention import attend_qkv
 _PARTS = ("query", "key", "value")
 
 
-class _FusedQkv(Joint):
+class _FusedQkv(nn.Module):
     """Stands before an attention's own class, whose weights and names stay as they are."""
 
     query: nn.Linear
@@ -38,7 +38,7 @@ class _FusedQkv(Joint):
         if unpadded is None or not attends_short(hidden_states, unpadded, ratio):
             return super().forward(hidden_states, *arguments, **named)
         heads, size = self.num_attention_heads, self.attention_head_size
-        qkv = self.project(hidden_states[0]).view(-1, 3, heads, size)
+        qkv = functional.linear(hidden_states[0], *self.joined()).view(-1, 3, heads, size)
         return attend_qkv(qkv, unpadded, size**-0.5, ratio).flatten(1)[None], None
 
     def joined(self) -> tuple[Tensor, Tensor]:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.air._internal import usage
 from ray.air.execution._internal import actor_manager
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
-from ray.tune import Callback, PlacementGroupFactory, registry
-from ray.tune.execution import class_cache, experiment_state
+from ray.tune import Callback, PlacementGroupFactory
+from ray.tune.execution import class_cache
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
@@ -35,22 +34,6 @@ def survive_memory_kills() -> None:
     actor_manager.RayActorError = (RayActorError, OutOfMemoryError)  # type: ignore
 
 
-def spare_work_for_nobody() -> None:
-    """Leave out what Ray 2.60's Tune does for a sweep that reads none of it.
-
-    Snapshots of the experiment after the first (19 ms a trial with both cores busy; the folder is thrown away, the
-    ledger is the truth), the count of callbacks in use, for which Tune imports MLflow, wandb and their kind, and asking
-    Ray's key-value store for the one trainable five times a trial (3 ms).
-    """
-    manager = experiment_state._ExperimentCheckpointManager
-    if manager.sync_up_experiment_state is not _snapshot_once:
-        _snapshot_once.original = manager.sync_up_experiment_state  # type: ignore
-        manager.sync_up_experiment_state = _snapshot_once  # type: ignore
-    usage.tag_callbacks = _count_none
-    registry._global_registry.__class__ = _RememberingRegistry
-    registry._global_registry.known = {}  # type: ignore
-
-
 def take_workers_as_they_are() -> None:
     """Run trials in the workers that a local cluster has started already.
 
@@ -58,43 +41,6 @@ def take_workers_as_they_are() -> None:
     has; those of a local cluster have inherited them all.
     """
     class_cache._ActorClassCache.get = _plain_actor  # type: ignore
-
-
-def _snapshot_once(manager: Any, save_fn: Any, force: bool = False, wait: bool = False) -> None:
-    """The first snapshot, which Tune wants to find at the end, and no other."""
-    if not getattr(manager, "meltpoint_has_snapshot", False):
-        manager.meltpoint_has_snapshot = True
-        _snapshot_once.original(manager, save_fn, force=True, wait=True)  # type: ignore
-
-
-class _RememberingRegistry(registry._Registry):
-    """Tune's registry, which remembers what it was told and has read, and so asks Ray once.
-
-    Attributes:
-        known: (category, name) → what was read under it.
-    """
-
-    known: dict[tuple[str, str], Any]
-
-    def register(self, category: str, key: str, value: Any) -> None:
-        """As Tune's; what was known under the name is not so any more."""
-        self.known.pop((category, key), None)
-        super().register(category, key, value)
-
-    def contains(self, category: str, key: str) -> bool:
-        """Whether there is something under the name."""
-        return (category, key) in self.known or bool(super().contains(category, key))  # type: ignore
-
-    def get(self, category: str, key: str) -> Any:
-        """What is under the name."""
-        if (category, key) not in self.known:
-            self.known[category, key] = super().get(category, key)  # type: ignore
-        return self.known[category, key]
-
-
-def _count_none(callbacks: list[Callback] | None) -> bool:
-    """In the place of Tune's count of the callbacks in use."""
-    return False
 
 
 def _plain_actor(cache: Any, trainable: Any) -> Any:

@@ -77,7 +77,6 @@ def run_on_tune(conductor: Conductor, is_local: bool, trainable: Trainable | Non
     for name in ("ray", "ray.tune"):  # what fails is in the ledger and on the screen, in one line each
         logging.getLogger(name).setLevel(logging.CRITICAL)
     parts.survive_memory_kills()
-    parts.spare_work_for_nobody()
     if is_local:
         parts.take_workers_as_they_are()
     orders: dict[str, WorkOrder] = {}

@@ -12,7 +12,6 @@ from meltpoint.adapters.batch import Batch, EncodedSplit
 from meltpoint.adapters.batching import collate
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import ENCODING_BATCH, FeatureKey
-from meltpoint.adapters.packed_linear import standing_still
 from meltpoint.tasks.core.task import Kind
 
 
@@ -46,8 +45,7 @@ def at_rest(encoder: Encoder, device: torch.device) -> Iterator[None]:
     training, home = encoder.training, next(encoder.parameters()).device
     encoder.to(device).eval()
     try:
-        with standing_still(encoder):
-            yield
+        yield
     finally:
         encoder.to(home).train(training)
 

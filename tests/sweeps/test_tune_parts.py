@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 from ray.air.execution._internal import actor_manager
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
-from ray.tune import TuneError, registry
+from ray.tune import TuneError
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from meltpoint.search_spaces.space import EarlyStopping
-from meltpoint.sweeps._tune_parts import CellSearch, Referee, resources_of, spare_work_for_nobody, survive_memory_kills
+from meltpoint.sweeps._tune_parts import CellSearch, Referee, resources_of, survive_memory_kills
 
 
 def test_a_worker_killed_by_rays_memory_monitor_is_a_dead_actor_and_not_the_end_of_the_sweep():
@@ -65,24 +65,6 @@ def test_the_trial_that_came_first_runs_first_and_none_that_ended_is_looked_at()
     assert referee.choose_trial_to_run(tune) is trials["second"]
     live.clear()
     assert referee.choose_trial_to_run(tune) is None
-
-
-def test_tunes_registry_remembers_a_trainable_until_another_comes_under_its_name(monkeypatch):
-    spare_work_for_nobody()
-    asked: list[str] = []
-    kept: dict[str, bytes] = {}
-    monkeypatch.setattr(registry, "_internal_kv_initialized", lambda: True)
-    monkeypatch.setattr(registry, "_internal_kv_get", lambda key: asked.append(key) or kept.get(key))
-    monkeypatch.setattr(registry, "_internal_kv_put", lambda key, value, overwrite: kept.update({key: value}))
-    store = registry._global_registry
-    assert not store.contains(registry.TRAINABLE_CLASS, "meltpoint_test")
-    store.register(registry.TRAINABLE_CLASS, "meltpoint_test", "one")
-    seen = [(store.contains(registry.TRAINABLE_CLASS, "meltpoint_test"),
-             store.get(registry.TRAINABLE_CLASS, "meltpoint_test")) for _ in range(5)]  # fmt: skip
-    assert seen == [(True, "one")] * 5
-    assert len(asked) == 3, "before it was there, then once to see it and once to read it"
-    store.register(registry.TRAINABLE_CLASS, "meltpoint_test", "two")
-    assert store.get(registry.TRAINABLE_CLASS, "meltpoint_test") == "two"
 
 
 def test_trials_that_ask_for_the_same_ask_with_one_object():
