@@ -46,7 +46,7 @@ def run_timed(command: Sequence[str], environment: Mapping[str, str] | None = No
     with tempfile.TemporaryFile("w+") as talk, tempfile.TemporaryFile("w+") as output:
         began, started = time.time(), time.perf_counter()
         process = subprocess.Popen(
-            command, stdout=output, stderr=talk, env={**os.environ, **(environment or {})}, text=True
+            command, stdout=output, stderr=talk, env={**os.environ, **(environment or {})}, encoding="utf-8"
         )
         with _Watch(process.pid) as watch:
             status = process.wait()

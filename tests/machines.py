@@ -71,6 +71,8 @@ def awkward_path(out: Path) -> Run:
     listing = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     if listing.returncode != 0:
         raise NotHereError("this is no git checkout")
+    if not sys.getfilesystemencoding().startswith("utf"):
+        raise NotHereError("this locale's files have ASCII names")
     place = Path(tempfile.mkdtemp(prefix=AWKWARD))
     for name in filter(None, listing.stdout.decode().split("\0")):
         if (ROOT / name).is_file():

@@ -34,9 +34,9 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"([;@#$%&?!\[\](){}<>])", r" \1 "),
         (r"([:,])(?=\D|$)", r" \1 "),
         (r"--", " -- "),
+        (r"(?<=[^\s'])'(?=\s|$)", " ' "),  # before what it may follow: don't'
         (r"(?<=[^\s'])('(?:s|S|m|M|d|D|ll|LL|re|RE|ve|VE))(?=\s|$)", r" \1 "),
         (r"(?<=[^\s'])(n't|N'T)(?=\s|$)", r" \1 "),
-        (r"(?<=[^\s'])'(?=\s|$)", " ' "),
         (r"(?i)\b(can)(not)\b", r"\1 \2"),
         (r"(?i)\b(gon|wan)(na)\b", r"\1 \2"),
         (r"(?i)\b(got)(ta)\b", r"\1 \2"),

@@ -122,7 +122,7 @@ class Slow:
     """ELMo in loops over float64 numbers, one sentence at a time, straight from the released file."""
 
     def __init__(self, folder: Path) -> None:
-        said = json.loads((folder / "options.json").read_text())
+        said = json.loads((folder / "options.json").read_text(encoding="utf-8"))
         self.cnn, self.lstm = said["char_cnn"], said["lstm"]
         self.weights: dict[str, Numbers] = {}
         with h5py.File(folder / "weights.hdf5") as file:

@@ -76,7 +76,7 @@ def say(section: str, key: str, value: object) -> Callable[[Path], object]:
     """Change an option; None removes it."""
 
     def change(folder: Path) -> None:
-        said = json.loads((folder / "options.json").read_text())
+        said = json.loads((folder / "options.json").read_text(encoding="utf-8"))
         said[section][key] = value
         if value is None:
             del said[section][key]
@@ -212,7 +212,7 @@ def content(folder: Path) -> tuple[dict[str, bytes], Any]:
 
     with h5py.File(folder / "weights.hdf5") as file:
         file.visititems(keep)
-    return found, json.loads((folder / "options.json").read_text())
+    return found, json.loads((folder / "options.json").read_text(encoding="utf-8"))
 
 
 def test_what_is_saved_has_every_name_and_bit_of_what_was_loaded(elmo: Encoder, elmo_folder: Path, tmp_path: Path):

@@ -220,7 +220,7 @@ def test_a_file_that_lacks_an_encoder_weight_is_refused(tiny_folder: Folder, tmp
 
 def test_weights_of_another_shape_are_refused(tiny_folder: Folder, tmp_path: Path):
     folder = shutil.copytree(tiny_folder("bert"), tmp_path / "copy")
-    config = json.loads((folder / "config.json").read_text())
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 128}))
     with pytest.raises(ValueError, match=r"its weights do not fit its config.json") as raised:
         encoders.load(encoders.resolve(f"hf:{folder}", "sentence_classification"))
@@ -283,7 +283,7 @@ def test_what_is_no_bidirectional_encoder_is_refused(
 
 def test_code_in_a_folder_is_never_run(tiny_folder: Folder, tmp_path: Path):
     folder = shutil.copytree(tiny_folder("bert"), tmp_path / "copy")
-    config = json.loads((folder / "config.json").read_text())
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModel": "own.Model"}}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit\n")

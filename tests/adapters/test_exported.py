@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from meltpoint.adapters.exported import load_folder
-asked = json.loads(Path(sys.argv[1]).read_text())
+asked = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
 answers = {}
 for folder, texts in asked.items():
     texts = [tuple(text) if isinstance(text, list) else text for text in texts]
@@ -91,7 +91,7 @@ def test_a_fresh_process_predicts_exactly_what_this_one_did_for_every_kind(saved
     asked.write_text(json.dumps({str(one.folder): one.texts for one in saved.values()}))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(asked)], capture_output=True, text=True, cwd=tmp_path, env=environment
+        [sys.executable, "-c", SCRIPT, str(asked)], capture_output=True, encoding="utf-8", cwd=tmp_path, env=environment
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout)

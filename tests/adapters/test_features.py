@@ -214,7 +214,7 @@ def test_a_damaged_shard_is_encoded_again_and_the_others_are_not(tmp_path, encod
     {
         "a byte": lambda: path.write_bytes(changed), "cut short": lambda: path.write_bytes(content[:-40]),
         "no file": path.unlink, "no manifest": manifest.unlink,
-        "half a manifest": lambda: manifest.write_text(manifest.read_text()[:20]),
+        "half a manifest": lambda: manifest.write_text(manifest.read_text(encoding="utf-8")[:20]),
     }[damage]()  # fmt: skip
     features = open_all(tmp_path, encoder, split)
     assert path.read_bytes() == content

@@ -67,7 +67,7 @@ def child(tiny_folder: Callable[[str], Path], tmp_path: Path) -> Iterator[Callab
             str(tmp_path / other),
         ]
         command = [sys.executable, "-c", CHILD, *files]
-        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"))
         return started[-1]
 
     yield start
@@ -107,7 +107,7 @@ def test_two_processes_share_the_shards_encode_each_once_and_hold_the_entry_whil
     assert all(passes > 0 for passes, _ in done)
     assert done[0][1] == done[1][1] != 0
     (folder,) = [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
-    written = {path.read_text().partition("written_by")[2] for path in folder.glob("shard-*.json")}
+    written = {path.read_text(encoding="utf-8").partition("written_by")[2] for path in folder.glob("shard-*.json")}
     assert len(written) == 2
     for process in (first, second):
         assert not remove(tmp_path / "cache", folder.name)

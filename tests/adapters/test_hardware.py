@@ -61,7 +61,9 @@ def test_a_processor_without_bf16_instructions_trains_in_fp32_although_mkldnn_co
 
 @pytest.mark.skipif(not CPU_FACTS.exists(), reason="only Linux lists the processor's instructions in /proc/cpuinfo")
 def test_native_bf16_is_what_the_processor_says_of_itself():
-    flags = next((line.split() for line in CPU_FACTS.read_text().splitlines() if line.startswith("flags")), [])
+    flags = next(
+        (line.split() for line in CPU_FACTS.read_text(encoding="utf-8").splitlines() if line.startswith("flags")), []
+    )
     assert bf16_is_native("cpu") == ("avx512_bf16" in flags and "DNNL_MAX_CPU_ISA" not in os.environ)
 
 
@@ -75,7 +77,7 @@ with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
 """
     held = {**os.environ, "DNNL_MAX_CPU_ISA": "AVX2"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=held, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], env=held, capture_output=True, encoding="utf-8", timeout=60, check=False
     )
     assert done.stdout.split() == ["fp32", "torch.bfloat16"], done.stderr
 

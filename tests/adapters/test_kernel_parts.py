@@ -215,7 +215,7 @@ def test_where_no_file_can_be_written_each_process_compiles_for_itself(tmp_path:
         "print(adamw.squares(np.full(3, 2, np.float32)))"
     )
     run = [sys.executable, "-P", "-c", script]
-    found = subprocess.run(run, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    found = subprocess.run(run, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, encoding="utf-8")
     assert found.stdout.strip() == "12.0", found.stderr
 
 
@@ -309,7 +309,7 @@ def test_a_process_that_compiles_a_kernel_gets_the_bits_of_one_that_finds_it_com
     """Their trials stand in one table, and a table made anew on the same machine is to be the same."""
     env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     run = [sys.executable, "-c", BITS_OF_A_KERNEL]
-    outputs = [subprocess.run(run, env=env, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    outputs = [subprocess.run(run, env=env, capture_output=True, encoding="utf-8", check=True).stdout for _ in range(2)]
     (compiled, cold), (found, warm) = (output.split() for output in outputs)
     assert (compiled, found) == ("0", "1")
     assert cold == warm
@@ -333,7 +333,7 @@ def test_what_the_installation_compiles_is_all_that_a_sweep_needs_and_counts_as_
     env = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     env["XDG_CACHE_HOME"] = str(tmp_path)
     for words in (["-m", "meltpoint.adapters.kernels.warming"], ["-c", AHEAD]):
-        done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, check=True)
+        done = subprocess.run([sys.executable, *words], env=env, capture_output=True, encoding="utf-8", check=True)
         (folder,) = (tmp_path / "meltpoint").glob("kernels-*")
         used = folder.stat().st_mtime
         os.utime(folder, (0, 0))

@@ -134,7 +134,7 @@ def test_a_pointer_of_git_lfs_is_called_one(copy: Path):
 
 
 def test_weights_of_another_shape_are_refused_with_both_shapes(copy: Path):
-    config = json.loads((copy / "config.json").read_text())
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
     (copy / "config.json").write_text(json.dumps(config | {"intermediate_size": 128}))
     assert (
         "weights do not fit its config.json: encoder.layer.0.intermediate.dense.bias is (64,) in the file and (128,)"
@@ -150,7 +150,7 @@ def test_weights_of_another_model_are_refused(copy: Path):
 
 
 def test_weights_of_fewer_layers_than_the_configuration_has_are_refused(copy: Path):
-    config = json.loads((copy / "config.json").read_text())
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
     (copy / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
     assert "lacks 16 of the encoder's weights that its config.json names, encoder.layer.2." in refusal(copy)
 
@@ -164,7 +164,7 @@ def test_a_tokenizer_with_more_pieces_than_the_vocabulary_is_refused(copy: Path)
 
 
 def test_a_damaged_tokenizer_is_refused(copy: Path):
-    (copy / "tokenizer.json").write_text((copy / "tokenizer.json").read_text()[:500])
+    (copy / "tokenizer.json").write_text((copy / "tokenizer.json").read_text(encoding="utf-8")[:500])
     assert "its tokenizer cannot be read" in refusal(copy)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from meltpoint.adapters.skip_thoughts import tables
@@ -53,6 +53,7 @@ def test_no_character_is_lost_but_quotes_change_their_form(text: str):
 
 
 @given(st.text(alphabet=st.sampled_from("abAn't .,?"), max_size=40))
+@example("they said 'we can't'")
 def test_words_stay_words(text: str):
     words = words_of(text)
     assert words_of(" ".join(words)) == words

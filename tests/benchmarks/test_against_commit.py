@@ -32,8 +32,8 @@ def test_each_side_runs_its_own_commit(repository: Path, tmp_path: Path):
     for commit, said in (("HEAD", "new"), ("old", "old")):
         tree = export(repository, commit, tmp_path / "trees")
         done = subprocess.run(
-            [sys.executable, "-m", "meltpoint.launch"], env={"PYTHONPATH": str(tree)}, capture_output=True, text=True,
-            check=True,
+            [sys.executable, "-m", "meltpoint.launch"], env={"PYTHONPATH": str(tree)}, capture_output=True,
+            encoding="utf-8", check=True,
         )  # fmt: skip
         assert done.stdout.strip() == said
 

@@ -87,7 +87,7 @@ def test_the_slope_of_a_straight_line_is_its_own(rise, offset):
 @pytest.mark.slow
 def test_idle_trials_have_their_cost_and_their_records(toy_encoder):
     words = ["-m", "meltpoint.benchmarks.driver_overhead", "--trials", "20", "--encoder", toy_encoder, "--json"]
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run([sys.executable, *words], capture_output=True, encoding="utf-8", timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["trials"] == 21  # and one final

@@ -92,7 +92,7 @@ def test_the_suite_needs_neither_ray_nor_mlflow():
         "import sys, meltpoint.benchmarks.gpu.__main__, meltpoint.benchmarks.gpu.fine_tuning; "
         "print(*[name for name in ('ray', 'mlflow', 'optuna') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True, timeout=120)
     assert done.stdout.strip() == ""
 
 

@@ -26,7 +26,7 @@ def test_a_comparison_runs_both_sides_over_the_same_settings(script, mode, more,
         sys.executable, "-m", f"meltpoint.benchmarks.{script}", "--mode", mode, "--trials", "2", "--repeats", "1",
         "--encoder", toy_encoder, "--task", "demo_sentiment", "--max-train-examples", "24", "--json", *more,
     ]  # fmt: skip
-    done = subprocess.run(words, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     (ours,), (theirs,) = found["ours"], found["theirs"]

@@ -17,7 +17,9 @@ PLAIN = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
 
 def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **PLAIN}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd, env=environment, check=False)
+    return subprocess.run(
+        command, capture_output=True, encoding="utf-8", timeout=60, cwd=cwd, env=environment, check=False
+    )
 
 
 @pytest.mark.parametrize("words", [("--help",), ("sweep", "--help"), ("doctor", "--help")])

@@ -98,7 +98,7 @@ def test_the_rule_lets_a_room_use_itself_and_what_lies_below(room: str, source: 
 
 def test_importing_the_door_imports_no_heavy_part() -> None:
     code = f"import sys, meltpoint.launch; print(*[m for m in {HEAVY!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True, timeout=60)
     assert done.stdout.strip() == ""
 
 
@@ -118,5 +118,5 @@ def test_what_a_sweep_starts_with_imports_nothing_that_only_workers_need(
     moment: str, code: str, absent: tuple[str, ...]
 ) -> None:
     code = f"import sys; {code}; print(*[m for m in {absent!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True, timeout=60)
     assert done.stdout.strip() == "", moment

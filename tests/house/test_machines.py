@@ -35,7 +35,7 @@ def test_a_process_under_a_kind_sees_that_machine(kind: str, tmp_path: Path) -> 
             code = f"import locale, os, sys, time\nassert {CLAIMS[kind]}"
             done = subprocess.run(
                 [*run.prefix, run.python, "-c", code], cwd=run.checkout, env={**os.environ, **run.environment},
-                umask=run.umask, capture_output=True, text=True, timeout=60, check=False,
+                umask=run.umask, capture_output=True, encoding="utf-8", timeout=60, check=False,
             )  # fmt: skip
     except machines.NotHereError as reason:
         pytest.skip(str(reason))
@@ -45,7 +45,7 @@ def test_a_process_under_a_kind_sees_that_machine(kind: str, tmp_path: Path) -> 
 
 def asked(out: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "tests/machines.py", "--out", str(out), *words]
-    return subprocess.run(command, cwd=machines.ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=machines.ROOT, capture_output=True, encoding="utf-8", timeout=120, check=False)
 
 
 def test_a_failure_under_one_kind_stands_in_its_row_and_in_the_exit_status(tmp_path: Path) -> None:

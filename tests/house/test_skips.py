@@ -41,7 +41,7 @@ def lonely(checkout: Path, tmp_path: Path) -> Path:
 
 def test_a_reason_to_skip_is_one_line_however_many_tests_have_it_and_failures_are_still_listed(lonely: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=lonely, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=lonely, capture_output=True, encoding="utf-8", timeout=120, check=False)
     reason = "there is no folder ../shared beside the checkout (real data, not part of the project)"
     said = [line for line in done.stdout.splitlines() if "skipped: " in line]
     assert said == [f"4 skipped: {reason}", "1 skipped: no such machine"], done.stdout + done.stderr

@@ -42,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("wheel")
     source = tracked_copy(folder / "source")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=os.environ, check=False)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=240, env=os.environ, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     (built,) = folder.glob("*.whl")
     return zipfile.ZipFile(built).namelist()

@@ -70,8 +70,8 @@ def predictions(folder: Path, name: str, right: dict[str, list[bool]]) -> None:
 def test_each_genres_divergence_is_that_of_its_training_sentences(data, corpus, tmp_path):
     found = rows(analyse("-", ["genres"], tmp_path, corpus=corpus, data_dir=str(data)))
     assert [row["genre"] for row in found] == list(GENRES)
-    reference = Counter(corpus.read_text().lower().split())
-    lines = [line.split("\t") for line in (data / "mnli" / "train.tsv").read_text().splitlines()[1:]]
+    reference = Counter(corpus.read_text(encoding="utf-8").lower().split())
+    lines = [line.split("\t") for line in (data / "mnli" / "train.tsv").read_text(encoding="utf-8").splitlines()[1:]]
     for row in found:
         own = Counter(word for line in lines if line[0] == row["genre"] for word in " ".join(line[2:]).split())
         words = sorted({word for line in lines for word in " ".join(line[2:]).split()} | set(reference))
@@ -127,7 +127,7 @@ def test_cells_of_a_genre_give_their_own_dev_scores_and_a_correlation(make_cell,
     assert found["slate"]["trained on"] == "its genre"
     assert float(found["slate"]["🔥"]) == pytest.approx(0.72)
     assert float(found["fiction"]["Δ"]) == pytest.approx(0.01)
-    assert "minilm trained on its genre: Pearson" in (tmp_path / "genres.md").read_text()
+    assert "minilm trained on its genre: Pearson" in (tmp_path / "genres.md").read_text(encoding="utf-8")
     assert {path.suffix for path in written} == {".md", ".csv", ".tex"}
 
 

@@ -102,7 +102,9 @@ def test_the_table_has_a_row_a_task_and_one_for_the_kind(make_cell, make_sweep, 
     assert float(cola["Δ"]) == pytest.approx(-float(sst2["Δ"]))
     assert (whole["task"], whole["split"], whole["advice"]) == ("all of the kind", "", "❄ ≈ 🔥")
     assert float(whole["Δ"]) == pytest.approx(0, abs=1e-12)
-    assert "| minilm | sentence classification | sst2 | test | 80.5 |" in (tmp_path / "guidelines.md").read_text()
+    assert "| minilm | sentence classification | sst2 | test | 80.5 |" in (tmp_path / "guidelines.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_one_seed_is_told_as_too_few(make_cell, make_sweep, tmp_path):
@@ -141,7 +143,7 @@ def test_heads_of_several_sizes_are_set_against_each_other_mode_by_mode(make_cel
     expected = ttest_ind(HIGH, LOW, equal_var=False).confidence_interval(0.95)
     assert (float(frozen["low"]), float(frozen["high"])) == pytest.approx((expected.low, expected.high))
     assert float(tuned["Δ"]) == pytest.approx(-float(frozen["Δ"]))
-    assert "90,000" in (tmp_path / "guidelines_heads.md").read_text()
+    assert "90,000" in (tmp_path / "guidelines_heads.md").read_text(encoding="utf-8")
 
 
 def test_one_size_of_head_gives_no_second_table(make_cell, make_sweep, tmp_path):

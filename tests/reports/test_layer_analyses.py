@@ -90,8 +90,8 @@ def test_a_sweeps_finalist_is_measured_beside_the_encoder_it_began_as(storage, t
         assert [row["layer"] for row in probes if row["stage"] == stage] == ["0", "1", "2"]
         assert all(0.0 <= bits <= float(told[0]["label entropy"]) for bits in column(told, stage, "bits"))
     assert column(told, "fine-tuned", "bits")[-1] > column(told, "pretrained", "bits")[-1]  # figure 2's finding
-    assert f"pretrained: hf:{tiny_bert}, weights " in (tmp_path / "mutual_information.md").read_text()
-    assert "with the best dev, seed 0" in (tmp_path / "diagnostic_classifiers.md").read_text()
+    assert f"pretrained: hf:{tiny_bert}, weights " in (tmp_path / "mutual_information.md").read_text(encoding="utf-8")
+    assert "with the best dev, seed 0" in (tmp_path / "diagnostic_classifiers.md").read_text(encoding="utf-8")
 
 
 def test_the_figures_numbers_are_those_of_the_finalists_own_weights(storage, task, tmp_path):
@@ -140,7 +140,7 @@ def test_an_exported_folder_gives_what_its_sweep_gives(storage, tiny_bert, task,
 
 def test_fewer_training_examples_than_the_sweeps_can_be_asked_for(storage, tmp_path):
     analyse("tiny", ["diagnostic_classifiers"], storage, out=tmp_path, formats=["md"], max_train_examples=20)
-    assert "20 training and 160 dev examples" in (tmp_path / "diagnostic_classifiers.md").read_text()
+    assert "20 training and 160 dev examples" in (tmp_path / "diagnostic_classifiers.md").read_text(encoding="utf-8")
     assert [path.name for path in tmp_path.iterdir()] == ["diagnostic_classifiers.md"]
 
 
@@ -154,7 +154,9 @@ def test_a_sweeps_tasks_that_label_words_are_left_out_and_named(storage, tmp_pat
     (later.folder / "checkpoints").symlink_to(ledger.folder / "checkpoints")
     write_sweep(later, old.model_copy(update={"cells": (*words, *old.cells)}))
     analyse("later", ["mutual_information"], storage, out=tmp_path, formats=["md", "csv"])
-    assert "demo_entities is left out: it labels words." in (tmp_path / "mutual_information.md").read_text()
+    assert "demo_entities is left out: it labels words." in (tmp_path / "mutual_information.md").read_text(
+        encoding="utf-8"
+    )
     assert {row["task"] for row in read(tmp_path, "mutual_information")} == {"tiny_reviews"}
     with pytest.raises(ValueError, match="demo_entities labels words"):
         analyse("later", ["mutual_information"], storage, out=tmp_path, tasks=["demo_entities"])

@@ -156,7 +156,7 @@ def test_a_sweep_that_has_only_just_begun_can_be_reported(make_cell: MakeCell, m
 def test_reports_need_no_torch() -> None:
     code = "import sys, meltpoint.reports.screen, meltpoint.reports.tables; "
     code += "print(*{'torch', 'ray', 'mlflow', 'transformers'} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True, timeout=60)
     assert done.stdout.strip() == ""
 
 

@@ -87,7 +87,7 @@ def test_the_identity_of_a_trial_takes_in_the_variant(blocks):
 def test_variants_stay_apart_from_the_ledger_to_the_tables_and_the_exports(blocks, tmp_path, make_record):
     ledger = Ledger(tmp_path / "tiny")
     drive(blocks, ledger, make_record)
-    kept = [json.loads(path.read_text()) for path in ledger.trials.glob("*.json")]
+    kept = [json.loads(path.read_text(encoding="utf-8")) for path in ledger.trials.glob("*.json")]
     assert sorted(record["variant"] for record in kept) == ["", *[""] * 4, *["mlp"] * 3, *["one"] * 3, *["two"] * 3]
 
     summary = summarise(ledger)
@@ -264,7 +264,7 @@ def test_a_specification_runs_whole_through_ray_and_mlflow_and_trains_again(tiny
     path.write_text(FILE.format(task=tiny_task, set=values), encoding="utf-8")
     door = [sys.executable, "-m", "meltpoint.launch"]
     words = [*door, "sweep", "--spec", str(path), "--with", f"tiny={tiny_encoder}", "--storage", str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     summary = summarise(Ledger(tmp_path / "whole"))
     assert (summary.state, [cell.counts["finished"] for cell in summary.cells]) == ("done", [2, 2])
@@ -287,5 +287,7 @@ def test_a_specification_runs_whole_through_ray_and_mlflow_and_trains_again(tiny
 
     for cell in summary.cells:
         (exported,) = (tmp_path / "whole" / "exports").glob(f"*.{cell.header.variant}.yaml")
-        again = subprocess.run([*door, "train", str(exported), "--json"], capture_output=True, text=True, check=True)
+        again = subprocess.run(
+            [*door, "train", str(exported), "--json"], capture_output=True, encoding="utf-8", check=True
+        )
         assert json.loads(again.stdout)["dev"] == cell.best.dev

@@ -135,7 +135,7 @@ def test_a_spent_budget_is_a_line_of_its_own_in_the_ledger(tmp_path: Path):
     ledger = Ledger(tmp_path)
     for seconds in (5.0, 60.0):
         note_spent_budget(ledger, seconds)
-    lines = [json.loads(line) for line in ledger.budgets.read_text().splitlines()]
+    lines = [json.loads(line) for line in ledger.budgets.read_text(encoding="utf-8").splitlines()]
     assert [line["time_budget_seconds"] for line in lines] == [5.0, 60.0]
     assert lines[0]["spent_at"] <= lines[1]["spent_at"]
 

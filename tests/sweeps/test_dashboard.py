@@ -53,7 +53,7 @@ def served(storage: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
         [sys.executable, "-c", SERVE, str(storage), str(port)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
         # A shell's background jobs ignore SIGINT, and so would all that they start.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )

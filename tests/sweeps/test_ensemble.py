@@ -283,7 +283,9 @@ def test_other_examples_or_gold_labels_are_refused(changes, message, two):
 
 def test_predictions_that_do_not_give_the_recorded_score_are_refused(two):
     path = two.file(MODES[0], 0, "test")
-    path.write_text(path.read_text().replace('"prediction": "equivalent"', '"prediction": "not_equivalent"'))
+    path.write_text(
+        path.read_text(encoding="utf-8").replace('"prediction": "equivalent"', '"prediction": "not_equivalent"')
+    )
     with pytest.raises(
         ValueError, match=r"seed0\.test\.jsonl gives test 0\.333.*, the record of trial one\.minilm.*0\.666"
     ):
@@ -304,7 +306,7 @@ def test_predictions_that_do_not_give_the_recorded_score_are_refused(two):
 )
 def test_a_broken_line_of_stored_predictions_is_named(line, message, two):
     path = two.file(MODES[0], 0, "test")
-    first, _, third = path.read_text().splitlines()
+    first, _, third = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join([first, line, third]) + "\n")
     with pytest.raises(ValueError, match=message) as caught:
         two.ensemble()
@@ -323,7 +325,7 @@ def test_a_missing_test_file_is_named_and_a_missing_dev_file_leaves_dev_out(two)
 
 def test_hidden_test_labels_leave_a_dev_score_that_says_so(two):
     for path in (two.storage / "one/trials").glob("*final*"):
-        document = json.loads(path.read_text())
+        document = json.loads(path.read_text(encoding="utf-8"))
         path.write_text(json.dumps(document | {"test": {}}))
     made = two.ensemble()
     assert made.test == ()

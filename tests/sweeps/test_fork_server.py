@@ -44,7 +44,7 @@ def script(tmp_path: Path) -> Path:
 
 def started(listening: str, script: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(COMMAND), str(script), *words], cwd=script.parent, capture_output=True, text=True,
+        [sys.executable, str(COMMAND), str(script), *words], cwd=script.parent, capture_output=True, encoding="utf-8",
         timeout=60, env={**os.environ, FORK_SERVER: listening, "MARK": "mine"}, check=False,
     )  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_rays_command_lives_as_long_as_its_worker(fork_server: ForkServer, scrip
     script.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)", encoding="utf-8")
     command = [sys.executable, str(COMMAND), str(script)]
     environment = {**os.environ, FORK_SERVER: fork_server.socket_path}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", env=environment) as process:
         assert process.stdout is not None
         worker = int(process.stdout.readline())
         assert worker != process.pid
@@ -137,7 +137,7 @@ def test_the_fork_server_ends_with_a_driver_that_is_killed() -> None:
         "import time\nfrom meltpoint.sweeps.fork_server import ForkServer\nserver = ForkServer()\n"
         "server.open('random', 'sentence_classification')\nprint(server._process.pid, flush=True)\ntime.sleep(600)"
     )
-    with subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE, encoding="utf-8") as process:
         assert process.stdout is not None
         server = int(process.stdout.readline())
         assert not gone(server)

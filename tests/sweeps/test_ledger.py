@@ -42,7 +42,7 @@ def test_a_record_comes_back_as_it_was_written(ledger, proposal, make_record):
 
 def test_the_file_of_a_trial_holds_what_the_contract_promises(ledger, proposal, make_record):
     ledger.write(make_record(proposal))
-    document = json.loads((ledger.trials / f"{proposal.id}.json").read_text())
+    document = json.loads((ledger.trials / f"{proposal.id}.json").read_text(encoding="utf-8"))
     promised = {"id", "encoder", "mode", "task", "head", "seed", "setting", "status", "role", "dev", "best_epoch"}
     assert promised | {"epochs", "error", "mlflow_run_id"} <= set(document)
     assert {"epoch", "dev", "train_seconds", "dev_seconds"} <= set(document["epochs"][0])
@@ -177,7 +177,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path, monk
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         write_atomically(path, "new")
-    assert path.read_text() == "old"
+    assert path.read_text(encoding="utf-8") == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file.json"]
 
 

@@ -247,7 +247,11 @@ def test_probes_and_trials_get_their_own_shares_from_ray(spec, cells, tmp_path):
     script = tmp_path / "shares.py"
     script.write_text(SCRIPT, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, str(script), spec.model_dump_json()], capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, str(script), spec.model_dump_json()],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=240,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     frozen, tuned = (cell_name(*cell.key) for cell in cells)

@@ -29,7 +29,7 @@ def test_a_sweep_ends_with_every_trial_once_in_the_ledger_and_in_mlflow(done):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_without_a_gpu_the_default_trains_on_the_cpus_and_the_first_line_says_so(done):
     _, storage = done
-    first = (storage / "said.txt").read_text().splitlines()[0]
+    first = (storage / "said.txt").read_text(encoding="utf-8").splitlines()[0]
     assert re.fullmatch(r"2 cells, \d+ trials? at a time, each on 1 CPU \(no GPU in this Ray cluster\)\.", first), first
     assert {(r["hardware"]["device"], r["hardware"]["gpu_share"]) for r in records(storage)} == {("cpu", 0.0)}
 
@@ -59,7 +59,9 @@ def test_the_same_command_again_answers_from_the_ledger_without_starting_ray(don
 
 def test_test_is_opened_once_a_finalist_after_selection_and_on_the_record(done):
     _, storage = done
-    openings = [json.loads(line) for line in (storage / "tiny" / "test_openings.jsonl").read_text().splitlines()]
+    openings = [
+        json.loads(line) for line in (storage / "tiny" / "test_openings.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     finals = {record["id"]: record for record in records(storage) if record["role"] == "final"}
     assert Counter(line["trial"] for line in openings) == Counter(finals.keys())
     for line in openings:
@@ -95,7 +97,7 @@ def test_the_predictions_of_finalists_give_their_scores(done):
             (path,) = (storage / "tiny" / "predictions").glob(
                 f"*.{record['mode']}.*.seed{record['seed']}.{split}.jsonl"
             )
-            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
             assert sum(line["gold"] == line["prediction"] for line in lines) / len(lines) == score
             assert all(abs(sum(line["probabilities"].values()) - 1) < 1e-4 for line in lines)
 

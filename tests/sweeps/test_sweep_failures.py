@@ -39,8 +39,8 @@ def test_ctrl_c_stops_cleanly_prints_the_way_on_and_going_on_completes_the_sweep
     (tmp_path / "tiny" / "trials").mkdir(parents=True, exist_ok=True)
     wait_for(tmp_path, 1, process)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 1, (tmp_path / "log").read_text()
-    assert "It goes on with:" in (tmp_path / "log").read_text()
+    assert process.wait(timeout=60) == 1, (tmp_path / "log").read_text(encoding="utf-8")
+    assert "It goes on with:" in (tmp_path / "log").read_text(encoding="utf-8")
     assert "RUNNING" not in {run.info.status for run in mlflow_runs(tmp_path)}
     assert run(words).returncode == 0
     assert_whole(tmp_path, cells=1, trials=3, seeds=2)
@@ -125,8 +125,8 @@ def test_a_worker_that_is_killed_costs_time_and_no_trial(spec, tmp_path):
     assert victims, "a trial must be under way"
     for victim in victims:
         victim.kill()
-    assert process.wait(timeout=PATIENCE_SECONDS) == 0, (tmp_path / "log").read_text()
-    assert "its worker died" in (tmp_path / "log").read_text()
+    assert process.wait(timeout=PATIENCE_SECONDS) == 0, (tmp_path / "log").read_text(encoding="utf-8")
+    assert "its worker died" in (tmp_path / "log").read_text(encoding="utf-8")
     assert_whole(tmp_path, cells=1, trials=3, seeds=2)
     assert {record["attempts"] for record in records(tmp_path)} == {1, 2}
 
@@ -136,11 +136,11 @@ def test_a_worker_that_is_killed_before_its_trial_begins_does_not_hang_the_sweep
     process = started(command(spec, tmp_path, modes=("fine_tuning",)), tmp_path / "log")
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not (victims := workers_of(process, ".__init__")):
-        assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+        assert time.monotonic() < deadline, (tmp_path / "log").read_text(encoding="utf-8")
         assert process.poll() is None, "no worker was seen while its actor was made"
     for victim in victims:
         victim.kill()
-    assert process.wait(timeout=PATIENCE_SECONDS) == 0, (tmp_path / "log").read_text()
+    assert process.wait(timeout=PATIENCE_SECONDS) == 0, (tmp_path / "log").read_text(encoding="utf-8")
     assert_whole(tmp_path, cells=1, trials=3, seeds=2)
 
 
@@ -184,13 +184,13 @@ def test_one_ctrl_c_ends_a_sweep_within_ten_seconds_though_mlflow_hangs(spec, tm
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not workers_of(process, ".train"):
         assert time.monotonic() < deadline
-        assert process.poll() is None, (tmp_path / "log").read_text()
+        assert process.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
         time.sleep(0.05)
     told = time.monotonic()
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 1
     assert time.monotonic() - told < 10
-    assert "It goes on with:" in (tmp_path / "log").read_text()
+    assert "It goes on with:" in (tmp_path / "log").read_text(encoding="utf-8")
 
 
 def listing(folder: Path) -> dict[Path, tuple[int, bytes]]:

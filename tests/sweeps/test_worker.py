@@ -168,7 +168,7 @@ def test_a_gpu_that_is_not_there_fails_the_trial_with_a_pointer_to_doctor(order)
 
 def test_a_training_worker_opens_no_test_split(order):
     done = subprocess.run(
-        [sys.executable, "-c", AUDITED, order.model_dump_json()], capture_output=True, text=True, check=True
+        [sys.executable, "-c", AUDITED, order.model_dump_json()], capture_output=True, encoding="utf-8", check=True
     )
     said = json.loads(done.stdout.splitlines()[-1])
     assert said["status"] == "finished", said["error"]
@@ -183,14 +183,14 @@ def test_the_data_that_a_worker_holds_have_no_test_split(order, spec: SweepSpec)
     assert not hasattr(data, "test")
     held = {example.texts for example in [*data.train, *data.dev]}
     test_file = Path(spec.tasks[0]).with_name("test.tsv")
-    unseen = {(line.split("\t")[0],) for line in test_file.read_text().splitlines()[1:]} - held
+    unseen = {(line.split("\t")[0],) for line in test_file.read_text(encoding="utf-8").splitlines()[1:]} - held
     assert unseen, "the test split has sentences of its own, and none of them is in the worker's hands"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_that_a_trial_freed_goes_back_to_the_system():
     def resident_bytes() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     blocks = [bytearray(100_000) for _ in range(4_000)]  # 400 MB, each too small for malloc to map by itself
     keep = blocks[-1]

@@ -29,11 +29,11 @@ def command(spec: SweepSpec, storage: Path, *more: str, **changes: object) -> li
 
 
 def run(words: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    return subprocess.run(words, capture_output=True, encoding="utf-8", timeout=PATIENCE_SECONDS, check=False)
 
 
 def records(storage: Path, name: str = "tiny") -> list[dict]:
-    return [json.loads(path.read_text()) for path in (storage / name / "trials").glob("*.json")]
+    return [json.loads(path.read_text(encoding="utf-8")) for path in (storage / name / "trials").glob("*.json")]
 
 
 def roles(storage: Path) -> Counter:

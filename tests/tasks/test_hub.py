@@ -194,7 +194,9 @@ def test_one_split_opens_no_other_splits_file(tmp_path):
     for split in ("train", "validation", "test"):
         rows = [{"sentence1": split, "sentence2": "b", "score": 0.5}]
         write(tmp_path, f"data/{split}-00000-of-00001.parquet", rows, features)
-    done = subprocess.run([sys.executable, "-c", WATCH, str(tmp_path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", WATCH, str(tmp_path)], capture_output=True, encoding="utf-8", check=True
+    )
     opened = [path.rsplit("/", 1)[-1] for path in json.loads(done.stdout.splitlines()[-1]) if path.endswith(".parquet")]
     # pyarrow opens without telling Python, so the files are also made unreadable for the other splits below.
     assert not [name for name in opened if not name.startswith("train")]

@@ -113,7 +113,10 @@ print(json.dumps(opened))
 
 def test_loading_training_data_opens_no_test_file(shared_data):
     done = subprocess.run(
-        [sys.executable, "-c", WATCH, str(shared_data), json.dumps(REAL)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", WATCH, str(shared_data), json.dumps(REAL)],
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
     )
     opened = {Path(path) for path in json.loads(done.stdout)}
     for name in REAL:

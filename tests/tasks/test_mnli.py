@@ -75,7 +75,9 @@ def test_a_genre_that_is_not_one_is_refused(word, part):
 
 def test_a_file_without_the_genre_is_refused(release):
     train = release / "mnli" / "train.tsv"
-    train.write_text("\n".join(line for line in train.read_text().splitlines() if "slate" not in line) + "\n")
+    train.write_text(
+        "\n".join(line for line in train.read_text(encoding="utf-8").splitlines() if "slate" not in line) + "\n"
+    )
     with pytest.raises(ValueError, match=r"train\.tsv has no example of slate; put the original file there\."):
         load_training_data(DataSpec("mnli:slate", str(release)))
 

@@ -63,7 +63,7 @@ def test_glues_test_is_hidden_and_predictions_on_it_become_the_servers_file(glue
     assert not opened.labelled
     task = load_training_data(spec).task
     path = write_glue_submission(task, [1, 0], [e.id for e in opened.examples], tmp_path)
-    assert (path.name, path.read_text()) == ("QQP.tsv", "index\tprediction\n0\t1\n1\t0\n")
+    assert (path.name, path.read_text(encoding="utf-8")) == ("QQP.tsv", "index\tprediction\n0\t1\n1\t0\n")
 
 
 def test_f1_of_duplicates_stands_beside_accuracy(glue):
@@ -125,6 +125,6 @@ def test_a_broken_row_of_the_sample_is_named(sample, file, row, part):
 )
 def test_a_broken_row_of_glues_file_is_named(glue, row, part):
     path = glue / "qqp" / "train.tsv"
-    path.write_text(path.read_text() + row + "\n")
+    path.write_text(path.read_text(encoding="utf-8") + row + "\n")
     with pytest.raises(ValueError, match=part):
         load_training_data(DataSpec("qqp", str(glue)))

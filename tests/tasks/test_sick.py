@@ -55,7 +55,7 @@ def test_the_test_file_may_end_its_lines_with_crlf(data_dir):
 )
 def test_a_broken_row_is_named_with_its_line(data_dir, row, part):
     path = data_dir / "sick" / "SICK_train.txt"
-    path.write_text(path.read_text() + row + "\n")
+    path.write_text(path.read_text(encoding="utf-8") + row + "\n")
     task = "sick_r" if part == "7.5" else "sick_e"
     with pytest.raises(ValueError, match=r"SICK_train\.txt.*line 4") as caught:
         load_training_data(DataSpec(task, str(data_dir)))

@@ -116,7 +116,7 @@ def test_the_fingerprint_is_the_same_in_another_process(tmp_path):
         "from meltpoint.tasks.core.task import DataSpec\n"
         f"print(load({spec!r}).fingerprint, load(DataSpec('demo_similarity')).fingerprint)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
     wanted = [load_training_data(one).fingerprint for one in (spec, DataSpec("demo_similarity"))]
     assert done.stdout.split() == wanted
 

@@ -28,7 +28,7 @@ def test_rows_are_in_the_servers_order_and_words(tmp_path, name, predictions, fi
 def test_a_users_own_qnli_has_words_too(tmp_path):
     task = Task("qnli", "pair_classification", "accuracy", "", {}, ("entailment", "not_entailment"))
     path = write_glue_submission(task, [1], ["0"], tmp_path)
-    assert (path.name, path.read_text()) == ("QNLI.tsv", "index\tprediction\n0\tnot_entailment\n")
+    assert (path.name, path.read_text(encoding="utf-8")) == ("QNLI.tsv", "index\tprediction\n0\tnot_entailment\n")
 
 
 @pytest.mark.parametrize("ids", [["0", "0"], ["1", "2"], ["0", "x"]])

@@ -46,7 +46,7 @@ def sample(tmp_path: Path) -> Path:
 
 
 def test_the_classes_are_the_releases_in_its_order(shared):
-    lines = (shared / "data" / "yahoo" / "classes.txt").read_text().split("\n")[:10]
+    lines = (shared / "data" / "yahoo" / "classes.txt").read_text(encoding="utf-8").split("\n")[:10]
     assert [line.lower().replace(" & ", "_") for line in lines] == list(CLASSES) == list(tasks.get("yahoo").labels)
 
 
