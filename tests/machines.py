@@ -90,9 +90,11 @@ def other_python(version: str) -> Callable[[Path], Run]:
     def run(out: Path) -> Run:
         own = out / f"python{version}"
         log = out / f"python{version}.installation.log"
-        command = ["make", f"PYTHON={_interpreter(version)}", f"VENV={own}", "install"]
+        command = ["make", f"PYTHON={_interpreter(version)}", f"VENV={own}", f"BIN={own / 'bin'}", "install"]
+        # Without what the outer make was told, as BIN: the installation would go there.
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
         with log.open("w", encoding="utf-8") as said:
-            done = subprocess.run(command, cwd=ROOT, stdout=said, stderr=said, check=False)
+            done = subprocess.run(command, cwd=ROOT, env=plain, stdout=said, stderr=said, check=False)
         if done.returncode != 0:
             raise NotHereError(f"it could not be installed, see {log}")
         return Run(python=str(own / "bin" / "python"))
