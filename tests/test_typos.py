@@ -37,8 +37,8 @@ def sweep(**changes: str) -> list[str]:
 def answer(words: list[str], folder: Path) -> tuple[subprocess.CompletedProcess[str], float, list[str]]:
     """What a process of its own says, the processor time that it took, and the heavy parts that it imported."""
     said = subprocess.run(
-        [sys.executable, "-c", COMMAND, *words], capture_output=True, encoding="utf-8", timeout=60, check=False, cwd=folder,
-        env={**os.environ, "COLUMNS": "200"},
+        [sys.executable, "-c", COMMAND, *words], capture_output=True, encoding="utf-8", timeout=60, check=False,
+        cwd=folder, env={**os.environ, "COLUMNS": "200"},
     )  # fmt: skip
     seconds, heavy = json.loads(said.stdout.splitlines()[-1])
     return said, seconds, heavy
