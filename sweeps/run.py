@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,7 +78,7 @@ def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Rende
     cells = open_cells(spec)
     for line in spec.missing():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    with ledger.driving():
+    with ledger.driving(), _interruptible():
         settle_specification(ledger, spec, cells, resources.cache_overflow)
         planner = Planner(spec, cells, ledger.records(), resources.retry_failed)
         left_out = [strays_in_words(planner.strays)] if planner.strays else []
@@ -86,6 +89,19 @@ def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Rende
         tracker.open(cells, spec.model_dump_json())
         conductor = _drive(resources, ledger, planner, tracker, console, cluster)
     return _finish(conductor, ledger, tracker, render)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGINT stop the sweep, also where a shell started it in the background, which makes it ignore SIGINT."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def settle_specification(

@@ -81,7 +81,9 @@ def test_a_busy_machine_is_said_to_stretch_the_estimate(load: float, said: str, 
     assert notes[1:] == ([f"the machine is busy {said} times the estimate"] if said else [])
 
 
-def test_more_trials_of_a_frozen_cell_cost_their_heads_only(minilm, tmp_path: Path):
+def test_more_trials_of_a_frozen_cell_cost_their_heads_only(minilm, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(estimate, "multiply_rate", lambda threads, gpus: RATE)  # it is measured, and machines are busy
+
     def seconds(trials: int) -> float:
         planned = plan_sweep(spec_of("linear", trials, MODES[:1]), Resources(storage=str(tmp_path)))
         return planned.cells[0].estimated_seconds

@@ -24,6 +24,7 @@ from meltpoint.tests.sweeps.whole_sweeps import (
     TRIALS,
     assert_whole,
     command,
+    in_the_background,
     mlflow_runs,
     records,
     roles,
@@ -35,7 +36,7 @@ from meltpoint.tests.sweeps.whole_sweeps import (
 
 def test_ctrl_c_stops_cleanly_prints_the_way_on_and_going_on_completes_the_sweep(spec, tmp_path):
     words = command(spec, tmp_path, modes=("fine_tuning",))
-    process = started(words, tmp_path / "log")
+    process = started(words, tmp_path / "log", in_the_background)
     (tmp_path / "tiny" / "trials").mkdir(parents=True, exist_ok=True)
     wait_for(tmp_path, 1, process)
     process.send_signal(signal.SIGINT)

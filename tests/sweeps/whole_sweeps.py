@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from mlflow.tracking import MlflowClient
@@ -70,6 +72,11 @@ def wait_for(storage: Path, count: int, process: subprocess.Popen) -> None:
         time.sleep(0.02)
 
 
-def started(words: list[str], log: Path) -> subprocess.Popen:
+def in_the_background() -> None:
+    """What a shell does to a command with `&` behind it, or to one that nohup starts in a script."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def started(words: list[str], log: Path, before: Callable[[], None] | None = None) -> subprocess.Popen:
     with log.open("a") as file:
-        return subprocess.Popen(words, stdout=file, stderr=file)
+        return subprocess.Popen(words, stdout=file, stderr=file, preexec_fn=before)
