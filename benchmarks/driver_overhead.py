@@ -63,15 +63,22 @@ class Watched:
             finally:
                 self.seconds[name] += time.perf_counter() - started
                 if name == "heard" and words[0]["event"] == "outcome":
+                    self.ended += 1
                     self._sample()
 
         return timed
 
     def _sample(self) -> None:
-        self.ended += 1
         resident = psutil.Process().memory_info().rss
         now = (time.perf_counter(), time.process_time(), sum(self.seconds.values()))
         self.samples.append((self.ended, *now, resident))
+
+    def settle(self) -> float:
+        """Wait until MLflow has everything, which is a cost of the trials too; the seconds that it took."""
+        started = time.perf_counter()
+        self.conductor.tracker.flush()
+        self._sample()
+        return time.perf_counter() - started
 
 
 class Unscored(Scorer):
@@ -93,6 +100,7 @@ class Overhead:
         own_ms: the part of it that Meltpoint's conductor takes, by the clock.
         own_ms_by_call: the same by what Ray asked for.
         growth_kb: resident memory of the driver that each trial leaves behind: the slope of a straight line.
+        behind_s: how long MLflow was written after the last trial.
     """
 
     trials: int
@@ -102,6 +110,7 @@ class Overhead:
     own_ms: float
     own_ms_by_call: dict[str, float]
     growth_kb: float
+    behind_s: float
 
 
 def idle(config: dict[str, Any]) -> None:
@@ -137,18 +146,20 @@ def run(trials: int, searcher: str, encoder: str, storage: Path) -> Overhead:
         planner = Planner(spec, cells, ledger.records())
         tracker = Tracker(spec.name, default_uri(storage), storage)
         tracker.open(cells, spec.model_dump_json())
+        tracker.flush()  # MLflow's imports and its first tables are start-up, and would last into the trials
         scorer = Unscored(ledger.folder)
         watched = Watched(SweepConductor(planner, ledger, tracker, progress, scorer, resources))
         with Cluster(None) as cluster:
             cluster.join()
             count = watched.conductor.slots = slots(resources.cpus, 0.0)
             ray_tune.run_on_tune(watched, is_local=True, trainable=idle)
+            behind = watched.settle()
     if tracker.trouble is not None:
         raise RuntimeError(tracker.trouble)
-    return overhead(watched, count)
+    return overhead(watched, count, behind)
 
 
-def overhead(watched: Watched, slots: int) -> Overhead:
+def overhead(watched: Watched, slots: int, behind: float) -> Overhead:
     """The figures behind the warm-up."""
     warm = watched.samples[int(WARM_SHARE * len(watched.samples)) :]
     first, last = warm[0], warm[-1]
@@ -156,7 +167,7 @@ def overhead(watched: Watched, slots: int) -> Overhead:
     own = {call: 1000 * seconds / watched.ended for call, seconds in watched.seconds.items()}
     wall, driver, mine = (1000 * (last[index] - first[index]) / count for index in (1, 2, 3))
     growth = slope([(float(sample[0]), sample[4] / 1000) for sample in warm])
-    return Overhead(watched.ended, slots, wall, driver, mine, own, growth)
+    return Overhead(watched.ended, slots, wall, driver, mine, own, growth, behind)
 
 
 def slope(points: list[tuple[float, float]]) -> float:
@@ -185,7 +196,7 @@ def main() -> None:
         f"  a trial: {found.wall_ms:.1f} ms wall, {found.driver_ms:.1f} ms driver CPU, of it {found.own_ms:.1f} ms ours"
     )
     print("  ours: " + ", ".join(f"{call} {ms:.2f}" for call, ms in found.own_ms_by_call.items()) + " ms")
-    print(f"  the driver's memory grows by {found.growth_kb:.0f} kB a trial")
+    print(f"  the driver's memory grows by {found.growth_kb:.0f} kB a trial; MLflow ends {found.behind_s:.1f} s later")
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ class SweepConductor:
         orders: the orders that lie at Ray, by their first trial → whether a worker took them up.
         losses: trial → how many times it was lost.
         restored: finalists that were trained again because their weights were damaged.
+        without_run: the records that were written before MLflow had said which run is their trial's, by trial.
         shares: cell → the share of a GPU that its trials get, once measured; only with `--gpus-per-trial auto`.
     """
 
@@ -63,6 +64,7 @@ class SweepConductor:
         self.orders: dict[str, bool] = {}
         self.losses: Counter[str] = Counter()
         self.restored: set[str] = set()
+        self.without_run: dict[str, TrialRecord] = {}
         self.is_done = False
         self.slots = 1
         self.shares: Mapping[CellKey, float] = {}
@@ -182,9 +184,10 @@ class SweepConductor:
         return self.planner.cells[work.first.cell].cell.space.early_stopping
 
     def tick(self) -> None:
-        """Between events: finals that are answered, scores that came in, the clock, the screen."""
+        """Between events: finals that are answered, runs and scores that came in, the clock, the screen."""
         self._watch_clock()
         self._answer_finals()
+        self._complete_records()
         self.score(timeout_seconds=0.0)
 
     def score(self, timeout_seconds: float) -> bool:
@@ -246,7 +249,7 @@ class SweepConductor:
     ) -> None:
         """Write the trial's record, then let the study, MLflow and the screen know."""
         record = self._record(live, status, error, best_epoch).model_copy(update={"cause": cause})
-        self.ledger.write(record)
+        self._write(record)
         self.live.pop(record.id, None)
         progress = self.planner.cells[record.cell]
         before = progress.best
@@ -254,6 +257,24 @@ class SweepConductor:
         self.tracker.end(record)
         self.progress.ended(record)
         self._drop_losers(progress, [record] if before is None else [record, before])
+
+    def _write(self, record: TrialRecord) -> None:
+        """Write a record with its MLflow run's id, or without one while MLflow has not said it."""
+        run = self.tracker.run_of(record.id) or record.mlflow_run_id
+        record = record.model_copy(update={"mlflow_run_id": run})
+        if run is None:
+            self.without_run[record.id] = record
+        else:
+            self.without_run.pop(record.id, None)
+        self.ledger.write(record)
+
+    def _complete_records(self) -> None:
+        """Write the records again whose runs are known now; what is left at the sweep's end is `run.note_runs`' part.
+
+        Trials begin in MLflow in their order, so while the oldest of these has no run, the others will not have one.
+        """
+        while (record := next(iter(self.without_run.values()), None)) and self.tracker.run_of(record.id):
+            self._write(record)
 
     def _record(self, live: Live, status: str, error: str | None, best_epoch: int | None) -> TrialRecord:
         order, task = live.order, live.proposal.cell.task
@@ -266,7 +287,6 @@ class SweepConductor:
             status=status, metric=task.metric,  # type: ignore[arg-type]
             dev=best.dev[task.metric] if best else None, dev_metrics=best.dev if best else {},
             best_epoch=best.epoch if best else None, epochs=live.epochs, error=error,
-            mlflow_run_id=self.tracker.run_of(order.id),
             hardware=HardwareRecord(**live.ready["hardware"]) if live.ready else None, attempts=order.attempt + 1,
             input_notes=[*live.ready.get("input_notes", []), *live.notes], data_fingerprint=order.data_fingerprint,
             documents_fingerprint=order.documents_fingerprint, encoder_fingerprint=order.encoder_fingerprint,
@@ -294,8 +314,8 @@ class SweepConductor:
             self.tracker.epoch(proposal.id, epoch)
         self.ledger.checkpoint(source.id).replace(self.ledger.checkpoint(proposal.id))
         changes = {"id": proposal.id, "role": "final", "number": proposal.number, "answered_by": source.id}
-        record = source.model_copy(update={**changes, "mlflow_run_id": self.tracker.run_of(proposal.id)})
-        self.ledger.write(record)
+        record = source.model_copy(update={**changes, "mlflow_run_id": None})
+        self._write(record)
         self.planner.end(record)
         self.tracker.end(record)
 
@@ -345,7 +365,7 @@ class SweepConductor:
         if before and record.test_fingerprint not in (None, before):  # scored beside the other one: neither knew
             self.scorer.refuse(record, "the test split changed while finals were scored; put the old one back")
             return
-        self.ledger.write(record)
+        self._write(record)
         self.planner.end(record)
         self.tracker.end(record)
         self.progress.scored(record)

@@ -7,7 +7,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,17 @@ from mlflow.entities import Dataset as DatasetEntity
 from mlflow.entities import DatasetInput, Experiment, InputTag, Metric, Param, Run, RunTag
 from mlflow.tracking import MlflowClient
 
-from meltpoint.sweeps import mlflow_store, run_files
+from meltpoint.adapters.atomic import give_usual_mode
+from meltpoint.adapters.locks import acquire
+from meltpoint.sweeps import run_files
 from meltpoint.sweeps.cells import OpenCell
-from meltpoint.sweeps.mlflow_writers import STATUS, Writer, writer_of
 from meltpoint.sweeps.planner import Proposal
 from meltpoint.sweeps.records import CELL, CellKey, EpochRecord, TrialRecord, cell_key
+from meltpoint.sweeps.tracking_uri import sqlite_file
 
+STATUS = "meltpoint.status"
+A_METRIC_OF_EACH_EPOCH = "train/loss"
+NEWEST_FIRST = ["attributes.start_time DESC"]
 FINISHED = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}
 
 
@@ -29,8 +33,29 @@ def _calm_client() -> None:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines a trial, for a call each
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of every table it makes
     logging.getLogger("alembic").setLevel(logging.WARNING)
+
+
+def _client(uri: str) -> MlflowClient:
+    """MLflow's client, which makes the tables of a new store.
+
+    In a SQLite store one sweep at a time makes them: two at once, and MLflow's migrations fail in one of them. SQLite
+    lets the owner alone write to a file that it makes; it is given the permissions that the umask gives.
+    """
+    path = sqlite_file(uri)
+    if path is None:
+        return MlflowClient(uri)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f"{path.name}.lock").open("a") as lock:
+        acquire(lock, shared=False, wait=True)
+        is_new = not path.exists()
+        client = MlflowClient(uri)
+        client.search_experiments(max_results=1)  # whoever makes the tables has them now
+        if is_new:
+            give_usual_mode(path)
+    return client
 
 
 class Runs:
@@ -46,12 +71,7 @@ class Runs:
     def __init__(self, sweep: str, uri: str, storage: Path) -> None:
         _calm_client()
         self.sweep, self.uri, self.storage = sweep, uri, storage
-        is_new = mlflow_store.put(uri)
-        self.client = MlflowClient(uri)
-        if is_new:
-            self.client.search_experiments(max_results=1)  # makes the tables
-            mlflow_store.keep(uri)
-        self.writer: Writer = writer_of(uri, self.client)
+        self.client = _client(uri)
         self.files = run_files.RunFiles(uri, storage, self.client)
         self.experiment: str = ""
         self.parents: dict[CellKey, str] = {}
@@ -72,17 +92,18 @@ class Runs:
                 self.addresses[run.info.run_id] = run.info.artifact_uri
                 self.client.update_run(run.info.run_id, status="RUNNING")
             elif "meltpoint.trial" in tags:
-                self.runs[tags["meltpoint.trial"]] = run.info.run_id
+                self.runs.setdefault(tags["meltpoint.trial"], run.info.run_id)
         for cell in cells:
             if cell.key not in self.parents:
                 self.parents[cell.key] = self._create_parent(cell)
 
     def _existing(self, experiment: Experiment | None) -> list[Run]:
+        """All runs, the newest first: where a call was tried again, the newest is the one that MLflow answered."""
         if experiment is None:
             return []
         found, token = [], None
         while True:
-            page = self.client.search_runs([self.experiment], max_results=1000, page_token=token)
+            page = self.client.search_runs([self.experiment], max_results=1000, order_by=NEWEST_FIRST, page_token=token)
             found += list(page)
             token = page.token
             if not token:
@@ -100,7 +121,7 @@ class Runs:
         run = self.client.create_run(self.experiment, tags=tags, run_name=cell.name)
         run_id: str = run.info.run_id
         self.addresses[run_id] = run.info.artifact_uri
-        self.client.log_batch(run_id, params=_cell_params(cell))
+        self.client.log_batch(run_id, params=_cell_params(cell), synchronous=True)
         self.files.write(run_id, self.addresses[run_id], "space.yaml", cell.space.dump())
         self._log_data(run_id, cell)
         return run_id
@@ -122,29 +143,30 @@ class Runs:
         tags |= {"variant": cell.variant} if cell.variant else {}
         return {f"meltpoint.{key}": value for key, value in tags.items()}
 
-    def begin(self, proposal: Proposal, code: str) -> str:
-        """A trial begins: make its run, or take up the one that it had before the sweep was cut off; its id."""
+    def begin(self, proposal: Proposal, code: str) -> None:
+        """A trial begins: make its run, or take up the one that it had before the sweep was cut off."""
         known = self.runs.get(proposal.id)
         if known is not None:
-            logged = self.writer.take_up(known)
-            self.logged_epochs[proposal.id] = logged.epochs
-            if not logged.has_setting:
-                self.unsent_params[proposal.id] = _params(proposal)
-            return known
+            self._take_up(proposal, known)
+            return
         tags = self._tags(proposal.cell, proposal.id, proposal.role, "running")
         tags |= {"mlflow.parentRunId": self.parents[proposal.cell.key], "meltpoint.code_version": code}
         label = f"seed {proposal.seed}" if proposal.role == "final" else f"trial {proposal.number}"
-        run_id = self.writer.create(self.experiment, f"{proposal.cell.name} {label}", tags)
-        self.runs[proposal.id] = run_id
+        run = self.client.create_run(self.experiment, tags=tags, run_name=f"{proposal.cell.name} {label}")
         self.unsent_params[proposal.id] = _params(proposal)
-        return run_id
+        self.runs[proposal.id] = run.info.run_id
 
-    def together(self) -> AbstractContextManager[None]:
-        """What is begun and written inside goes out at once where the store can do that."""
-        return self.writer.together()
+    def _take_up(self, proposal: Proposal, run_id: str) -> None:
+        """A trial's run goes on: RUNNING again, and only what it has not yet is written."""
+        self.client.update_run(run_id, status="RUNNING")
+        self.client.set_tag(run_id, STATUS, "running")
+        past = self.client.get_metric_history(run_id, A_METRIC_OF_EACH_EPOCH)
+        self.logged_epochs[proposal.id] = len({metric.step for metric in past})
+        if not self.client.get_run(run_id).data.params:
+            self.unsent_params[proposal.id] = _params(proposal)
 
     def write(self, trial: str, epochs: list[EpochRecord], record: TrialRecord | None) -> None:
-        """What there is to say of a trial, in one call (its setting goes with the first), and its end if it ended.
+        """Write what is new of a trial in one call (with its setting, if that is new), and its end in another.
 
         Args:
             epochs: those that MLflow has already are left out.
@@ -154,9 +176,17 @@ class Runs:
         metrics = [metric for epoch in epochs if epoch.epoch > done for metric in epoch_metrics(epoch)]
         values, tags = ([], []) if record is None else _ending(record)
         end = None if record is None else FINISHED[record.status]
-        self.writer.log(self.runs[trial], metrics + values, self.unsent_params.get(trial, []), tags, end)
+        self._log(self.runs[trial], metrics + values, self.unsent_params.get(trial, []), tags, end)
         self.unsent_params.pop(trial, None)
         self.logged_epochs[trial] = max([done, *(epoch.epoch for epoch in epochs)])
+
+    def _log(
+        self, run_id: str, metrics: list[Metric], params: list[Param], tags: list[RunTag], end: str | None
+    ) -> None:
+        """Write to a run, and set its last status if it ended; the client divides what is too much for one call."""
+        self.client.log_batch(run_id, metrics=metrics, params=params, tags=tags, synchronous=True)
+        if end is not None:
+            self.client.set_terminated(run_id, end)
 
     def abandon(self, trial: str) -> None:
         """A trial was cut off; its run is taken up again when the sweep goes on."""
@@ -164,17 +194,17 @@ class Runs:
             self._kill(self.runs[trial])
 
     def _kill(self, run_id: str) -> None:
-        self.writer.log(run_id, [], [], [RunTag(STATUS, "interrupted")], "KILLED")
+        self._log(run_id, [], [], [RunTag(STATUS, "interrupted")], "KILLED")
 
     def reconcile(self, records: list[TrialRecord], proposals: Callable[[TrialRecord], Proposal], code: str) -> None:
-        """Write whatever the ledger has and MLflow has not, and close runs of trials that no longer run."""
-        state = {run.data.tags.get("meltpoint.trial", ""): run for run in self._all_runs()}
-        with self.together():
-            self._fill_in(records, state, proposals, code)
-            ledger = {record.id for record in records}
-            for trial, run in state.items():
-                if trial and trial not in ledger and run.info.status == "RUNNING":
-                    self._kill(run.info.run_id)
+        """Write whatever the ledger has and MLflow has not, and close the runs that are no record's."""
+        found = {run.info.run_id: run for run in self._all_runs()}
+        state = {trial: found[run_id] for trial, run_id in self.runs.items() if run_id in found}
+        self._fill_in(records, state, proposals, code)
+        kept = {self.runs[record.id] for record in records}
+        for run_id, run in found.items():
+            if "meltpoint.trial" in run.data.tags and run_id not in kept and run.info.status == "RUNNING":
+                self._kill(run_id)
 
     def _fill_in(
         self, records: list[TrialRecord], state: dict[str, Run], proposals: Callable[[TrialRecord], Proposal], code: str
@@ -201,7 +231,7 @@ class Runs:
         for key, figures in cells:
             run_id = self.parents[key]
             tag = [RunTag(STATUS, "finished" if done else "interrupted")]
-            self.client.log_batch(run_id, metrics=[Metric(k, v, now, 0) for k, v in figures.items()], tags=tag)
+            self._log(run_id, [Metric(k, v, now, 0) for k, v in figures.items()], [], tag, None)
             for name, text in artifacts.items():
                 self.files.write(run_id, self.addresses[run_id], name, text)
             self.client.set_terminated(run_id, "FINISHED" if done else "KILLED")

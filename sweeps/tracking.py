@@ -1,6 +1,7 @@
-"""MLflow, written by the driver alone and beside its work: one thread writes, so that no trial waits for a database.
+"""MLflow, written by the driver alone and beside its work: one thread writes, and the driver never waits for it.
 
 The ledger is the truth. While the server is away, nothing stops: `reconcile` writes what is missing from the ledger.
+Only the end of a sweep waits for MLflow (`reconcile`, `close`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,12 +23,8 @@ from meltpoint.sweeps.tracking_uri import redacted
 if TYPE_CHECKING:
     from meltpoint.sweeps.mlflow_runs import Runs
 
-MOST_WAITING = 1000
-"""Jobs that may wait to be written before the driver waits too: some 10 kB each, so 10 MB."""
 GATHER_SECONDS = 0.5
-"""How long a trial's news wait for more news: each transaction costs SQLite a journal and its synchronisation."""
-MOST_TOGETHER = 100
-"""Trials whose news go out at once: SQLite is locked for some 0.1 s."""
+"""How long a trial's news wait for more news of it: each call costs as much as dozens of metrics in it."""
 
 
 @dataclass
@@ -38,15 +34,13 @@ class Job:
     Attributes:
         trial: whose news it is, or "" for a job of another kind.
         epochs, record: a trial's news since its last job was written.
-        begins: the trial's beginning, given the runs.
-        action: what to do instead of both, on its own, given the runs.
+        action: what to do instead of writing news, given the runs.
         told: `time.monotonic()` of its first news.
     """
 
     trial: str = ""
     epochs: list[EpochRecord] = field(default_factory=list)
     record: TrialRecord | None = None
-    begins: Callable[[Runs], object] | None = None
     action: Callable[[Runs], object] | None = None
     told: float = field(default_factory=time.monotonic)
 
@@ -54,8 +48,6 @@ class Job:
         """Do it."""
         if self.action is not None:
             self.action(runs)
-        elif self.begins is not None:
-            self.begins(runs)
         else:
             runs.write(self.trial, self.epochs, self.record)
 
@@ -63,8 +55,9 @@ class Job:
 class Tracker:
     """The sweep's window in MLflow. What it is told is written soon, in the order of each run; `flush` waits for it.
 
-    Trials that begin are written before everything else that waits, because their records want the run's id. News of
-    all trials gather for half a second, and go out together.
+    Trials that begin are written before everything else that waits, because their records want the run's id. A trial's
+    news gather for half a second, and go out in one call. What waits holds little but the epochs and records that the
+    planner keeps anyway, so there is no limit to it.
 
     Attributes:
         trouble: the first failure, in one line; after it nothing more is sent until `reconcile`.
@@ -79,7 +72,6 @@ class Tracker:
         self._begins: deque[Job] = deque()
         self._others: deque[Job] = deque()
         self._news: dict[str, Job] = {}  # trial → its job in `_others`
-        self._beginning: set[str] = set()
         self._busy = self._closed = False
         self._flushing = 0  # how many wait for everything to be written
         self._deadline = math.inf  # `time.monotonic()` after which nobody waits any more
@@ -95,23 +87,19 @@ class Tracker:
 
     def begin(self, proposal: Proposal, code: str) -> None:
         """A trial begins: make its run, or take up the one that it had before the sweep was cut off."""
-
         with self._changed:
-            self._changed.wait_for(lambda: len(self._others) < MOST_WAITING or self.trouble is not None)
-            self._beginning.add(proposal.id)
             again = any(job.trial == proposal.id for job in self._others)  # then what waits of it comes first
             (self._others if again else self._begins).append(
-                Job(proposal.id, begins=lambda runs: runs.begin(proposal, code))
+                Job(proposal.id, action=lambda runs: runs.begin(proposal, code))
             )
             self._news.pop(proposal.id, None)
             self._note(proposal.id)  # its setting, with whatever comes soon
             self._changed.notify_all()
 
     def run_of(self, trial: str) -> str | None:
-        """The id of a trial's run, as soon as it is known; None where MLflow failed."""
-        with self._changed:
-            self._changed.wait_for(lambda: trial not in self._beginning, self._patience())
-        return None if self.runs is None else self.runs.runs.get(trial)
+        """The id of a trial's run; None while MLflow has not said it."""
+        runs = self.runs
+        return None if runs is None else runs.runs.get(trial)
 
     def epoch(self, trial: str, epoch: EpochRecord) -> None:
         """An epoch's metrics, at its real step and time."""
@@ -198,26 +186,25 @@ class Tracker:
     # The writer's thread.
 
     def _write_all(self) -> None:
-        while jobs := self._take():
-            self._try(jobs)
+        while job := self._take():
+            self._try(job)
             with self._changed:
                 self._busy = False
-                self._beginning -= {job.trial for job in jobs if job.begins is not None}
                 self._changed.notify_all()
 
-    def _take(self) -> list[Job]:
-        """The next jobs that can go out together; none once the tracker is closed."""
+    def _take(self) -> Job | None:
+        """The next job, once it is due; None once the tracker is closed."""
         with self._changed:
             while (seconds := self._seconds_until_due()) != 0.0:
                 self._changed.wait(seconds)
             waiting = self._begins or self._others
-            together = list(takewhile(lambda job: job.action is None, islice(waiting, MOST_TOGETHER)))
-            jobs = [waiting.popleft() for _ in together or list(waiting)[:1]]
-            for job in jobs:
-                if self._news.get(job.trial) is job:
-                    del self._news[job.trial]
-            self._busy = bool(jobs)
-            return jobs
+            if not waiting:
+                return None
+            job = waiting.popleft()
+            if self._news.get(job.trial) is job:
+                del self._news[job.trial]
+            self._busy = True
+            return job
 
     def _seconds_until_due(self) -> float | None:
         """Until there is something to do, 0 at once; None while nothing waits."""
@@ -226,14 +213,14 @@ class Tracker:
         if not self._others:
             return None
         first = self._others[0]
-        in_a_hurry = self._flushing or first.action is not None or len(self._others) >= MOST_WAITING
+        in_a_hurry = self._flushing or first.action is not None
         return 0.0 if in_a_hurry else max(0.0, first.told + GATHER_SECONDS - time.monotonic())
 
-    def _try(self, jobs: list[Job]) -> None:
+    def _try(self, job: Job) -> None:
         if self.trouble is not None:
             return
         try:
-            self._write(jobs, self._ready())
+            job.write(self._ready())
         except Exception as error:  # noqa: BLE001 - a thread that died in silence would leave the driver waiting
             self.trouble = self._in_words(_first_line(error))
 
@@ -242,20 +229,6 @@ class Tracker:
             f"MLflow at {self.uri} failed ({reason}); the sweep goes on, the ledger keeps everything, and the same "
             "command fills MLflow in once it answers."
         )
-
-    def _write(self, jobs: list[Job], runs: Runs) -> None:
-        if jobs[0].action is not None:  # it may use MLflow's client, which would wait for our own lock
-            jobs[0].write(runs)
-            return
-        try:
-            with runs.together():
-                for job in jobs:
-                    job.write(runs)
-        except Exception:
-            for job in jobs:
-                if job.begins is not None:
-                    runs.runs.pop(job.trial, None)  # what was not kept has no run
-            raise
 
     def _ready(self) -> Runs:
         """The runs, opened with the first job, and again after trouble there."""

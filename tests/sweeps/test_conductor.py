@@ -14,7 +14,7 @@ from meltpoint.sweeps import ray_tune
 from meltpoint.sweeps.conductor import SweepConductor
 from meltpoint.sweeps.ledger import Ledger
 from meltpoint.sweeps.losses import RETRIES, Loss, is_full_disk, loss_of
-from meltpoint.sweeps.orders import WorkOrder
+from meltpoint.sweeps.orders import Order, WorkOrder
 from meltpoint.sweeps.planner import Planner
 from meltpoint.sweeps.specification import Resources
 
@@ -80,9 +80,35 @@ def hand_out(conductor: SweepConductor) -> WorkOrder:
     return order
 
 
+def hand_out_and_fail(conductor: SweepConductor) -> Order:
+    """A trial that has its outcome, and so its record."""
+    work = hand_out(conductor)
+    conductor.began(work)
+    for order in work.orders:
+        conductor.heard(outcome(order))
+    conductor.lost(work, None)
+    return work.first
+
+
 def outcome(order, **body: object) -> dict[str, object]:
     facts = {"status": "failed", "error": "it broke", "best_epoch": None, "notes": [], "cause": "setting"}
     return {"event": "outcome", "trial": order.id, "body": facts | body}
+
+
+def test_a_record_written_before_mlflow_answered_gets_its_run_while_the_sweep_goes_on(conductor, monkeypatch):
+    runs: dict[str, str] = {}
+    monkeypatch.setattr(conductor.tracker, "run_of", runs.get)
+    monkeypatch.setattr(conductor, "score", lambda timeout_seconds: False)
+    first, second = (order.id for order in [hand_out_and_fail(conductor), hand_out_and_fail(conductor)])
+    conductor.tick()
+    assert {record.mlflow_run_id for record in records(conductor).values()} == {None}
+    runs[first] = "the first one's"
+    conductor.tick()
+    assert [records(conductor)[trial].mlflow_run_id for trial in (first, second)] == ["the first one's", None]
+    runs[second] = "the second one's"
+    conductor.tick()
+    assert records(conductor)[second].mlflow_run_id == "the second one's"
+    assert conductor.without_run == {}
 
 
 @pytest.mark.parametrize("taken_up", [False, True], ids=["before it began", "while it ran"])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
+import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from mlflow.tracking import MlflowClient
 
+from meltpoint.sweeps.ledger import Ledger
 from meltpoint.sweeps.planner import Proposal
+from meltpoint.sweeps.run import note_runs
 from meltpoint.sweeps.tracking import Tracker
 from meltpoint.sweeps.tracking_uri import default_uri
 
@@ -170,9 +173,6 @@ class SlowRuns:
         self.entered.set()
         assert self.may_go_on.wait(20)
 
-    def together(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
     def begin(self, proposal: Proposal, code: str) -> None:
         self.runs[proposal.id] = f"run of {proposal.id}"
         self.calls.append(("begin", proposal.id))
@@ -221,29 +221,21 @@ def test_nobody_waits_for_a_busy_store_and_what_gathered_goes_out_in_one_call_a_
     ]  # fmt: skip
 
 
-def test_news_of_several_trials_gather_and_go_out_together(slow, cells, make_record, monkeypatch):
+def test_a_trial_begins_at_once_and_its_news_gather_until_they_are_asked_for(slow, cells, make_record, monkeypatch):
     tracker, runs = slow
     monkeypatch.setattr("meltpoint.sweeps.tracking.GATHER_SECONDS", 30.0)
-    entered: list[int] = []
-
-    @contextlib.contextmanager
-    def together():
-        before = len(runs.calls)
-        yield
-        entered.append(len(runs.calls) - before)
-
-    monkeypatch.setattr(runs, "together", together)
-    trials = [Proposal(word * 16, 0, "search", cells[0], {}, 0) for word in "abc"]
+    begun = threading.Event()
+    begin = runs.begin
+    monkeypatch.setattr(runs, "begin", lambda *words: (begin(*words), begun.set()))
+    proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
     runs.may_go_on.set()
-    for proposal in trials:
-        tracker.begin(proposal, "code")
-    assert all(tracker.run_of(proposal.id) for proposal in trials), "a beginning does not wait for more"
-    begun = sum(entered)
-    for proposal in trials:
-        tell(tracker, make_record(proposal))
-    assert sum(entered) == begun == 3, "news wait for more news"
+    tracker.begin(proposal, "code")
+    assert begun.wait(20)
+    assert tracker.run_of(proposal.id) == f"run of {proposal.id}"
+    tell(tracker, make_record(proposal))
+    assert runs.calls == [("begin", proposal.id)]
     tracker.flush()
-    assert entered[-1] == 3, "and go out at once when they are asked for"
+    assert runs.calls == [("begin", proposal.id), ("write", proposal.id, [1, 2], True)]
 
 
 def test_news_go_out_by_themselves(slow, cells, make_record, monkeypatch):
@@ -273,14 +265,6 @@ def test_a_trial_that_was_abandoned_and_begins_again_is_written_in_that_order(sl
     assert runs.calls[-1] == ("write", proposal.id, [1, 2], True)
 
 
-def test_a_records_run_is_known_as_soon_as_its_trial_has_begun_in_the_store(slow, cells):
-    tracker, runs = slow
-    proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
-    tracker.begin(proposal, "code")
-    threading.Timer(0.1, runs.may_go_on.set).start()
-    assert tracker.run_of(proposal.id) == f"run of {proposal.id}"
-
-
 def test_closing_writes_everything_first_and_ends_the_thread(slow, cells, make_record):
     tracker, runs = slow
     proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
@@ -298,5 +282,46 @@ def test_a_store_that_fails_in_a_way_nobody_foresaw_is_trouble_and_holds_nobody_
     proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
     tracker.begin(proposal, "code")
     runs.may_go_on.set()
+    tracker.flush()
     assert tracker.run_of(proposal.id) is None
     assert "division by zero" in tracker.trouble
+
+
+@pytest.fixture
+def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A server that takes connections and never answers; a call waits a minute for it."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def test_a_hung_server_delays_no_trial_and_its_records_get_their_runs_once_it_answers(
+    hung, tmp_path, store, cells, spec, make_record
+):
+    ledger = Ledger(tmp_path / "hung")
+    ledger.create()
+    tracker = Tracker("hung", f"http://127.0.0.1:{hung.getsockname()[1]}", tmp_path)
+    tracker.open(cells, "{}")
+    connection, _ = hung.accept()  # MLflow is imported, and its first call waits for an answer
+    trials = [Proposal(f"{number:016x}", number, "search", cells[0], {}, 0) for number in range(20)]
+    began = time.perf_counter()
+    for proposal in trials:
+        tracker.begin(proposal, "code")
+        record = make_record(proposal)
+        tell(tracker, record)
+        assert tracker.run_of(proposal.id) is None
+        ledger.write(record)
+    seconds = time.perf_counter() - began
+    assert tracker.trouble is None, "it still waits for the server's answer"
+    assert seconds < 1.0, "its records' files included"
+    connection.close()
+    tracker.flush()
+    assert "failed" in tracker.trouble
+    tracker.uri = default_uri(store)
+    tracker.reconcile(ledger.records(), lambda record: trials[record.number], "code")
+    assert tracker.trouble is None
+    note_runs(ledger, tracker)
+    known = {run.data.tags.get("meltpoint.trial"): run.info.run_id for run in runs(tracker)}
+    noted = {record.id: record.mlflow_run_id for record in ledger.records()}
+    assert noted == {trial.id: known[trial.id] for trial in trials}
