@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from mlflow.entities import Dataset as DatasetEntity
 from mlflow.entities import DatasetInput, Experiment, InputTag, Metric, Param, Run, RunTag
@@ -39,23 +40,30 @@ def _calm_client() -> None:
 
 
 def _client(uri: str) -> MlflowClient:
-    """MLflow's client, which makes the tables of a new store.
-
-    In a SQLite store one sweep at a time makes them: two at once, and MLflow's migrations fail in one of them. SQLite
-    lets the owner alone write to a file that it makes; it is given the permissions that the umask gives.
-    """
+    """MLflow's client; of a SQLite store once its tables are there, which one sweep at a time makes."""
     path = sqlite_file(uri)
-    if path is None:
-        return MlflowClient(uri)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f"{path.name}.lock").open("a") as lock:
-        acquire(lock, shared=False, wait=True)
-        is_new = not path.exists()
-        client = MlflowClient(uri)
-        client.search_experiments(max_results=1)  # whoever makes the tables has them now
-        if is_new:
-            give_usual_mode(path)
-    return client
+    if path is not None and not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_name(f"{path.name}.lock").open("a") as lock:
+            acquire(lock, shared=False, wait=True)
+            if not path.exists():
+                _make_store(uri, path)
+    return MlflowClient(uri)
+
+
+def _make_store(uri: str, path: Path) -> None:
+    """Let MLflow make a SQLite store's tables in a file beside it, then put that in its place.
+
+    Killed in one of its dozens of migrations, MLflow leaves a store that it cannot open again. SQLite lets the owner
+    alone write to a file that it makes; it is given the permissions that the umask gives.
+    """
+    for left in path.parent.glob(f".{path.name}.*.tmp*"):  # of a process that was killed; with its journal
+        left.unlink()
+    beside = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    address, mark, options = uri.partition("?")
+    MlflowClient(f"{address.rpartition('/')[0]}/{beside.name}{mark}{options}").search_experiments(max_results=1)
+    give_usual_mode(beside)
+    beside.rename(path)
 
 
 class Runs:

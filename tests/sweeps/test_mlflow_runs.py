@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -62,6 +65,23 @@ def test_a_sweep_waits_while_another_one_makes_the_store(tmp_path, monkeypatch):
         assert not (tmp_path / "mlflow.db").exists()
     opening.join(60)
     assert (tmp_path / "mlflow.db").exists()
+
+
+def test_a_process_that_is_killed_while_it_makes_the_store_leaves_none_that_cannot_be_opened(tmp_path):
+    (tmp_path / ".mlflow.db.0.tmp").write_text("half a store")
+    (tmp_path / ".mlflow.db.0.tmp-journal").write_text("and its journal")
+    killed = f"""
+import os
+from pathlib import Path
+from meltpoint.sweeps import mlflow_runs
+mlflow_runs.give_usual_mode = lambda path: os.kill(os.getpid(), 9)
+mlflow_runs.Runs("killed", "sqlite:///{tmp_path}/mlflow.db", Path("{tmp_path}"))
+"""
+    assert subprocess.run([sys.executable, "-c", killed], check=False).returncode == -signal.SIGKILL
+    assert [path.suffix for path in tmp_path.glob(".mlflow.db.*")] == [".tmp"], "the older one is gone"
+    assert not (tmp_path / "mlflow.db").exists()
+    Runs("after", f"sqlite:///{tmp_path}/mlflow.db?timeout=20", tmp_path).open([], "{}")
+    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "mlflow.db.lock"}
 
 
 def test_a_trial_costs_three_calls(runs, proposal, make_record, monkeypatch):
