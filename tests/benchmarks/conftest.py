@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from meltpoint.benchmarks.gpu.sizes import TINY, save_encoder
@@ -11,7 +13,8 @@ from meltpoint.benchmarks.job import Job
 @pytest.fixture(scope="session")
 def toy_encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """`hf:FOLDER` of a random two-layer BERT."""
-    return save_encoder(TINY, tmp_path_factory.mktemp("toy-bert"))
+    size = replace(TINY, positions=128)  # a job's longest input
+    return save_encoder(size, tmp_path_factory.mktemp("toy-bert"))
 
 
 @pytest.fixture
