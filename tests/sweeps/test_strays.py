@@ -106,7 +106,7 @@ def finals(spec, cells, tmp_path, make_record) -> tuple[SweepConductor, list]:
         make_record(Proposal(str(seed) * 16, seed, "final", search.cell, search.setting, seed)) for seed in (1, 2)
     ]  # fmt: skip
     planner = Planner(spec, cells, [best, *made])
-    deaf = SimpleNamespace(**dict.fromkeys(("end", "scored"), lambda *_: None))
+    deaf = SimpleNamespace(**dict.fromkeys(("end", "scored", "run_of"), lambda *_: None))
     ledger = Ledger(tmp_path / "sweep")
     ledger.create()
     resources = Resources(storage=str(tmp_path), gpus=0.0)
