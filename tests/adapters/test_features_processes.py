@@ -99,6 +99,7 @@ def open_here(cache: Path, load_tiny) -> Features:
     )
 
 
+@pytest.mark.slow
 def test_two_processes_share_the_shards_encode_each_once_and_hold_the_entry_while_they_live(tmp_path, child):
     # Each one's first pass waits until the other one's has begun: both are at it at the same time.
     first, second = child("one", "two"), child("two", "one")

@@ -305,6 +305,7 @@ print(b"".join(array.tobytes() for array in (normed, by_states, by_residual, by_
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_compiles_a_kernel_gets_the_bits_of_one_that_finds_it_compiled(tmp_path: Path):
     """Their trials stand in one table, and a table made anew on the same machine is to be the same."""
     env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
@@ -329,6 +330,7 @@ print(len(halves), sum(sum(one.stats.cache_misses.values()) for one in every if 
 """
 
 
+@pytest.mark.slow
 def test_what_the_installation_compiles_is_all_that_a_sweep_needs_and_counts_as_used_by_it(tmp_path: Path):
     env = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     env["XDG_CACHE_HOME"] = str(tmp_path)

@@ -55,7 +55,7 @@ def same_weights(one: Mapping[str, torch.Tensor], two: Mapping[str, torch.Tensor
 
 
 @pytest.mark.parametrize(("head", "kind"), CELLS)
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "bf16"])
 def test_a_trial_in_a_stack_is_the_trial_alone_to_the_last_bit(make_stack: Make, head: str, kind: Kind, precision: str):
     trials = [(seed, {**setting, "precision": precision}) for seed, setting in TRIALS]
     stack = make_stack(kind, head, trials)
@@ -68,6 +68,7 @@ def test_a_trial_in_a_stack_is_the_trial_alone_to_the_last_bit(make_stack: Make,
         assert same_weights(alone.courses[0].best_state, stack.courses[index].best_state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("head", "kind"), CELLS)
 def test_trials_of_several_seeds_in_a_stack_are_the_trials_alone_within_rounding(
     make_stack: Make, head: str, kind: Kind

@@ -242,6 +242,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_probes_and_trials_get_their_own_shares_from_ray(spec, cells, tmp_path):
     """On a local Ray that believes in one GPU: Ray only counts them."""
     script = tmp_path / "shares.py"

@@ -129,6 +129,7 @@ def test_an_exported_setting_trains_again_to_the_last_bit_in_a_fresh_process(don
         assert "equal" in again.stderr
 
 
+@pytest.mark.slow
 def test_an_exported_model_predicts_in_a_fresh_process(done, tmp_path):
     _, storage = done
     words = [sys.executable, "-m", "meltpoint.launch", "export", "tiny", "--model", "--out", str(tmp_path)]

@@ -72,6 +72,7 @@ def test_a_driver_killed_at_five_moments_of_twelve_trials_loses_none_and_repeats
     assert_whole(tmp_path, cells=2, trials=6, seeds=2)
 
 
+@pytest.mark.slow
 def test_a_time_budget_ends_the_search_and_the_finals_still_follow(spec, tmp_path):
     words = command(spec, tmp_path, "--time-budget", "8s", modes=("fine_tuning",), trials=400)
     ended = run(words)
