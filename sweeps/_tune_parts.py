@@ -107,10 +107,9 @@ class CellSearch(Unkept, Searcher):
 class Referee(Unkept, FIFOScheduler):
     """Routes each epoch to its own cell's ASHA bracket where the space asks for early stopping; else lets it go on."""
 
-    def __init__(self, conductor: Conductor, orders: Orders, losses: dict[str, Loss] | None = None) -> None:
+    def __init__(self, conductor: Conductor, orders: Orders, losses: dict[str, Loss]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.conductor, self.orders = conductor, orders
-        self.losses = {} if losses is None else losses
+        self.conductor, self.orders, self.losses = conductor, orders, losses
         self.brackets: dict[CellKey, AsyncHyperBandScheduler] = {}
 
     def _bracket(self, trial: Trial) -> AsyncHyperBandScheduler | None:

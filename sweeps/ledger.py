@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from meltpoint.adapters.atomic import write_atomically
 from meltpoint.adapters.locks import acquire
-from meltpoint.sweeps.records import StartedNote, TrialRecord
+from meltpoint.sweeps.records import TrialDescription, TrialRecord
 
 
 def storage_folder(storage: str) -> Path:
@@ -161,7 +161,7 @@ class Ledger:
             return None
         try:
             text = path.read_text(encoding="utf-8")
-            StartedNote.model_validate_json(text)
+            TrialDescription.model_validate_json(text)
             order: dict[str, object] = json.loads(text)
             return order
         except FileNotFoundError:

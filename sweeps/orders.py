@@ -6,20 +6,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from meltpoint.adapters.parameters import Value
-from meltpoint.sweeps.records import CellKey, Role, cell_key
+from meltpoint.sweeps.records import TrialDescription
 from meltpoint.sweeps.specification import CACHE_BYTES, Overflow
 from meltpoint.tasks.core.task import DataSpec
 
 
-class Order(BaseModel):
+class Order(TrialDescription):
     """One trial to run.
 
     Attributes:
-        id: the trial's identity.
-        number: its place in the cell's order, from 0.
-        variant: its cell's (`records.TrialRecord`).
-        setting: a complete setting.
         data: which data; a worker reads its train and dev splits, never test.
         metric: what the task's metric must be; a worker that reads another in the task's file refuses. "" takes any.
         data_fingerprint: what the data must be; a worker that reads anything else refuses.
@@ -34,18 +29,7 @@ class Order(BaseModel):
         cache_overflow: what to do with features that do not fit: "on_the_fly" or "bf16" (`features.budget.Budget`).
     """
 
-    model_config = ConfigDict(frozen=True)
-
-    id: str
-    number: int
-    role: Role
-    encoder: str
-    mode: str
-    task: str
     head: str
-    variant: str = ""
-    seed: int
-    setting: dict[str, Value]
     data: DataSpec
     metric: str = ""
     data_fingerprint: str
@@ -59,11 +43,6 @@ class Order(BaseModel):
     cache_bytes: int = CACHE_BYTES
     attempt: int = 0
     cache_overflow: Overflow = "on_the_fly"
-
-    @property
-    def cell(self) -> CellKey:
-        """The key of its cell."""
-        return cell_key(self.encoder, self.mode, self.task, self.variant)
 
     def as_json(self) -> dict[str, Any]:
         """The order as plain values."""

@@ -56,13 +56,40 @@ class EpochRecord(EpochResult):
     finished_at: float
 
 
-class TrialRecord(BaseModel):
-    """One trial, as `trials/ID.json`.
+class TrialDescription(BaseModel):
+    """Which trial it is: its cell, setting, seed and role. All that is read of `started/ID.json`.
+
+    Such a note holds the checkpoint, cache and data too, as they lay then; those of the sweep that goes on count.
 
     Attributes:
         id: its identity (`identity`).
         number: its place in the cell's order, from 0.
         variant: what tells its cell from others of the same encoder, mode and task; "" where there are none.
+        setting: a complete setting.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    number: int
+    encoder: str
+    mode: str
+    task: str
+    variant: str = ""
+    role: Role
+    seed: int
+    setting: dict[str, Value]
+
+    @property
+    def cell(self) -> CellKey:
+        """The key of its cell."""
+        return cell_key(self.encoder, self.mode, self.task, self.variant)
+
+
+class TrialRecord(TrialDescription):
+    """One trial, as `trials/ID.json`.
+
+    Attributes:
         status: `finished`; `stopped` early by the space's rule or the time budget; `failed` with an `error`.
         dev: the task's metric at `best_epoch`, on dev.
         dev_metrics: every metric at that epoch.
@@ -79,18 +106,7 @@ class TrialRecord(BaseModel):
         attempts: how many times it began in the command that ended it, lost attempts counted.
     """
 
-    model_config = ConfigDict(frozen=True)
-
-    id: str
-    number: int
-    encoder: str
-    mode: str
-    task: str
     head: str
-    variant: str = ""
-    role: Role
-    seed: int
-    setting: dict[str, Value]
     status: Status
     metric: str
     dev: float | None = None
@@ -119,30 +135,6 @@ class TrialRecord(BaseModel):
     def is_lost(self) -> bool:
         """Whether it failed by no fault of its setting, so that it is no verdict on it."""
         return self.status == "failed" and self.cause not in (None, "setting")
-
-    @property
-    def cell(self) -> CellKey:
-        """The key of its cell."""
-        return cell_key(self.encoder, self.mode, self.task, self.variant)
-
-
-class StartedNote(BaseModel):
-    """What is read of `started/ID.json`, a trial that began: enough to run the same one again, wherever it lies now.
-
-    Its checkpoint, cache and data are those of the sweep that goes on; the note's are where they lay then.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    id: str
-    number: int
-    encoder: str
-    mode: str
-    task: str
-    variant: str = ""
-    role: Role
-    seed: int
-    setting: dict[str, Value]
 
 
 class CellFacts(Protocol):

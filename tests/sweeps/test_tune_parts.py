@@ -29,7 +29,7 @@ def test_a_worker_killed_by_rays_memory_monitor_is_a_dead_actor_and_not_the_end_
 def test_the_time_budget_stops_trials_that_share_a_worker_at_their_next_epoch():
     order = object()
     conductor = SimpleNamespace(wants_stop=lambda work: True, early_stopping=lambda work: None)
-    referee = Referee(conductor, {"t": order})
+    referee = Referee(conductor, {"t": order}, {})
     trial = SimpleNamespace(trial_id="t")
     ready, epoch = ({"events": [{"event": name}, {"event": name}]} for name in ("ready", "epoch"))
     assert referee.on_trial_result(None, trial, ready) == TrialScheduler.CONTINUE
@@ -41,7 +41,7 @@ def test_rungs_can_be_shares_of_each_trials_own_schedule():
     first = SimpleNamespace(role="search", cell=("e", "m", "t"))
     orders = {name: SimpleNamespace(first=first) for name in ("long", "short", "late")}
     conductor = SimpleNamespace(wants_stop=lambda work: False, early_stopping=lambda work: rule)
-    referee = Referee(conductor, orders)
+    referee = Referee(conductor, orders, {})
 
     def tell(name: str, epoch: int, epochs: int, score: float) -> str:
         result = {"events": [{"event": "epoch"}], "epoch": epoch, "percent": 100 * epoch / epochs, "score": score}
@@ -57,7 +57,7 @@ def test_rungs_can_be_shares_of_each_trials_own_schedule():
 
 def test_the_trial_that_came_first_runs_first_and_none_that_ended_is_looked_at():
     names = ["ended", "runs", "second", "third"]
-    referee = Referee(SimpleNamespace(), {name: object() for name in names[1:]})
+    referee = Referee(SimpleNamespace(), {name: object() for name in names[1:]}, {})
     trials = {name: Trial("train", trial_id=name, stub=True) for name in names}
     trials["runs"].status = Trial.RUNNING
     live = {trials[name] for name in names[1:]}
