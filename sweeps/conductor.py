@@ -208,12 +208,7 @@ class SweepConductor:
             return
         self.restored.add(final.id)
         self.ledger.drop_checkpoint(final.id)
-        proposal = Proposal(
-            final.id, final.number, "final", self.planner.cells[final.cell].cell, dict(final.setting), final.seed
-        )
-        self.planner.cells[final.cell].finals.pop(final.id, None)
-        self.planner.retry(proposal, alone=False)
-        self.progress.lost(proposal, f"{why}; it is trained again")
+        self.progress.lost(self.planner.retrain(final), f"{why}; it is trained again")
 
     # What it does.
 
@@ -346,8 +341,7 @@ class SweepConductor:
                 self.scorer.submit([self._order_of(progress.cell, final) for final in group], group)
 
     def _order_of(self, cell: OpenCell, record: TrialRecord) -> Order:
-        proposal = Proposal(record.id, record.number, record.role, cell, record.setting, record.seed)
-        order = self.order(proposal, self._gpus(cell))
+        order = self.order(self.planner.proposal_of(record), self._gpus(cell))
         return order.model_copy(update={"test_fingerprint": self._test_of(record)})
 
     def _test_of(self, record: TrialRecord) -> str:

@@ -357,6 +357,18 @@ class Planner:
         if alone:
             self.alone.add(proposal.id)
 
+    def retrain(self, final: TrialRecord) -> Proposal:
+        """A final's result does not count any more: it runs again, as the proposal that is given back."""
+        proposal = self.proposal_of(final)
+        self.cells[final.cell].finals.pop(final.id, None)
+        self.retry(proposal, alone=False)
+        return proposal
+
+    def proposal_of(self, record: TrialRecord) -> Proposal:
+        """The proposal that a record came of."""
+        cell = self.cells[record.cell].cell
+        return Proposal(record.id, record.number, record.role, cell, record.setting, record.seed)
+
     def close_search(self) -> None:
         """The time budget is spent: no new search trial begins, and cells with a finished trial go to their finals."""
         self.closed_for_search = True

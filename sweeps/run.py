@@ -20,9 +20,9 @@ from meltpoint.sweeps.conductor import SweepConductor
 from meltpoint.sweeps.export import export_cells
 from meltpoint.sweeps.ledger import Ledger, storage_folder
 from meltpoint.sweeps.placement import place
-from meltpoint.sweeps.planner import CellProgress, Planner, Proposal, planned_trials
+from meltpoint.sweeps.planner import CellProgress, Planner, planned_trials
 from meltpoint.sweeps.progress import Progress
-from meltpoint.sweeps.records import CellKey, TrialRecord, strays_in_words
+from meltpoint.sweeps.records import CellKey, strays_in_words
 from meltpoint.sweeps.scoring import Scorer
 from meltpoint.sweeps.specification import Overflow, Resources, SweepSpec, code_version
 from meltpoint.sweeps.summary import (
@@ -227,7 +227,7 @@ def _drive(
             _train(conductor, resources, progress, cluster)
         strays = {record.id for record in planner.strays}
         records = [record for record in ledger.records() if record.id not in strays]
-        tracker.reconcile(records, lambda record: _proposal(planner, record), code_version())
+        tracker.reconcile(records, planner.proposal_of, code_version())
         note_runs(ledger, tracker)
     return conductor
 
@@ -250,11 +250,6 @@ def _train(conductor: SweepConductor, resources: Resources, progress: Progress, 
         conductor.tracker.hurry(HURRY_SECONDS)
     finally:
         conductor.interrupted()  # whatever is still under way, for whatever reason
-
-
-def _proposal(planner: Planner, record: TrialRecord) -> Proposal:
-    cell = planner.cells[record.cell].cell
-    return Proposal(record.id, record.number, record.role, cell, record.setting, record.seed)
 
 
 def _finish(conductor: SweepConductor, ledger: Ledger, tracker: Tracker, render: Render) -> Outcome:
