@@ -33,8 +33,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install ## a small sweep on the embedded default; no network
 	$(BIN)/meltpoint demo
 
+# Two processes, a file's tests in one of them: more would crowd the Ray clusters that some tests start.
 test: install ## the default test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: install ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow

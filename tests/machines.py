@@ -181,7 +181,8 @@ def _under(kind: str, run: Run, tests: Sequence[str], out: Path) -> Result:
     log, counts = out / f"{kind}.log", out / f"{kind}.xml"
     counts.unlink(missing_ok=True)
     place = [] if run.temporary is None else [f"--basetemp={run.temporary}"]
-    command = [*run.prefix, run.python, "-m", "pytest", f"--junitxml={counts}", *place, *tests]
+    pytest = [run.python, "-m", "pytest", "-n", "2", "--dist", "loadfile"]  # as `make test`
+    command = [*run.prefix, *pytest, f"--junitxml={counts}", *place, *tests]
     started = time.monotonic()
     with log.open("w", encoding="utf-8") as said:
         done = subprocess.run(
