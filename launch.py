@@ -15,9 +15,8 @@ import typer
 from rich.console import Console
 
 from meltpoint.reports.cache_command import cache
-from meltpoint.sweeps import garbage
-from meltpoint.sweeps.answers import DONE, FAILED, accept_any_character, again, answering, print_json
-from meltpoint.sweeps.options import (
+from meltpoint.sweeps.command_line.errors import DONE, FAILED, accept_any_character, again, answering, print_json
+from meltpoint.sweeps.command_line.options import (
     Address,
     Analyses,
     AsJson,
@@ -61,10 +60,11 @@ from meltpoint.sweeps.options import (
     split_words,
     task_words,
 )
+from meltpoint.sweeps.machine import heap
 
 if TYPE_CHECKING:
-    from meltpoint.sweeps.specification import Resources, SweepSpec
-    from meltpoint.sweeps.summary import SweepSummary
+    from meltpoint.sweeps.results.summary import SweepSummary
+    from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 
 app = typer.Typer(
     name="meltpoint",
@@ -98,7 +98,7 @@ def sweep(
     A paper's whole experiment: meltpoint sweep --spec to_tune_or_not --with elmo=FOLDER --data-dir DATA
     """
     with answering():
-        from meltpoint.sweeps.asked import asked_spec
+        from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 
         resources = resources_of(
             storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed, cache_budget,
@@ -113,12 +113,12 @@ def sweep(
 
 def _run(spec: SweepSpec, resources: Resources) -> None:
     """Run a sweep, show its table, and end with its status."""
-    from meltpoint.sweeps.cache import trim
-    from meltpoint.sweeps.head_start import head_start
+    from meltpoint.sweeps.driver.early_start import head_start
+    from meltpoint.sweeps.results.cache import trim
 
     with head_start(spec, resources) as cluster:  # Ray starts while Python imports the rest
         from meltpoint.reports.tables import render
-        from meltpoint.sweeps.run import sweep as run_sweep
+        from meltpoint.sweeps.driver.run import sweep as run_sweep
 
         outcome = run_sweep(spec, resources, Console(stderr=True), render, cluster)
     if outcome.state == "done":  # the workers, which had the cache open, are gone now
@@ -142,7 +142,7 @@ def plan(
 ) -> None:  # fmt: skip
     """Show what `sweep` with the same options would do and cost; trains nothing."""
     with answering():
-        from meltpoint.sweeps.asked import checked_spec
+        from meltpoint.sweeps.command_line.spec_from_options import checked_spec
 
         resources = resources_of(
             storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed,
@@ -152,7 +152,7 @@ def plan(
             name, encoder, mode, task, head, trials, seeds, searcher, space, overrides, data_dir, max_train_examples,
             test_from, seed, spec, replacing,
         )  # fmt: skip
-        from meltpoint.sweeps.estimate import plan_sweep  # torch, which takes seconds
+        from meltpoint.sweeps.driver.plan import plan_sweep  # torch, which takes seconds
 
         planned = plan_sweep(asked, resources)
         if as_json:
@@ -169,7 +169,7 @@ def demo(
 ) -> None:  # fmt: skip
     """A small sweep on the embedded encoder and four small tasks of every kind; no network, a few minutes."""
     with answering():
-        from meltpoint.sweeps.demo import demo_spec
+        from meltpoint.sweeps.command_line.demo import demo_spec
 
         _run(demo_spec(name), resources_of(storage, None, None, cpus_per_trial, gpus_per_trial, None, False))
 
@@ -188,8 +188,8 @@ def status(name: NameArgument, storage: Storage = "runs", as_json: AsJson = Fals
 
 
 def _summary(name: str, storage: str) -> SweepSummary:
-    from meltpoint.sweeps.ledger import Ledger
-    from meltpoint.sweeps.summary import summarise
+    from meltpoint.sweeps.ledger.ledger import Ledger
+    from meltpoint.sweeps.results.summary import summarise
 
     return summarise(Ledger(Path(storage).absolute() / name))
 
@@ -217,9 +217,9 @@ def export(
 ) -> None:  # fmt: skip
     """The best settings, one file a cell; each trains again with `meltpoint train FILE`."""
     with answering():
-        from meltpoint.sweeps.cells import cell_name
-        from meltpoint.sweeps.export import export_cells, export_model
-        from meltpoint.sweeps.ledger import Ledger
+        from meltpoint.sweeps.ledger.ledger import Ledger
+        from meltpoint.sweeps.results.export import export_cells, export_model
+        from meltpoint.sweeps.specification.cells import cell_name
 
         ledger, summary = Ledger(Path(storage).absolute() / name), _summary(name, storage)
         target = out or ledger.folder / "exports"
@@ -238,10 +238,10 @@ def ensemble(
 ) -> None:  # fmt: skip
     """Average the probabilities of several cells' finalists, seed by seed: a row of its own in the tables."""
     with answering():
-        from meltpoint.adapters.atomic import write_atomically
+        from meltpoint.adapters.files import write_atomically
         from meltpoint.reports.screen import show_ensemble
         from meltpoint.reports.tables import render
-        from meltpoint.sweeps.ensemble import ensemble as combine
+        from meltpoint.sweeps.results.ensemble import ensemble as combine
 
         made = combine(Path(storage).absolute(), name, task, cell or [])
         for file, text in render(_summary(name, storage)).items():
@@ -287,11 +287,11 @@ def train(
 ) -> None:  # fmt: skip
     """Train an exported setting again; same machine and versions, same last bit. Status 1 if dev is another score."""
     with answering():
-        from meltpoint.sweeps.early_checks import check_point
+        from meltpoint.sweeps.specification.early_checks import check_point
 
         check_point(str(file))
         from meltpoint.reports.screen import show_epoch
-        from meltpoint.sweeps.retrain import retrain  # torch, which takes seconds
+        from meltpoint.sweeps.worker.retrain import retrain  # torch, which takes seconds
 
         talk = Console(stderr=True, highlight=False)
         where = str(data_dir.absolute()) if data_dir else None
@@ -314,7 +314,7 @@ def features(
 ) -> None:  # fmt: skip
     """Each sentence's layers as an encoder has them: arrays 0, 1, … of (layers, words, dim), and the words."""
     with answering():
-        from meltpoint.sweeps.early_checks import check_features
+        from meltpoint.sweeps.specification.early_checks import check_features
 
         check_features(encoder_word(encoder), file, layers)
         from meltpoint.adapters.features.writing import write_features  # torch, which takes seconds
@@ -327,7 +327,7 @@ def features(
 def list_words(what: Annotated[Listable, typer.Argument(show_default=False)], as_json: AsJson = False) -> None:
     """What there is: encoders, modes, tasks, heads, tricks, spaces or specs."""
     with answering():
-        from meltpoint.sweeps.inventory import inventory
+        from meltpoint.sweeps.command_line.listing import inventory
 
         rows = inventory(what.value)
         if as_json:
@@ -347,7 +347,7 @@ def doctor(
         from dataclasses import asdict
 
         from meltpoint.reports.screen import show_checks
-        from meltpoint.sweeps.doctor import checks
+        from meltpoint.sweeps.machine.doctor import checks
 
         found = checks(Path(storage), tracking_uri, address)
         if as_json:
@@ -366,7 +366,7 @@ def ui(
 ) -> None:  # fmt: skip
     """The MLflow dashboard on this storage, until Ctrl-C."""
     with answering():
-        from meltpoint.sweeps.dashboard import serve
+        from meltpoint.sweeps.tracking.dashboard import serve
 
         raise typer.Exit(serve(Path(storage).absolute(), tracking_uri, host, port))
 
@@ -389,11 +389,11 @@ def options(
 def main() -> None:
     """Run the command line."""
     accept_any_character()
-    garbage.collect_rarely()
+    heap.collect_rarely()
     try:
         app()
     finally:
-        garbage.keep_for_good()
+        heap.keep_for_good()
 
 
 if __name__ == "__main__":

@@ -11,14 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters.batch import Batch
-from meltpoint.adapters.noise import Noise
-from meltpoint.adapters.parameters import Parameter, Setting
-from meltpoint.adapters.stack import Stack, keep_members, lanes_of
+from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.hyperparameters import Parameter, Setting
+from meltpoint.adapters.layers.bundle import Stack, keep_members, lanes_of
+from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.task import KINDS, Kind
-
-Prediction = int | float | list[int]
-"""A class id, a score in the task's range, or one label id a word of the row."""
 
 
 @dataclass(frozen=True)

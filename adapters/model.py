@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from meltpoint.adapters import heads, modes
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.head import Head, HeadShape
-from meltpoint.adapters.noise import Noise
-from meltpoint.adapters.parameters import Setting
-from meltpoint.adapters.scalar_mix import ScalarMix
+from meltpoint.adapters.hyperparameters import Setting
+from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.scalar_mix import ScalarMix
 from meltpoint.adapters.snapshot import Snapshot, snapshot
 from meltpoint.tasks.core.task import Task
 

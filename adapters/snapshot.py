@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from torch import Tensor, nn
 
-from meltpoint.adapters.vocabulary import CompactEmbedding
+from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
 
 Part = Tensor | Callable[[], Tensor]
 

@@ -17,19 +17,19 @@ from typing import Any
 import psutil
 from rich.console import Console
 
-from meltpoint.sweeps import ray_tune
-from meltpoint.sweeps.cells import open_cells
-from meltpoint.sweeps.cluster import Cluster, slots
-from meltpoint.sweeps.conductor import SweepConductor
-from meltpoint.sweeps.ledger import Ledger, storage_folder
-from meltpoint.sweeps.orders import WorkOrder
-from meltpoint.sweeps.planner import Planner
-from meltpoint.sweeps.progress import Progress
-from meltpoint.sweeps.run import settle_specification
-from meltpoint.sweeps.scoring import Scorer
-from meltpoint.sweeps.specification import Resources, SweepSpec
-from meltpoint.sweeps.tracking import Tracker
-from meltpoint.sweeps.tracking_uri import default_uri
+from meltpoint.sweeps.driver.driver import SweepConductor
+from meltpoint.sweeps.driver.progress import Progress
+from meltpoint.sweeps.driver.run import settle_specification
+from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
+from meltpoint.sweeps.on_ray import experiment
+from meltpoint.sweeps.on_ray.cluster import Cluster, slots
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.cells import open_cells
+from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.sweeps.tracking.tracker import Tracker
+from meltpoint.sweeps.worker.finalist_scoring import Scorer
+from meltpoint.sweeps.worker.work_order import WorkOrder
 
 EPOCHS = 2  # events a trial, beside the first and the last
 WARM_SHARE = 0.1  # of the trials: what starts up and fills its caches is not counted as cost or growth a trial
@@ -152,7 +152,7 @@ def run(trials: int, searcher: str, encoder: str, storage: Path) -> Overhead:
         with Cluster(None) as cluster:
             cluster.join()
             count = watched.conductor.slots = slots(resources.cpus, 0.0)
-            ray_tune.run_on_tune(watched, is_local=True, trainable=idle)
+            experiment.run_on_tune(watched, is_local=True, trainable=idle)
             behind = watched.settle()
     if tracker.trouble is not None:
         raise RuntimeError(tracker.trouble)

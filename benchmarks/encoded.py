@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from meltpoint.adapters.courses import EncodedData
+from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.tokenising import encode_split
+from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 

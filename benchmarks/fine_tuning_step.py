@@ -21,17 +21,19 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from meltpoint.adapters import encoders, residual_norm, transformers_attention
-from meltpoint.adapters.batch import Batch, EncodedSplit
-from meltpoint.adapters.batching import inputs, training_batches
-from meltpoint.adapters.dropout import QuickDropout
+from meltpoint.adapters import encoders
+from meltpoint.adapters.cpu import residual_norm
+from meltpoint.adapters.cpu.dropout import QuickDropout
+from meltpoint.adapters.cpu.gelu import Gelu
+from meltpoint.adapters.data.batch import Batch, EncodedSplit
+from meltpoint.adapters.data.batching import inputs, training_batches
+from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder, LayerGroup
-from meltpoint.adapters.encoder_optimiser import EncoderAdamW
-from meltpoint.adapters.gelu import Gelu
+from meltpoint.adapters.families.huggingface import attention as transformers_attention
+from meltpoint.adapters.families.huggingface.encoder import HuggingFaceEncoder
 from meltpoint.adapters.hardware import resolve_precision, seize
-from meltpoint.adapters.huggingface import HuggingFaceEncoder
-from meltpoint.adapters.tokenising import encode_split
-from meltpoint.adapters.vocabulary import pieces_of
+from meltpoint.adapters.layers.compact_embedding import pieces_of
+from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW
 from meltpoint.tasks.core.task import Example, Kind
 
 KIND: Kind = "sentence_classification"

@@ -23,21 +23,21 @@ import torch
 import transformers
 
 from meltpoint import tasks
-from meltpoint.adapters import catalogue, encoders
-from meltpoint.adapters.courses import EncodedData
+from meltpoint.adapters import encoders, settings
 from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.families.huggingface.encoder import HuggingFaceEncoder
 from meltpoint.adapters.hardware import seize
-from meltpoint.adapters.huggingface import HuggingFaceEncoder
-from meltpoint.adapters.loop import Trainer
+from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.model import Member, build
-from meltpoint.adapters.parameters import Value
-from meltpoint.adapters.results import EpochResult
+from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.trainer import Trainer
+from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.benchmarks.alternation import Spread, spread
 from meltpoint.benchmarks.encoded import encoded
 from meltpoint.benchmarks.gpu.frozen import Cached
 from meltpoint.benchmarks.gpu.sizes import BASE, config_of
 from meltpoint.benchmarks.job import add_data_arguments, data_of
-from meltpoint.sweeps.fork_server import environment
+from meltpoint.sweeps.on_ray.fork_server import environment
 
 EPOCHS = 2  # the first opens the cache and is not counted
 DEV_ROWS = 32  # dev is not what is measured
@@ -113,7 +113,7 @@ def trainer_of(
     """The one loop over a stack: trials of one cell that differ in rate and dropout, as a search draws them."""
     said: dict[str, Value] = {"epochs": EPOCHS, "batch_size": batch_size, "precision": "bf16"}
     stack = [
-        Member(catalogue.complete({**said, "learning_rate": 1e-3 / (1 + number), "dropout": 0.1 + 0.05 * number},
+        Member(settings.complete({**said, "learning_rate": 1e-3 / (1 + number), "dropout": 0.1 + 0.05 * number},
                                   MODE, head), 0)
         for number in range(members)
     ]  # fmt: skip

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.records import TrialRecord, worker_spans
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import TrialRecord, worker_spans
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from meltpoint.reports.differences import Pair, Side, pair_title, side_title
 from meltpoint.reports.formats import signed
 from meltpoint.reports.matrix import Block, Matrix, Row, Shown, matrix, numbered
 from meltpoint.reports.paper_tables import PaperDifference, PaperRow, PaperTable, read, shipped
-from meltpoint.sweeps.specification import SweepSpec
-from meltpoint.sweeps.summary import CellHeader, SweepSummary
+from meltpoint.sweeps.results.summary import CellHeader, SweepSummary
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 MARK = "↳ paper"
 QUOTED = "quoted"

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from meltpoint.sweeps.answers import FAILED, answering, complain, print_json
-from meltpoint.sweeps.options import AsJson, Storage
+from meltpoint.sweeps.command_line.errors import FAILED, answering, complain, print_json
+from meltpoint.sweeps.command_line.options import AsJson, Storage
 
 cache = typer.Typer(no_args_is_help=True, help="The features of frozen encoders that sweeps keep: list, remove.")
 
@@ -18,7 +18,7 @@ cache = typer.Typer(no_args_is_help=True, help="The features of frozen encoders 
 def cache_list(storage: Storage = "runs", as_json: AsJson = False) -> None:
     """What is kept, the least recently used first."""
     with answering():
-        from meltpoint.sweeps.cache import listed, shown
+        from meltpoint.sweeps.results.cache import listed, shown
 
         rows = listed(Path(storage))
         if as_json:
@@ -37,7 +37,7 @@ def cache_remove(
 ) -> None:  # fmt: skip
     """Remove entries; what a running process reads stays."""
     with answering():
-        from meltpoint.sweeps.cache import remove_entries
+        from meltpoint.sweeps.results.cache import remove_entries
 
         done = remove_entries(Path(storage), ids or [], task, everything)
         for entry in done.removed:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from meltpoint.reports.formats import symbol, title
-from meltpoint.sweeps.selection import Spread, spread
-from meltpoint.sweeps.summary import CellSummary
+from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.sweeps.search.selection import Spread, spread
 
 Split = Literal["dev", "test"]
 

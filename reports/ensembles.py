@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from meltpoint.reports.formats import symbol
-from meltpoint.sweeps.ensemble_record import Ensemble
-from meltpoint.sweeps.summary import SweepSummary
+from meltpoint.sweeps.results.ensemble_record import Ensemble
+from meltpoint.sweeps.results.summary import SweepSummary
 
 ENSEMBLE_NOTE = (
     "An ensemble averages the probabilities that its members' finalists gave when each was scored, seed by seed; test "

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 
 from meltpoint.adapters import modes
-from meltpoint.adapters.parameters import Value
+from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces import documents
-from meltpoint.sweeps.selection import Spread
-from meltpoint.sweeps.summary import CellHeader
+from meltpoint.sweeps.results.summary import CellHeader
+from meltpoint.sweeps.search.selection import Spread
 
 NOTHING = "–"
 

@@ -9,9 +9,9 @@ from itertools import zip_longest
 from meltpoint.reports.differences import Pair, Side, Split, difference, pair_title, side_title
 from meltpoint.reports.ensembles import heading, reservations
 from meltpoint.reports.formats import NOTHING, difference_text, spread_text
-from meltpoint.sweeps.closing import Closing
-from meltpoint.sweeps.ensemble_record import Ensemble
-from meltpoint.sweeps.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.ensemble_record import Ensemble
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.search.closing import Closing
 from meltpoint.tasks.core.counts import some
 
 FROZEN, TUNED, STACKED = "feature_extraction", "fine_tuning", "stack_and_finetune"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from meltpoint.reports.formats import listed, symbol
-from meltpoint.sweeps.records import HardwareRecord, TrialRecord, strays_in_words
-from meltpoint.sweeps.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord, strays_in_words
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.counts import counted, plural, some
 
 SELECTION = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meltpoint.reports.tables import MAKERS
-from meltpoint.sweeps.summary import SweepSummary
+from meltpoint.sweeps.results.summary import SweepSummary
 
 
 def report(summary: SweepSummary, form: str, beside: str | None = None) -> str:

@@ -11,8 +11,8 @@ from markdown_it import MarkdownIt
 from meltpoint.reports.drawing import COLOURS, MARKERS, legend, sheet
 from meltpoint.reports.formats import symbol
 from meltpoint.reports.tables import markdown
-from meltpoint.sweeps.selection import Spread
-from meltpoint.sweeps.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.search.selection import Spread
 
 ACROSS, PANEL_INCHES = 4, (2.6, 2.3)
 PLAIN = {"❄": "frozen", "🔥": "tuned", "❄🔥": "both"}

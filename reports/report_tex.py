@@ -8,7 +8,7 @@ from meltpoint.reports.beside import set_beside
 from meltpoint.reports.ensembles import ENSEMBLE_NOTE
 from meltpoint.reports.latex import booktabs, latex_text
 from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Block, Row, Shown
-from meltpoint.sweeps.summary import SweepSummary
+from meltpoint.sweeps.results.summary import SweepSummary
 
 
 def latex(summary: SweepSummary, beside: str | None = None) -> str:

@@ -16,20 +16,20 @@ from meltpoint.reports.formats import NOTHING, duration, listed, marks, percent,
 from meltpoint.reports.layout import Column, new_table, say, show_groups, stacked, width_of
 from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Block, Row, Shown
 from meltpoint.reports.notes import task_notes, trial_notes
-from meltpoint.sweeps.closing import in_words
-from meltpoint.sweeps.ensemble_record import Ensemble
-from meltpoint.sweeps.planned_work import planned_work
-from meltpoint.sweeps.reach import Check
-from meltpoint.sweeps.records import strays_in_words
-from meltpoint.sweeps.specification import Resources
-from meltpoint.sweeps.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.tracking_uri import is_database, redacted
+from meltpoint.sweeps.driver.planned_work import planned_work
+from meltpoint.sweeps.ledger.records import strays_in_words
+from meltpoint.sweeps.machine.services import Check
+from meltpoint.sweeps.results.ensemble_record import Ensemble
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.search.closing import in_words
+from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.tracking_uri import is_database, redacted
 from meltpoint.tasks.core.counts import some
 
 if TYPE_CHECKING:  # they import torch, which takes seconds; a table must not wait for that
-    from meltpoint.adapters.results import EpochResult
-    from meltpoint.sweeps.estimate import PlannedCell, SweepPlan
-    from meltpoint.sweeps.run import Outcome
+    from meltpoint.adapters.training.epoch_result import EpochResult
+    from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
+    from meltpoint.sweeps.driver.run import Outcome
 
 
 def show_summary(summary: SweepSummary, console: Console) -> None:

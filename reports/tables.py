@@ -23,9 +23,9 @@ from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Bl
 from meltpoint.reports.notes import notes
 from meltpoint.reports.paper_tables import PaperTable
 from meltpoint.reports.report_tex import latex
-from meltpoint.sweeps.ensemble_record import Ensemble
-from meltpoint.sweeps.selection import Spread
-from meltpoint.sweeps.summary import CellHeader, CellSummary, SweepSummary
+from meltpoint.sweeps.results.ensemble_record import Ensemble
+from meltpoint.sweeps.results.summary import CellHeader, CellSummary, SweepSummary
+from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.counts import some
 
 COLUMNS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from meltpoint.adapters.parameters import Parameter, Value
+from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.search_spaces import documents, early_stopping, entries
 from meltpoint.search_spaces.early_stopping import EarlyStopping
 from meltpoint.search_spaces.ranges import Fixed, Range, same

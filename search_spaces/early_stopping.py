@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from meltpoint.adapters.parameters import Parameter
+from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces.ranges import Range
 from meltpoint.tasks.core.words import unknown
 

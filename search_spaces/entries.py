@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from meltpoint.adapters.parameters import Parameter, Value
+from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.search_spaces.ranges import Choice, Conditions, Fixed, Integer, Range, Real
 from meltpoint.tasks.core.words import unknown
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from meltpoint.adapters import heads, modes
-from meltpoint.adapters.parameters import Parameter
+from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces import build, documents, entries
 from meltpoint.search_spaces.documents import SHIPPED
 from meltpoint.search_spaces.space import Space

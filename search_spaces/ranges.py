@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from meltpoint.adapters.parameters import Value
+from meltpoint.adapters.hyperparameters import Value
 
 if TYPE_CHECKING:  # a mistake in a space is told before anything slow is imported
     import numpy as np

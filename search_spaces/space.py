@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from meltpoint.adapters.parameters import Parameter, Setting, Value
+from meltpoint.adapters.hyperparameters import Parameter, Setting, Value
 from meltpoint.search_spaces import build, documents, entries
 from meltpoint.search_spaces.early_stopping import EarlyStopping
 from meltpoint.search_spaces.ranges import Range, active

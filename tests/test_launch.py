@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from meltpoint.launch import app
-from meltpoint.sweeps.options import resources_of
-from meltpoint.sweeps.specification import Resources
+from meltpoint.sweeps.command_line.options import resources_of
+from meltpoint.sweeps.specification.sweep_spec import Resources
 
 GOOD_ROWS = "sentence\tlabel\nthe film was fine\tgood\nthe meal was cold\tbad\n"
 TASK = """\
@@ -250,8 +250,8 @@ def test_cache_rm_refuses_what_it_cannot_tell(tmp_path, kept, words, part):
 
 @pytest.mark.parametrize(("keep", "left"), [(0, []), (1500, ["ab10"]), (10_000, ["ab00", "ab10"])])
 def test_a_finished_sweep_leaves_the_states_used_last_that_may_stay_and_no_stages(tmp_path, kept, keep, left):
-    from meltpoint.sweeps.cache import trim
-    from meltpoint.sweeps.specification import Resources
+    from meltpoint.sweeps.results.cache import trim
+    from meltpoint.sweeps.specification.sweep_spec import Resources
 
     storage = tmp_path / "runs" / "cache"
     os.utime(storage / "features" / "ab00" / "entry.json", (1.0, 1.0))
@@ -267,8 +267,8 @@ def test_a_finished_sweep_leaves_the_states_used_last_that_may_stay_and_no_stage
 
 def test_a_finished_sweep_leaves_states_that_another_one_has_open(tmp_path, kept):
     from meltpoint.adapters.features.entries import hold
-    from meltpoint.sweeps.cache import trim
-    from meltpoint.sweeps.specification import Resources
+    from meltpoint.sweeps.results.cache import trim
+    from meltpoint.sweeps.specification.sweep_spec import Resources
 
     with hold(tmp_path / "runs" / "cache" / "features", "ab10"):
         trim(Resources(storage=str(tmp_path / "runs"), cache_keep_bytes=0))

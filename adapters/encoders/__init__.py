@@ -11,11 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from meltpoint.adapters.encoders import _sizes as sizes
-from meltpoint.adapters.encoders._files import check_folder, locate
-from meltpoint.adapters.encoders._files import fingerprint as files_fingerprint
-from meltpoint.adapters.encoders._reference import EncoderReference
-from meltpoint.adapters.encoders._unknown import HUB_ID, unknown_encoder
+from meltpoint.adapters.families.huggingface import sizes
+from meltpoint.adapters.families.huggingface.files import check_folder, locate
+from meltpoint.adapters.families.huggingface.files import fingerprint as files_fingerprint
+from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families.unknown import HUB_ID, unknown_encoder
 from meltpoint.tasks.core import words
 from meltpoint.tasks.core.task import Kind
 
@@ -27,7 +27,7 @@ __all__ = [
     "summary", "weights_without_embeddings",
 ]  # fmt: skip
 
-FAMILIES = {"elmo": "meltpoint.adapters.elmo", "skipthoughts": "meltpoint.adapters.skip_thoughts"}
+FAMILIES = {"elmo": "meltpoint.adapters.families.elmo", "skipthoughts": "meltpoint.adapters.families.skip_thoughts"}
 """Word before the colon → the package that exports `reference(source, kind)`, and `load`, `fingerprint`, `state_size`,
 `longest_input` and `weights_without_embeddings` of a reference."""
 
@@ -74,9 +74,9 @@ def check(reference: EncoderReference) -> None:
         return
     folder, _ = locate(reference)
     if ":" in reference.word:
-        from meltpoint.adapters.encoders import _pretrained  # transformers takes seconds to import
+        from meltpoint.adapters.families.huggingface import pretrained  # transformers takes seconds to import
 
-        _pretrained.check(folder, reference.word)
+        pretrained.check(folder, reference.word)
 
 
 def load(reference: EncoderReference) -> Encoder:
@@ -87,7 +87,9 @@ def load(reference: EncoderReference) -> Encoder:
     """
     if reference.family in FAMILIES:
         return cast("Encoder", _family(reference.family).load(reference))
-    from meltpoint.adapters import huggingface  # transformers takes seconds to import: only who loads pays for it
+    from meltpoint.adapters.families.huggingface import (
+        encoder as huggingface,  # transformers takes seconds to import: only who loads pays for it
+    )
 
     return huggingface.load(reference)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from meltpoint.adapters.encoders._reference import EncoderReference
+from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.tasks.core.task import Kind
 
 SUMMARY = "all-MiniLM-L6-v2, 6 layers of 384, uncased; loads offline with the extra 'minilm'"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from meltpoint.adapters.batch import EncodedSplit
+from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.entries import bytes_of, entries, remove
 from meltpoint.adapters.features.layout import FeatureKey

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from meltpoint.adapters.batch import Batch, EncodedSplit
-from meltpoint.adapters.batching import collate
+from meltpoint.adapters.data.batch import Batch, EncodedSplit
+from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import ENCODING_BATCH, FeatureKey
 from meltpoint.tasks.core.task import Kind

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from meltpoint.adapters.atomic import write_atomically
-from meltpoint.adapters.locks import acquire
+from meltpoint.adapters.files import acquire, write_atomically
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from meltpoint.adapters.batch import EncodedSplit, Row
-from meltpoint.adapters.batching import first_places
+from meltpoint.adapters.data.batch import EncodedSplit, Row
+from meltpoint.adapters.data.batching import first_places
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.hardware import Precision
 from meltpoint.tasks.core.task import Kind

@@ -9,8 +9,8 @@ from typing import IO
 
 import torch
 
-from meltpoint.adapters.batch import EncodedSplit
-from meltpoint.adapters.batching import first_places
+from meltpoint.adapters.data.batch import EncodedSplit
+from meltpoint.adapters.data.batching import first_places
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.encoding import at_rest, encode
 from meltpoint.adapters.features.entries import describe, hold, locked

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from meltpoint.adapters.atomic import write_atomically
+from meltpoint.adapters.files import write_atomically
 
 States = NDArray[Any]
 """(layers, positions, dim), float32, or int16 that holds the bits of bfloat16, which NumPy does not know."""

@@ -13,11 +13,11 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from meltpoint.adapters import encoders
-from meltpoint.adapters.atomic import replacing
+from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.encoding import at_rest, encode
 from meltpoint.adapters.features.layout import ENCODING_BATCH, feature_key
-from meltpoint.adapters.tokenising import encode_split
+from meltpoint.adapters.files import replacing
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.task import Example, Kind
 

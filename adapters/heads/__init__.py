@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from meltpoint.adapters.heads import _declared
-from meltpoint.adapters.parameters import Parameter
+from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.tasks.core import words
 from meltpoint.tasks.core.task import Kind
 
@@ -37,11 +39,31 @@ def get(word: str, kind: Kind | None = None) -> type[Head]:
 
 
 def parameters() -> tuple[Parameter, ...]:
-    """Every head's own hyperparameters, each once; read from the files' text, so that torch is not imported.
+    """Every head's own hyperparameters, each once.
 
-    Only where a file declares one in another way than by plain values are the heads imported.
+    They are read from the text of the heads and of their layers, so that torch is not imported. Only where a file
+    declares one in another way than by plain values are the heads imported.
     """
-    found = _declared.parameters(__path__)
+    found = declared_in([*__path__, str(Path(__file__).parents[1] / "layers")])
     if found is None:
         return tuple(dict.fromkeys(parameter for name in names() for parameter in get(name).hyperparameters))
     return found
+
+
+def declared_in(folders: Iterable[str]) -> tuple[Parameter, ...] | None:
+    """Every `Parameter(…)` in the text of the folders' files, by name; None where one is not made of plain values."""
+    found: dict[str, Parameter] = {}
+    for path in sorted(path for folder in folders for path in Path(folder).glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if " Parameter(" not in text or path.name == "__init__.py":
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == Parameter.__name__:
+                try:
+                    values = [ast.literal_eval(value) for value in node.args]
+                    named = {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}
+                except ValueError:
+                    return None
+                parameter = Parameter(*values, **named)
+                found[parameter.name] = parameter
+    return tuple(found[name] for name in sorted(found))

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
-from meltpoint.adapters.heads._bilstm import BiLSTM
-from meltpoint.adapters.heads._layers import Affine
-from meltpoint.adapters.heads._maxout import Maxout
-from meltpoint.adapters.heads._pooling import highest, lowest, mean, pool_rows
-from meltpoint.adapters.heads._self_attention import AttentivePooling, attend_to_itself
-from meltpoint.adapters.parameters import Parameter
-from meltpoint.adapters.stack import Stack, lanes_of
+from meltpoint.adapters.hyperparameters import Parameter
+from meltpoint.adapters.layers.affine import Affine
+from meltpoint.adapters.layers.bilstm import BiLSTM
+from meltpoint.adapters.layers.bundle import Stack, lanes_of
+from meltpoint.adapters.layers.maxout import Maxout
+from meltpoint.adapters.layers.pooling import highest, lowest, mean, pool_rows
+from meltpoint.adapters.layers.self_attention import AttentivePooling, attend_to_itself
 
 HIDDEN_SIZE = Parameter(
     "bcn.hidden_size", 300, "units of the first layer and of each direction of both BiLSTMs", 1, 4096, shapes=True

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from torch import Tensor, cat
 
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
-from meltpoint.adapters.heads._alignment import enhance
-from meltpoint.adapters.heads._layers import Scores, pool_masked
-from meltpoint.adapters.heads._sentences import sentences
-from meltpoint.adapters.parameters import Parameter
-from meltpoint.adapters.stack import Stack
+from meltpoint.adapters.hyperparameters import Parameter
+from meltpoint.adapters.layers.affine import Scores, pool_masked
+from meltpoint.adapters.layers.alignment import enhance
+from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.sentence_pair import sentences
 
 ATTEND = Parameter(
     "bi_attention.attend", True, "whether each sentence's states attend to the other's before pooling", shapes=True

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
-from meltpoint.adapters.heads._bilstm import HIDDEN_SIZE, LAYERS, BiLSTM
-from meltpoint.adapters.heads._layers import Scores, first_states, pool
-from meltpoint.adapters.stack import Stack, lanes_of
+from meltpoint.adapters.layers.affine import Scores, first_states, pool
+from meltpoint.adapters.layers.bilstm import HIDDEN_SIZE, LAYERS, BiLSTM
+from meltpoint.adapters.layers.bundle import Stack, lanes_of
 
 
 class BiLstm(Head):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from meltpoint.adapters.heads._paths import PathHead
 from meltpoint.adapters.heads.bilstm import BiLstm
+from meltpoint.adapters.heads.crf import CrfHead
 
 
-class BiLstmCrf(PathHead, BiLstm):
+class BiLstmCrf(CrfHead, BiLstm):
     """The `bilstm` head whose labels are scored as a path; serves sequence labelling only."""
 
     summary = "BiLSTM over all pieces → each word's first piece → linear → conditional random field"

@@ -11,10 +11,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
-from meltpoint.adapters.heads._bilstm import BiLSTM
-from meltpoint.adapters.heads._matching import (
+from meltpoint.adapters.layers.bilstm import BiLSTM
+from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.matching import (
     FIRST_BILSTM,
     HIDDEN_SIZE,
     PERSPECTIVES,
@@ -23,7 +24,6 @@ from meltpoint.adapters.heads._matching import (
     ends,
     read_both,
 )  # fmt: skip
-from meltpoint.adapters.stack import Stack
 
 
 class BiMpm(Head):

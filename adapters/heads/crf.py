@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
-from meltpoint.adapters.heads._paths import PathHead
+from torch import Tensor
+
+from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.head import Head
 from meltpoint.adapters.heads.linear import Linear
+from meltpoint.adapters.layers.bundle import Stack, lanes_of
+from meltpoint.adapters.layers.crf import ConditionalRandomField
+from meltpoint.tasks.core.metrics import Prediction
 
 
-class Crf(PathHead, Linear):
+class CrfHead(Head):
+    """The loss and the predictions of a CRF over another head's scores; the first base class, that head the second."""
+
+    kinds = ("sequence_labelling",)
+
+    def compose(self, stack: Stack) -> None:
+        """The scorer's parts, and the CRF."""
+        super().compose(stack)  # type: ignore[safe-super]  # the scorer's: it comes next among the bases
+        self.crf = ConditionalRandomField(self.shape.outputs, stack)
+
+    def loss(self, scores: Tensor, batch: Batch) -> Tensor:
+        """Negative log-likelihood of the rows' label paths, a word; (T,)."""
+        assert batch.labels is not None, "the loss needs labels"
+        assert batch.word_mask is not None, "a CRF labels words"
+        return self.crf.loss(scores, lanes_of(batch.labels, batch.lanes), lanes_of(batch.word_mask, batch.lanes))
+
+    def decode(self, scores: Tensor, batch: Batch, member: int) -> list[Prediction]:
+        """The best path of each row."""
+        assert batch.word_mask is not None, "a CRF labels words"
+        return list(self.crf.decode(scores, batch.word_mask, member))
+
+
+class Crf(CrfHead, Linear):
     """A linear head whose labels are scored as a path; serves sequence labelling only."""
 
     summary = "each word's first piece → linear → conditional random field"

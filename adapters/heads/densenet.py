@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
-from meltpoint.adapters.heads._convolution import GroupedConvolution, windows
-from meltpoint.adapters.heads._layers import Affine, Scores, first_states
-from meltpoint.adapters.heads._pooling import highest, pool_rows
-from meltpoint.adapters.parameters import Parameter
-from meltpoint.adapters.stack import Stack, lanes_of
+from meltpoint.adapters.hyperparameters import Parameter
+from meltpoint.adapters.layers.affine import Affine, Scores, first_states
+from meltpoint.adapters.layers.bundle import Stack, lanes_of
+from meltpoint.adapters.layers.convolution import GroupedConvolution, windows
+from meltpoint.adapters.layers.pooling import highest, pool_rows
 
 GROWTH_RATE = Parameter("densenet.growth_rate", 32, "channels that each convolution adds", 1, 1024, shapes=True)
 KERNEL_SIZE = Parameter("densenet.kernel_size", 3, "word pieces that a convolution sees at once", 1, 15, shapes=True)

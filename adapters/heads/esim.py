@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
-from meltpoint.adapters.heads._alignment import enhance
-from meltpoint.adapters.heads._bilstm import BiLSTM
-from meltpoint.adapters.heads._layers import Affine, FeatureDropout, Scores, elementwise, pool_masked
-from meltpoint.adapters.heads._sentences import Sentence, on_both, sentences
-from meltpoint.adapters.parameters import Parameter
-from meltpoint.adapters.stack import Stack
+from meltpoint.adapters.hyperparameters import Parameter
+from meltpoint.adapters.layers.affine import Affine, FeatureDropout, Scores, elementwise, pool_masked
+from meltpoint.adapters.layers.alignment import enhance
+from meltpoint.adapters.layers.bilstm import BiLSTM
+from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.sentence_pair import Sentence, on_both, sentences
 
 HIDDEN_SIZE = Parameter(
     "esim.hidden_size", 300, "units of the hidden layers, and of each direction of both BiLSTMs", 1, 4096, shapes=True

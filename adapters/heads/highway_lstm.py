@@ -13,12 +13,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
-from meltpoint.adapters.heads._bilstm import BiLSTM
-from meltpoint.adapters.heads._layers import Affine, Scores, elementwise, pool
-from meltpoint.adapters.parameters import Parameter
-from meltpoint.adapters.stack import Stack, lanes_of
+from meltpoint.adapters.hyperparameters import Parameter
+from meltpoint.adapters.layers.affine import Affine, Scores, elementwise, pool
+from meltpoint.adapters.layers.bilstm import BiLSTM
+from meltpoint.adapters.layers.bundle import Stack, lanes_of
 
 HIDDEN_SIZE = Parameter("highway_lstm.hidden_size", 200, "units of each direction of each BiLSTM", 1, 4096, shapes=True)
 LAYERS = Parameter(

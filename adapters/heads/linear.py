@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
-from meltpoint.adapters.heads._layers import Scores, first_states
-from meltpoint.adapters.stack import Stack
+from meltpoint.adapters.layers.affine import Scores, first_states
+from meltpoint.adapters.layers.bundle import Stack
 
 BERT_STD = 0.02
 """Standard deviation of BERT's own initial weights (Devlin et al. 2019's code; truncation makes no odds here)."""

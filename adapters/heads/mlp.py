@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
-from meltpoint.adapters.heads._layers import Affine, Scores, first_states
-from meltpoint.adapters.parameters import Parameter
-from meltpoint.adapters.stack import Stack
+from meltpoint.adapters.hyperparameters import Parameter
+from meltpoint.adapters.layers.affine import Affine, Scores, first_states
+from meltpoint.adapters.layers.bundle import Stack
 
 HIDDEN_SIZE = Parameter(
     "mlp.hidden_size", 768, "units of the hidden layer (a state of BERT-base has 768)", 1, 16384, shapes=True

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
-from meltpoint.adapters.heads._layers import Scores
-from meltpoint.adapters.heads._pooling import first_and_last, highest, mean, pool_rows
-from meltpoint.adapters.parameters import Parameter
-from meltpoint.adapters.stack import Stack, lanes_of
+from meltpoint.adapters.hyperparameters import Parameter
+from meltpoint.adapters.layers.affine import Scores
+from meltpoint.adapters.layers.bundle import Stack, lanes_of
+from meltpoint.adapters.layers.pooling import first_and_last, highest, mean, pool_rows
 
 KIND = Parameter(
     "pooling.kind", "max", "maximum or mean over the row's pieces, or its first piece's state ⊕ its last one's",

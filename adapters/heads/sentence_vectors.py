@@ -13,11 +13,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
-from meltpoint.adapters.heads._layers import Scores
-from meltpoint.adapters.parameters import Parameter
-from meltpoint.adapters.stack import Stack, lanes_of, value
+from meltpoint.adapters.hyperparameters import Parameter
+from meltpoint.adapters.layers.affine import Scores
+from meltpoint.adapters.layers.bundle import Stack, lanes_of, value
 
 KIROS, GLUE = "kiros", "glue"
 PAIR = Parameter(

@@ -11,10 +11,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
-from meltpoint.adapters.heads._layers import pool_masked
-from meltpoint.adapters.heads._matching import (
+from meltpoint.adapters.hyperparameters import Parameter
+from meltpoint.adapters.layers.affine import pool_masked
+from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.matching import (
     FIRST_BILSTM,
     HIDDEN_SIZE,
     PERSPECTIVES,
@@ -22,9 +24,7 @@ from meltpoint.adapters.heads._matching import (
     Prediction,
     read_both,
 )  # fmt: skip
-from meltpoint.adapters.heads._transformer import Transformer
-from meltpoint.adapters.parameters import Parameter
-from meltpoint.adapters.stack import Stack
+from meltpoint.adapters.layers.transformer import Transformer
 
 LAYERS = Parameter("sim_transformer.layers", 1, "layers of the transformer", 1, 12, shapes=True)
 HEADS = Parameter(

@@ -2,7 +2,7 @@
 
 import sys
 
-from meltpoint.adapters.table import Mode
+from meltpoint.adapters.multiplier_table import Mode
 from meltpoint.tasks.core import words
 
 

@@ -5,8 +5,8 @@ Peters, Ruder & Smith 2019, §3.2 and appendix A.1; the mix is Peters et al. 201
 
 from typing import Literal
 
-from meltpoint.adapters.parameters import Parameter, Setting
-from meltpoint.adapters.table import Mode, Phase
+from meltpoint.adapters.hyperparameters import Parameter, Setting
+from meltpoint.adapters.multiplier_table import Mode, Phase
 
 LAYERS = Parameter(
     "feature_extraction.layers", "mix", "what the head sees: a learned mix of all layers, or the top one",

@@ -4,8 +4,8 @@
 the five tried there.
 """
 
-from meltpoint.adapters.parameters import Parameter, Setting
-from meltpoint.adapters.table import Mode, Phase, top_layer
+from meltpoint.adapters.hyperparameters import Parameter, Setting
+from meltpoint.adapters.multiplier_table import Mode, Phase, top_layer
 
 EPOCHS = Parameter("stack_and_finetune.stack_epochs", 2, "epochs of the first phase, the encoder frozen", 1, 1000)
 RATE = Parameter("stack_and_finetune.stack_learning_rate", 1e-3, "learning rate of the first phase", 0.0, 1.0)

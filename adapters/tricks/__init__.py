@@ -2,7 +2,7 @@
 
 import sys
 
-from meltpoint.adapters.table import Trick
+from meltpoint.adapters.multiplier_table import Trick
 from meltpoint.tasks.core import words
 
 

@@ -4,8 +4,8 @@ Helps where lower layers hold what should survive. Peters, Ruder & Smith 2019, A
 downwards; Howard & Ruder divide by 2.6, which is nearly the same.
 """
 
-from meltpoint.adapters.parameters import Parameter, Setting
-from meltpoint.adapters.table import Plan, Trick
+from meltpoint.adapters.hyperparameters import Parameter, Setting
+from meltpoint.adapters.multiplier_table import Plan, Trick
 
 FACTOR = Parameter("discriminative_rates.factor", 0.4, "rate of a group as a share of the group above", 0.001, 1.0)
 

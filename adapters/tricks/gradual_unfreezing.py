@@ -4,8 +4,8 @@ Helps a recurrent encoder on small data (Peters, Ruder & Smith 2019, A.2: ELMo o
 groups × `epochs_per_group` never thaws the bottom. It makes early scores say little, so it rules out early stopping.
 """
 
-from meltpoint.adapters.parameters import Parameter, Setting
-from meltpoint.adapters.table import Plan, Trick
+from meltpoint.adapters.hyperparameters import Parameter, Setting
+from meltpoint.adapters.multiplier_table import Plan, Trick
 
 PACE = Parameter("gradual_unfreezing.epochs_per_group", 1.0, "epochs before the next layer group thaws", 0.01, 100.0)
 

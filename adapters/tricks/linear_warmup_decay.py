@@ -3,8 +3,8 @@
 Helps nearly always where a transformer is fine-tuned; the warm-up keeps Adam's first, badly scaled steps small.
 """
 
-from meltpoint.adapters.parameters import Parameter, Setting
-from meltpoint.adapters.table import Plan, Trick
+from meltpoint.adapters.hyperparameters import Parameter, Setting
+from meltpoint.adapters.multiplier_table import Plan, Trick
 
 WARMUP = Parameter("linear_warmup_decay.warmup_fraction", 0.1, "share of the steps in which the rate rises", 0.0, 0.999)
 

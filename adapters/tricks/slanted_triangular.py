@@ -4,8 +4,8 @@ Helps where a fine-tuned encoder should move quickly to a good region and then s
 cannot be compared half-way, so it rules out early stopping.
 """
 
-from meltpoint.adapters.parameters import Parameter, Setting
-from meltpoint.adapters.table import Plan, Trick
+from meltpoint.adapters.hyperparameters import Parameter, Setting
+from meltpoint.adapters.multiplier_table import Plan, Trick
 
 CUT = Parameter("slanted_triangular.cut_fraction", 0.1, "share of the steps in which the rate rises", 0.001, 0.999)
 RATIO = Parameter("slanted_triangular.ratio", 32.0, "how much smaller the lowest rate is than the peak", 1.0, 1e6)

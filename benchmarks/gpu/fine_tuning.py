@@ -11,13 +11,13 @@ from typing import Any
 import torch
 import transformers
 
-from meltpoint.adapters import catalogue, encoders
-from meltpoint.adapters.courses import EncodedData
+from meltpoint.adapters import encoders, settings
 from meltpoint.adapters.hardware import seize
-from meltpoint.adapters.loop import FrozenStates, Trainer
+from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.model import Member, build
-from meltpoint.adapters.parameters import Value
-from meltpoint.adapters.results import EpochResult
+from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.trainer import FrozenStates, Trainer
+from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.benchmarks.gpu.ceiling import wait
 from meltpoint.benchmarks.gpu.sizes import Size, random_data
 from meltpoint.benchmarks.rivals.trainer_model import SentenceClassifier
@@ -39,7 +39,7 @@ def loop_seconds(
     """Training seconds of each epoch of a stack; an epoch ends with its loss read, so a GPU has done its work."""
     hardware, data = seize(torch.get_num_threads(), 1.0 if device == "cuda" else 0.0), random_data(size)
     load: dict[str, Value] = {"epochs": size.epochs, "batch_size": size.batch, "max_pieces": size.length}
-    setting = catalogue.complete({**load, "learning_rate": RATE, "precision": "bf16"}, mode, head)
+    setting = settings.complete({**load, "learning_rate": RATE, "precision": "bf16"}, mode, head)
     loaded = encoders.load(encoders.resolve(encoder, data.task.kind))
     members = [Member(setting, 0)] * together
     model = build(loaded, data.task, mode, head, members, hardware.device)

@@ -10,8 +10,8 @@ import torch
 import transformers
 
 from meltpoint import tasks
-from meltpoint.adapters.batch import EncodedSplit, Row
-from meltpoint.adapters.courses import EncodedData
+from meltpoint.adapters.data.batch import EncodedSplit, Row
+from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.tasks.core.task import Example
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

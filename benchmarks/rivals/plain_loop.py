@@ -9,12 +9,12 @@ from __future__ import annotations
 from functools import lru_cache
 
 from meltpoint import tasks
-from meltpoint.adapters import catalogue, encoders
-from meltpoint.adapters.courses import EncodedData
+from meltpoint.adapters import encoders, settings
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.hardware import seize
-from meltpoint.adapters.loop import Trainer
 from meltpoint.adapters.model import Member, build
+from meltpoint.adapters.training.trainer import Trainer
+from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.benchmarks.encoded import encoded
 from meltpoint.benchmarks.job import Job
 from meltpoint.tasks.core.task import DataSpec
@@ -31,7 +31,7 @@ def train_once(job: Job, learning_rate: float, threads: int) -> float:
     """One trial; the best epoch's dev score."""
     hardware = seize(threads)
     encoder, data = ready(job)
-    setting = catalogue.complete(job.setting(learning_rate), job.mode, "linear")
+    setting = settings.complete(job.setting(learning_rate), job.mode, "linear")
     members = [Member(setting, job.seed)]
     model = build(encoder, data.task, job.mode, "linear", members, hardware.device)
     trainer = Trainer(model, data, job.mode, members, hardware)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from meltpoint.reports.analyses.core.analysis import FORMATS, Analysis, Options
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.summary import summarise
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.results.summary import summarise
 from meltpoint.tasks.core import words
 
 __all__ = ["NO_SWEEP", "analyse", "get", "names"]

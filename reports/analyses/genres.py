@@ -25,9 +25,9 @@ from meltpoint.reports.analyses.core.divergence import (
 from meltpoint.reports.analyses.core.tables import Column, Table, Value, figures, points
 from meltpoint.reports.analyses.core.welch import gap
 from meltpoint.reports.matrix import FROZEN, TUNED
-from meltpoint.sweeps.cells import cell_name
-from meltpoint.sweeps.selection import Spread, spread
-from meltpoint.sweeps.summary import CellSummary
+from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.sweeps.search.selection import Spread, spread
+from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Example

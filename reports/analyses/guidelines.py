@@ -16,9 +16,9 @@ from meltpoint.reports.analyses.core.analysis import Analysis, Options, write_ta
 from meltpoint.reports.analyses.core.tables import Column, Table, Value, figures, points
 from meltpoint.reports.analyses.core.welch import Gap, gap, mean_gap
 from meltpoint.reports.matrix import FROZEN, TUNED
-from meltpoint.sweeps.cells import cell_name
-from meltpoint.sweeps.selection import Spread
-from meltpoint.sweeps.summary import CellSummary
+from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.sweeps.search.selection import Spread
+from meltpoint.sweeps.specification.cells import cell_name
 
 NAME = "guidelines"
 

@@ -15,21 +15,21 @@ import torch
 import transformers
 from tokenizers import ByteLevelBPETokenizer, SentencePieceUnigramTokenizer
 
-from meltpoint.adapters import catalogue, encoders, heads, modes
-from meltpoint.adapters.batch import EncodedSplit
-from meltpoint.adapters.courses import Course, EncodedData, NotFiniteError
+from meltpoint.adapters import encoders, heads, modes, settings
+from meltpoint.adapters.data.batch import EncodedSplit
+from meltpoint.adapters.data.pairing import InputFormat, input_format_of
+from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.evaluation import Evaluation
+from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.opening import open_features
-from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.hardware import Hardware
-from meltpoint.adapters.loop import FrozenStates, Trainer
+from meltpoint.adapters.hyperparameters import Setting, Value
 from meltpoint.adapters.model import AdaptedModel, Member, build
-from meltpoint.adapters.parameters import Setting, Value
-from meltpoint.adapters.reading import Reading, reading_of
-from meltpoint.adapters.results import EpochResult
-from meltpoint.adapters.tokenising import encode_split
+from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.evaluation import Evaluation
+from meltpoint.adapters.training.trainer import FrozenStates, Trainer
+from meltpoint.adapters.training.trial_state import Course, EncodedData, NotFiniteError
 from meltpoint.tasks.core.task import Example, Kind, Task
 
 TEXT = [
@@ -295,17 +295,22 @@ class Alone(Trainer):
 
 def complete_setting(mode: str, head: str, given: Mapping[str, Value]) -> dict[str, Value]:
     """A complete setting of small sizes; a dotted name is no keyword: `gradual_unfreezing__epochs_per_group`."""
-    allowed = {own.name for own in catalogue.parameters(mode, head)}
+    allowed = {own.name for own in settings.parameters(mode, head)}
     small = {"epochs": 2, "batch_size": 4, "precision": "fp32", "max_pieces": 32, "learning_rate": 1e-2}
     sizes = {name: value for name, value in TINY_SIZES.items() if name in allowed}
-    return catalogue.complete({**small, **sizes, **{k.replace("__", "."): v for k, v in given.items()}}, mode, head)
+    return settings.complete({**small, **sizes, **{k.replace("__", "."): v for k, v in given.items()}}, mode, head)
 
 
 def encoded(
-    kind: Kind, train: list[Example], dev: list[Example], encoder: Encoder, limit: int, reading: Reading | None = None
+    kind: Kind,
+    train: list[Example],
+    dev: list[Example],
+    encoder: Encoder,
+    limit: int,
+    input_format: InputFormat | None = None,
 ) -> EncodedData:
     """The tiny task's splits for an encoder."""
-    splits = [encode_split(kind, examples, encoder.tokenizer, limit, reading) for examples in (train, dev)]
+    splits = [encode_split(kind, examples, encoder.tokenizer, limit, input_format) for examples in (train, dev)]
     return EncodedData(tiny_task(kind), splits[0], splits[1], dev, train)
 
 
@@ -323,7 +328,9 @@ def make_trainer(load_tiny: Callable[[str], Encoder]) -> Callable[..., Alone]:
         train = tiny_examples(kind, train) if isinstance(train, int) else train
         dev = tiny_examples(kind, dev) if isinstance(dev, int) else dev
         data, members = (
-            encoded(kind, train, dev, encoder, int(full["max_pieces"]), reading_of(full, heads.get(head))),
+            encoded(
+                kind, train, dev, encoder, int(full["max_pieces"]), input_format_of(full, heads.get(head).joint_pairs)
+            ),
             [Member(full, seed)],
         )
         model = build(encoder, data.task, mode, head, members, CPU.device)
@@ -342,8 +349,8 @@ def make_stack(load_tiny: Callable[[str], Encoder]) -> Callable[..., Trainer]:
     ) -> Trainer:  # fmt: skip
         encoder = load_tiny("bert")
         members = [Member(complete_setting(mode, head, setting), seed) for seed, setting in trials]
-        reading = reading_of({}, heads.get(head))
-        data = encoded(kind, tiny_examples(kind, 10), tiny_examples(kind, 6), encoder, 32, reading)
+        input_format = input_format_of({}, heads.get(head).joint_pairs)
+        data = encoded(kind, tiny_examples(kind, 10), tiny_examples(kind, 6), encoder, 32, input_format)
         model = build(encoder, data.task, mode, head, members, CPU.device)
         return Trainer(model, data, mode, members, CPU, frozen_states)
 

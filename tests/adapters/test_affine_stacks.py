@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from meltpoint.adapters.heads._layers import Affine
-from meltpoint.adapters.noise import Noise
-from meltpoint.adapters.stack import Stack
+from meltpoint.adapters.layers.affine import Affine
+from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.dropout import Noise
 
 GAP = 14_400  # weights of other layers that lie between two members' in the optimiser's buffer
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from meltpoint.adapters.attention import KEY_MULTIPLE
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.cpu.attention import KEY_MULTIPLE
+from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.unpadding import places_of
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.padding_free import places_of
 
 ROWS, PIECES = 2, 7
 DIM, WIDE, LAYERS = 32, 64, 2  # tests/adapters/conftest.py, SIZES

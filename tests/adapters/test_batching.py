@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.adapters.batch import EncodedSplit, Row
-from meltpoint.adapters.batching import (
+from meltpoint.adapters.data.batch import EncodedSplit, Row
+from meltpoint.adapters.data.batching import (
     POOL_BATCHES,
     collate,
     evaluation_batches,

@@ -8,32 +8,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.adapters import catalogue, heads, modes
-from meltpoint.adapters.parameters import Value
+from meltpoint.adapters import heads, modes, settings
+from meltpoint.adapters.hyperparameters import Value
 
 CELLS = list(itertools.product(modes.names(), heads.names()))
 
 
 @pytest.mark.parametrize(("mode", "head"), CELLS)
 def test_every_parameter_of_a_cell_is_there_once(mode: str, head: str):
-    names = [own.name for own in catalogue.parameters(mode, head)]
+    names = [own.name for own in settings.parameters(mode, head)]
     assert len(names) == len(set(names))
 
 
 def test_all_parameters_are_the_union_over_the_cells():
-    union = {own.name for mode, head in CELLS for own in catalogue.parameters(mode, head)}
-    names = [own.name for own in catalogue.all_parameters()]
+    union = {own.name for mode, head in CELLS for own in settings.parameters(mode, head)}
+    names = [own.name for own in settings.all_parameters()]
     assert sorted(names) == sorted(union)
 
 
 def test_a_head_brings_its_own_parameters_and_no_other_heads():
-    names = {own.name for own in catalogue.parameters("fine_tuning", "mlp")}
+    names = {own.name for own in settings.parameters("fine_tuning", "mlp")}
     assert "mlp.hidden_size" in names
     assert not any(name.startswith("bilstm.") for name in names)
 
 
 def test_feature_extraction_has_no_keys_for_an_encoder_that_trains():
-    names = {own.name for own in catalogue.parameters("feature_extraction", "bilstm")}
+    names = {own.name for own in settings.parameters("feature_extraction", "bilstm")}
     assert "slanted_triangular.ratio" in names
     absent = ("encoder_dropout", "discriminative_rates", "gradual_unfreezing", "stack_and_finetune")
     assert not any(name.startswith(absent) for name in names)
@@ -42,11 +42,11 @@ def test_feature_extraction_has_no_keys_for_an_encoder_that_trains():
 @pytest.mark.parametrize("key", ["encoder_dropout", "discriminative_rates", "gradual_unfreezing.epochs_per_group"])
 def test_feature_extraction_refuses_keys_for_an_encoder_that_trains(key: str):
     with pytest.raises(ValueError, match=f"{key} has no place in a setting of feature_extraction with head linear"):
-        catalogue.complete({key: 0.1}, "feature_extraction", "linear")
+        settings.complete({key: 0.1}, "feature_extraction", "linear")
 
 
 def test_every_default_is_filled_in():
-    full = catalogue.complete({}, "fine_tuning", "linear")
+    full = settings.complete({}, "fine_tuning", "linear")
     assert full["learning_rate"] == 1e-3
     assert full["schedule"] == "constant"
     assert full["discriminative_rates"] is False
@@ -54,18 +54,18 @@ def test_every_default_is_filled_in():
 
 def test_parameters_of_tricks_that_are_off_are_dropped():
     off = {"slanted_triangular.ratio": 8.0, "discriminative_rates.factor": 0.5, "schedule": "linear_warmup_decay"}
-    full = catalogue.complete(off, "fine_tuning", "linear")
+    full = settings.complete(off, "fine_tuning", "linear")
     assert [name for name in full if "." in name] == ["linear_warmup_decay.warmup_fraction"]
-    full = catalogue.complete({"gradual_unfreezing": True}, "fine_tuning", "linear")
+    full = settings.complete({"gradual_unfreezing": True}, "fine_tuning", "linear")
     assert [name for name in full if "." in name] == ["gradual_unfreezing.epochs_per_group"]
 
 
 def test_whether_a_schedule_restarts_is_dropped_where_there_is_none():
     key = "stack_and_finetune.restart_schedule"
-    constant = [catalogue.complete({key: restart}, "stack_and_finetune", "linear") for restart in (True, False)]
+    constant = [settings.complete({key: restart}, "stack_and_finetune", "linear") for restart in (True, False)]
     assert constant[0] == constant[1]
     moving = {"schedule": "slanted_triangular", key: False}
-    assert catalogue.complete(moving, "stack_and_finetune", "linear")[key] is False
+    assert settings.complete(moving, "stack_and_finetune", "linear")[key] is False
 
 
 @given(st.permutations(["epochs", "dropout", "schedule", "slanted_triangular.ratio"]), st.booleans())
@@ -75,22 +75,22 @@ def test_two_ways_of_writing_one_course_complete_to_the_same_mapping_in_the_same
     }  # fmt: skip
     plain = {"epochs": 4, "dropout": 0.0, "schedule": "slanted_triangular"}
     idle: dict[str, Value] = {} if bare else {"linear_warmup_decay.warmup_fraction": 0.3, "batch_size": 32}
-    written = catalogue.complete({name: values[name] for name in order} | idle, "fine_tuning", "linear")
-    wanted = catalogue.complete(plain, "fine_tuning", "linear")
+    written = settings.complete({name: values[name] for name in order} | idle, "fine_tuning", "linear")
+    wanted = settings.complete(plain, "fine_tuning", "linear")
     assert list(written.items()) == list(wanted.items())
     assert [type(value) for value in written.values()] == [type(value) for value in wanted.values()]
 
 
 @pytest.mark.parametrize(("mode", "head"), CELLS)
 def test_a_complete_setting_completes_to_itself(mode: str, head: str):
-    full = catalogue.complete({"schedule": "linear_warmup_decay"}, mode, head)
-    assert catalogue.complete(full, mode, head) == full
+    full = settings.complete({"schedule": "linear_warmup_decay"}, mode, head)
+    assert settings.complete(full, mode, head) == full
 
 
 @pytest.mark.parametrize("key", ["learning_rat", "mlp.hidden_size", "stack_and_finetune.stack_epochs"])
 def test_an_unknown_key_is_refused(key: str):
     with pytest.raises(ValueError, match=rf"^{key} has no place in a setting of fine_tuning with head linear\.$"):
-        catalogue.complete({key: 1}, "fine_tuning", "linear")
+        settings.complete({key: 1}, "fine_tuning", "linear")
 
 
 @pytest.mark.parametrize(
@@ -105,4 +105,4 @@ def test_an_unknown_key_is_refused(key: str):
 )
 def test_a_value_outside_its_limits_is_refused_even_where_its_trick_is_off(key: str, value: Value, domain: str):
     with pytest.raises(ValueError, match=rf"^{key} is {value!r}; it takes {domain}\.$"):
-        catalogue.complete({key: value}, "fine_tuning", "linear")
+        settings.complete({key: value}, "fine_tuning", "linear")

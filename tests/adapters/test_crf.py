@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torchcrf import CRF
 
-from meltpoint.adapters.crf import ConditionalRandomField
-from meltpoint.adapters.noise import Noise
-from meltpoint.adapters.stack import Stack
+from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.crf import ConditionalRandomField
+from meltpoint.adapters.layers.dropout import Noise
 
 LABELS = 3
 

@@ -11,18 +11,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.adapters.batch import EncodedSplit
-from meltpoint.adapters.batching import collate, stitch
-from meltpoint.adapters.document_context import documents
+from meltpoint.adapters.data.batch import EncodedSplit
+from meltpoint.adapters.data.batching import collate, stitch
+from meltpoint.adapters.data.document_context import documents
+from meltpoint.adapters.data.pairing import InputFormat
+from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.opening import open_features
-from meltpoint.adapters.reading import Reading
-from meltpoint.adapters.tokenising import encode_split
 from meltpoint.tasks.core.task import Example
 
 Load = Callable[..., Encoder]
-DOCUMENT = Reading(context="document")
+DOCUMENT = InputFormat(context="document")
 WORDS = ("the", "harbour", "was", "quiet", "London", "film", "a", "qqqq")
 
 
@@ -35,8 +35,10 @@ def sentences(*lengths: int, group: str = "1", first: int = 0) -> list[Example]:
     return found
 
 
-def split_of(encoder: Encoder, examples: list[Example], limit: int = 64, reading: Reading = DOCUMENT) -> EncodedSplit:
-    return encode_split("sequence_labelling", examples, encoder.tokenizer, limit, reading)
+def split_of(
+    encoder: Encoder, examples: list[Example], limit: int = 64, input_format: InputFormat = DOCUMENT
+) -> EncodedSplit:
+    return encode_split("sequence_labelling", examples, encoder.tokenizer, limit, input_format)
 
 
 def states(encoder: Encoder, split: EncodedSplit, rows: list[int]) -> torch.Tensor:
@@ -110,7 +112,7 @@ def test_the_states_are_those_of_the_words_in_their_document(load_tiny: Load):
     encoder = load_tiny("bert")
     examples = sentences(4, 5, 3)
     together = Example("0", words=tuple(word for example in examples for word in example.words))
-    whole = states(encoder, split_of(encoder, [together], reading=Reading()), [0])[0]
+    whole = states(encoder, split_of(encoder, [together], input_format=InputFormat()), [0])[0]
     split = split_of(encoder, examples)
     start = 1  # after [CLS]
     for number, row in enumerate(split.rows):
@@ -121,7 +123,10 @@ def test_the_states_are_those_of_the_words_in_their_document(load_tiny: Load):
 
 def test_a_row_in_context_is_another_than_the_sentence_alone(load_tiny: Load):
     encoder = load_tiny("bert")
-    in_context, alone = split_of(encoder, sentences(4, 5)), split_of(encoder, sentences(4, 5), reading=Reading())
+    in_context, alone = (
+        split_of(encoder, sentences(4, 5)),
+        split_of(encoder, sentences(4, 5), input_format=InputFormat()),
+    )
     found, expected = states(encoder, in_context, [0]), states(encoder, alone, [0])[:, 1:-1]
     assert found.shape == expected.shape
     assert not torch.allclose(found, expected, atol=1e-3)

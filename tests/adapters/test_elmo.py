@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from scipy.special import expit as sigmoid
 
 from meltpoint.adapters import encoders
-from meltpoint.adapters.batch import Batch, Row
-from meltpoint.adapters.batching import collate
-from meltpoint.adapters.elmo import options
-from meltpoint.adapters.elmo.characters import spell
-from meltpoint.adapters.elmo.encoder import ElmoEncoder
+from meltpoint.adapters.data.batch import Batch, Row
+from meltpoint.adapters.data.batching import collate
+from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.families.elmo import options
+from meltpoint.adapters.families.elmo.characters import spell
+from meltpoint.adapters.families.elmo.encoder import ElmoEncoder
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.opening import open_features
-from meltpoint.adapters.tokenising import encode_split
 from meltpoint.tasks.core.task import KINDS, Example, Kind
 
 Make = Callable[..., Any]

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meltpoint.adapters import encoders
-from meltpoint.adapters.elmo.characters import piece_of, spelling_of
-from meltpoint.adapters.elmo.tokenizer import WordTokenizer
+from meltpoint.adapters.data.tokenising import InputFormat, encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.exported import load_folder, save_folder
-from meltpoint.adapters.tokenising import Reading, encode_split
-from meltpoint.sweeps.options import encoder_words
+from meltpoint.adapters.exported_model import load_folder, save_folder
+from meltpoint.adapters.families.elmo.characters import piece_of, spelling_of
+from meltpoint.adapters.families.elmo.tokenizer import WordTokenizer
+from meltpoint.sweeps.command_line.options import encoder_words
 from meltpoint.tasks.core.task import Example, Kind
 
 Make = Callable[..., Any]
@@ -287,4 +287,4 @@ def test_pairs_are_inputs_of_their_own_unless_joint_is_asked_for(kind: Kind):
     assert (row.spans, row.cut) == (((0, 3), (3, 5)), 3)
     assert row.inputs == (tuple(map(piece_of, "abc")), tuple(map(piece_of, "de")))
     with pytest.raises(ValueError, match="reads one sentence at a time"):
-        encode_split(kind, examples, WordTokenizer(), 32, Reading("joint"))
+        encode_split(kind, examples, WordTokenizer(), 32, InputFormat("joint"))

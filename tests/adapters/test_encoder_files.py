@@ -15,10 +15,12 @@ import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from meltpoint.adapters import encoders
+from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.encoders import EncoderReference, _files, _hub
+from meltpoint.adapters.encoders import EncoderReference
+from meltpoint.adapters.families.huggingface import files as _files
+from meltpoint.adapters.families.huggingface import hub
 from meltpoint.adapters.features.layout import feature_key
-from meltpoint.adapters.tokenising import encode_split
 from meltpoint.tasks.core.task import Example
 
 Folder = Callable[[str], Path]
@@ -64,7 +66,7 @@ def test_a_moved_folder_has_the_same_fingerprint(copy: Path, tiny_folder: Folder
 
 def test_each_file_that_is_downloaded_is_in_the_fingerprint_and_no_other(copy: Path):
     weights = {"*.safetensors", "*.safetensors.index.json"}
-    names = [pattern.replace("*", "spiece") for pattern in _hub.DOWNLOADED if pattern not in weights]
+    names = [pattern.replace("*", "spiece") for pattern in hub.DOWNLOADED if pattern not in weights]
     found = [print_of(copy)]
     for name in names:
         with (copy / name).open("a", encoding="utf-8") as file:

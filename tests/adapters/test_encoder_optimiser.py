@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from meltpoint.adapters import huggingface, master_weights
+from meltpoint.adapters.cpu import master_weights
+from meltpoint.adapters.cpu.master_weights import MasterLinear
 from meltpoint.adapters.encoder import LayerGroup
-from meltpoint.adapters.encoder_optimiser import EncoderAdamW
-from meltpoint.adapters.master_weights import MasterLinear
+from meltpoint.adapters.families.huggingface import encoder
+from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW
 
 Make = Callable[..., Any]
 STEPS = 12
@@ -176,7 +177,7 @@ def test_training_with_masters_gives_the_bits_that_autocast_gives(
     setting = {"precision": "bf16", "encoder_dropout": 0.1, "epochs": 2, "gradient_clip": 0.5}
     own = make_trainer(mode, **setting)
     assert any(isinstance(module, MasterLinear) for module in own.model.modules())
-    monkeypatch.setattr(huggingface.HuggingFaceEncoder, "train_in_bf16", lambda self: {})
+    monkeypatch.setattr(encoder.HuggingFaceEncoder, "train_in_bf16", lambda self: {})
     plain = make_trainer(mode, **setting)
     assert not any(isinstance(module, MasterLinear) for module in plain.model.modules())
     one, other = ([result.train_loss for result in trainer.results()] for trainer in (own, plain))

@@ -18,8 +18,9 @@ from huggingface_hub import errors
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.encoders import EncoderReference, _files, _hub
+from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.encoders import minilm as minilm_file
+from meltpoint.adapters.families.huggingface import files, hub
 
 Load = Callable[[str], Encoder]
 Folder = Callable[[str], Path]
@@ -115,12 +116,12 @@ def test_pickled_weights_are_refused_with_the_remedy(tiny_folder: Folder, tmp_pa
 
 
 def test_the_hub_out_of_reach_gives_one_line_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_hub, "_cached", lambda reference: None)
+    monkeypatch.setattr(hub, "_cached", lambda reference: None)
 
     def unreachable(*args: object, **kwargs: object) -> None:
         raise OSError("Name or service not known\nmore talk")
 
-    monkeypatch.setattr(_hub, "model_info", unreachable)
+    monkeypatch.setattr(hub, "model_info", unreachable)
     with pytest.raises(ValueError, match=r"google-bert.*\(Name or service not known\); .*HF_HOME.*hf:FOLDER") as raised:
         encoders.load(encoders.resolve("bert-base", "sentence_classification"))
     assert "\n" not in str(raised.value)
@@ -135,8 +136,8 @@ def test_what_the_hub_refuses_is_said_in_one_line(error: str, message: str, monk
     def refuse(*args: object, **kwargs: object) -> None:
         raise getattr(errors, error)("no\nreally", response=Mock(headers={}))
 
-    monkeypatch.setattr(_hub, "_cached", lambda reference: None)
-    monkeypatch.setattr(_hub, "model_info", refuse)
+    monkeypatch.setattr(hub, "_cached", lambda reference: None)
+    monkeypatch.setattr(hub, "model_info", refuse)
     with pytest.raises(ValueError, match=message) as raised:
         encoders.load(encoders.resolve("hf:some/model@v9", "sentence_classification"))
     assert "\n" not in str(raised.value)
@@ -152,9 +153,9 @@ def test_a_download_takes_the_commit_that_the_hub_names_and_no_pickles(
         assert not any(fnmatch.fnmatch("pytorch_model.bin", pattern) for pattern in allow_patterns)
         return str(tiny_folder("bert"))
 
-    monkeypatch.setattr(_hub, "_cached", lambda reference: None)
-    monkeypatch.setattr(_hub, "model_info", lambda *args, **kwargs: SimpleNamespace(sha="c0ffee"))
-    monkeypatch.setattr(_hub, "snapshot_download", download)
+    monkeypatch.setattr(hub, "_cached", lambda reference: None)
+    monkeypatch.setattr(hub, "model_info", lambda *args, **kwargs: SimpleNamespace(sha="c0ffee"))
+    monkeypatch.setattr(hub, "snapshot_download", download)
     encoders.load(encoders.resolve("hf:some/model", "sentence_classification"))
     assert asked == [("some/model", "c0ffee")]
 
@@ -165,8 +166,8 @@ def test_a_branch_is_taken_from_the_cache_when_the_hub_is_out_of_reach(
     def unreachable(*args: object, **kwargs: object) -> None:
         raise OSError("no network")
 
-    monkeypatch.setattr(_hub, "_cached", lambda reference: tiny_folder("bert"))
-    monkeypatch.setattr(_hub, "model_info", unreachable)
+    monkeypatch.setattr(hub, "_cached", lambda reference: tiny_folder("bert"))
+    monkeypatch.setattr(hub, "model_info", unreachable)
     encoder = encoders.load(encoders.resolve("hf:some/model", "sentence_classification"))
     assert encoder.revision == f"some/model@{tiny_folder('bert').name}"
 
@@ -177,7 +178,7 @@ def test_a_branch_is_taken_from_the_cache_when_the_hub_is_out_of_reach(
 def test_minilm_is_checked_against_its_sha256(minilm_encoder: Encoder, tiny_folder: Folder):
     reference = encoders.resolve("minilm", "sentence_classification")
     assert minilm_encoder.fingerprint == encoders.fingerprint(reference)
-    assert _files.verify(reference, _files.locate(reference)[0]) == minilm_file.SHA256
+    assert files.verify(reference, files.locate(reference)[0]) == minilm_file.SHA256
     wrong = EncoderReference("minilm", str(tiny_folder("bert")), None, minilm_file.SHA256)
     with pytest.raises(ValueError, match="are not those of 'minilm': their sha256 begins"):
         encoders.load(wrong)
@@ -241,7 +242,7 @@ def test_sharded_weights_load_and_a_lost_shard_is_named(tiny_folder: Folder, tmp
     folder = shutil.copytree(tiny_folder("bert"), tmp_path / "copy")
     (folder / "model.safetensors").unlink()
     transformers.AutoModel.from_pretrained(tiny_folder("bert")).save_pretrained(folder, max_shard_size="60KB")
-    shards = _files.weight_files(folder)
+    shards = files.weight_files(folder)
     assert len(shards) > 1
     encoder = encoders.load(encoders.resolve(f"hf:{folder}", "sentence_classification"))
     assert len(encoder.fingerprint) == 16
@@ -252,9 +253,9 @@ def test_sharded_weights_load_and_a_lost_shard_is_named(tiny_folder: Folder, tmp
 
 def test_a_replaced_weights_file_gets_another_fingerprint(tmp_path: Path):
     (tmp_path / "model.safetensors").write_bytes(b"one")
-    first = _files.digest_of(_files.weight_files(tmp_path))
+    first = files.digest_of(files.weight_files(tmp_path))
     (tmp_path / "model.safetensors").write_bytes(b"three")
-    assert _files.digest_of(_files.weight_files(tmp_path)) != first
+    assert files.digest_of(files.weight_files(tmp_path)) != first
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,13 @@ import pytest
 import torch
 import transformers
 
-from meltpoint.adapters import attention, encoders, fused_qkv, transformers_attention, unpadded_attention
-from meltpoint.adapters.batch import Batch
-from meltpoint.adapters.batching import collate
+from meltpoint.adapters import encoders
+from meltpoint.adapters.cpu import attention, fused_qkv, unpadded_attention
+from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.batching import collate
+from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.tokenising import encode_split
+from meltpoint.adapters.families.huggingface import attention as transformers_attention
 from meltpoint.tasks.core.task import Example
 
 Load = Callable[[str], Encoder]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from meltpoint.adapters.evaluation import EVALUATION_BATCH, Evaluation, evaluate
+from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.hardware import Precision
-from meltpoint.adapters.loop import Trainer
-from meltpoint.adapters.tokenising import encode_split
+from meltpoint.adapters.training.evaluation import EVALUATION_BATCH, Evaluation, evaluate
+from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.task import KINDS, Example, Kind
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch
 
-from meltpoint.adapters import exported, heads, modes
-from meltpoint.adapters.exported import FACTS, HEAD, load_folder, save_folder
-from meltpoint.adapters.loop import Trainer
-from meltpoint.adapters.tokenising import encode_split
+from meltpoint.adapters import exported_model, heads, modes
+from meltpoint.adapters.data.tokenising import encode_split
+from meltpoint.adapters.exported_model import FACTS, HEAD, load_folder, save_folder
+from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.tasks.core.task import KINDS, Example, Kind
 
 Make = Callable[..., Any]
@@ -27,7 +27,7 @@ import json, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from meltpoint.adapters.exported import load_folder
+from meltpoint.adapters.exported_model import load_folder
 asked = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
 answers = {}
 for folder, texts in asked.items():
@@ -222,6 +222,6 @@ def test_the_weights_of_another_head_are_refused_and_never_left_random(saved: di
 
 def test_a_folder_without_its_encoder_is_refused(saved: dict[Kind, Saved], tmp_path: Path):
     bare = shutil.copytree(saved["sentence_classification"].folder, tmp_path / "bare")
-    shutil.rmtree(bare / exported.ENCODER)
+    shutil.rmtree(bare / exported_model.ENCODER)
     with pytest.raises(ValueError, match=r"There is no folder .*encoder"):
         load_folder(bare)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from meltpoint.adapters.batch import EncodedSplit, Row
+from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.features.budget import Budget, choose
 from meltpoint.adapters.features.entries import entries
 from meltpoint.adapters.features.layout import feature_key

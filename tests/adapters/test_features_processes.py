@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from meltpoint.adapters.batch import EncodedSplit, Row
+from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.features.entries import entries, remove
 from meltpoint.adapters.features.layout import ENCODING_BATCH, feature_key
 from meltpoint.adapters.features.opening import open_features
@@ -27,7 +27,7 @@ import sys, time
 from pathlib import Path
 import torch
 from meltpoint.adapters import encoders
-from meltpoint.adapters.batch import EncodedSplit, Row
+from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.opening import open_features
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from meltpoint.adapters.batch import EncodedSplit
+from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.opening import open_features
 from meltpoint.adapters.features.reading import Features

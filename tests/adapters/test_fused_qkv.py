@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertSelfAttention
 
-from meltpoint.adapters import fused_qkv
-from meltpoint.adapters.padding_free import Unpadded, places_of, rounded
-from meltpoint.adapters.transformers_attention import UNPADDED, register
+from meltpoint.adapters.cpu import fused_qkv
+from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded, places_of, rounded
+from meltpoint.adapters.families.huggingface.attention import register
 
 DIM = 32
 LENGTHS = st.lists(st.integers(1, 70), min_size=1, max_size=6)

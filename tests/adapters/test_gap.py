@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from meltpoint.adapters.stages import Stages
+from meltpoint.adapters.training.shared_first_phase import Stages
 from meltpoint.tasks.core.task import Example
 
 Make = Callable[..., Any]

@@ -9,13 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from meltpoint.adapters import heads
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters import heads, layers
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head, HeadShape
-from meltpoint.adapters.heads import _declared
-from meltpoint.adapters.heads._layers import first_states, pool
-from meltpoint.adapters.noise import Noise
-from meltpoint.adapters.parameters import Parameter
+from meltpoint.adapters.hyperparameters import Parameter
+from meltpoint.adapters.layers.affine import first_states, pool
+from meltpoint.adapters.layers.dropout import Noise
 from meltpoint.tasks.core.task import KINDS, Kind
 
 DIM = 12
@@ -84,15 +83,15 @@ def test_a_head_for_an_impossible_kind_names_those_that_serve_it():
 def test_the_hyperparameters_read_from_the_files_text_are_those_of_the_classes():
     found = heads.parameters()
     assert set(found) == {own for name in heads.names() for own in heads.get(name).hyperparameters}
-    assert _declared.parameters(heads.__path__) == found, "without a torch import"
+    assert heads.declared_in([*heads.__path__, *layers.__path__]) == found, "without a torch import"
 
 
 def test_a_hyperparameter_of_no_plain_values_is_not_read_from_the_text(tmp_path):
     path = tmp_path / "own.py"
     path.write_text('SIZE = Parameter("own.size", 3, "units", 1, 9)\n', encoding="utf-8")
-    assert _declared.parameters([str(tmp_path)]) == (Parameter("own.size", 3, "units", 1, 9),)
+    assert heads.declared_in([str(tmp_path)]) == (Parameter("own.size", 3, "units", 1, 9),)
     path.write_text('SIZE = Parameter("own.size", len("abc"), "units", 1, 9)\n', encoding="utf-8")
-    assert _declared.parameters([str(tmp_path)]) is None
+    assert heads.declared_in([str(tmp_path)]) is None
 
 
 def test_every_hyperparameter_is_there_once_and_dotted_by_its_family():

@@ -17,11 +17,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meltpoint.adapters.kernels import LANES, compiling, numbers
-from meltpoint.adapters.kernels.dropping import Dropping, draw
-from meltpoint.adapters.kernels.numbers import array, exponential, narrowed, widen
-from meltpoint.adapters.kernels.threads import share_out
-from meltpoint.adapters.kernels.tile import product, turn
+from meltpoint.adapters.cpu.kernels import LANES, compiling, numbers
+from meltpoint.adapters.cpu.kernels.dropping import Dropping, draw
+from meltpoint.adapters.cpu.kernels.numbers import array, exponential, narrowed, widen
+from meltpoint.adapters.cpu.kernels.threads import share_out
+from meltpoint.adapters.cpu.kernels.tile import product, turn
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -188,7 +188,7 @@ def test_the_kernels_read_what_they_say():
 def test_a_change_in_any_of_the_kernels_files_is_compiled_anew_and_so_is_another_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    shutil.copytree(ROOT / "adapters" / "kernels", tmp_path / "kernels")
+    shutil.copytree(ROOT / "adapters" / "cpu" / "kernels", tmp_path / "kernels")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(compiling, "__file__", str(tmp_path / "kernels" / "compiling.py"))
     before = compiling.cache_folder()
@@ -204,14 +204,14 @@ def test_a_change_in_any_of_the_kernels_files_is_compiled_anew_and_so_is_another
 
 def test_where_no_file_can_be_written_each_process_compiles_for_itself(tmp_path: Path):
     package = tmp_path / "meltpoint"
-    shutil.copytree(ROOT / "adapters" / "kernels", package / "adapters" / "kernels")
-    for folder in (package, package / "adapters"):
+    shutil.copytree(ROOT / "adapters" / "cpu" / "kernels", package / "adapters" / "cpu" / "kernels")
+    for folder in (package, package / "adapters", package / "adapters" / "cpu"):
         (folder / "__init__.py").touch()
     script = (
         "import numba.core.caching as caching\n"
         "caching.CacheImpl._locator_classes = []\n"  # what numba finds on a read-only file system
         "import numpy as np\n"
-        "from meltpoint.adapters.kernels import adamw\n"
+        "from meltpoint.adapters.cpu.kernels import adamw\n"
         "print(adamw.squares(np.full(3, 2, np.float32)))"
     )
     run = [sys.executable, "-P", "-c", script]
@@ -286,7 +286,7 @@ def test_a_version_that_nobody_uses_is_forgotten_when_another_is_compiled(
 
 BITS_OF_A_KERNEL = """
 import numpy as np
-from meltpoint.adapters.kernels import residual_norm
+from meltpoint.adapters.cpu.kernels import residual_norm
 
 rng, lines, dim = np.random.default_rng(0), 40, 64
 states, residual, gradient = (rng.standard_normal(lines * dim).astype(np.float32) for _ in range(3))
@@ -317,7 +317,7 @@ def test_a_process_that_compiles_a_kernel_gets_the_bits_of_one_that_finds_it_com
 
 
 AHEAD = """
-from meltpoint.adapters.kernels import adamw, attention, dropping, gelu, mixing, residual_norm, warming
+from meltpoint.adapters.cpu.kernels import adamw, attention, dropping, gelu, mixing, residual_norm, warming
 
 halves = warming.compile_ahead()
 from meltpoint.adapters import encoders
@@ -334,7 +334,7 @@ print(len(halves), sum(sum(one.stats.cache_misses.values()) for one in every if 
 def test_what_the_installation_compiles_is_all_that_a_sweep_needs_and_counts_as_used_by_it(tmp_path: Path):
     env = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     env["XDG_CACHE_HOME"] = str(tmp_path)
-    for words in (["-m", "meltpoint.adapters.kernels.warming"], ["-c", AHEAD]):
+    for words in (["-m", "meltpoint.adapters.cpu.kernels.warming"], ["-c", AHEAD]):
         done = subprocess.run([sys.executable, *words], env=env, capture_output=True, encoding="utf-8", check=True)
         (folder,) = (tmp_path / "meltpoint").glob("kernels-*")
         used = folder.stat().st_mtime

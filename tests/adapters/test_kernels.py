@@ -15,21 +15,21 @@ from torch.nn import functional
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertSelfOutput
 
-from meltpoint.adapters import residual_norm as residual_norms
-from meltpoint.adapters.gelu import Gelu
-from meltpoint.adapters.kernels import LANES
-from meltpoint.adapters.kernels import attention as attention_kernels
-from meltpoint.adapters.kernels import dropping as dropping_kernels
-from meltpoint.adapters.kernels import gelu as gelu_kernels
-from meltpoint.adapters.kernels import mixing as mixing_kernels
-from meltpoint.adapters.kernels import residual_norm as residual_kernels
-from meltpoint.adapters.kernels.dropping import Dropping, draw
-from meltpoint.adapters.kernels.warming import warm_up
-from meltpoint.adapters.noise import Dropout, Noise
-from meltpoint.adapters.padding_free import Unpadded, places_of, rounded
-from meltpoint.adapters.residual_norm import residual_norm
-from meltpoint.adapters.scalar_mix import ScalarMix
-from meltpoint.adapters.unpadded_attention import attend_first, attend_qkv
+from meltpoint.adapters.cpu import residual_norm as residual_norms
+from meltpoint.adapters.cpu.gelu import Gelu
+from meltpoint.adapters.cpu.kernels import LANES
+from meltpoint.adapters.cpu.kernels import attention as attention_kernels
+from meltpoint.adapters.cpu.kernels import dropping as dropping_kernels
+from meltpoint.adapters.cpu.kernels import gelu as gelu_kernels
+from meltpoint.adapters.cpu.kernels import mixing as mixing_kernels
+from meltpoint.adapters.cpu.kernels import residual_norm as residual_kernels
+from meltpoint.adapters.cpu.kernels.dropping import Dropping, draw
+from meltpoint.adapters.cpu.kernels.warming import warm_up
+from meltpoint.adapters.cpu.residual_norm import residual_norm
+from meltpoint.adapters.cpu.unpadded_attention import attend_first, attend_qkv, squares_of
+from meltpoint.adapters.data.unpadding import Unpadded, places_of, rounded
+from meltpoint.adapters.layers.dropout import Dropout, Noise
+from meltpoint.adapters.layers.scalar_mix import ScalarMix
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADS, DIM = 3, 20  # a head's size that is no multiple of a vector's
@@ -59,7 +59,7 @@ def attended_in_float64(qkv: Tensor, unpadded: Unpadded, scale: float, dropping:
         own, lanes = slice(int(unpadded.starts[row]), int(unpadded.starts[row + 1])), -(-length // LANES) * LANES
         for head in range(qkv.shape[2]):
             query, key, value = qkv[own, :, head].unbind(1)
-            place = qkv.shape[2] * int(unpadded.squares[row]) + head * length * lanes
+            place = qkv.shape[2] * int(squares_of(unpadded)[row]) + head * length * lanes
             kept = draws_of(dropping, place // 4, length * lanes).view(length, lanes)[:, :length].T
             found[own, head] = (torch.softmax(query @ key.T * scale, -1) * kept) @ value
     return found

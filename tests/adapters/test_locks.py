@@ -9,7 +9,7 @@ import os
 import pytest
 
 from meltpoint.adapters.features.entries import hold, locked
-from meltpoint.adapters.locks import acquire
+from meltpoint.adapters.files import acquire
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from meltpoint.adapters import loop
-from meltpoint.adapters.batching import training_batches
-from meltpoint.adapters.courses import NotFiniteError
-from meltpoint.adapters.evaluation import Evaluation
-from meltpoint.adapters.loop import Trainer
-from meltpoint.adapters.results import EpochResult
+from meltpoint.adapters.data.batching import training_batches
+from meltpoint.adapters.training import trainer as loop
+from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.evaluation import Evaluation
+from meltpoint.adapters.training.trainer import Trainer
+from meltpoint.adapters.training.trial_state import NotFiniteError
 from meltpoint.tasks.core.task import KINDS, Kind
 
 Make = Callable[..., Any]

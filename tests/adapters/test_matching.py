@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from meltpoint.adapters import heads
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import HeadShape
-from meltpoint.adapters.heads._cosines import best_cosines, products
-from meltpoint.adapters.heads._matching import MATCHINGS, Matching, Side, by_members, ends, match
-from meltpoint.adapters.heads._sentences import sentences
-from meltpoint.adapters.noise import Noise
-from meltpoint.adapters.stack import Stack
+from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.cosines import best_cosines, products
+from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.matching import MATCHINGS, Matching, Side, by_members, ends, match
+from meltpoint.adapters.layers.sentence_pair import sentences
 
 TRIALS, ROWS, SIZE, PERSPECTIVES = 2, 3, 4, 3
 LENGTHS = ([3, 1, 4], [2, 5, 1])

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from meltpoint.adapters import heads, modes
-from meltpoint.adapters.batch import Batch
-from meltpoint.adapters.batching import collate
+from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.loop import Trainer
 from meltpoint.adapters.model import Member, build
+from meltpoint.adapters.training.trainer import Trainer
 
 Make = Callable[..., Any]
 

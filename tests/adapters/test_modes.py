@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meltpoint.adapters import catalogue, heads, modes
-from meltpoint.adapters.table import Phase
+from meltpoint.adapters import heads, modes, settings
+from meltpoint.adapters.multiplier_table import Phase
 
 # name → (symbol, what the head sees, whether the encoder trains, the head where none is named)
 FACTS = {
@@ -23,7 +23,7 @@ def test_the_three_modes_of_the_papers_are_there():
 def test_every_mode_is_what_the_papers_say(name: str):
     mode = modes.get(name)
     assert mode.name == name
-    layers = mode.layers(catalogue.complete({}, name, mode.head))
+    layers = mode.layers(settings.complete({}, name, mode.head))
     assert (mode.symbol, layers, mode.trains_encoder, mode.head) == FACTS[name]
     assert mode.head in heads.names()
     assert mode.summary
@@ -32,7 +32,7 @@ def test_every_mode_is_what_the_papers_say(name: str):
 
 @pytest.mark.parametrize("name", FACTS)
 def test_a_mode_trains_the_encoder_exactly_if_one_of_its_phases_does(name: str):
-    phases = modes.get(name).phases(catalogue.complete({}, name, "linear"))
+    phases = modes.get(name).phases(settings.complete({}, name, "linear"))
     assert modes.get(name).trains_encoder == any(phase.encoder_trains for phase in phases)
 
 
@@ -43,7 +43,7 @@ def test_feature_extraction_and_fine_tuning_have_one_phase_of_the_settings_lengt
 
 
 def test_stack_and_finetune_has_a_frozen_phase_with_its_own_length_and_rate_first():
-    setting = catalogue.complete({"epochs": 7, "learning_rate": 2e-5}, "stack_and_finetune", "bilstm")
+    setting = settings.complete({"epochs": 7, "learning_rate": 2e-5}, "stack_and_finetune", "bilstm")
     stack, finetune = modes.get("stack_and_finetune").phases(setting)
     assert stack == Phase("stack", 2, 1e-3, False)
     assert finetune == Phase("finetune", 7, 2e-5, True)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from meltpoint.adapters import catalogue
-from meltpoint.adapters.atomic import replacing, write_atomically
+from meltpoint.adapters import settings
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.exported import save_folder
+from meltpoint.adapters.exported_model import save_folder
+from meltpoint.adapters.files import replacing, write_atomically
 from meltpoint.adapters.model import Member, build
-from meltpoint.adapters.stages import Stage, write_stage
-from meltpoint.sweeps.worker import save_weights
+from meltpoint.adapters.training.shared_first_phase import Stage, write_stage
+from meltpoint.sweeps.worker.worker import save_weights
 from meltpoint.tasks.core.task import Task
 
 Load = Callable[[str], Encoder]
@@ -55,7 +55,7 @@ def test_weights_and_stages_have_the_mode_of_the_umask(tmp_path: Path, umask: in
 
 def test_a_model_folder_has_the_modes_of_the_umask(load_tiny: Load, tmp_path: Path, umask: int):
     task = Task("own", "sentence_classification", "accuracy", "", {}, labels=("bad", "good"))
-    setting = catalogue.complete({}, "fine_tuning", "linear")
+    setting = settings.complete({}, "fine_tuning", "linear")
     model = build(load_tiny("bert"), task, "fine_tuning", "linear", [Member(setting, 0)], "cpu")
     save_folder(tmp_path / "model", model, task, "fine_tuning", "linear", setting, "fp32", {})
     assert wrong(tmp_path, umask) == {}

@@ -7,8 +7,8 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from meltpoint.adapters.kernels.dropping import BLOCK
-from meltpoint.adapters.noise import Dropout, Noise
+from meltpoint.adapters.cpu.kernels.dropping import BLOCK
+from meltpoint.adapters.layers.dropout import Dropout, Noise
 
 CPU = torch.device("cpu")
 SEEDS = st.integers(0, 2**40)

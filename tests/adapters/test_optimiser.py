@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from meltpoint.adapters.optimiser import FUSED_FROM, StackedAdamW
+from meltpoint.adapters.training.stacked_adamw import FUSED_FROM, StackedAdamW
 
 RATES, DECAYS = torch.tensor([1e-3, 3e-2, 0.0]), torch.tensor([0.0, 0.1, 0.3])
 SMALL, LARGE = 5, FUSED_FROM // 4

@@ -10,7 +10,7 @@ import pytest
 
 from meltpoint.adapters import heads
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.loop import Trainer
+from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.tasks.core.task import KINDS, Example, Kind
 
 Make = Callable[..., Any]

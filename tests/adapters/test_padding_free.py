@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.adapters.kernels import LANES
-from meltpoint.adapters.padding_free import Unpadded, places_of, rounded
+from meltpoint.adapters.cpu.kernels import LANES
+from meltpoint.adapters.data.unpadding import Unpadded, places_of, rounded
 
 
 def unpadded_of(lengths: list[int]) -> Unpadded:

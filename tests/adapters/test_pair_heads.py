@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from meltpoint.adapters import heads
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.heads import esim
-from meltpoint.adapters.heads._alignment import enhance
-from meltpoint.adapters.heads._bilstm import BiLSTM
-from meltpoint.adapters.heads._layers import FeatureDropout
-from meltpoint.adapters.heads._sentences import Sentence, sentences, side_by_side
-from meltpoint.adapters.noise import Noise
-from meltpoint.adapters.stack import Stack
+from meltpoint.adapters.layers.affine import FeatureDropout
+from meltpoint.adapters.layers.alignment import enhance
+from meltpoint.adapters.layers.bilstm import BiLSTM
+from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.sentence_pair import Sentence, sentences, side_by_side
 from meltpoint.tasks.core.task import Kind
 
 DIM, HIDDEN = 6, 4

@@ -14,20 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from meltpoint.adapters import catalogue
-from meltpoint.adapters.batch import Batch, EncodedSplit
-from meltpoint.adapters.batching import collate, evaluation_batches, inputs, training_batches
-from meltpoint.adapters.courses import EncodedData
+from meltpoint.adapters import settings as catalogue
+from meltpoint.adapters.data.batch import Batch, EncodedSplit
+from meltpoint.adapters.data.batching import collate, evaluation_batches, inputs, training_batches
+from meltpoint.adapters.data.pairing import InputFormat
+from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.features.layout import Pieces, feature_key
 from meltpoint.adapters.features.opening import open_features
-from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.hardware import Hardware
-from meltpoint.adapters.heads._sentences import sentences
-from meltpoint.adapters.loop import FrozenStates, Trainer
+from meltpoint.adapters.layers.sentence_pair import sentences
 from meltpoint.adapters.model import Member, build
-from meltpoint.adapters.reading import Reading
-from meltpoint.adapters.tokenising import encode_split
+from meltpoint.adapters.training.trainer import FrozenStates, Trainer
+from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.tasks.core.task import Example, Task
 
 Load = Callable[[str], Encoder]
@@ -36,7 +36,7 @@ Texts = tuple[str, str]
 Pairing = Literal["joint", "separate"]
 
 CPU = Hardware("cpu", "the tests' processor", 1)
-SEPARATE = Reading(pairing="separate")
+SEPARATE = InputFormat(pairing="separate")
 PAIRINGS: list[Pairing] = ["joint", "separate"]
 PAIRS: list[Texts] = [
     ("the old harbour was quiet", "ships came home"),
@@ -61,7 +61,7 @@ def bert(load_tiny: Load) -> Encoder:
 
 def encode(encoder: Encoder, given: Sequence[Texts], pairing: Pairing, limit: int = 64) -> EncodedSplit:
     examples = [Example(str(number), texts=texts, label=number % 2) for number, texts in enumerate(given)]
-    return encode_split("pair_classification", examples, encoder.tokenizer, limit, Reading(pairing=pairing))
+    return encode_split("pair_classification", examples, encoder.tokenizer, limit, InputFormat(pairing=pairing))
 
 
 def batch_of(encoder: Encoder, split: EncodedSplit) -> Batch:
@@ -141,15 +141,15 @@ def test_an_encoder_that_reads_one_sentence_at_a_time_never_joins_a_pair(
     load_tiny: Load, monkeypatch: pytest.MonkeyPatch
 ):
     encoder = load_tiny("bert")
-    assert encode_rows(encoder, Reading()) == encode_rows(encoder, Reading(pairing="joint"))
+    assert encode_rows(encoder, InputFormat()) == encode_rows(encoder, InputFormat(pairing="joint"))
     monkeypatch.setattr(encoder.tokenizer, "joins_pairs", False)
-    assert encode_rows(encoder, Reading()) == encode_rows(encoder, SEPARATE)
+    assert encode_rows(encoder, InputFormat()) == encode_rows(encoder, SEPARATE)
     with pytest.raises(ValueError, match="pairing is joint; this encoder reads one sentence at a time"):
-        encode_rows(encoder, Reading(pairing="joint"))
+        encode_rows(encoder, InputFormat(pairing="joint"))
 
 
-def encode_rows(encoder: Encoder, reading: Reading) -> object:
-    return encode_split("pair_classification", [Example("0", texts=PAIRS[0])], encoder.tokenizer, 64, reading).rows
+def encode_rows(encoder: Encoder, input_format: InputFormat) -> object:
+    return encode_split("pair_classification", [Example("0", texts=PAIRS[0])], encoder.tokenizer, 64, input_format).rows
 
 
 # --- states ---

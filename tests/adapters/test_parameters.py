@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.adapters import catalogue
-from meltpoint.adapters.parameters import Parameter
+from meltpoint.adapters import settings
+from meltpoint.adapters.hyperparameters import Parameter
 
 RATE = Parameter("rate", 0.5, "a share", 0.0, 1.0)
 COUNT = Parameter("count", 3, "a number of things", 1, 10)
@@ -38,7 +38,7 @@ def test_a_checked_value_is_equal_of_the_right_type_and_within_limits_or_a_value
     assert not isinstance(checked, str) or checked in own.choices
 
 
-@pytest.mark.parametrize("own", catalogue.all_parameters(), ids=lambda own: own.name)
+@pytest.mark.parametrize("own", settings.all_parameters(), ids=lambda own: own.name)
 def test_every_default_is_allowed_and_every_parameter_says_what_it_is(own: Parameter):
     assert own.check(own.default) == own.default
     assert own.help

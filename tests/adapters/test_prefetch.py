@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from meltpoint.adapters.batch import Batch, Row
-from meltpoint.adapters.batching import collate
-from meltpoint.adapters.prefetch import prefetched, with_tensors
+from meltpoint.adapters.data.batch import Batch, Row
+from meltpoint.adapters.data.batching import collate
+from meltpoint.adapters.data.prefetch import prefetched, with_tensors
 from meltpoint.tasks.core.task import Kind
 
 CPU = torch.device("cpu")

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from meltpoint.adapters.heads import _bilstm
-from meltpoint.adapters.heads._bilstm import BiLSTM
-from meltpoint.adapters.noise import Noise
-from meltpoint.adapters.recurrence import (
+from meltpoint.adapters.layers import bilstm as _bilstm
+from meltpoint.adapters.layers.bilstm import BiLSTM
+from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.lstm import (
     Recurrence,
     Reversal,
     Weights,
@@ -20,7 +21,6 @@ from meltpoint.adapters.recurrence import (
     reversal,
     reverse,
 )  # fmt: skip
-from meltpoint.adapters.stack import Stack
 
 TRIALS, STEPS, ROWS, SIZE, HIDDEN = 3, 4, 2, 3, 2
 

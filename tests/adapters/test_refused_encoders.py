@@ -169,11 +169,11 @@ def test_a_damaged_tokenizer_is_refused(copy: Path):
 
 
 def test_a_folder_is_read_once_and_again_when_a_file_in_it_changes(copy: Path, monkeypatch: pytest.MonkeyPatch):
-    from meltpoint.adapters.encoders import _pretrained
+    from meltpoint.adapters.families.huggingface import pretrained
 
     opened = []
-    read = _pretrained.read
-    monkeypatch.setattr(_pretrained, "read", lambda *args: opened.append(args) or read(*args))
+    read = pretrained.read
+    monkeypatch.setattr(pretrained, "read", lambda *args: opened.append(args) or read(*args))
     reference = encoders.resolve(f"hf:{copy}", "sentence_classification")
     for _ in range(2):
         encoders.check(reference)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from meltpoint.adapters.batch import Batch
-from meltpoint.adapters.heads._sentences import sentences
+from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.layers.sentence_pair import sentences
 
 DIM = 3
 Layout = tuple[int, int, int, int]

@@ -14,11 +14,11 @@ import torch
 from torch.nn import functional
 
 from meltpoint.adapters import encoders
-from meltpoint.adapters.batch import Batch
-from meltpoint.adapters.batching import collate
+from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.batching import collate
+from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.exported import load_folder, save_folder
-from meltpoint.adapters.tokenising import encode_split
+from meltpoint.adapters.exported_model import load_folder, save_folder
 from meltpoint.tasks.core.task import Example
 
 TEXTS = ("the old ships came home.", "a film", "", "prices rose", "The harbour is n't quiet , zzz .")

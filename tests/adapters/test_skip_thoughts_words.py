@@ -14,9 +14,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from meltpoint.adapters.skip_thoughts import tables
-from meltpoint.adapters.skip_thoughts.tables import read_table, read_words
-from meltpoint.adapters.skip_thoughts.tokenizer import words_of
+from meltpoint.adapters.families.skip_thoughts import tables
+from meltpoint.adapters.families.skip_thoughts.tables import read_table, read_words
+from meltpoint.adapters.families.skip_thoughts.tokenizer import words_of
 
 # --- words ---
 
@@ -183,7 +183,7 @@ def test_a_damaged_pickle_is_refused_or_read_but_runs_nothing(
 
 def test_the_line_of_the_documentation_makes_a_plain_table(skip_thoughts_folder: Path, tmp_path: Path):
     line = (
-        "import numpy; from meltpoint.adapters.skip_thoughts.tables import read_table; "
+        "import numpy; from meltpoint.adapters.families.skip_thoughts.tables import read_table; "
         f"numpy.save({str(tmp_path / 'plain.npy')!r}, read_table({str(skip_thoughts_folder / 'utable.npy')!r}))"
     )
     subprocess.run([sys.executable, "-c", line], check=True, timeout=60)

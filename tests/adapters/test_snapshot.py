@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from meltpoint.adapters import vocabulary
 from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.layers import compact_embedding
+from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
 from meltpoint.adapters.snapshot import Snapshot, snapshot
-from meltpoint.adapters.vocabulary import CompactEmbedding
 
 
 def clones(model: torch.nn.Module) -> dict[str, Tensor]:
@@ -53,13 +53,13 @@ def test_a_compact_table_is_put_together_when_it_is_read(
     encoder = load_tiny("bert")
     encoder.compact_pieces([0, 3, 5])
     made: list[bool] = []
-    later = vocabulary.CompactEmbedding.later
+    later = compact_embedding.CompactEmbedding.later
 
     def counted(table: CompactEmbedding, copied: bool) -> Callable[[], Tensor]:
         dense = later(table, copied)
         return lambda: (made.append(copied), dense())[1]
 
-    monkeypatch.setattr(vocabulary.CompactEmbedding, "later", counted)
+    monkeypatch.setattr(compact_embedding.CompactEmbedding, "later", counted)
     kept = snapshot(encoder, "encoder.", copied=True) | Snapshot({"head.bias": torch.ones(2)})
     assert all(name.startswith(("encoder.", "head.")) for name in kept)
     assert made == []

@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from meltpoint.adapters import catalogue, heads, modes
-from meltpoint.adapters.batch import Batch
+from meltpoint.adapters import heads, modes
+from meltpoint.adapters import settings as catalogue
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head, HeadShape
-from meltpoint.adapters.noise import Noise
-from meltpoint.adapters.optimiser import StackedAdamW
+from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.training.stacked_adamw import StackedAdamW
 from meltpoint.tasks.core.task import KINDS, Kind
 
 DIM, ROWS, WIDTH, WORDS = 12, 3, 9, 4

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from meltpoint.adapters import heads
-from meltpoint.adapters.courses import NotFiniteError
-from meltpoint.adapters.loop import Trainer
-from meltpoint.adapters.parameters import Value
-from meltpoint.adapters.results import EpochResult
-from meltpoint.adapters.stages import Stages, stage_key
+from meltpoint.adapters.hyperparameters import Value
+from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.shared_first_phase import Stages, stage_key
+from meltpoint.adapters.training.trainer import Trainer
+from meltpoint.adapters.training.trial_state import NotFiniteError
 from meltpoint.tasks.core.task import KINDS, Kind
 
 Make = Callable[..., Any]

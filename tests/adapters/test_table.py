@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.adapters import catalogue, modes, tricks
-from meltpoint.adapters.parameters import Value
-from meltpoint.adapters.table import Phase, Plan, Table
+from meltpoint.adapters import modes, tricks
+from meltpoint.adapters import settings as catalogue
+from meltpoint.adapters.hyperparameters import Value
+from meltpoint.adapters.multiplier_table import Phase, Plan, Table
 
 GROUPS, STEPS_PER_EPOCH = 4, 5
 HEAD = GROUPS - 1

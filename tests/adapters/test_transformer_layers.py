@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from meltpoint.adapters.attention import LONGEST
-from meltpoint.adapters.heads._transformer import Transformer, TransformerLayer, positions
-from meltpoint.adapters.noise import Noise
-from meltpoint.adapters.stack import Stack
+from meltpoint.adapters.cpu.attention import LONGEST
+from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.transformer import Transformer, TransformerLayer, positions
 
 TRIALS, DIM, HEADS, FEED_FORWARD = 2, 8, 2, 12
 

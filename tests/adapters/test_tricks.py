@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.adapters import tricks
-from meltpoint.adapters.table import Phase, Plan
+from meltpoint.adapters.multiplier_table import Phase, Plan
 from meltpoint.adapters.tricks import discriminative_rates, gradual_unfreezing
 from meltpoint.adapters.tricks.linear_warmup_decay import warmup_decay
 from meltpoint.adapters.tricks.slanted_triangular import slanted_triangle

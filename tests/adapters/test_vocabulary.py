@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from meltpoint.adapters import encoders
-from meltpoint.adapters.batch import Batch
-from meltpoint.adapters.batching import inputs, training_batches
+from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.batching import inputs, training_batches
+from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.encoder_optimiser import EncoderAdamW
-from meltpoint.adapters.tokenising import encode_split
-from meltpoint.adapters.vocabulary import CompactEmbedding, compact, pieces_of
+from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, compact, pieces_of
+from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW
 from meltpoint.tasks.core.task import Example, Kind
 
 Load = Callable[[str], Encoder]

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from meltpoint.adapters import catalogue
+from meltpoint.adapters import settings
 from meltpoint.adapters.model import Member
 from meltpoint.benchmarks.against import ledger_answer, measurement, sweep_command
 from meltpoint.benchmarks.alternation import Measurement, alternate
@@ -17,7 +17,7 @@ from meltpoint.benchmarks.processes import Finished, proportional_bytes, run_tim
 from meltpoint.benchmarks.rivals import plain_loop, plain_optuna
 from meltpoint.benchmarks.rivals.answer import Answer
 from meltpoint.search_spaces import files
-from meltpoint.sweeps.ledger import Ledger
+from meltpoint.sweeps.ledger.ledger import Ledger
 
 
 @pytest.mark.parametrize("mode", sorted(RATES))
@@ -25,10 +25,10 @@ def test_the_space_that_meltpoint_searches_holds_exactly_the_job_s_settings(mode
     job = toy_job.model_copy(update={"mode": mode, "learning_rates": learning_rates(mode, 5)})
     path = tmp_path / "space.yaml"
     path.write_text(job.space())
-    allowed = {own.name: own for own in catalogue.parameters(mode, "linear")}
-    space = files.load(str(path), allowed, mode=mode, every={own.name: own for own in catalogue.all_parameters()})
-    found = sorted((catalogue.complete(point, mode, "linear") for point in space.points()), key=rate)
-    assert found == [catalogue.complete(job.setting(each), mode, "linear") for each in sorted(job.learning_rates)]
+    allowed = {own.name: own for own in settings.parameters(mode, "linear")}
+    space = files.load(str(path), allowed, mode=mode, every={own.name: own for own in settings.all_parameters()})
+    found = sorted((settings.complete(point, mode, "linear") for point in space.points()), key=rate)
+    assert found == [settings.complete(job.setting(each), mode, "linear") for each in sorted(job.learning_rates)]
 
 
 def rate(setting):
@@ -134,7 +134,7 @@ def test_the_rival_s_model_starts_from_the_same_head_as_meltpoint_s(toy_job):
     from meltpoint.benchmarks.rivals.trainer_model import build_model
 
     encoder, data = plain_loop.ready(toy_job)
-    setting = catalogue.complete(toy_job.setting(1e-3), toy_job.mode, "linear")
+    setting = settings.complete(toy_job.setting(1e-3), toy_job.mode, "linear")
     ours = plain_loop.build(encoder, data.task, toy_job.mode, "linear", [Member(setting, 0)], "cpu").head
     theirs = build_model(toy_job, data.task.outputs)
     shapes = sorted(tuple(parameter.shape[1:]) for parameter in ours.parameters())  # of the stack's one member

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from meltpoint.benchmarks.driver_overhead import slope
 from meltpoint.benchmarks.worker_utilisation import longest_gap, most_together, utilisation
-from meltpoint.sweeps.records import EpochRecord, TrialRecord
+from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
 
 SOON = 2.0**-60  # trials of one worker's order begin at the same moment; these have workers of their own
 

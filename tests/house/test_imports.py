@@ -67,7 +67,7 @@ def test_every_import_of_every_room_runs_downwards() -> None:
 @pytest.mark.parametrize(
     ("room", "source"),
     [
-        ("tasks", "from meltpoint.adapters.batch import Batch"),
+        ("tasks", "from meltpoint.adapters.data.batch import Batch"),
         ("tasks", "import torch.nn"),
         ("adapters", "def late():\n    import mlflow.tracking"),
         ("adapters", "from meltpoint import sweeps"),
@@ -86,10 +86,10 @@ def test_the_rule_sees_each_way_to_break_it(room: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("room", "source"),
     [
-        ("launch", "from meltpoint.sweeps.doctor import checks"),
+        ("launch", "from meltpoint.sweeps.machine.doctor import checks"),
         ("sweeps", "from meltpoint import __version__"),
         ("sweeps", "import ray, mlflow, optuna, torch"),
-        ("adapters", "from meltpoint.adapters.batch import Batch"),
+        ("adapters", "from meltpoint.adapters.data.batch import Batch"),
     ],
 )
 def test_the_rule_lets_a_room_use_itself_and_what_lies_below(room: str, source: str) -> None:
@@ -105,10 +105,11 @@ def test_importing_the_door_imports_no_heavy_part() -> None:
 @pytest.mark.parametrize(
     ("moment", "code", "absent"),
     [
-        ("before Ray starts", "from meltpoint.sweeps import asked, head_start", ("torch", "ray", "mlflow")),
+        ("before Ray starts", "from meltpoint.sweeps.command_line import spec_from_options; from meltpoint.sweeps.driver import early_start", ("torch", "ray", "mlflow")),
         (
             "in the driver",
-            "from meltpoint.adapters import heads; from meltpoint.sweeps import run, mlflow_runs, _tune_parts; "
+            "from meltpoint.adapters import heads; from meltpoint.sweeps.driver import run; "
+            "from meltpoint.sweeps.tracking import runs; from meltpoint.sweeps.on_ray import tune_adapters; "
             "from meltpoint.reports import tables; [heads.get(name) for name in heads.names()]",
             ("transformers", "datasets", "sklearn"),
         ),

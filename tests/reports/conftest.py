@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from meltpoint.adapters import catalogue
-from meltpoint.sweeps import worker
-from meltpoint.sweeps.cells import OpenCell, open_cells
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.orders import Order, WorkOrder
-from meltpoint.sweeps.records import EpochRecord, HardwareRecord, TrialRecord
-from meltpoint.sweeps.scoring import score_finalists
-from meltpoint.sweeps.selection import best_of, finals_of, spread
-from meltpoint.sweeps.specification import SweepSpec
-from meltpoint.sweeps.summary import CellHeader, CellSummary, State, SweepFile, SweepSummary, write_sweep
+from meltpoint.adapters import settings
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
+from meltpoint.sweeps.results.summary import CellHeader, CellSummary, State, SweepFile, SweepSummary, write_sweep
+from meltpoint.sweeps.search.selection import best_of, finals_of, spread
+from meltpoint.sweeps.specification.cells import OpenCell, open_cells
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.worker import worker
+from meltpoint.sweeps.worker.finalist_scoring import score_finalists
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 SPACE = """\
 parameters:
@@ -118,7 +118,7 @@ def make_sweep() -> MakeSweep:
 
 def trained(ledger: Ledger, cell: OpenCell, said: dict[str, Any], seed: int) -> tuple[Order, TrialRecord]:
     """A finalist, trained by the worker itself."""
-    name, setting = f"{cell.mode}-final{seed}", catalogue.complete(said, cell.mode, cell.head)
+    name, setting = f"{cell.mode}-final{seed}", settings.complete(said, cell.mode, cell.head)
     order = Order(
         id=name, number=seed, role="final", encoder=cell.encoder, mode=cell.mode, task=cell.task_name, head=cell.head,
         seed=seed, setting=setting, data=cell.data, data_fingerprint=cell.data_fingerprint, encoder_fingerprint="",

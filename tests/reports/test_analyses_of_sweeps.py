@@ -15,12 +15,12 @@ from safetensors.torch import load_file
 from meltpoint.reports.analyses import analyse, names
 from meltpoint.reports.analyses.core.analysis import Options
 from meltpoint.reports.analyses.core.states import STAGES, split_states, stages
-from meltpoint.sweeps import worker
-from meltpoint.sweeps.cells import cell_name
-from meltpoint.sweeps.export import export_model
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.specification import SweepSpec
-from meltpoint.sweeps.summary import summarise
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.results.export import export_model
+from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.worker import worker
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 from meltpoint.tasks.mnli import GENRES, LABELS

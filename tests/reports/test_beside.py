@@ -12,8 +12,8 @@ from rich.console import Console
 from meltpoint.reports.beside import set_beside
 from meltpoint.reports.screen import show_summary
 from meltpoint.reports.tables import render
-from meltpoint.sweeps.specification import Block
-from meltpoint.sweeps.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.specification.sweep_spec import Block
 
 MakeCell = Callable[..., CellSummary]
 MakeSweep = Callable[..., SweepSummary]

@@ -15,8 +15,8 @@ from meltpoint.reports.ensembles import SEVERAL, STALE
 from meltpoint.reports.matrix import matrix
 from meltpoint.reports.screen import show_ensemble, show_summary
 from meltpoint.reports.tables import render
-from meltpoint.sweeps.ensemble_record import Ensemble, Member
-from meltpoint.sweeps.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.ensemble_record import Ensemble, Member
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 
 MakeCell = Callable[..., CellSummary]
 MakeSweep = Callable[..., SweepSummary]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.adapters.parameters import Value
+from meltpoint.adapters.hyperparameters import Value
 from meltpoint.reports.formats import difference_text, duration, marks, percent, searched_names, setting_text
-from meltpoint.sweeps.summary import CellSummary
+from meltpoint.sweeps.results.summary import CellSummary
 
 UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 

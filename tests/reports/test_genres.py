@@ -16,7 +16,7 @@ from scipy.spatial.distance import jensenshannon
 from meltpoint.reports.analyses import analyse
 from meltpoint.reports.analyses.core.analysis import Options
 from meltpoint.reports.analyses.genres import ANALYSIS
-from meltpoint.sweeps.ledger import Ledger
+from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.tasks.mnli import GENRES, LABELS
 
 WORDS = {genre: [f"{genre}{n}" for n in range(4)] + ["the", "a"] for genre in GENRES}

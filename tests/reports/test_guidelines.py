@@ -13,7 +13,7 @@ from scipy.stats import ttest_ind
 from meltpoint.reports.analyses.core.analysis import Options
 from meltpoint.reports.analyses.core.welch import Gap, gap, mean_gap
 from meltpoint.reports.analyses.guidelines import ANALYSIS, advice, paper_advice
-from meltpoint.sweeps.selection import spread
+from meltpoint.sweeps.search.selection import spread
 
 ICE, FIRE = "feature_extraction", "fine_tuning"
 LOW, HIGH = [0.80, 0.81, 0.805], [0.85, 0.86, 0.84, 0.852]

@@ -13,13 +13,13 @@ import pytest
 from meltpoint.reports.analyses import FORMATS, analyse, get, names
 from meltpoint.reports.analyses.core.edge import mutual_information
 from meltpoint.reports.analyses.core.states import split_states
-from meltpoint.sweeps import worker
-from meltpoint.sweeps.cells import cell_name
-from meltpoint.sweeps.export import export_model, order_of
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.scoring import restore
-from meltpoint.sweeps.specification import SweepSpec
-from meltpoint.sweeps.summary import read_sweep, summarise, write_sweep
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.results.export import export_model, order_of
+from meltpoint.sweeps.results.summary import read_sweep, summarise, write_sweep
+from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.worker import worker
+from meltpoint.sweeps.worker.finalist_scoring import restore
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from meltpoint.reports.differences import _difference, difference
 from meltpoint.reports.matrix import HIDDEN, NO_TEST, UNSCORED, Matrix, Shown, matrix
-from meltpoint.sweeps.selection import spread
-from meltpoint.sweeps.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.search.selection import spread
 
 MakeCell = Callable[..., CellSummary]
 MakeSweep = Callable[..., SweepSummary]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from meltpoint.reports import paper_tables
-from meltpoint.sweeps import spec_files
+from meltpoint.sweeps.specification import spec_files
 
 PETERS = ["to_tune_or_not", "table_3", "table_4", "table_5", "table_6"]
 COUNTS = {"to_tune_or_not": 47, "table_3": 8, "table_4": 8, "table_5": 5, "table_6": 10, "best_of_both_worlds": 5}

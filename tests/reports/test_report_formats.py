@@ -9,7 +9,7 @@ import pytest
 
 from meltpoint.reports.latex import booktabs, latex_text
 from meltpoint.reports.report import report
-from meltpoint.sweeps.summary import SweepSummary
+from meltpoint.sweeps.results.summary import SweepSummary
 
 ICE, FIRE, BOTH = "feature_extraction", "fine_tuning", "stack_and_finetune"
 
@@ -99,6 +99,6 @@ def test_a_sweep_without_finals_has_a_page_without_a_plot(make_cell, make_sweep)
 
 
 def test_every_format_of_the_command_line_is_made(summary):
-    from meltpoint.sweeps.options import TableFormat
+    from meltpoint.sweeps.command_line.options import TableFormat
 
     assert all(report(summary, form.value) for form in TableFormat)

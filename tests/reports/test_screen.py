@@ -14,10 +14,10 @@ from rich.console import Console
 from meltpoint.reports.layout import stacked
 from meltpoint.reports.screen import show_checks, show_plan, show_rows, show_status, show_summary
 from meltpoint.reports.tables import render
-from meltpoint.sweeps.closing import Closing
-from meltpoint.sweeps.inventory import ROWS, inventory
-from meltpoint.sweeps.reach import Check
-from meltpoint.sweeps.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.command_line.listing import ROWS, inventory
+from meltpoint.sweeps.machine.services import Check
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.search.closing import Closing
 
 MakeCell = Callable[..., CellSummary]
 MakeSweep = Callable[..., SweepSummary]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from meltpoint.reports.tables import COLUMNS, render
-from meltpoint.sweeps.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 
 MakeCell = Callable[..., CellSummary]
 MakeSweep = Callable[..., SweepSummary]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.adapters.parameters import Parameter
+from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces.space import Space
 
 ALLOWED: Mapping[str, Parameter] = {

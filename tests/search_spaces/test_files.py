@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from meltpoint.adapters import catalogue, heads, modes
+from meltpoint.adapters import heads, modes, settings
 from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.documents import SHIPPED
 from meltpoint.search_spaces.early_stopping import EarlyStopping
@@ -24,11 +24,11 @@ CELLS = [
 
 @pytest.fixture(scope="module")
 def every():
-    return {own.name: own for own in catalogue.all_parameters()}
+    return {own.name: own for own in settings.all_parameters()}
 
 
 def of_cell(mode, encoder, task, head, every):
-    return find(mode, encoder, task, {own.name: own for own in catalogue.parameters(mode, head)}, every=every)
+    return find(mode, encoder, task, {own.name: own for own in settings.parameters(mode, head)}, every=every)
 
 
 @pytest.mark.parametrize(("mode", "encoder", "task"), CELLS)
@@ -36,7 +36,7 @@ def test_every_cell_has_a_space_whose_first_setting_can_be_trained(mode, encoder
     for head in heads.names():
         space = of_cell(mode, encoder, task, head, every)
         assert space.contains(space.first())
-        complete = catalogue.complete(space.first(), mode, head)
+        complete = settings.complete(space.first(), mode, head)
         assert space.from_params(complete)[0] == space.from_params(space.first())[0]
         own = {parameter.name for parameter in heads.get(head).hyperparameters}
         assert space.first().keys() & {parameter.name for parameter in heads.parameters()} == own
@@ -46,14 +46,14 @@ def test_every_cell_has_a_space_whose_first_setting_can_be_trained(mode, encoder
 def test_every_shipped_space_can_be_searched_as_a_grid_without_training_anything_twice(mode, encoder, task, every):
     space = of_cell(mode, encoder, task, modes.get(mode).head, every)
     points = list(itertools.islice(space.points(), 500))
-    complete = {json.dumps(catalogue.complete(point, mode, modes.get(mode).head)) for point in points}
+    complete = {json.dumps(settings.complete(point, mode, modes.get(mode).head)) for point in points}
     assert len(complete) == len(points) >= 3
 
 
 @pytest.mark.parametrize("name", shipped())
 def test_every_shipped_range_names_its_source_and_could_be_part_of_its_mode(name):
     parameters = documents.read(SHIPPED / f"{name}.yaml")["parameters"]
-    possible = {own.name for head in heads.names() for own in catalogue.parameters(name.partition(".")[0], head)}
+    possible = {own.name for head in heads.names() for own in settings.parameters(name.partition(".")[0], head)}
     assert parameters.keys() <= possible
     for key, entry in parameters.items():
         assert isinstance(entry, dict), key
@@ -254,6 +254,6 @@ def test_a_key_of_another_head_is_passed_over_in_shipped_files_but_a_typo_is_not
 
 def test_reasons_cover_every_parameter_that_some_cell_cannot_have(every):
     for mode, head in itertools.product(modes.names(), heads.names()):
-        allowed = {own.name: own for own in catalogue.parameters(mode, head)}
+        allowed = {own.name: own for own in settings.parameters(mode, head)}
         for name, reason in files.elsewhere(allowed, every).items():
             assert reason.endswith("or leave it out"), name

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from meltpoint.adapters.parameters import Parameter
+from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces.files import load
 
 MISTAKES = {

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meltpoint.adapters.parameters import Parameter
+from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces.files import load
 from meltpoint.search_spaces.space import Space
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 import transformers
 
-from meltpoint.adapters.parameters import Setting
-from meltpoint.sweeps.cells import OpenCell, open_cells
-from meltpoint.sweeps.planner import Planner, Proposal
-from meltpoint.sweeps.records import EpochRecord, HardwareRecord, TrialRecord
-from meltpoint.sweeps.run import asked_sweep, differences
-from meltpoint.sweeps.specification import SweepSpec, code_version
+from meltpoint.adapters.hyperparameters import Setting
+from meltpoint.sweeps.driver.run import asked_sweep, differences
+from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
+from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.specification.cells import OpenCell, open_cells
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec, code_version
 from meltpoint.tests.sweeps.whole_sweeps import SEEDS, TRIALS, command, run
 
 GOOD, BAD = ("fine", "lovely", "great", "warm"), ("dull", "awful", "cold", "poor")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from meltpoint.sweeps.asked import asked_spec
-from meltpoint.sweeps.options import SearcherName
-from meltpoint.sweeps.specification import SweepSpec, check
+from meltpoint.sweeps.command_line.options import SearcherName
+from meltpoint.sweeps.command_line.spec_from_options import asked_spec
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec, check
 
 FILE = """\
 name: mine

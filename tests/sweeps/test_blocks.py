@@ -14,16 +14,16 @@ import pytest
 
 from meltpoint.reports.tables import render
 from meltpoint.search_spaces import files
-from meltpoint.sweeps import estimate
-from meltpoint.sweeps.cells import cell_name, open_cells
-from meltpoint.sweeps.export import export_cells
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.planner import Planner, Proposal
-from meltpoint.sweeps.records import cell_key
-from meltpoint.sweeps.retrain import load_point
-from meltpoint.sweeps.run import differences, header, settle_specification
-from meltpoint.sweeps.specification import Block, Resources, SweepSpec, check, code_version
-from meltpoint.sweeps.summary import SweepFile, read_sweep, summarise
+from meltpoint.sweeps.driver import plan
+from meltpoint.sweeps.driver.run import differences, header, settle_specification
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import cell_key
+from meltpoint.sweeps.results.export import export_cells
+from meltpoint.sweeps.results.summary import SweepFile, read_sweep, summarise
+from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.specification.cells import cell_name, open_cells
+from meltpoint.sweeps.specification.sweep_spec import Block, Resources, SweepSpec, check, code_version
+from meltpoint.sweeps.worker.retrain import load_point
 
 FAST = ("epochs=1", "batch_size=8", "learning_rate={choice: [0.001, 0.01]}", "dropout=0.1")
 
@@ -150,14 +150,14 @@ def test_a_trial_that_was_cut_off_goes_on_in_the_cell_of_its_variant(blocks):
 
 def test_plan_prices_each_block_and_names_variants_only_where_there_are_any(blocks, tmp_path):
     spec = blocks.model_copy(update={"left_out": ("elmo",)})
-    planned = estimate.plan_sweep(spec, Resources(storage=str(tmp_path)))
+    planned = plan.plan_sweep(spec, Resources(storage=str(tmp_path)))
     document = planned.as_json()
     assert [cell["trials"] for cell in document["cells"]] == [2 + 1, 2 + 1, 2 + 1, 3 + 2]
     assert [cell.get("variant", None) for cell in document["cells"]] == ["one", "two", "mlp", None]
     assert all(cell["estimated_seconds"] > 0 for cell in document["cells"])
     assert document["left_out"] == ["elmo"]
     assert any("elmo" in note for note in planned.notes)
-    assert "left_out" not in estimate.plan_sweep(blocks, Resources(storage=str(tmp_path))).as_json()
+    assert "left_out" not in plan.plan_sweep(blocks, Resources(storage=str(tmp_path))).as_json()
 
 
 def test_two_blocks_with_one_cell_are_refused_with_both_names_and_the_remedy(blocks):

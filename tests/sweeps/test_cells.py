@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import transformers
 
-from meltpoint.sweeps.cells import cell_name, open_cells, word_of
-from meltpoint.sweeps.specification import SweepSpec, check
+from meltpoint.sweeps.specification.cells import cell_name, open_cells, word_of
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec, check
 
 MODES = ("feature_extraction",)
 

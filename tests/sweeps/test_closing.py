@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.sweeps.cells import OpenCell
-from meltpoint.sweeps.closing import Closing, closing_of, in_words, note_spent_budget
-from meltpoint.sweeps.estimate import plan_sweep
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.planner import Planner, Proposal
-from meltpoint.sweeps.run import settle_specification
-from meltpoint.sweeps.specification import Resources, SweepSpec
-from meltpoint.sweeps.summary import summarise
+from meltpoint.sweeps.driver.plan import plan_sweep
+from meltpoint.sweeps.driver.run import settle_specification
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.search.closing import Closing, closing_of, in_words, note_spent_budget
+from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 
 SEARCHED, PLANNED, SEEDS = 2, 9, 2
 OPENED_AT = 1_795_442_520.0

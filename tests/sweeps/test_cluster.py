@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from meltpoint.sweeps.cluster import Cluster, _launching
-from meltpoint.sweeps.fork_server import COMMAND
-from meltpoint.sweeps.forked_worker import FORK_SERVER
+from meltpoint.sweeps.on_ray.cluster import Cluster, _launching
+from meltpoint.sweeps.on_ray.fork_server import COMMAND
+from meltpoint.sweeps.on_ray.forked_worker import FORK_SERVER
 
 
 def failing(cluster: Cluster, **options: Any) -> None:

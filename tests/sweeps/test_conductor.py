@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import pytest
 from optuna.trial import TrialState
 
-from meltpoint.sweeps import ray_tune
-from meltpoint.sweeps.conductor import SweepConductor
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.losses import RETRIES, Loss, is_full_disk, loss_of
-from meltpoint.sweeps.orders import Order, WorkOrder
-from meltpoint.sweeps.planner import Planner
-from meltpoint.sweeps.specification import Resources
+from meltpoint.sweeps.driver.driver import SweepConductor
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.losses import RETRIES, Loss, is_full_disk, loss_of
+from meltpoint.sweeps.on_ray import experiment
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 
 @pytest.fixture
@@ -60,14 +60,14 @@ def test_an_order_waits_for_each_worker_without_one_and_one_more_where_all_have_
 
 
 def test_tune_asks_for_all_workers_at_once_unless_a_person_said_otherwise(monkeypatch):
-    monkeypatch.delenv(ray_tune.MOST_PENDING, raising=False)
-    with ray_tune._workers_start_together(5):
-        assert os.environ[ray_tune.MOST_PENDING] == "5"
-    assert ray_tune.MOST_PENDING not in os.environ
-    monkeypatch.setenv(ray_tune.MOST_PENDING, "2")
-    with ray_tune._workers_start_together(5):
-        assert os.environ[ray_tune.MOST_PENDING] == "2"
-    assert os.environ[ray_tune.MOST_PENDING] == "2"
+    monkeypatch.delenv(experiment.MOST_PENDING, raising=False)
+    with experiment._workers_start_together(5):
+        assert os.environ[experiment.MOST_PENDING] == "5"
+    assert experiment.MOST_PENDING not in os.environ
+    monkeypatch.setenv(experiment.MOST_PENDING, "2")
+    with experiment._workers_start_together(5):
+        assert os.environ[experiment.MOST_PENDING] == "2"
+    assert os.environ[experiment.MOST_PENDING] == "2"
 
 
 def ids(work: WorkOrder) -> list[str]:

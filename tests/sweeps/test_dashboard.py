@@ -20,12 +20,12 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from meltpoint.sweeps import dashboard
-from meltpoint.sweeps.mlflow_runs import Runs
-from meltpoint.sweeps.tracking_uri import default_uri
+from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.sweeps.tracking import dashboard
+from meltpoint.sweeps.tracking.runs import Runs
 
 DEADLINE_SECONDS = 150.0
-SERVE = "import sys; from pathlib import Path; from meltpoint.sweeps.dashboard import serve; "
+SERVE = "import sys; from pathlib import Path; from meltpoint.sweeps.tracking.dashboard import serve; "
 SERVE += "sys.exit(serve(Path(sys.argv[1]), None, '127.0.0.1', int(sys.argv[2])))"
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from meltpoint.sweeps import doctor, reach
-from meltpoint.sweeps.doctor import Check
+from meltpoint.sweeps.machine import doctor, services
+from meltpoint.sweeps.machine.doctor import Check
 
 
 def by_name(found: list[Check]) -> dict[str, Check]:
@@ -161,8 +161,8 @@ def test_no_secret_reaches_a_check(tmp_path: Path) -> None:
     texts = [
         doctor.ray_token({"HOME": str(tmp_path)}),
         doctor.ray_token({"RAY_AUTH_TOKEN": "s3cret"}),
-        reach.tracking_store("postgresql://user:s3cret@127.0.0.1:9/mlflow"),
-        reach.tracking_store("http://user:s3cret@127.0.0.1:9"),
+        services.tracking_store("postgresql://user:s3cret@127.0.0.1:9/mlflow"),
+        services.tracking_store("http://user:s3cret@127.0.0.1:9"),
     ]
     assert "s3cret" not in repr(texts)
 
@@ -181,14 +181,14 @@ def test_a_store_that_mlflow_made_itself_is_current(tmp_path: Path) -> None:
 
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     MlflowClient(uri).search_experiments(max_results=1)
-    assert reach.tracking_store(uri).ok
+    assert services.tracking_store(uri).ok
 
 
 def test_an_older_store_is_told_how_to_move_up_and_is_not_moved(tmp_path: Path) -> None:
     first_ever = "451aebb31d03"  # mlflow/store/db_migrations/versions/451aebb31d03_add_metric_step.py
     uri = store(tmp_path / "old.db", first_ever)
     before = (tmp_path / "old.db").read_bytes()
-    check = reach.tracking_store(uri)
+    check = services.tracking_store(uri)
     assert not check.ok
     assert f"mlflow db upgrade {uri}" in check.remedy
     assert (tmp_path / "old.db").read_bytes() == before
@@ -198,7 +198,7 @@ def test_an_older_store_is_told_how_to_move_up_and_is_not_moved(tmp_path: Path) 
 def test_a_store_of_a_newer_or_broken_mlflow_is_refused_without_offering_to_upgrade_it(
     tmp_path: Path, revisions: tuple[str, ...]
 ) -> None:
-    check = reach.tracking_store(store(tmp_path / "new.db", *revisions))
+    check = services.tracking_store(store(tmp_path / "new.db", *revisions))
     assert not check.ok
     assert "upgrade" not in check.remedy
 
@@ -208,33 +208,33 @@ def test_a_file_that_is_no_database_or_another_programs_is_refused(tmp_path: Pat
         "no database, but long enough to have a header of its own, which is not SQLite's\n" * 9
     )
     sqlite3.connect(tmp_path / "other.db").execute("create table t (x int)").connection.close()
-    assert not reach.tracking_store(f"sqlite:///{tmp_path / 'text.db'}").ok
-    assert not reach.tracking_store(f"sqlite:///{tmp_path / 'other.db'}").ok
+    assert not services.tracking_store(f"sqlite:///{tmp_path / 'text.db'}").ok
+    assert not services.tracking_store(f"sqlite:///{tmp_path / 'other.db'}").ok
 
 
 def test_a_store_that_does_not_exist_yet_is_fine_where_it_can_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert reach.tracking_store(f"sqlite:///{tmp_path / 'a' / 'mlflow.db'}").ok
-    assert not reach.tracking_store(f"sqlite:///{tmp_path / 'file' / 'mlflow.db'}").ok
+    assert services.tracking_store(f"sqlite:///{tmp_path / 'a' / 'mlflow.db'}").ok
+    assert not services.tracking_store(f"sqlite:///{tmp_path / 'file' / 'mlflow.db'}").ok
 
 
 @pytest.mark.parametrize("uri", ["./mlruns", "file:mlruns", "sqlite://", "sqlite:///:memory:"])
 def test_a_store_that_mlflow_refuses_or_that_nobody_else_could_read_is_refused(uri: str) -> None:
-    assert not reach.tracking_store(uri).ok
+    assert not services.tracking_store(uri).ok
 
 
 @pytest.mark.parametrize(
     ("address", "ok"), [(None, True), ("local", True), ("127.0.0.1:x", False), ("127.0.0.1:9", False)]
 )
 def test_a_ray_address_must_answer_where_one_is_given(address: str | None, ok: bool) -> None:
-    assert reach.ray_cluster(address).ok is ok
+    assert services.ray_cluster(address).ok is ok
 
 
 def test_auto_finds_what_ray_start_wrote_down_or_says_that_nothing_runs(tmp_path: Path) -> None:
     environment = {"RAY_TMPDIR": str(tmp_path)}
-    nothing = reach.ray_cluster("auto", environment)
+    nothing = services.ray_cluster("auto", environment)
     assert "ray start --head" in nothing.remedy
     note = tmp_path / "ray" / "ray_current_cluster"
     note.parent.mkdir()
     note.write_text("127.0.0.1:9")
-    assert "127.0.0.1:9 does not answer" in reach.ray_cluster("auto", environment).detail
+    assert "127.0.0.1:9 does not answer" in services.ray_cluster("auto", environment).detail

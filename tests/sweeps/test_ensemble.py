@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.adapters.evaluation import Evaluation
-from meltpoint.sweeps.ensemble import ensemble
-from meltpoint.sweeps.ensemble_record import read_ensembles
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.predictions import Predictions, averaged, read_predictions
-from meltpoint.sweeps.records import TrialRecord
-from meltpoint.sweeps.scoring import _save_predictions
-from meltpoint.sweeps.specification import SweepSpec
-from meltpoint.sweeps.summary import CellHeader, SweepFile, summarise, write_sweep
+from meltpoint.adapters.training.evaluation import Evaluation
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.predictions import Predictions, averaged, read_predictions
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.ensemble import ensemble
+from meltpoint.sweeps.results.ensemble_record import read_ensembles
+from meltpoint.sweeps.results.summary import CellHeader, SweepFile, summarise, write_sweep
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.worker.finalist_scoring import _save_predictions
 from meltpoint.tasks import get
 from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.task import Example

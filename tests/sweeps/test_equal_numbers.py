@@ -16,14 +16,14 @@ import pytest
 import yaml
 
 from meltpoint import launch
-from meltpoint.sweeps import worker
-from meltpoint.sweeps.cells import open_cells
-from meltpoint.sweeps.conductor import SweepConductor
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.orders import Order, WorkOrder
-from meltpoint.sweeps.planner import Planner
-from meltpoint.sweeps.run import asked_sweep, differences
-from meltpoint.sweeps.specification import Resources, SweepSpec
+from meltpoint.sweeps.driver.driver import SweepConductor
+from meltpoint.sweeps.driver.run import asked_sweep, differences
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.cells import open_cells
+from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.sweeps.worker import worker
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 RESOURCES: Mapping[str, tuple[object, set[str]]] = {
     "storage": ("elsewhere", {"checkpoint", "cache"}),

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from meltpoint.adapters import encoders
-from meltpoint.adapters.catalogue import complete
-from meltpoint.sweeps import estimate, machine
-from meltpoint.sweeps.cells import OpenCell, open_cells
-from meltpoint.sweeps.estimate import SHARE_OF_PEAK, head_weights, plan_sweep, price_of
-from meltpoint.sweeps.specification import Resources, SweepSpec
+from meltpoint.adapters.settings import complete
+from meltpoint.sweeps.driver import plan
+from meltpoint.sweeps.driver.plan import SHARE_OF_PEAK, head_weights, plan_sweep, price_of
+from meltpoint.sweeps.machine import limits
+from meltpoint.sweeps.specification.cells import OpenCell, open_cells
+from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 
 RATE = 1e9 / SHARE_OF_PEAK
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
@@ -74,15 +75,15 @@ def test_a_head_that_reads_every_piece_costs_what_its_weights_do(minilm, linear:
 )
 def test_a_busy_machine_is_said_to_stretch_the_estimate(load: float, said: str, minilm, tmp_path, monkeypatch):
     monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
-    monkeypatch.setattr(machine, "cores", lambda: 2.0)
-    monkeypatch.setattr(estimate, "worker_count", lambda cpus, gpus: 2)
+    monkeypatch.setattr(limits, "cores", lambda: 2.0)
+    monkeypatch.setattr(plan, "worker_count", lambda cpus, gpus: 2)
     notes = plan_sweep(spec_of("linear", modes=MODES[1:2]), Resources(storage=str(tmp_path), gpus=0.0)).notes
     assert "for cores that nothing else uses" in notes[0]
     assert notes[1:] == ([f"the machine is busy {said} times the estimate"] if said else [])
 
 
 def test_more_trials_of_a_frozen_cell_cost_their_heads_only(minilm, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(estimate, "multiply_rate", lambda threads, gpus: RATE)  # it is measured, and machines are busy
+    monkeypatch.setattr(plan, "multiply_rate", lambda threads, gpus: RATE)  # it is measured, and machines are busy
 
     def seconds(trials: int) -> float:
         planned = plan_sweep(spec_of("linear", trials, MODES[:1]), Resources(storage=str(tmp_path)))

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.sweeps.fork_server import COMMAND, MALLOC, ForkServer, environment
-from meltpoint.sweeps.forked_worker import FORK_SERVER
+from meltpoint.sweeps.on_ray.fork_server import COMMAND, MALLOC, ForkServer, environment
+from meltpoint.sweeps.on_ray.forked_worker import FORK_SERVER
 
 SAYS = """
 import json, os, sys
@@ -119,7 +119,7 @@ def test_without_a_fork_server_a_worker_starts_in_rays_own_way(listening: str, s
 
 def test_a_fork_server_with_several_threads_forks_nobody(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (script.parent / "sitecustomize.py").write_text(
-        "import sys, threading, time\nif 'meltpoint.sweeps.fork_server' in sys.orig_argv:\n"
+        "import sys, threading, time\nif 'meltpoint.sweeps.on_ray.fork_server' in sys.orig_argv:\n"
         "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
         encoding="utf-8",
     )
@@ -134,7 +134,7 @@ def test_a_fork_server_with_several_threads_forks_nobody(script: Path, monkeypat
 
 def test_the_fork_server_ends_with_a_driver_that_is_killed() -> None:
     driver = (
-        "import time\nfrom meltpoint.sweeps.fork_server import ForkServer\nserver = ForkServer()\n"
+        "import time\nfrom meltpoint.sweeps.on_ray.fork_server import ForkServer\nserver = ForkServer()\n"
         "server.open('random', 'sentence_classification')\nprint(server._process.pid, flush=True)\ntime.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", driver], stdout=subprocess.PIPE, encoding="utf-8") as process:

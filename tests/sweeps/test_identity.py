@@ -17,10 +17,10 @@ import pytest
 import yaml
 
 from meltpoint import tasks
-from meltpoint.sweeps import cells as opening
-from meltpoint.sweeps.cells import OpenCell, open_cells
-from meltpoint.sweeps.run import asked_sweep, differences
-from meltpoint.sweeps.specification import SweepSpec
+from meltpoint.sweeps.driver.run import asked_sweep, differences
+from meltpoint.sweeps.specification import cells as opening
+from meltpoint.sweeps.specification.cells import OpenCell, open_cells
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.own import Columns, Files, OwnTask
 from meltpoint.tasks.core.task import DataSpec, Example, Task

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from meltpoint.adapters import catalogue, heads, modes
-from meltpoint.adapters.parameters import Parameter, Value
+from meltpoint.adapters import heads, modes, settings
+from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.search_spaces.early_stopping import EarlyStopping
 from meltpoint.search_spaces.ranges import Choice, Fixed, Integer, Real
 from meltpoint.search_spaces.space import Space
-from meltpoint.sweeps.cells import OpenCell, open_cells
-from meltpoint.sweeps.planner import Planner
-from meltpoint.sweeps.specification import Block, SweepSpec
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.cells import OpenCell, open_cells
+from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 
 CHANGES = "changes"
 Change = Callable[[SweepSpec, Path], SweepSpec]
@@ -42,12 +42,12 @@ def another(own: Parameter) -> Value:
 @pytest.mark.parametrize("mode", modes.names())
 def test_every_parameter_makes_another_complete_setting_wherever_it_acts(mode):
     for head in heads.names():
-        allowed = catalogue.parameters(mode, head)
+        allowed = settings.parameters(mode, head)
         switches = [{own.name: True} for own in allowed if own.default is False]
         switches += [{own.name: word} for own in allowed for word in own.choices]
         for own in allowed:
             pairs = [({**on, own.name: own.default}, {**on, own.name: another(own)}) for on in ({}, *switches)]
-            found = [[catalogue.complete(setting, mode, head) for setting in pair] for pair in pairs]
+            found = [[settings.complete(setting, mode, head) for setting in pair] for pair in pairs]
             assert any(one != two for one, two in found), (head, own.name)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from meltpoint.adapters.batch import EncodedSplit
-from meltpoint.adapters.courses import EncodedData
-from meltpoint.sweeps.input_notes import input_notes
+from meltpoint.adapters.data.batch import EncodedSplit
+from meltpoint.adapters.training.trial_state import EncodedData
+from meltpoint.sweeps.worker.input_notes import input_notes
 from meltpoint.tasks import get
 
 

@@ -10,7 +10,7 @@ import pytest
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, tricks
 from meltpoint.search_spaces import documents
-from meltpoint.sweeps.inventory import ROWS, inventory
+from meltpoint.sweeps.command_line.listing import ROWS, inventory
 
 ONE_LINE = ("summary", "description")
 

@@ -13,11 +13,11 @@ from typing import IO
 
 import pytest
 
-from meltpoint.adapters.atomic import write_atomically
-from meltpoint.sweeps.cells import OpenCell
-from meltpoint.sweeps.ledger import Ledger, storage_folder
-from meltpoint.sweeps.planner import Planner, Proposal
-from meltpoint.sweeps.specification import SweepSpec
+from meltpoint.adapters.files import write_atomically
+from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
+from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_a_second_driver_is_refused_while_the_first_one_drives(ledger):
 
 
 def test_a_killed_driver_lets_go_of_the_sweep(ledger):
-    code = "import sys, os\nfrom pathlib import Path\nfrom meltpoint.sweeps.ledger import Ledger\n"
+    code = "import sys, os\nfrom pathlib import Path\nfrom meltpoint.sweeps.ledger.ledger import Ledger\n"
     code += "with Ledger(Path(sys.argv[1])).driving():\n    os.kill(os.getpid(), 9)\n"
     died = subprocess.run([sys.executable, "-c", code, str(ledger.folder)], check=False)
     assert died.returncode == -9

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from meltpoint.sweeps.planner import Planner, Proposal
+from meltpoint.sweeps.search.planner import Planner, Proposal
 
 
 def planned(spec, cells, **changes: object) -> Planner:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from meltpoint.reports.notes import trial_notes
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.planner import Planner
-from meltpoint.sweeps.run import missing_finals, settle_specification
-from meltpoint.sweeps.specification import code_version
-from meltpoint.sweeps.summary import SweepSummary, summarise
+from meltpoint.sweeps.driver.run import missing_finals, settle_specification
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.results.summary import SweepSummary, summarise
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.sweep_spec import code_version
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from meltpoint.adapters.locks import acquire
-from meltpoint.sweeps import mlflow_runs
-from meltpoint.sweeps.mlflow_runs import Runs
+from meltpoint.adapters.files import acquire
+from meltpoint.sweeps.tracking import runs as mlflow_runs
+from meltpoint.sweeps.tracking.runs import Runs
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +73,9 @@ def test_a_process_that_is_killed_while_it_makes_the_store_leaves_none_that_cann
     killed = f"""
 import os
 from pathlib import Path
-from meltpoint.sweeps import mlflow_runs
-mlflow_runs.give_usual_mode = lambda path: os.kill(os.getpid(), 9)
-mlflow_runs.Runs("killed", "sqlite:///{tmp_path}/mlflow.db", Path("{tmp_path}"))
+from meltpoint.sweeps.tracking import runs
+runs.give_usual_mode = lambda path: os.kill(os.getpid(), 9)
+runs.Runs("killed", "sqlite:///{tmp_path}/mlflow.db", Path("{tmp_path}"))
 """
     assert subprocess.run([sys.executable, "-c", killed], check=False).returncode == -signal.SIGKILL
     assert [path.suffix for path in tmp_path.glob(".mlflow.db.*")] == [".tmp"], "the older one is gone"

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from meltpoint.sweeps import run_files
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.mlflow_runs import Runs
-from meltpoint.sweeps.planner import Planner, Proposal
-from meltpoint.sweeps.tracking import Tracker
-from meltpoint.sweeps.tracking_uri import default_uri
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.sweeps.tracking import run_files
+from meltpoint.sweeps.tracking.runs import Runs
+from meltpoint.sweeps.tracking.tracker import Tracker
 
 Listing = dict[str, tuple[int, str]]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.sweeps.options import encoder_words
+from meltpoint.sweeps.command_line.options import encoder_words
 
 
 def test_folders_of_every_family_become_absolute_and_keep_their_variant(

@@ -9,16 +9,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.adapters.batch import EncodedSplit, Row
+from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.hardware import seize
-from meltpoint.adapters.loop import Trainer
-from meltpoint.sweeps import packing, rehearsal, worker
-from meltpoint.sweeps._tune_parts import resources_of
-from meltpoint.sweeps.cells import OpenCell, open_cells
-from meltpoint.sweeps.orders import Order, WorkOrder
-from meltpoint.sweeps.packing import MARGIN, share_of
-from meltpoint.sweeps.planner import Planner, Proposal
-from meltpoint.sweeps.rehearsal import Need, Rehearsal
+from meltpoint.adapters.training.trainer import Trainer
+from meltpoint.sweeps.on_ray import gpu_sharing
+from meltpoint.sweeps.on_ray.gpu_sharing import MARGIN, share_of
+from meltpoint.sweeps.on_ray.tune_adapters import resources_of
+from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.specification.cells import OpenCell, open_cells
+from meltpoint.sweeps.worker import memory_probe, worker
+from meltpoint.sweeps.worker.memory_probe import Need, Rehearsal
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 GIB = 2**30
 totals = st.integers(GIB, 200 * GIB)
@@ -48,7 +49,7 @@ def test_the_trials_that_share_a_gpu_fit_it_each_with_its_margin(case):
 def test_one_trial_more_would_not_fit(case):
     needed, total = case
     trials = int(1 / share_of(needed, total))
-    room = total * packing.RAY_UNITS // (trials + 1) / packing.RAY_UNITS
+    room = total * gpu_sharing.RAY_UNITS // (trials + 1) / gpu_sharing.RAY_UNITS
     assert trials == 8 or needed * (1 + MARGIN) > room * (1 - 2e-3)  # Ray's units: less than 0.1 % of a share
 
 
@@ -100,7 +101,7 @@ def order_of(proposal: Proposal, gpus: float) -> Order:
 def rehearsed(spec, cells) -> dict[str, Rehearsal]:
     """Mode → what is rehearsed of its cell, with one GPU: three trials, two seeds."""
     cells = [*cells, *open_cells(spec.model_copy(update={"modes": ("stack_and_finetune",)}))]
-    found = packing.rehearsals(Planner(spec, cells, []), order_of, gpus=1)
+    found = gpu_sharing.rehearsals(Planner(spec, cells, []), order_of, gpus=1)
     return {mode: told for (_, mode, _), told in found.items()}
 
 
@@ -123,7 +124,7 @@ def test_only_cells_with_something_left_to_do_are_rehearsed(spec, cells, make_re
         planner.begin(proposal)
         test = {"accuracy": 0.5} if proposal.role == "final" else None
         planner.end(make_record(proposal, test=test))
-    assert packing.rehearsals(planner, order_of, gpus=1) == {}
+    assert gpu_sharing.rehearsals(planner, order_of, gpus=1) == {}
 
 
 def with_space(cell: OpenCell, **said: object) -> OpenCell:
@@ -136,7 +137,7 @@ def test_the_heaviest_setting_has_the_largest_batch_the_full_precision_and_every
         cells[1], batch_size={"choice": [8, 32, 16], "first": 16}, precision={"choice": ["bf16", "fp32"]},
         max_pieces={"integer": [16, 48]}, gradual_unfreezing=True,
     )  # fmt: skip
-    setting = packing.heaviest(cell)
+    setting = gpu_sharing.heaviest(cell)
     assert (setting["batch_size"], setting["precision"], setting["max_pieces"]) == (32, "fp32", 48)
     assert setting["gradual_unfreezing"] is False
 
@@ -149,7 +150,7 @@ def test_the_longest_rows_are_taken_with_all_windows_of_their_examples(windows, 
         for place, length in enumerate(lengths)
     ]
     split = EncodedSplit(rows, len(windows), word_counts=[2 * len(lengths) for lengths in windows])
-    longest, chosen = rehearsal._longest(split, wanted)
+    longest, chosen = memory_probe._longest(split, wanted)
     assert [windows[example] for example in chosen] == [
         [len(row.pieces) for row in longest.rows if row.example == place] for place in range(longest.examples)
     ]
@@ -197,7 +198,7 @@ def test_a_probe_runs_two_steps_on_the_longest_rows_with_all_layers_open_and_an_
     monkeypatch.setattr(Trainer, "_train_step", train_step)
     monkeypatch.setattr(Trainer, "evaluate", score)
     meter = FakeMeter(Need(3 * GIB, 80 * GIB))
-    need = rehearsal.rehearse(rehearsed[mode], seize(1), meter)
+    need = memory_probe.rehearse(rehearsed[mode], seize(1), meter)
     assert need == Need(3 * GIB, 80 * GIB)
     assert meter.calls == ["begin", "read"]
     stacks = rehearsed[mode].stacks
@@ -213,7 +214,7 @@ def test_a_probe_leaves_the_encoder_as_it_was(rehearsed):
     order = rehearsed["fine_tuning"].stacks[0].first
     encoder = worker.warm_encoder(order.encoder, "sentence_classification")
     before = {name: weight.clone() for name, weight in encoder.state_dict().items()}
-    rehearsal.rehearse(rehearsed["fine_tuning"], seize(1), FakeMeter(Need(1, 2)))
+    memory_probe.rehearse(rehearsed["fine_tuning"], seize(1), FakeMeter(Need(1, 2)))
     assert all(torch.equal(before[name], weight) for name, weight in encoder.state_dict().items())
 
 
@@ -221,7 +222,7 @@ def test_what_lies_on_the_gpu_outside_torchs_memory_counts_as_needed(monkeypatch
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (70 * GIB, 80 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 9 * GIB)
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda: 12 * GIB)
-    assert rehearsal.GpuMeter().read() == Need(13 * GIB, 80 * GIB)
+    assert memory_probe.GpuMeter().read() == Need(13 * GIB, 80 * GIB)
 
 
 @pytest.mark.parametrize(
@@ -232,8 +233,8 @@ def test_what_goes_wrong_in_a_probe_is_an_answer(rehearsed, monkeypatch, failure
     def fail(*words: object) -> None:
         raise failure
 
-    monkeypatch.setattr(rehearsal, "seize", fail)
-    need = rehearsal.probe_gpu(rehearsed["fine_tuning"].model_dump(mode="json"))
+    monkeypatch.setattr(memory_probe, "seize", fail)
+    need = memory_probe.probe_gpu(rehearsed["fine_tuning"].model_dump(mode="json"))
     assert need.error is not None
     assert said in need.error
     assert "\n" not in need.error
@@ -256,8 +257,8 @@ def test_ray_is_asked_for_each_orders_own_resources(rehearsed):
 
 def test_a_cell_that_cannot_be_measured_gets_a_whole_gpu_and_leaves_the_others_theirs():
     good, bad, said = ("e", "fine_tuning", "a"), ("e", "fine_tuning", "b"), []
-    assert packing.settled({good: 0.25, bad: "b: it does not fit."}, said.append) == {good: 0.25, bad: 1.0}
+    assert gpu_sharing.settled({good: 0.25, bad: "b: it does not fit."}, said.append) == {good: 0.25, bad: 1.0}
     assert len(said) == 1
     assert said[0].startswith("b: it does not fit.")
     with pytest.raises(ValueError, match=r"^b: it does not fit\. \(--gpus-per-trial 0"):
-        packing.settled({bad: "b: it does not fit."}, said.append)
+        gpu_sharing.settled({bad: "b: it does not fit."}, said.append)

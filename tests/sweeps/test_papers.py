@@ -10,12 +10,12 @@ import pytest
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes
 from meltpoint.search_spaces.space import Space
-from meltpoint.sweeps import spec_files
-from meltpoint.sweeps.asked import asked_spec
-from meltpoint.sweeps.cells import cell_space
-from meltpoint.sweeps.options import SearcherName
-from meltpoint.sweeps.spec_files import FileBlock
-from meltpoint.sweeps.specification import Block, SweepSpec, check
+from meltpoint.sweeps.command_line.options import SearcherName
+from meltpoint.sweeps.command_line.spec_from_options import asked_spec
+from meltpoint.sweeps.specification import spec_files
+from meltpoint.sweeps.specification.cells import cell_space
+from meltpoint.sweeps.specification.spec_files import FileBlock
+from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check
 
 BLOCKS = [(name, block) for name in spec_files.shipped() for block in spec_files.read(name).blocks]
 EACH = pytest.mark.parametrize(("name", "block"), BLOCKS, ids=[f"{name}: {block.name}" for name, block in BLOCKS])

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from meltpoint.sweeps import retrain
-from meltpoint.sweeps.cells import cell_name
-from meltpoint.sweeps.estimate import planned_gpus
-from meltpoint.sweeps.options import gpus_of, resources_of
-from meltpoint.sweeps.placement import UNKNOWN, ClusterGpus, gpus_of_nodes, in_words, settle, share_in_words
-from meltpoint.sweeps.specification import Resources
+from meltpoint.sweeps.command_line.options import gpus_of, resources_of
+from meltpoint.sweeps.driver.plan import planned_gpus
+from meltpoint.sweeps.on_ray.placement import UNKNOWN, ClusterGpus, gpus_of_nodes, in_words, settle, share_in_words
+from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.worker import retrain
 
 AUTO = Resources()
 NO_GPU = ClusterGpus(0)
@@ -171,15 +171,15 @@ SCRIPT = """
 import os, sys
 import ray
 import torch
-from meltpoint.sweeps.cluster import SETTINGS
+from meltpoint.sweeps.on_ray.cluster import SETTINGS
 os.environ.update(SETTINGS)
 from ray import tune
 from meltpoint.sweeps import packing, placement, ray_tune
-from meltpoint.sweeps.cells import open_cells
-from meltpoint.sweeps.orders import Order, WorkOrder
-from meltpoint.sweeps.planner import Planner, Proposal
-from meltpoint.sweeps.rehearsal import Need
-from meltpoint.sweeps.specification import Resources, SweepSpec
+from meltpoint.sweeps.specification.cells import open_cells
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.worker.memory_probe import Need
+from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 
 
 def order_of(proposal, gpus):

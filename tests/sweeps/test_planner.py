@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from optuna.trial import TrialState
 
-from meltpoint.sweeps.cells import OpenCell
-from meltpoint.sweeps.planner import Planner, Proposal
-from meltpoint.sweeps.selection import best_of, spread
-from meltpoint.sweeps.specification import SweepSpec
+from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.search.selection import best_of, spread
+from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 
 def drive(planner: Planner, make_record, score=lambda proposal: 0.5, limit: int = 1000) -> list[Proposal]:

@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 from meltpoint.reports.screen import show_plan
-from meltpoint.sweeps.cells import open_cells
-from meltpoint.sweeps.estimate import plan_sweep
-from meltpoint.sweeps.planner import Planner
-from meltpoint.sweeps.progress import Progress
-from meltpoint.sweeps.specification import Resources
+from meltpoint.sweeps.driver.plan import plan_sweep
+from meltpoint.sweeps.driver.progress import Progress
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.cells import open_cells
+from meltpoint.sweeps.specification.sweep_spec import Resources
 
 
 def text_of(console: Console) -> str:

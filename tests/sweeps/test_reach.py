@@ -11,7 +11,7 @@ from importlib import metadata
 
 import pytest
 
-from meltpoint.sweeps import reach
+from meltpoint.sweeps.machine import services
 
 HERE = metadata.version("mlflow")
 
@@ -48,19 +48,19 @@ def _no_sign_in_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_server_of_the_same_version_is_fine() -> None:
     with server() as uri:
-        assert reach.tracking_store(f"{uri}/").ok
+        assert services.tracking_store(f"{uri}/").ok
 
 
 def test_a_server_of_another_major_version_is_refused() -> None:
     with server(version="2.22.0") as uri:
-        check = reach.tracking_store(uri)
+        check = services.tracking_store(uri)
     assert not check.ok
     assert "2.22.0" in check.detail
 
 
 def test_a_server_whose_host_check_refuses_this_name_is_told_the_option_that_opens_it() -> None:
     with server(status=403) as uri:
-        check = reach.tracking_store(uri)
+        check = services.tracking_store(uri)
     assert not check.ok
     assert "--allowed-hosts" in check.remedy
 
@@ -70,25 +70,25 @@ def test_a_server_that_wants_a_sign_in_gets_the_one_that_mlflows_client_would_se
     monkeypatch: pytest.MonkeyPatch, name: str, header: str
 ) -> None:
     with server(sign_in=header) as uri:
-        refused = reach.tracking_store(uri)
+        refused = services.tracking_store(uri)
         monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", "anna")
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "pw")
-        accepted = reach.tracking_store(uri)
+        accepted = services.tracking_store(uri)
     assert "MLFLOW_TRACKING_USERNAME" in refused.remedy
     assert accepted.ok
 
 
 def test_the_sign_in_in_an_address_is_used_and_not_shown() -> None:
     with server(sign_in="Basic YW5uYTpwJHc=") as uri:
-        check = reach.tracking_store(uri.replace("http://", "http://anna:p%24w@"))
+        check = services.tracking_store(uri.replace("http://", "http://anna:p%24w@"))
     assert check.ok, check
     assert "anna" not in check.detail
 
 
 def test_a_server_that_accepts_and_stays_silent_does_not_hang_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(services, "TIMEOUT_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        check = reach.tracking_store(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        check = services.tracking_store(f"http://127.0.0.1:{silent.getsockname()[1]}")
     assert not check.ok
     assert "timed out" in check.detail
 
@@ -102,18 +102,18 @@ def test_what_is_no_http_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
     with socket.create_server(("127.0.0.1", 0)) as other:
         threading.Thread(target=answer, args=(other,), daemon=True).start()
-        assert not reach.tracking_store(f"http://127.0.0.1:{other.getsockname()[1]}").ok
+        assert not services.tracking_store(f"http://127.0.0.1:{other.getsockname()[1]}").ok
 
 
 @pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "http://127.0.0.1:{}"])
 def test_a_ray_cluster_that_listens_is_reached_under_each_form_of_address(form: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as head:
-        assert reach.ray_cluster(form.format(head.getsockname()[1])).ok
+        assert services.ray_cluster(form.format(head.getsockname()[1])).ok
 
 
 def test_a_database_that_listens_is_reached() -> None:
     with socket.create_server(("127.0.0.1", 0)) as database:
         uri = f"postgresql+psycopg2://user:pw@127.0.0.1:{database.getsockname()[1]}/mlflow"
-        check = reach.tracking_store(uri)
+        check = services.tracking_store(uri)
     assert check.ok
     assert "pw" not in check.detail

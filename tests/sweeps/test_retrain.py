@@ -14,16 +14,16 @@ from typer.testing import CliRunner
 
 from meltpoint.adapters.hardware import seize
 from meltpoint.launch import app
-from meltpoint.sweeps.cells import OpenCell
-from meltpoint.sweeps.export import export_cells
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.planner import Proposal
-from meltpoint.sweeps.recorded import Circumstances, reasons
-from meltpoint.sweeps.records import HardwareRecord, TrialRecord
-from meltpoint.sweeps.retrain import retrain
-from meltpoint.sweeps.run import settle_specification
-from meltpoint.sweeps.specification import SweepSpec, code_version
-from meltpoint.sweeps.summary import summarise
+from meltpoint.sweeps.driver.run import settle_specification
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord
+from meltpoint.sweeps.results.export import export_cells
+from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.search.planner import Proposal
+from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec, code_version
+from meltpoint.sweeps.worker.recorded import Circumstances, reasons
+from meltpoint.sweeps.worker.retrain import retrain
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from meltpoint.search_spaces import build
-from meltpoint.sweeps import spec_files
+from meltpoint.sweeps.specification import spec_files
 
 GOOD = """\
 name: mine

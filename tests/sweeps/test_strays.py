@@ -8,19 +8,19 @@ import pytest
 import yaml
 
 from meltpoint.reports.notes import notes
-from meltpoint.sweeps.cells import open_cells
-from meltpoint.sweeps.conductor import SweepConductor
-from meltpoint.sweeps.estimate import plan_sweep
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.orders import Order, WorkOrder
-from meltpoint.sweeps.planner import Planner, Proposal
-from meltpoint.sweeps.records import FACTS
-from meltpoint.sweeps.retrain import retrain
-from meltpoint.sweeps.run import settle_specification
-from meltpoint.sweeps.scoring import Scorer, score_finalists
-from meltpoint.sweeps.specification import Resources
-from meltpoint.sweeps.summary import summarise
-from meltpoint.sweeps.worker import run
+from meltpoint.sweeps.driver.driver import SweepConductor
+from meltpoint.sweeps.driver.plan import plan_sweep
+from meltpoint.sweeps.driver.run import settle_specification
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import FACTS
+from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.specification.cells import open_cells
+from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.worker.finalist_scoring import Scorer, score_finalists
+from meltpoint.sweeps.worker.retrain import retrain
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.worker.worker import run
 
 OTHERS = {**dict.fromkeys(FACTS, "other"), "code_version": "0"}
 

@@ -134,7 +134,7 @@ def test_an_exported_model_predicts_in_a_fresh_process(done, tmp_path):
     _, storage = done
     words = [sys.executable, "-m", "meltpoint.launch", "export", "tiny", "--model", "--out", str(tmp_path)]
     assert run([*words, "--storage", str(storage)]).returncode == 0
-    code = "import sys\nfrom meltpoint.adapters.exported import load_folder\n"
+    code = "import sys\nfrom meltpoint.adapters.exported_model import load_folder\n"
     code += "print(load_folder(sys.argv[1]).predict(['the film was lovely and great', 'the meal was awful and cold']))"
     for folder in tmp_path.glob("*.model"):
         said = run([sys.executable, "-c", code, str(folder)])

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from meltpoint.sweeps.specification import SweepSpec
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tests.sweeps.whole_sweeps import (
     PATIENCE_SECONDS,
     SEEDS,

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.planner import Proposal
-from meltpoint.sweeps.run import note_runs
-from meltpoint.sweeps.tracking import Tracker
-from meltpoint.sweeps.tracking_uri import default_uri
+from meltpoint.sweeps.driver.run import note_runs
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.search.planner import Proposal
+from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.sweeps.tracking.tracker import Tracker
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +191,7 @@ class SlowRuns:
 def slow(tmp_path, cells, monkeypatch: pytest.MonkeyPatch):
     """A tracker whose store is busy until `slow.may_go_on` is set, and that store."""
     runs = SlowRuns()
-    monkeypatch.setattr("meltpoint.sweeps.mlflow_runs.Runs", lambda *_: runs)
+    monkeypatch.setattr("meltpoint.sweeps.tracking.runs.Runs", lambda *_: runs)
     tracker = Tracker("slow", "sqlite://", tmp_path)
     tracker.open(cells, "{}")
     assert runs.entered.wait(20)
@@ -223,7 +223,7 @@ def test_nobody_waits_for_a_busy_store_and_what_gathered_goes_out_in_one_call_a_
 
 def test_a_trial_begins_at_once_and_its_news_gather_until_they_are_asked_for(slow, cells, make_record, monkeypatch):
     tracker, runs = slow
-    monkeypatch.setattr("meltpoint.sweeps.tracking.GATHER_SECONDS", 30.0)
+    monkeypatch.setattr("meltpoint.sweeps.tracking.tracker.GATHER_SECONDS", 30.0)
     begun = threading.Event()
     begin = runs.begin
     monkeypatch.setattr(runs, "begin", lambda *words: (begin(*words), begun.set()))
@@ -240,7 +240,7 @@ def test_a_trial_begins_at_once_and_its_news_gather_until_they_are_asked_for(slo
 
 def test_news_go_out_by_themselves(slow, cells, make_record, monkeypatch):
     tracker, runs = slow
-    monkeypatch.setattr("meltpoint.sweeps.tracking.GATHER_SECONDS", 0.05)
+    monkeypatch.setattr("meltpoint.sweeps.tracking.tracker.GATHER_SECONDS", 0.05)
     proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
     runs.may_go_on.set()
     written = threading.Event()

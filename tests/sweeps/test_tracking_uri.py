@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from meltpoint.sweeps import answers
-from meltpoint.sweeps.mlflow_runs import Runs
-from meltpoint.sweeps.tracking import Tracker
-from meltpoint.sweeps.tracking_uri import (
+from meltpoint.sweeps.command_line import errors
+from meltpoint.sweeps.specification.tracking_uri import (
     check_sign_in,
     default_uri,
     is_database,
@@ -19,6 +17,8 @@ from meltpoint.sweeps.tracking_uri import (
     sqlite_file,
     without_sign_in,
 )
+from meltpoint.sweeps.tracking.runs import Runs
+from meltpoint.sweeps.tracking.tracker import Tracker
 
 
 def test_the_default_store_is_that_of_the_contract(tmp_path):
@@ -99,7 +99,7 @@ def test_a_store_that_does_not_answer_is_named_without_its_password(tmp_path, ce
 def test_the_command_to_type_again_and_the_complaints_hide_the_password(monkeypatch, capsys):
     uri = "http://user:secret@127.0.0.1:1/"
     monkeypatch.setattr(sys, "argv", ["meltpoint", "sweep", f"--tracking-uri={uri}", "--tracking-uri", uri])
-    answers.complain(f"{uri} does not answer")
-    shown = answers.again() + capsys.readouterr().err
+    errors.complain(f"{uri} does not answer")
+    shown = errors.again() + capsys.readouterr().err
     assert shown.count("user:***@127.0.0.1:1") == 3
     assert "secret" not in shown

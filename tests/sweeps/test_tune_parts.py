@@ -12,7 +12,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from meltpoint.search_spaces.space import EarlyStopping
-from meltpoint.sweeps._tune_parts import CellSearch, Referee, resources_of, survive_memory_kills
+from meltpoint.sweeps.on_ray.tune_adapters import CellSearch, Referee, resources_of, survive_memory_kills
 
 
 def test_a_worker_killed_by_rays_memory_monitor_is_a_dead_actor_and_not_the_end_of_the_sweep():

@@ -15,19 +15,19 @@ import torch
 from safetensors import SafetensorError
 
 from meltpoint.adapters.features.entries import entries
-from meltpoint.sweeps import worker
-from meltpoint.sweeps.ledger import features_folder
-from meltpoint.sweeps.machine import Memory
-from meltpoint.sweeps.orders import Order, WorkOrder
-from meltpoint.sweeps.planner import Planner, Proposal
-from meltpoint.sweeps.specification import SweepSpec
+from meltpoint.sweeps.ledger.ledger import features_folder
+from meltpoint.sweeps.machine.limits import Memory
+from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.worker import worker
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 AUDITED = """
 import json, sys
 opened = []
 sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
-from meltpoint.sweeps.worker import run
-from meltpoint.sweeps.orders import Order, WorkOrder
+from meltpoint.sweeps.worker.worker import run
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 events = [event for events in run(WorkOrder(orders=(Order.model_validate_json(sys.argv[1]),))) for event in events]
 locked = [name for name in sys.modules if name == "meltpoint.tasks.core.locked"]
 print(json.dumps({"opened": opened, "locked": locked, "events": [event["event"] for event in events],
@@ -209,7 +209,7 @@ def test_memory_goes_back_between_two_cells_where_it_is_scarce(
 ) -> None:
     given_back: list[int] = []
     monkeypatch.setattr(worker, "release_memory", lambda: given_back.append(1))
-    monkeypatch.setattr(worker.machine, "memory", lambda: Memory(100, free))
+    monkeypatch.setattr(worker.limits, "memory", lambda: Memory(100, free))
     monkeypatch.setattr(worker._Room, "cell", None)
     sst2, mrpc = ("a", "fine_tuning", "sst2"), ("a", "fine_tuning", "mrpc")
     seen = []

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mlflow.tracking import MlflowClient
 
-from meltpoint.sweeps.specification import SweepSpec
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 TRIALS, SEEDS = 3, 2
 PATIENCE_SECONDS = 240

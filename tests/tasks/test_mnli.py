@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from meltpoint import tasks
-from meltpoint.sweeps.cells import cell_name
+from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec

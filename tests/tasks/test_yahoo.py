@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from meltpoint import tasks
-from meltpoint.sweeps.cells import cell_name
-from meltpoint.sweeps.options import split_words
+from meltpoint.sweeps.command_line.options import split_words
+from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data

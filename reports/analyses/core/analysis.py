@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from meltpoint.adapters import encoders
-from meltpoint.adapters.atomic import replacing, write_atomically
+from meltpoint.adapters.files import replacing, write_atomically
 from meltpoint.reports.analyses.core.figures import Panel, draw
 from meltpoint.reports.analyses.core.tables import Table
-from meltpoint.sweeps.cells import data_spec, word_of
-from meltpoint.sweeps.ledger import Ledger
-from meltpoint.sweeps.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.specification.cells import data_spec, word_of
 from meltpoint.tasks import get
 from meltpoint.tasks.core.task import DataSpec
 from meltpoint.tasks.core.words import unknown

@@ -16,20 +16,20 @@ import torch
 from numpy.typing import NDArray
 
 from meltpoint.adapters import encoders
-from meltpoint.adapters.batch import EncodedSplit
-from meltpoint.adapters.batching import evaluation_batches, inputs
+from meltpoint.adapters.cpu.master_weights import in_float32
+from meltpoint.adapters.data.batch import EncodedSplit
+from meltpoint.adapters.data.batching import evaluation_batches, inputs
+from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.exported import load_folder
+from meltpoint.adapters.exported_model import load_folder
 from meltpoint.adapters.features.encoding import at_rest
-from meltpoint.adapters.master_weights import in_float32
-from meltpoint.adapters.tokenising import encode_split
 from meltpoint.reports.analyses.core.analysis import Options
-from meltpoint.sweeps.cells import cell_name
-from meltpoint.sweeps.export import order_of
-from meltpoint.sweeps.records import TrialRecord
-from meltpoint.sweeps.scoring import restore
-from meltpoint.sweeps.summary import CellSummary
-from meltpoint.sweeps.worker import WEIGHTS
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.export import order_of
+from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.sweeps.worker.finalist_scoring import restore
+from meltpoint.sweeps.worker.worker import WEIGHTS
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Example, Kind, TrainingData
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meltpoint.sweeps.selection import Spread
+from meltpoint.sweeps.search.selection import Spread
 
 LEVEL = 0.95
 

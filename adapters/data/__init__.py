@@ -1,0 +1,1 @@
+"""Examples to batches: tokenisation, document context, pairs, padded and unpadded batches."""

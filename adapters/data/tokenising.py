@@ -1,0 +1,297 @@
+"""Examples → rows of word pieces: special tokens, truncation (counted), and windows for sentences that are too long."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from meltpoint.adapters.data.batch import EncodedSplit, Row
+from meltpoint.adapters.data.document_context import Surroundings, documents
+from meltpoint.adapters.data.pairing import InputFormat
+from meltpoint.adapters.data.tokenizer import Span, Tokenizer
+from meltpoint.tasks.core.task import Example, Kind, Label
+
+_PROBE = "a"
+_PROBE_WORDS = ("the", "London", "x1", ",")
+
+
+@dataclass(frozen=True)
+class _Template:
+    """Where a tokenizer puts its special tokens around one or two texts, learned from its own post-processor.
+
+    Attributes:
+        specials: (piece, segment) before each text and after the last one.
+        segments: the segment of each text.
+    """
+
+    specials: tuple[tuple[tuple[int, int], ...], ...]
+    segments: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(len(group) for group in self.specials)
+
+    def fill(self, *texts: Sequence[int]) -> tuple[list[int], list[int]]:
+        """(pieces, segments) of the texts with the special tokens around them."""
+        pieces = [piece for piece, _ in self.specials[0]]
+        segments = [segment for _, segment in self.specials[0]]
+        for text, own, after in zip(texts, self.segments, self.specials[1:], strict=True):
+            pieces.extend(text)
+            segments.extend([own] * len(text))
+            pieces.extend(piece for piece, _ in after)
+            segments.extend(segment for _, segment in after)
+        return pieces, segments
+
+    def spans(self, first: int, second: int) -> tuple[Span, Span]:
+        """Where two texts of so many pieces lie among them all."""
+        start, between = len(self.specials[0]), len(self.specials[1])
+        return (start, start + first), (start + first + between, start + first + between + second)
+
+
+class PieceTokenizer:
+    """A Hugging Face tokenizer as Meltpoint's `Tokenizer`.
+
+    Works on the tokenizer's Rust backend: its special tokens are read off once, and texts are encoded without them,
+    which makes cutting exact and needs no padding or truncation of the backend's own (all-MiniLM's file has both on).
+
+    Args:
+        tokenizer: a fast tokenizer of transformers.
+        max_pieces: the longest input of its encoder, special tokens included.
+        token_types: whether the encoder has an embedding for a second segment.
+    """
+
+    def __init__(self, tokenizer: Any, max_pieces: int, token_types: bool) -> None:
+        self._source = tokenizer
+        self._backend = tokenizer.backend_tokenizer
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self.joins_pairs = True
+        self.max_pieces = max_pieces
+        self._token_types = token_types and "token_type_ids" in tokenizer.model_input_names
+        self._single = _template(self._backend.encode(_PROBE))
+        self._pair = _template(self._backend.encode(_PROBE, _PROBE))
+        self._word_prefix = self._find_word_prefix()
+        candidates = (tokenizer.unk_token_id, tokenizer.mask_token_id, tokenizer.sep_token_id)
+        self._unknown = next((piece for piece in candidates if piece is not None), 0)
+        self.pad_piece = int(tokenizer.pad_token_id or 0)  # padded positions are masked: any piece would do
+
+    def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], bool]:
+        """(pieces, segments or [], whether pieces were cut) of one sentence of at most `limit` pieces."""
+        pieces = self._text(text)
+        room = limit - self._single.size
+        framed, segments = self._single.fill(pieces[:room])
+        return framed, segments if self._token_types else [], len(pieces) > room
+
+    def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], tuple[Span, Span], bool]:
+        """(pieces, segments or [], each sentence's own stretch, whether pieces were cut) of a pair, encoded jointly.
+
+        The longer sentence is cut first.
+        """
+        one, two = self._text(first), self._text(second)
+        kept_one, kept_two = longest_first(len(one), len(two), limit - self._pair.size)
+        framed, segments = self._pair.fill(one[:kept_one], two[:kept_two])
+        cut = kept_one < len(one) or kept_two < len(two)
+        return framed, segments if self._token_types else [], self._pair.spans(kept_one, kept_two), cut
+
+    def word(self, word: str) -> list[int]:
+        """The pieces of one word in the middle of a sentence, without special tokens; never empty.
+
+        A word that the tokenizer throws away (a control character, U+00A0) becomes the unknown piece.
+        """
+        return self._pieces(self._word_prefix + word) or [self._unknown]
+
+    def frame(self, pieces: Sequence[int]) -> tuple[list[int], list[int], int]:
+        """(pieces with special tokens, segments or [], how many specials come before the first piece)."""
+        framed, segments = self._single.fill(pieces)
+        return framed, segments if self._token_types else [], len(self._single.specials[0])
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer in the hub's layout."""
+        self._source.save_pretrained(folder)
+
+    def _pieces(self, text: str) -> list[int]:
+        pieces: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        return pieces
+
+    def _text(self, text: str) -> list[int]:
+        """The pieces of a text; not even an empty one may give a row without any pieces."""
+        return self._pieces(text) or ([] if self._single.size else [self._unknown])
+
+    def _find_word_prefix(self) -> str:
+        """What makes a lone word look like one in mid-sentence: a space for byte-level BPE, nothing for the others."""
+        for prefix in ("", " "):
+            if all(self._pieces(f"a {w}") == self._pieces("a") + self._pieces(prefix + w) for w in _PROBE_WORDS):
+                return prefix
+        return " "
+
+
+def _template(encoding: Any) -> _Template:
+    """Read the special tokens off the encoding of probe texts."""
+    texts = len({number for number in encoding.sequence_ids if number is not None})
+    specials: list[list[tuple[int, int]]] = [[] for _ in range(texts + 1)]
+    segments = [0] * texts
+    seen = 0
+    for piece, segment, number in zip(encoding.ids, encoding.type_ids, encoding.sequence_ids, strict=True):
+        if number is None:
+            specials[seen].append((piece, segment))
+        else:
+            seen, segments[number] = number + 1, segment
+    return _Template(tuple(tuple(group) for group in specials), tuple(segments))
+
+
+def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """How many pieces each of two sentences keeps, as the `tokenizers` library's `longest_first` has it.
+
+    The shorter one is whole if it fits into half of the room; if neither does, both keep half, the second one the odd
+    piece where they are equally long, else the longer one.
+    """
+    if first + second <= room:
+        return first, second
+    short, long = min(first, second), room - min(first, second)
+    if long < short:
+        short, long = room // 2, room - room // 2
+    return (long, short) if first > second else (short, long)
+
+
+def encode_split(
+    kind: Kind, examples: Sequence[Example], tokenizer: Tokenizer, max_pieces: int,
+    input_format: InputFormat | None = None,
+) -> EncodedSplit:  # fmt: skip
+    """Tokenise a split.
+
+    Sentences to label are never truncated: those that are too long are cut into consecutive windows at word
+    boundaries, each word in exactly one window; only a single word longer than a window loses its last pieces.
+    A sentence without words has no rows.
+
+    Args:
+        kind: the task's kind.
+        examples: the split's examples.
+        tokenizer: the encoder's tokenizer.
+        max_pieces: the longest input, special tokens included.
+        input_format: None for the defaults.
+
+    Raises:
+        ValueError: `max_pieces` is more than the encoder takes, or it cannot read pairs jointly.
+    """
+    if max_pieces > tokenizer.max_pieces:
+        raise ValueError(f"max_pieces is {max_pieces}; this encoder takes at most {tokenizer.max_pieces}.")
+    input_format = input_format or InputFormat()
+    if kind == "sequence_labelling":
+        return _encode_words(examples, tokenizer, max_pieces, input_format)
+    rows, truncated = [], 0
+    for position, example in enumerate(examples):
+        row, cut = _text_row(position, example, tokenizer, max_pieces, input_format)
+        rows.append(row)
+        truncated += cut
+    return EncodedSplit(rows, len(rows), truncated)
+
+
+def _text_row(
+    position: int, example: Example, tokenizer: Tokenizer, max_pieces: int, input_format: InputFormat
+) -> tuple[Row, bool]:
+    """The row of a sentence or a pair, and whether it lost pieces."""
+    if len(example.texts) == 1:
+        pieces, segments, cut = tokenizer.sentence(example.texts[0], max_pieces)
+        return Row(position, 0, tuple(pieces), tuple(segments), (), example.label), cut
+    if input_format.pairing == "separate" or not tokenizer.joins_pairs:
+        if input_format.pairing == "joint":
+            raise ValueError("pairing is joint; this encoder reads one sentence at a time: take separate, or auto.")
+        return _separate_row(position, example, tokenizer, max_pieces)
+    pieces, segments, spans, cut = tokenizer.pair(example.texts[0], example.texts[1], max_pieces)
+    return Row(position, 0, tuple(pieces), tuple(segments), (), example.label, spans), cut
+
+
+def _separate_row(position: int, example: Example, tokenizer: Tokenizer, max_pieces: int) -> tuple[Row, bool]:
+    """A pair whose sentences are inputs of their own, one after the other."""
+    (one, first, cut_one), (two, second, cut_two) = (tokenizer.sentence(text, max_pieces) for text in example.texts)
+    framed, _, before = tokenizer.frame(())
+    after = len(framed) - before
+    spans = ((before, len(one) - after), (len(one) + before, len(one) + len(two) - after))
+    row = Row(position, 0, (*one, *two), (*first, *second), (), example.label, spans, cut=len(one))
+    return row, cut_one or cut_two
+
+
+def _encode_words(
+    examples: Sequence[Example], tokenizer: Tokenizer, max_pieces: int, input_format: InputFormat
+) -> EncodedSplit:
+    """Rows of a sequence-labelling split."""
+    room = max_pieces - len(tokenizer.frame(())[0])
+    cache: dict[str, list[int]] = {}
+    sentences: list[list[list[int]]] = []
+    truncated = 0
+    for example in examples:
+        whole = [cache.get(word) or cache.setdefault(word, tokenizer.word(word)) for word in example.words]
+        sentences.append([pieces[:room] for pieces in whole])
+        truncated += any(len(pieces) > room for pieces in whole)
+    windows = [split_windows([len(pieces) for pieces in words], room) for words in sentences]
+    around = documents(examples, sentences) if input_format.context == "document" else None
+    rows = [
+        _window_row(position, example.label, sentences[position], window, tokenizer)
+        if around is None
+        else _row_in_context(position, example.label, around[position], window, tokenizer, room)
+        for position, example in enumerate(examples)
+        for window in windows[position]
+    ]
+    alone = 0 if around is None else sum(one.is_alone for one in around)
+    counts = [len(example.words) for example in examples]
+    return EncodedSplit(rows, len(examples), truncated, sum(len(own) > 1 for own in windows), counts, alone)
+
+
+def _window_row(
+    position: int, label: Label, words: Sequence[Sequence[int]], window: range, tokenizer: Tokenizer
+) -> Row:
+    """The row of the words `window` of a sentence."""
+    inside = [words[index] for index in window]
+    pieces, segments, before = tokenizer.frame([piece for word in inside for piece in word])
+    starts = tuple(accumulate((len(word) for word in inside[:-1]), initial=before))
+    return Row(position, window.start, tuple(pieces), tuple(segments), starts, _labels(label, window))
+
+
+def _row_in_context(
+    position: int, label: Label, around: Surroundings, window: range, tokenizer: Tokenizer, room: int
+) -> Row:
+    """The same row without special tokens, which go around its context: heads see the sentence's own pieces only."""
+    inside = [around.words[around.first + index] for index in window]
+    before, after = around.of(window, room)
+    framed, segments, specials = tokenizer.frame(())
+    pieces = tuple(piece for word in inside for piece in word)
+    starts = tuple(accumulate((len(word) for word in inside[:-1]), initial=0))
+    return Row(
+        position, window.start, pieces, (0,) * len(pieces) if segments else (), starts, _labels(label, window),
+        before=(*framed[:specials], *before), after=(*after, *framed[specials:]),
+    )  # fmt: skip
+
+
+def _labels(label: Label, window: range) -> Label:
+    return label[window.start : window.stop] if isinstance(label, tuple) else None
+
+
+def split_windows(sizes: Sequence[int], room: int) -> list[range]:
+    """Cut a sentence into consecutive windows of at most `room` pieces, of about equal length.
+
+    Halving at the word boundary nearest to an even share keeps every window near `room / 2` pieces or longer, where
+    filling windows from the left would leave a last one of a word or two without context.
+
+    Args:
+        sizes: pieces of each word, each at most `room`.
+        room: pieces a window may hold, special tokens not counted.
+    """
+    ends = [0, *accumulate(sizes)]
+
+    def cut(start: int, stop: int) -> list[range]:
+        total = ends[stop] - ends[start]
+        if total <= room:
+            return [range(start, stop)] if stop > start else []
+        shares = -(-total // room)
+        target = ends[start] + total * (shares // 2) / shares
+        middle = bisect_left(ends, target, start + 1, stop)
+        if middle > start + 1 and target - ends[middle - 1] <= ends[middle] - target:
+            middle -= 1
+        middle = min(middle, stop - 1)
+        return cut(start, middle) + cut(middle, stop)
+
+    return cut(0, len(sizes))

@@ -1,0 +1,140 @@
+"""A finalist as a folder: its encoder in the layout of its family, its head's weights, and what it takes to predict.
+
+```python
+from meltpoint.adapters.exported_model import load_folder
+
+model = load_folder("minilm.fine_tuning.sst2.model")
+model.predict(["a gorgeous, witty, seductive movie ."])   # → ["positive"]
+model.predict([("A man eats.", "Someone eats.")])          # pairs; a list of words for sequence labelling
+```
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from meltpoint.adapters import encoders, heads
+from meltpoint.adapters.data.pairing import InputFormat, input_format_of
+from meltpoint.adapters.data.tokenising import encode_split
+from meltpoint.adapters.files import replacing
+from meltpoint.adapters.hardware import Precision, resolve_precision
+from meltpoint.adapters.hyperparameters import Setting
+from meltpoint.adapters.model import AdaptedModel, Member, build
+from meltpoint.adapters.training.evaluation import evaluate
+from meltpoint.tasks.core.task import Example, Task
+
+FACTS, HEAD, ENCODER = "meltpoint.json", "head.safetensors", "encoder"
+
+Text = str | tuple[str, str] | Sequence[str]
+"""A sentence, a pair (a tuple), or the words of a sentence (a list), as the task's kind wants it."""
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """A finalist that predicts.
+
+    Attributes:
+        task: the task's kind, labels and range; it has no data.
+        facts: what `meltpoint.json` says: cell, setting, scores, seed.
+    """
+
+    model: AdaptedModel
+    task: Task
+    precision: Precision
+    max_pieces: int
+    input_format: InputFormat
+    facts: Mapping[str, Any]
+
+    def predict(self, texts: Sequence[Text]) -> list[Any]:
+        """A label name, a score, or one label name a word, for each text.
+
+        Raises:
+            ValueError: a text that does not fit the task's kind, or one text where a list of them is wanted.
+        """
+        if isinstance(texts, str):
+            raise ValueError(f"predict takes a list of texts, not the one text {texts!r}; write predict([...]).")
+        examples = [self._example(index, text) for index, text in enumerate(texts)]
+        split = encode_split(self.task.kind, examples, self.model.encoder.tokenizer, self.max_pieces, self.input_format)
+        (result,) = evaluate(self.model, self.task, split, examples, torch.device("cpu"), self.precision)
+        if not self.task.labels:
+            return list(result.predictions)
+        names = self.task.labels
+        return [[names[i] for i in p] if isinstance(p, list) else names[int(p)] for p in result.predictions]
+
+    def _example(self, index: int, text: Text) -> Example:
+        kind = self.task.kind
+        parts = tuple(text) if isinstance(text, list | tuple) and all(isinstance(part, str) for part in text) else None
+        if kind == "sentence_classification" and isinstance(text, str):
+            return Example(str(index), texts=(text,))
+        if kind.startswith("pair") and parts is not None and len(parts) == 2:
+            return Example(str(index), texts=parts)
+        if kind == "sequence_labelling" and parts is not None:
+            return Example(str(index), words=parts)
+        wanted = {"sentence_classification": "a string", "sequence_labelling": "a list of words"}
+        raise ValueError(
+            f"text {index} is {text!r}; {kind.replace('_', ' ')} takes {wanted.get(kind, 'a pair of strings')}."
+        )
+
+
+def save_folder(
+    folder: Path, model: AdaptedModel, task: Task, mode: str, head: str, setting: Setting, precision: Precision,
+    facts: Mapping[str, Any],
+) -> None:  # fmt: skip
+    """Write a model so that it loads without the sweep, the data, or the encoder's origin."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model.encoder.save(folder / ENCODER)
+    own = {k: v.contiguous().cpu() for k, v in model.state_dict().items() if not k.startswith("encoder.")}
+    with replacing(folder / HEAD) as beside:
+        save_file(own, beside)
+    document = {
+        "kind": task.kind, "task": task.name, "metric": task.metric, "labels": task.labels,
+        "label_range": task.label_range, "mode": mode, "head": head, "setting": dict(setting),
+        "precision": precision, "encoder_family": model.encoder.family, **facts,
+    }  # fmt: skip
+    (folder / FACTS).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def load_folder(folder: str | Path) -> ExportedModel:
+    """Load an exported folder.
+
+    Raises:
+        ValueError: it is none; one line.
+    """
+    path = Path(folder)
+    try:
+        facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
+        weights = load_file(path / HEAD)
+        task, mode, head, setting = _task(facts), facts["mode"], facts["head"], facts["setting"]
+        precision = resolve_precision(facts["precision"], "cpu")
+        family = facts.get("encoder_family", "hf")  # older folders do not say
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(
+            f"{path} is no exported model ({reason}); write one with `meltpoint export NAME --model`."
+        ) from None
+    encoder = encoders.load(encoders.resolve(f"{family}:{(path / ENCODER).absolute()}", task.kind))
+    model = build(encoder, task, mode, head, [Member(setting, 0)], "cpu")
+    wanted = {name: tensor.shape for name, tensor in model.state_dict().items() if not name.startswith("encoder.")}
+    if wanted != {name: tensor.shape for name, tensor in weights.items()}:
+        raise ValueError(f"{path / HEAD} does not hold the weights of a {head} head for {task.name}; export it again.")
+    model.load_state_dict(weights, strict=False)  # the encoder has its own already
+    limit = min(int(setting["max_pieces"]), encoder.max_pieces)
+    input_format = input_format_of(setting, heads.get(head).joint_pairs)
+    return ExportedModel(model.eval(), task, precision, limit, input_format, facts)
+
+
+def _task(facts: Mapping[str, Any]) -> Task:
+    """The task as far as predictions need it."""
+    low_high = facts["label_range"]
+    return Task(
+        name=facts["task"], kind=facts["kind"], metric=facts["metric"], folder="", readers={},
+        labels=tuple(facts["labels"]), label_range=None if low_high is None else (low_high[0], low_high[1]),
+    )  # fmt: skip

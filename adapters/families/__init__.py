@@ -1,0 +1,1 @@
+"""Families of pretrained encoders: Hugging Face transformers, ELMo, Skip-thoughts."""

@@ -1,0 +1,93 @@
+"""ELMo's language model: a stack of LSTMs for each direction; the two never see one another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from meltpoint.adapters.cpu.dropout import QuickDropout
+from meltpoint.adapters.families.elmo.options import LstmOptions
+from meltpoint.adapters.families.elmo.recurrence import Clips, Recurrence, Start
+
+FORGET_BIAS = 1.0
+"""What TensorFlow's LSTMCell adds to the forget gate's score; the released biases are without it."""
+
+
+class Layer(nn.Module):
+    """One layer, both directions; its parameters lie as the released files have them.
+
+    Attributes:
+        kernel: (2, 2 * size, 4 * cells), the weights of input and output before; gates: input, new, forget, output.
+        forward_bias, backward_bias: (4 * cells,); vectors, which no optimiser decays.
+        projection: (2, cells, size).
+    """
+
+    def __init__(self, size: int, cells: int, clips: Clips) -> None:
+        super().__init__()
+        self.clips = clips
+        self.kernel = nn.Parameter(torch.randn(2, 2 * size, 4 * cells) / math.sqrt(2 * size))
+        self.forward_bias = nn.Parameter(torch.zeros(4 * cells))
+        self.backward_bias = nn.Parameter(torch.zeros(4 * cells))
+        self.projection = nn.Parameter(torch.randn(2, cells, size) / math.sqrt(cells))
+
+    def forward(self, inputs: Tensor, lengths: Sequence[int], start: Start | None) -> tuple[Tensor, Start]:
+        """(2, steps, batch, size) → (2, steps, batch, size), and what the rows ended with.
+
+        A CPU reads one direction after the other: its weights then stay in the cache. A GPU reads both in one product.
+        """
+        bias = torch.stack([self.forward_bias, self.backward_bias]).view(2, 4, -1)
+        opened = (bias + bias.new_tensor([0.0, 0.0, FORGET_BIAS, 0.0])[:, None]).flatten(1)
+        shares = 1 if inputs.is_cuda else 2
+        given = zip(*(part.chunk(shares) for part in (inputs, self.kernel, opened, self.projection)), strict=True)
+        starts = [None] * shares if start is None else [*zip(*(part.chunk(shares) for part in start), strict=True)]
+        keeps = torch.is_grad_enabled() and any(one.requires_grad for one in (inputs, *self.parameters()))
+        found = [
+            Recurrence.apply(*own, begin, lengths, self.clips, keeps)  # type: ignore[no-untyped-call]
+            for own, begin in zip(given, starts, strict=True)
+        ]
+        read, *last = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return read, Start(*last)
+
+
+class LanguageModel(nn.Module):
+    """All layers.
+
+    Dropout acts on each layer's input, as in ELMo's own training (allenai/bilm-tf, training.py: `DropoutWrapper`
+    around `ResidualWrapper`, so what skips a layer is dropped with it); what comes out on top is the head's to drop.
+    """
+
+    def __init__(self, options: LstmOptions) -> None:
+        super().__init__()
+        clips = Clips(options.cell_clip or math.inf, options.proj_clip or math.inf)
+        layers = (Layer(options.projection_dim, options.dim, clips) for _ in range(options.n_layers))
+        self.layers = nn.ModuleList(layers)
+        self.dropout = QuickDropout(0.0)
+        self.skips = options.use_skip_connections
+
+    def forward(
+        self, inputs: Tensor, lengths: Sequence[int], starts: Sequence[Start] | None = None
+    ) -> tuple[list[Tensor], list[Start]]:
+        """Read rows in both directions.
+
+        Args:
+            inputs: (2, steps, batch, size): the rows' words, and the same reversed within each row.
+            lengths: of the rows, the longest first.
+            starts: what each layer begins with; None for zeros.
+
+        Returns:
+            Each layer's states, (2, steps, batch, size), those of the second direction in its own reading order; and
+            what each layer ended with.
+        """
+        states, ends = inputs, []
+        layers = []
+        for number, layer in enumerate(self.layers):
+            given = self.dropout(states)
+            states, end = layer(given, lengths, None if starts is None else starts[number])
+            if self.skips and number:
+                states = states + given
+            layers.append(states)
+            ends.append(end)
+        return layers, ends

@@ -1,0 +1,1 @@
+"""Encoders of Hugging Face transformers: their files, checks, loading, and attention."""

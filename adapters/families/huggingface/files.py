@@ -1,0 +1,151 @@
+"""The files of a Hugging Face encoder: found, downloaded, checked and hashed before anything is loaded from them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from meltpoint.adapters.families.huggingface.supported import read_config, supported_config
+from meltpoint.adapters.families.reference import EncoderReference
+
+TOKENIZER_FILES = (
+    "tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model",
+)  # fmt: skip
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+BESIDE_WEIGHTS = (
+    "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "vocab.txt", "vocab.json", "merges.txt", "*.model",
+)  # fmt: skip
+"""What loading reads beside the weights; each may change what an encoder says of a text."""
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files that transformers would load from a folder, in name order; empty if there are none."""
+    if (folder / "model.safetensors").is_file():
+        return [folder / "model.safetensors"]
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return []
+    try:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise ValueError(f"{index} is no index of weights; save the encoder again.") from error
+    return [folder / name for name in sorted(names)]
+
+
+def check_folder(folder: Path) -> Path:
+    """The folder, if it holds an encoder in the hub's format.
+
+    Raises:
+        ValueError: no such folder, or a file that loading needs is missing; the message names it and the remedy.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"There is no folder {folder}; pass the folder of an encoder, or a hub id, as hf:… .")
+    read_config(folder)
+    weights = weight_files(folder)
+    if not weights:
+        supported_config(folder, str(folder))  # of an image model without a tokenizer, say that it is one
+        raise _no_weights(folder)
+    absent = [path.name for path in weights if not path.is_file()]
+    if absent:
+        raise ValueError(f"{folder} lacks {absent[0]}, which its index of weights names; copy the folder again.")
+    for path in weights:
+        _check_whole(path)
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        supported_config(folder, str(folder))
+        raise ValueError(f"{folder} holds no tokenizer (tokenizer.json); save the encoder's tokenizer there as well.")
+    return folder
+
+
+def _check_whole(path: Path) -> None:
+    """Refuse a weights file that is cut off or something else: its header says how long it has to be."""
+    try:
+        with safe_open(path, "np"):
+            return
+    except SafetensorError as error:
+        with path.open("rb") as file:
+            is_pointer = file.read(len(LFS_POINTER)) == LFS_POINTER
+        if is_pointer:
+            raise ValueError(f"{path} is a Git LFS pointer, not the weights; run `git lfs pull` there.") from None
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is damaged or cut off ({reason}); copy or download it again.") from None
+
+
+def _no_weights(folder: Path) -> ValueError:
+    """Why a folder without safetensors is refused; pickles can run any code when they are read."""
+    if any((folder / name).is_file() for name in PICKLES):
+        return ValueError(
+            f"{folder} holds only pickled weights (pytorch_model.bin), which are never read; load them where you trust "
+            f"them and save_pretrained() them as model.safetensors."
+        )
+    return ValueError(f"{folder} holds no model.safetensors; pass a folder with the encoder's weights.")
+
+
+def locate(reference: EncoderReference) -> tuple[Path, str]:
+    """The folder that holds an encoder's files, downloaded first where need be, and its revision in words.
+
+    Returns:
+        (folder, the folder's name again or `ID@COMMIT`).
+
+    Raises:
+        ValueError: the files cannot be had; one line with the remedy.
+    """
+    if reference.is_folder:
+        folder = check_folder(Path(reference.source))
+        return folder, str(folder)
+    from meltpoint.adapters.families.huggingface import (
+        hub as _hub,  # huggingface_hub is slow to import: only who downloads pays for it
+    )
+
+    folder = check_folder(_hub.snapshot(reference))
+    return folder, f"{reference.source}@{folder.name}"
+
+
+def digest_of(files: Sequence[Path]) -> str:
+    """sha256 (hex) over the bytes of files, hashed once a process while they do not change."""
+    digests = [file_digest(path) for path in files]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """sha256 (hex) of a file, hashed once a process while it does not change."""
+    return _file_digest(path, path.stat().st_mtime_ns, path.stat().st_size)
+
+
+@lru_cache(maxsize=64)
+def _file_digest(path: Path, modified_ns: int, size_bytes: int) -> str:
+    """sha256 of a file; its time and size are part of the key, so that a replaced file is hashed again."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fingerprint(reference: EncoderReference, folder: Path) -> str:
+    """sha256 (hex, 16 characters) of the weights, the configuration and the tokenizer, file by file.
+
+    Raises:
+        ValueError: the weights are not the expected ones.
+    """
+    beside = sorted({path for pattern in BESIDE_WEIGHTS for path in folder.glob(pattern)})
+    parts = [verify(reference, folder), *(f"{path.name} {file_digest(path)}" for path in beside)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def verify(reference: EncoderReference, folder: Path) -> str:
+    """The digest of a folder's weights, checked against the reference.
+
+    Raises:
+        ValueError: the weights are not the expected ones.
+    """
+    digest = digest_of(weight_files(folder))
+    if reference.sha256 not in (None, digest):
+        raise ValueError(
+            f"The weights in {folder} are not those of '{reference.word}': their sha256 begins {digest[:16]}, not "
+            f"{str(reference.sha256)[:16]}; install or download them again."
+        )
+    return digest

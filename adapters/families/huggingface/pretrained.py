@@ -1,0 +1,127 @@
+"""A Hugging Face model and its tokenizer, read by transformers and checked against each other."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import transformers
+from torch import nn
+
+from meltpoint.adapters.families.huggingface.supported import supported_config
+
+Attention = Callable[[Any], str]
+"""Model class → the name of the attention that it shall run."""
+
+AGAIN = "Copy or download the whole folder again."
+
+
+def check(folder: Path, word: str) -> None:
+    """Refuse a folder whose model could not be adapted; while its files do not change, it is read once a process.
+
+    Raises:
+        ValueError: as `read`.
+    """
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    _check(folder, word, tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in files))
+
+
+@lru_cache(maxsize=64)
+def _check(folder: Path, word: str, files: tuple[tuple[str, int, int], ...]) -> None:
+    read(folder, word, "auto")  # weights in the file's own type are mapped, not copied
+
+
+def read(
+    folder: Path, word: str, dtype: torch.dtype | Literal["auto"], attention: Attention | None = None
+) -> tuple[Any, Any]:
+    """The bare encoder, without a pooler, and its tokenizer.
+
+    Args:
+        folder: where its files lie.
+        word: the encoder as the command line names it, for messages.
+        dtype: of the weights; "auto" for the file's own.
+        attention: which attention it runs; None for the family's own.
+
+    Raises:
+        ValueError: it is no text encoder, a file cannot be read, or the files do not belong together; one line.
+    """
+    with quiet():
+        config = supported_config(folder, word)
+        tokenizer = _read_tokenizer(folder, word)
+        model = _read_model(config, folder, word, dtype, attention)
+    pieces, rows = max(tokenizer.get_vocab().values()) + 1, model.get_input_embeddings().weight.shape[0]
+    if pieces > rows:
+        raise ValueError(
+            f"{word}: its tokenizer knows {pieces} pieces, its weights embed {rows}. Save the tokenizer that the "
+            f"weights were trained with, or resize the embeddings (resize_token_embeddings) and save both again."
+        )
+    return model, tokenizer
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No load reports and progress bars of transformers; what is wrong is raised instead."""
+    log: Any = transformers.utils.logging
+    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity(log.CRITICAL)
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(verbosity)
+        if bars:
+            log.enable_progress_bar()
+
+
+def _read_tokenizer(folder: Path, word: str) -> Any:
+    """A fast tokenizer, never by code of the folder's own."""
+    try:
+        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
+            folder, trust_remote_code=False, local_files_only=True
+        )
+    except Exception as error:  # tokenizers raises Exception itself where tokenizer.json is damaged
+        raise ValueError(
+            f"{word}: its tokenizer cannot be read ({_first_line(error)}). Save it again beside the weights."
+        ) from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError(f"{word} has no fast tokenizer; save one beside the weights as tokenizer.json.")
+    return tokenizer
+
+
+def _read_model(
+    config: Any, folder: Path, word: str, dtype: torch.dtype | Literal["auto"], attention: Attention | None
+) -> Any:
+    """The bare encoder, every weight from the file, without a pooler."""
+    found: Any = transformers.MODEL_MAPPING[type(config)]
+    model_class = found[0] if isinstance(found, tuple) else found
+    takes_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
+    kernel = {"attn_implementation": attention(model_class)} if attention and model_class._supports_sdpa else {}
+    pooler = {"add_pooling_layer": False} if takes_pooler else {}
+    try:
+        model, report = model_class.from_pretrained(
+            folder, config=config, use_safetensors=True, dtype=dtype, local_files_only=True,
+            output_loading_info=True, ignore_mismatched_sizes=True, **kernel, **pooler,
+        )  # fmt: skip
+    except (ValueError, OSError, RuntimeError) as error:
+        raise ValueError(f"{word}: its weights do not fit its config.json ({_first_line(error)}). {AGAIN}") from error
+    for name, there, wanted in sorted(report["mismatched_keys"]):
+        shapes = f"{name} is {tuple(there)} in the file and {tuple(wanted)} by config.json"
+        raise ValueError(f"{word}: its weights do not fit its config.json: {shapes}. {AGAIN}")
+    missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        lack = f"lacks {len(missing)} of the encoder's weights that its config.json names, {missing[0]} among them"
+        raise ValueError(f"{word} {lack}. {AGAIN}")
+    if not takes_pooler and isinstance(getattr(model, "pooler", None), nn.Module):
+        model.pooler = nn.Identity()
+    return model
+
+
+def _first_line(error: Exception) -> str:
+    """What an exception says, on one line."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

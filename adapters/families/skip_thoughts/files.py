@@ -1,0 +1,142 @@
+"""The published files of Skip-thoughts: which there are, and the GRUs' arrays out of `*.npz`.
+
+`uni_skip.npz` and `bi_skip.npz` hold the parameters by name; `utable.npy` and `btable.npy` a word vector a row, in the
+order of `dictionary.txt`. The options beside the parameters (`*.npz.pkl`) are never opened: pickles can run any code
+when they are read, and the sizes that they hold follow from the arrays.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meltpoint.adapters.families.skip_thoughts.variant import Variant
+
+Array = NDArray[np.float32]
+DICTIONARY = "dictionary.txt"
+PARAMETERS = {"uni": "uni_skip.npz", "bi": "bi_skip.npz"}
+TABLES = {"uni": "utable.npy", "bi": "btable.npy"}
+DIRECTIONS = {"uni": ("encoder",), "bi": ("encoder", "encoder_r")}
+"""Model → the prefixes of its GRUs' parameters: left to right, right to left."""
+NAMES = ("W", "b", "U", "Wx", "bx", "Ux")
+"""Of a GRU of h units on words of d numbers: the gates' (d, 2h), (2h), (h, 2h), the candidate's (d, h), (h), (h, h)."""
+ORIGIN = "github.com/ryankiros/skip-thoughts says where to download it"
+
+
+def used_files(folder: Path, variant: Variant) -> list[Path]:
+    """The files that a variant reads."""
+    names = [files[model] for model in variant.models for files in (PARAMETERS, TABLES)]
+    return [folder / name for name in (*names, DICTIONARY)]
+
+
+def check_folder(folder: Path, variant: Variant) -> Path:
+    """The folder, if it holds what a variant reads.
+
+    Raises:
+        ValueError: it does not; the message names the file and the remedy.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"There is no folder {folder}; pass that of the published files, as skipthoughts:FOLDER.")
+    for path in used_files(folder, variant):
+        if path.is_file():
+            continue
+        if path.with_name(f"{path.name}.pkl").is_file():
+            raise ValueError(
+                f"{folder} holds {path.name}.pkl, a pickle, which is never read, but no {path.name}; {ORIGIN}."
+            )
+        other = "".join(f", or take #{name}" for name in ("uni", "bi") if _has_all(folder, Variant(name, variant.eos)))
+        raise ValueError(f"{folder} holds no {path.name}; {ORIGIN}{other}.")
+    return folder
+
+
+def _has_all(folder: Path, variant: Variant) -> bool:
+    return all(path.is_file() for path in used_files(folder, variant))
+
+
+def read_directions(folder: Path, model: str) -> list[dict[str, Array]]:
+    """A model's GRUs, one a direction: name → float32 array, shapes checked.
+
+    Raises:
+        ValueError: an array is missing, is not of numbers, or does not fit the others.
+    """
+    path = folder / PARAMETERS[model]
+    with _archive(path) as archive:
+        found = [_direction(archive, prefix, path) for prefix in DIRECTIONS[model]]
+    if len({gru["Ux"].shape for gru in found} | {gru["Wx"].shape for gru in found}) > 2:
+        raise ValueError(f"{path}: its two directions are not of one size; {ORIGIN}.")
+    return found
+
+
+def _archive(path: Path) -> np.lib.npyio.NpzFile:
+    """An open `.npz`."""
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} cannot be read as NumPy's .npz; {ORIGIN}.") from error
+    if not isinstance(found, np.lib.npyio.NpzFile):
+        raise ValueError(f"{path} holds one array, not those of a model by name; {ORIGIN}.")
+    return found
+
+
+def _direction(archive: np.lib.npyio.NpzFile, prefix: str, path: Path) -> dict[str, Array]:
+    """One GRU's arrays."""
+    absent = [f"{prefix}_{name}" for name in NAMES if f"{prefix}_{name}" not in archive]
+    if absent:
+        raise ValueError(f"{path} lacks {absent[0]}; {ORIGIN}.")
+    try:
+        arrays = {name: np.asarray(archive[f"{prefix}_{name}"], dtype=np.float32) for name in NAMES}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path}: {prefix}_… are no arrays of numbers; {ORIGIN}.") from error
+    words, units = arrays["Wx"].shape if arrays["Wx"].ndim == 2 else (0, 0)
+    wanted = {
+        "W": (words, 2 * units), "b": (2 * units,), "U": (units, 2 * units),
+        "Wx": (words, units), "bx": (units,), "Ux": (units, units),
+    }  # fmt: skip
+    for name, shape in wanted.items():
+        if arrays[name].shape != shape:
+            raise ValueError(f"{path}: {prefix}_{name} is {arrays[name].shape}, not {shape}; {ORIGIN}.")
+    return arrays
+
+
+def matrix_weights(folder: Path, variant: Variant) -> int:
+    """How many numbers the matrices of a variant's GRUs hold, read off the archives' headers.
+
+    Raises:
+        ValueError: an archive that cannot be read.
+    """
+    return sum(
+        math.prod(shape)
+        for model in variant.models
+        for name, shape in _shapes(folder / PARAMETERS[model]).items()
+        if name in {f"{prefix}_{own}" for prefix in DIRECTIONS[model] for own in NAMES} and len(shape) > 1
+    )
+
+
+def vector_size(folder: Path, variant: Variant) -> int:
+    """How many numbers a vector of a variant has: the units of all its directions.
+
+    Raises:
+        ValueError: an archive that cannot be read.
+    """
+    units = {f"{prefix}_bx" for model in variant.models for prefix in DIRECTIONS[model]}
+    shapes = [_shapes(folder / PARAMETERS[model]) for model in variant.models]
+    return sum(shape[0] for found in shapes for name, shape in found.items() if name in units)
+
+
+def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Array name → shape, without reading the arrays."""
+    found = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as file:
+                    reader = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+                    found[name.removesuffix(".npy")] = reader[np.lib.format.read_magic(file)[0]](file)[0]
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} cannot be read as NumPy's .npz; {ORIGIN}.") from error
+    return found

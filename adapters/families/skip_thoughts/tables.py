@@ -1,0 +1,161 @@
+"""Word vectors: `utable.npy` and `btable.npy`, a vector a line of `dictionary.txt`.
+
+The published tables are arrays of Python objects, one small array a word, which `numpy.save` could only pickle. Pickles
+can run any code when they are read, so this one is not given to NumPy: the reader below knows the three names that such
+a table needs, binds them to records of its own, which keep shapes and bytes and call nothing, and refuses every other
+name: a made-up file can at worst ask for more memory than there is. A table saved as plain float32 needs none of that
+and is mapped into memory, one copy for all processes:
+
+    python -c "import numpy; from meltpoint.adapters.families.skip_thoughts.tables import read_table; \\
+               numpy.save('utable.plain.npy', read_table('utable.npy'))"    # then put it in place of utable.npy
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import tokenize
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Table = NDArray[np.float32]
+"""(words, dim)"""
+
+_BROKEN = (
+    OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, OverflowError, SyntaxError,
+    pickle.PickleError, tokenize.TokenError,
+)  # fmt: skip
+"""What reading raises where a file is not what it should be: a header and a pickle fail in many ways."""
+
+
+def read_table(path: Path | str) -> Table:
+    """A table, (words, dim) float32; a plain one of that type is mapped, so that writes to it never reach the file.
+
+    Raises:
+        ValueError: it is no table of word vectors; one line with the remedy.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            shape, dtype = _header(file)
+            if dtype.hasobject:
+                return _stacked(_TableReader(file, encoding="bytes").load(), shape, path)
+        table: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+    except MemoryError as error:
+        raise ValueError(
+            f"{path} does not fit into memory, or is damaged: a pickled table is read whole; make it a plain one where "
+            f"there is room (docs/encoders.md), or download it again."
+        ) from error
+    except _BROKEN as error:
+        raise ValueError(f"{path} is no table of word vectors ({_line(error)}); download it again.") from error
+    if table.ndim != 2 or table.dtype.kind != "f":
+        raise ValueError(f"{path} holds {table.dtype} of shape {table.shape}, not a vector a word; download it again.")
+    return table if table.dtype == np.float32 else table.astype(np.float32)
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type that an `.npy` file states; the file then stands at its data."""
+    readers = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+    version = np.lib.format.read_magic(file)[0]
+    if version not in readers:
+        raise ValueError(f"version {version} of NumPy's format")
+    shape, _, dtype = readers[version](file)
+    return shape, dtype
+
+
+def _line(error: Exception) -> str:
+    """What an exception says, on one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+class _Type:
+    """What a pickle says of an array's type: `float32` for the vectors, an object for the table."""
+
+    __slots__ = ("code", "order")
+
+    def __init__(self, code: object = b"", *_: object) -> None:
+        self.code = code.decode("latin1") if isinstance(code, bytes) else str(code)
+        self.order = "<"
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        order = state[1]
+        self.order = order.decode("latin1") if isinstance(order, bytes) else str(order)
+
+
+class _Array:
+    """What a pickle says of an array: its shape, its type, and its bytes or its items."""
+
+    __slots__ = ("data", "shape", "type")
+
+    def __init__(self, *_: object) -> None:
+        self.shape: tuple[int, ...] = ()
+        self.type: object = None
+        self.data: object = b""
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, self.shape, self.type, _, self.data = state
+
+    def vector(self) -> Table:
+        """The numbers of a vector of floats, (1, dim) or (dim): regression gave the one shape, training the other."""
+        if not isinstance(self.type, _Type) or self.type.code not in ("f4", "f8") or self.type.order not in ("<", ">"):
+            raise ValueError("a word's vector is not of floats")
+        if not isinstance(self.data, bytes):
+            raise ValueError("a word's vector has no bytes")
+        numbers: NDArray[Any] = np.frombuffer(self.data, self.type.order + self.type.code)
+        if math.prod(self.shape) != numbers.size:
+            raise ValueError("a word's vector is not of its own shape")
+        return numbers.astype(np.float32)
+
+
+_KNOWN: dict[tuple[str, str], object] = {
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Type,
+}
+"""The names that a pickled table may say → what stands for them here; NumPy itself is never reached."""
+
+
+class _TableReader(pickle.Unpickler):
+    """Reads a pickle of arrays into records; any other name stops it."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The record that stands for a name."""
+        if (module, name) not in _KNOWN:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which no table needs")
+        return _KNOWN[module, name]
+
+
+def _stacked(array: object, shape: tuple[int, ...], path: Path) -> Table:
+    """The records' vectors as one array."""
+    items = array.data if isinstance(array, _Array) else None
+    if not isinstance(items, list) or (len(items),) != shape or not all(isinstance(item, _Array) for item in items):
+        raise ValueError("its objects are not one array a word")
+    if not items:
+        raise ValueError("it has no words")
+    table = np.empty((len(items), items[0].vector().size), np.float32)
+    for number, item in enumerate(items):
+        vector = item.vector()
+        if vector.size != table.shape[1]:
+            raise ValueError(f"word {number + 1} has {vector.size} numbers, the first one {table.shape[1]}")
+        table[number] = vector
+        item.data = b""  # a table has 2.3 GB, and its bytes need not be here twice
+    return table
+
+
+def read_words(path: Path) -> list[str]:
+    """The words of `dictionary.txt`, one a line, white space around them cut off as the authors' code does.
+
+    Only a line feed ends a line, as when Python 2 read the file: `str.splitlines` would also cut at rarer separators.
+
+    Raises:
+        ValueError: the file is not UTF-8.
+    """
+    try:
+        lines = path.read_bytes().decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8; download it again.") from error
+    return [line.strip() for line in (lines if lines[-1] else lines[:-1])]

@@ -1,0 +1,1 @@
+"""The layers that heads are made of. Parameters have a leading dimension of trials that train together."""

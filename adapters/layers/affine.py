@@ -1,0 +1,180 @@
+"""What several heads are made of: affine layers, the score layer, the choice of states, gates, and pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.layers.bundle import Stack, lanes_of, shares
+from meltpoint.adapters.layers.pooling import highest, mean, pool_rows
+
+
+def first_states(states: Tensor, batch: Batch) -> Tensor:
+    """The states that scores are computed from.
+
+    Args:
+        states: (T or 1, batch, pieces, dim).
+        batch: the batch they belong to.
+
+    Returns:
+        (T or 1, batch, words, dim), each word's first piece, for sequence labelling; else (T or 1, batch, dim), the
+        first piece ([CLS]).
+    """
+    if batch.word_starts is None:
+        return states[:, :, 0].contiguous()  # a product's last bits may depend on how its factors lie in memory
+    starts = lanes_of(batch.word_starts, batch.lanes)[:, :, :, None]
+    return states.gather(2, starts.expand(len(states), -1, -1, states.shape[3]))
+
+
+class Affine(nn.Module):
+    """A linear layer with a bias, for every member.
+
+    Args:
+        inputs: size of a state.
+        outputs: how many numbers a state becomes.
+        stack: the members.
+        std: standard deviation of the initial weights.
+        bias: what the biases start at.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stack: Stack, std: float, bias: float = 0.0) -> None:
+        super().__init__()
+        self.weight = stack.parameter(
+            outputs, inputs, fill=lambda own, generator: nn.init.normal_(own, std=std, generator=generator)
+        )
+        self.bias = stack.parameter(outputs, fill=lambda own, _: nn.init.constant_(own, bias))
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(T or 1, …, inputs) → (T, …, outputs)."""
+        trials, outputs = self.bias.shape
+        rows = states.flatten(1, -2).expand(trials, -1, -1)
+        count = rows.shape[1]
+        if count == 1:  # a matrix by one vector rounds by how many members there are; by two it does not
+            rows = rows.expand(-1, 2, -1)
+        if states.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            found: Tensor = _ByMembers.apply(self.bias, self.weight, rows, torch.get_autocast_dtype("cpu"))  # type: ignore[no-untyped-call]
+        else:
+            found = _affine(self.bias, self.weight, rows)
+        return found[:, :count].reshape(trials, *states.shape[1:-1], outputs)
+
+
+class _ByMembers(torch.autograd.Function):
+    """An affine layer in bf16, a member at a time and as plain matrices.
+
+    A CPU rounds a batched product of bf16 by how many members there are, and a batch of one by how far apart the
+    members of the stack lie that it was cut from. By hand, because autograd would widen each member's gradients and
+    then copy all of them into one tensor.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, bias: Tensor, weight: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """(T, outputs), (T, outputs, inputs), (T, rows, inputs) → (T, rows, outputs) of autocast's type."""
+        lowered = [own.to(dtype) for own in weight]
+        found = rows.new_empty(len(weight), rows.shape[1], weight.shape[1], dtype=dtype)
+        for place, own, by, read in zip(found, bias.to(dtype), lowered, rows, strict=True):
+            torch.addmm(own, read.to(dtype), by.t(), out=place)
+        ctx.save_for_backward(rows, *lowered)
+        ctx.exact = weight.dtype
+        return found
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """(T, rows, outputs) → the gradients of what `forward` was given, in its types."""
+        rows, *lowered = ctx.saved_tensors
+        by_weight = torch.empty(len(rows), *lowered[0].shape, dtype=ctx.exact)
+        by_bias = torch.empty(by_weight.shape[:2], dtype=ctx.exact)
+        by_rows = torch.empty_like(rows, memory_format=torch.contiguous_format) if ctx.needs_input_grad[2] else None
+        for place, own in enumerate(gradient.contiguous()):
+            by_weight[place] = own.t() @ rows[place].to(own.dtype)
+            by_bias[place] = own.sum(0)
+            if by_rows is not None:
+                by_rows[place] = own @ lowered[place]
+        return by_bias, by_weight, by_rows, None
+
+
+def _affine(bias: Tensor, weight: Tensor, rows: Tensor) -> Tensor:
+    """(members, outputs), (members, outputs, inputs), (members, rows, inputs) → (members, rows, outputs)."""
+    # The weights come first, so that their gradient comes in their own layout: autograd would copy it otherwise.
+    return torch.baddbmm(bias[:, :, None], weight, rows.transpose(1, 2)).transpose(1, 2).contiguous()
+
+
+class FeatureDropout(nn.Module):
+    """Dropout of whole features, the same ones at every position of a row (Gal & Ghahramani 2016, for recurrences).
+
+    Args:
+        stack: the members; each one's `dropout` is taken.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__()
+        self.dropout = stack.dropout()
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(T or 1, positions, batch, size) → (T, positions, batch, size); unchanged where nothing is to be dropped."""
+        ones = states.new_ones(1, 1, *states.shape[2:])
+        kept: Tensor = self.dropout(ones)
+        return states if kept is ones else states * kept
+
+
+class Scores(nn.Module):
+    """dropout → linear, in float32 even under autocast: bf16 has 8 bits, too few to tell regressed scores apart.
+
+    Args:
+        inputs: size of a state.
+        outputs: size of the scores.
+        stack: the members; each one's `dropout` is taken.
+        std: standard deviation of the initial weights; None is Kaiming's (He et al. 2015) for a linear unit.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stack: Stack, std: float | None = None) -> None:
+        super().__init__()
+        self.dropout = stack.dropout()
+        self.linear = Affine(inputs, outputs, stack, inputs**-0.5 if std is None else std)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(T or 1, …, inputs) of any float type → (T, …, outputs) float32."""
+        with torch.autocast(states.device.type, enabled=False):
+            scores: Tensor = self.linear(self.dropout(states.float()))
+        return scores
+
+
+def elementwise(function: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
+    """A function like a sigmoid of every number, (T, …) → (T, …), so that a member's bits are those that it has alone.
+
+    A CPU's kernels compute vectors of numbers, and what is left over at the end by another routine, which rounds
+    differently: over a whole stack a member's last numbers would not be its last ones. Sums and products are exact.
+    """
+    return torch.cat([function(own) for (own,) in shares(states)])
+
+
+def exact(states: Tensor) -> Tensor:
+    """States of any shape in float32 or better, in memory of their own: where a product's factors lie may decide its
+    last bits.
+    """
+    wanted = torch.promote_types(states.dtype, torch.float32)
+    return states.to(wanted, memory_format=torch.contiguous_format, copy=True)
+
+
+def pool(states: Tensor, batch: Batch) -> Tensor:
+    """Maximum ⊕ mean over real pieces: (T, batch, pieces, dim) of any float type → (T, batch, 2 * dim) float32."""
+    return pool_masked(states, lanes_of(batch.piece_mask, batch.lanes))
+
+
+def pool_masked(states: Tensor, mask: Tensor) -> Tensor:
+    """Maximum ⊕ mean where a mask is True, somewhere in every row; shapes as for `pool`.
+
+    Args:
+        states: (T or 1, batch, positions, dim).
+        mask: (lanes, batch, positions) bool.
+    """
+    return pool_rows(_highest_and_mean, states, mask)
+
+
+def _highest_and_mean(states: Tensor, mask: Tensor) -> Tensor:
+    return torch.cat([highest(states, mask), mean(states, mask)], -1)

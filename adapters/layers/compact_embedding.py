@@ -1,0 +1,157 @@
+"""An embedding table of which only the pieces that the task has are trained; the others just decay, exactly.
+
+AdamW on the whole table is the same training: a piece that no training row has gets a gradient of 0, so its moments
+stay 0 and each step only multiplies its row by 1 - rate · decay (Loshchilov & Hutter 2019, algorithm 2). That product
+is one number for all of them, kept here and applied where the rows are read. all-MiniLM-L6-v2 holds half of its weights
+in a table of 30 522 pieces, of which 1 000 sentences of SST-2 have 4 800.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from meltpoint.adapters.data.batch import EncodedSplit
+
+_ABSENT = -1
+
+
+class CompactEmbedding(nn.Module):
+    """Stands in for an `nn.Embedding`; its `state_dict` has that one's layout, before training and after.
+
+    In training mode every piece must be in the table (an unknown one is an IndexError on the CPU); in evaluation mode
+    any piece is read.
+
+    Args:
+        dense: the table as it is; its tensor is kept, not copied.
+        pieces: which rows are trained, in ascending order.
+
+    Attributes:
+        weight: (trained pieces, dim), the parameter.
+        decay: what the rows outside the table have been multiplied by so far.
+    """
+
+    rest: Tensor
+    place: Tensor
+    pieces: Tensor
+
+    def __init__(self, dense: nn.Embedding, pieces: Tensor) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = dense.num_embeddings, dense.embedding_dim
+        self.padding_idx = dense.padding_idx
+        pieces = pieces.to(dense.weight.device)
+        place = torch.full((dense.num_embeddings,), _ABSENT, dtype=torch.int64, device=pieces.device)
+        place[pieces] = torch.arange(len(pieces), device=pieces.device)
+        self.weight = nn.Parameter(dense.weight.detach()[pieces], requires_grad=dense.weight.requires_grad)
+        self.register_buffer("rest", dense.weight.detach(), persistent=False)
+        self.register_buffer("place", place, persistent=False)
+        self.register_buffer("pieces", pieces, persistent=False)
+        padding = _ABSENT if dense.padding_idx is None else int(place[dense.padding_idx])
+        self._padding_place = None if padding == _ABSENT else padding
+        self.decay = 1.0
+
+    def forward(self, pieces: Tensor) -> Tensor:
+        """(batch, pieces) int64 → (batch, pieces, dim)."""
+        place = self.place[pieces]
+        if self.training:
+            return functional.embedding(place, self.weight, self._padding_place)
+        trained = functional.embedding(place.clamp_min(0), self.weight, self._padding_place)
+        return torch.where(place[..., None] >= 0, trained, functional.embedding(pieces, self.rest) * self.decay)
+
+    def dense(self) -> Tensor:
+        """The whole table as training of all of it would have left it: a new tensor, (all pieces, dim)."""
+        return self.later(copied=False)()
+
+    def later(self, copied: bool) -> Callable[[], Tensor]:
+        """`dense` of the table as it is now, made when it is asked for.
+
+        Args:
+            copied: whether training may go on before that.
+        """
+        rest, decay, pieces, trained = self.rest, self.decay, self.pieces, self.weight.detach()
+        trained = trained.clone() if copied else trained
+
+        def dense() -> Tensor:
+            table = rest * decay
+            table[pieces] = trained
+            return table
+
+        return dense
+
+    def follow(self, optimiser: torch.optim.Optimizer) -> None:
+        """Let the rest decay with each of the optimiser's steps that trains the table.
+
+        A step without a gradient (a frozen layer group) leaves both as they are, as AdamW does.
+        """
+        group = next(g for g in optimiser.param_groups if any(p is self.weight for p in g["params"]))
+        this = weakref.ref(self)  # the optimiser's hook must not keep a finished trial's table alive
+
+        def decay(*_: Any) -> None:
+            table = this()
+            if table is not None and table.weight.grad is not None:
+                table.decay *= 1.0 - float(group["lr"]) * float(group["weight_decay"])
+
+        optimiser.register_step_post_hook(decay)
+
+    def extra_repr(self) -> str:
+        """How much of the table is trained."""
+        return f"{self.num_embeddings}, {self.embedding_dim}, trained={len(self.weight)}"
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        destination[prefix + "weight"] = self.dense()
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
+        missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
+        name = prefix + "weight"
+        dense = state_dict.get(name)
+        if dense is None:
+            missing_keys.append(name)
+        elif dense.shape != self.rest.shape:
+            error_msgs.append(f"size mismatch for {name}: {tuple(dense.shape)} is not {tuple(self.rest.shape)}.")
+        else:
+            self.rest, self.decay = dense.detach().to(self.rest, copy=True), 1.0
+            with torch.no_grad():
+                self.weight.copy_(self.rest[self.pieces])
+
+
+def pieces_of(split: EncodedSplit, pad_piece: int) -> list[int]:
+    """Every piece that a batch of a split can have, ascending; padding too."""
+    return sorted({pad_piece}.union(*(sequence for row in split.rows for sequence in row.inputs)))
+
+
+def compact(model: Any, pieces: Iterable[int]) -> CompactEmbedding | None:
+    """Put a `CompactEmbedding` where a transformers model has its table of pieces.
+
+    Call it before the optimiser is made: the parameter is another one afterwards.
+
+    Args:
+        model: has transformers' `get_input_embeddings` and `set_input_embeddings`.
+        pieces: every piece that training will read.
+
+    Returns:
+        the new table; None where the model was left as it is, because its table is no plain one of its own (tied to
+        another module, rescaled at each reading, or of sparse gradients) or because every piece is trained.
+    """
+    dense = model.get_input_embeddings()
+    trained = torch.tensor(sorted(set(pieces)))
+    if not _is_plain(dense) or _owners(model, dense.weight) > 1 or len(trained) >= dense.num_embeddings:
+        return None
+    table = CompactEmbedding(dense, trained).train(dense.training)
+    model.set_input_embeddings(table)
+    return table
+
+
+def _is_plain(table: nn.Module) -> bool:
+    unusual = ("max_norm", "scale_grad_by_freq", "sparse")
+    return type(table) is nn.Embedding and not any(getattr(table, name) for name in unusual)
+
+
+def _owners(model: nn.Module, weight: Tensor) -> int:
+    return sum(any(own is weight for own in module.parameters(recurse=False)) for module in model.modules())

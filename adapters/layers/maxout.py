@@ -1,0 +1,29 @@
+"""Maxout (Goodfellow et al. 2013): a unit is the largest of several linear ones."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from meltpoint.adapters.layers.affine import Affine
+from meltpoint.adapters.layers.bundle import Stack
+
+
+class Maxout(nn.Module):
+    """h_i = max_j (x · w_ij + b_ij), as AllenNLP's Maxout has it: neighbouring linear units compete.
+
+    Args:
+        inputs: size of a vector.
+        outputs: how many units there are.
+        competitors: how many linear units each is the largest of.
+        stack: the members. Initial weights have the variance of torch.nn.Linear's, 1 / (3 inputs), as in AllenNLP.
+    """
+
+    def __init__(self, inputs: int, outputs: int, competitors: int, stack: Stack) -> None:
+        super().__init__()
+        self.outputs = outputs
+        self.affine = Affine(inputs, outputs * competitors, stack, std=(3 * inputs) ** -0.5)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(T or 1, …, inputs) → (T, …, outputs)."""
+        linear: Tensor = self.affine(states)
+        return linear.view(*linear.shape[:-1], self.outputs, -1).amax(-1)

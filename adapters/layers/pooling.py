@@ -1,0 +1,42 @@
+"""Pooling without parameters: a row's states → one vector, over its real pieces alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from meltpoint.adapters.layers.bundle import shares
+
+Pooling = Callable[..., Tensor]
+"""States (T, batch, positions, dim) of any float type, the mask (T, batch, positions), bool and True somewhere in every
+row, and what else it needs, (T, …) → vectors (T, batch, …) float32."""
+
+
+def pool_rows(pooling: Pooling, states: Tensor, mask: Tensor, *others: Tensor) -> Tensor:
+    """Pool states: (T or 1, batch, positions, dim), by a mask (lanes, batch, positions) → (T or 1, batch, …)."""
+    mask = mask.expand(len(states), -1, -1)
+    return torch.cat([pooling(*share) for share in shares(states, mask, *others)])
+
+
+def highest(states: Tensor, mask: Tensor) -> Tensor:
+    """The maximum of each dimension."""
+    return states.masked_fill(~mask[..., None], float("-inf")).amax(2).float()
+
+
+def lowest(states: Tensor, mask: Tensor) -> Tensor:
+    """The minimum of each dimension."""
+    return states.masked_fill(~mask[..., None], float("inf")).amin(2).float()
+
+
+def mean(states: Tensor, mask: Tensor) -> Tensor:
+    """The mean."""
+    total = states.masked_fill(~mask[..., None], 0.0).sum(2, dtype=torch.float32)
+    return total / mask.sum(2, keepdim=True)
+
+
+def first_and_last(states: Tensor, mask: Tensor) -> Tensor:
+    """The first piece's state ⊕ the last real piece's; (T, batch, 2 * dim)."""
+    last = (mask.sum(2) - 1)[..., None, None].expand(-1, -1, 1, states.shape[3])
+    return torch.cat([states[:, :, 0], states.gather(2, last)[:, :, 0]], -1).float()

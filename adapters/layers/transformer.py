@@ -1,0 +1,108 @@
+"""A transformer encoder (Vaswani et al. 2017, section 3) for every member of a stack, that padding never changes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from meltpoint.adapters.cpu.attention import LONGEST, attend
+from meltpoint.adapters.layers.affine import Affine
+from meltpoint.adapters.layers.bundle import Stack, shares
+
+
+class Transformer(nn.Module):
+    """Sinusoidal positions, then layers of self-attention and feed-forward, each reading normalised states and adding.
+
+    The norm comes before a sub-layer, not after the sum: a stacked head has no warm-up, which the original needs (Xiong
+    et al. 2020, "On Layer Normalization in the Transformer Architecture"). Dropout acts on the sum of states and
+    positions and on what each sub-layer adds (Vaswani et al. 2017, section 5.4). Initialisation: Kaiming (He et al.
+    2015; arXiv 1907.05338 uses it for stacked heads).
+
+    Args:
+        dim: size of a state; a multiple of `heads`, and even.
+        stack: the members; their `dropout` is taken.
+        layers: how many.
+        heads: attention heads a layer.
+        feed_forward: units of each layer's hidden layer.
+    """
+
+    def __init__(self, dim: int, stack: Stack, layers: int, heads: int, feed_forward: int) -> None:
+        super().__init__()
+        self.dropout = stack.dropout()
+        self.layers = nn.ModuleList(TransformerLayer(dim, stack, heads, feed_forward) for _ in range(layers))
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """(T, batch, positions, dim) → the same shape, anything on padding.
+
+        Args:
+            states: what is read.
+            mask: (lanes, batch, positions) bool, True on real positions.
+        """
+        states = self.dropout(states + positions(states.shape[2], states.shape[3], states.device))
+        for layer in self.layers:
+            states = layer(states, mask)
+        return states
+
+
+class TransformerLayer(nn.Module):
+    """Self-attention and a feed-forward layer with a ReLU; arguments as `Transformer`'s."""
+
+    def __init__(self, dim: int, stack: Stack, heads: int, feed_forward: int) -> None:
+        super().__init__()
+        assert dim % heads == 0, "each attention head has as many numbers of a state as any other"
+        self.heads = heads
+        self.projections = Affine(dim, 3 * dim, stack, dim**-0.5)
+        self.output = Affine(dim, dim, stack, dim**-0.5)
+        self.first_norm, self.second_norm = LayerNorm(dim, stack), LayerNorm(dim, stack)
+        self.hidden = Affine(dim, feed_forward, stack, nn.init.calculate_gain("relu") * dim**-0.5)
+        self.back = Affine(feed_forward, dim, stack, feed_forward**-0.5)
+        self.dropout = stack.dropout()
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """(T, batch, positions, dim) → the same shape; the mask is `Transformer`'s."""
+        states = states + self.dropout(self.output(self._attended(self.first_norm(states), mask)))
+        fed: Tensor = self.dropout(self.back(functional.relu(self.hidden(self.second_norm(states)))))
+        return states + fed
+
+    def _attended(self, states: Tensor, mask: Tensor) -> Tensor:
+        """Every position's mix of all real ones: (T, batch, positions, dim).
+
+        On a CPU a member at a time: a batched product of bf16 may round by how many it is of.
+        """
+        projected, masks = self.projections(states), mask.expand(len(states), -1, -1)
+        return torch.cat([self._mixed(*share) for share in shares(projected, masks)])
+
+    def _mixed(self, projected: Tensor, mask: Tensor) -> Tensor:
+        """(members, batch, positions, 3 · dim) and (members, batch, positions) → (members, batch, positions, dim)."""
+        members, batch, count, _ = projected.shape
+        parts = projected.view(members * batch, count, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = parts.unbind(0)  # each (members · batch, heads, positions, dim / heads)
+        keys = mask.flatten(0, 1)[:, None, None].expand(-1, -1, count, -1)
+        if projected.device.type == "cpu" and count <= LONGEST:
+            mixed = attend(query, key, value, keys, query.shape[-1] ** -0.5, dropout=0.0)
+        else:
+            mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=keys)
+        return mixed.transpose(1, 2).reshape(members, batch, count, -1)
+
+
+class LayerNorm(nn.Module):
+    """Layer normalisation (Ba, Kiros & Hinton 2016) with a scale and a shift a member; float32 also under autocast."""
+
+    def __init__(self, dim: int, stack: Stack) -> None:
+        super().__init__()
+        self.weight = stack.parameter(dim, fill=lambda own, _: nn.init.ones_(own))
+        self.bias = stack.parameter(dim, fill=lambda own, _: nn.init.zeros_(own))
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(T, batch, positions, dim) of any float type → the same shape."""
+        exact = states.to(torch.promote_types(states.dtype, torch.float32))
+        normed = functional.layer_norm(exact, exact.shape[-1:])
+        return torch.addcmul(self.bias[:, None, None], normed, self.weight[:, None, None])
+
+
+def positions(count: int, dim: int, device: torch.device) -> Tensor:
+    """Vaswani et al. 2017, section 3.5: sines at even places, cosines at odd ones, (count, dim) float32."""
+    places = torch.arange(count, device=device, dtype=torch.float32)[:, None]
+    rates = 10_000 ** (-torch.arange(0, dim, 2, device=device, dtype=torch.float32) / dim)
+    return torch.stack([(places * rates).sin(), (places * rates).cos()], -1).flatten(1)

@@ -1,0 +1,80 @@
+"""Scoring a split with a model: predictions in the examples' order, and the task's metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from meltpoint.adapters.data.batch import Batch, EncodedSplit
+from meltpoint.adapters.data.batching import Inputs, evaluation_batches, inputs, stitch
+from meltpoint.adapters.hardware import Precision
+from meltpoint.adapters.model import AdaptedModel
+from meltpoint.tasks.core.metrics import Prediction, score
+from meltpoint.tasks.core.task import Example, Task
+
+EVALUATION_BATCH = 64  # rows; sorted by length, so little of it is padding
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A scored split.
+
+    Attributes:
+        predictions: one an example, in the examples' order.
+        probabilities: a distribution over the labels an example, for classification; else empty.
+        metrics: metric name → value; empty where the labels are hidden, or where there is no example.
+    """
+
+    predictions: list[Prediction]
+    probabilities: list[list[float]]
+    metrics: dict[str, float]
+
+
+@torch.no_grad()
+def evaluate(
+    model: AdaptedModel, task: Task, split: EncodedSplit, examples: list[Example],
+    device: torch.device, precision: Precision, read: Inputs | None = None,
+) -> list[Evaluation]:  # fmt: skip
+    """Predict every row of a split with each member of a stack, put windows together again, score what has labels.
+
+    The model is left in evaluation mode.
+
+    Args:
+        read: the split with its cached states, or None to run the encoder.
+
+    Returns:
+        One a member.
+    """
+    model.eval()
+    found = [_Found() for _ in range(model.members)]
+    pad = model.encoder.tokenizer.pad_piece
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+    with autocast:
+        for batch in evaluation_batches(read or inputs(split), task.kind, pad, EVALUATION_BATCH):
+            batch = batch.to(device)
+            scores = model(batch)
+            for member, own in enumerate(scores.float()):
+                found[member].take(model, own, batch, member)
+    return [one.evaluation(task, split, examples) for one in found]
+
+
+class _Found:
+    """One member's predictions so far, by row."""
+
+    def __init__(self) -> None:
+        self.predictions: dict[int, Prediction] = {}
+        self.probabilities: dict[int, list[float]] = {}
+
+    def take(self, model: AdaptedModel, scores: Tensor, batch: Batch, member: int) -> None:
+        self.predictions.update(zip(batch.rows, model.head.decode(scores, batch, member), strict=True))
+        distributions = model.head.probabilities(scores, batch)
+        if distributions is not None:
+            self.probabilities.update(zip(batch.rows, distributions, strict=True))
+
+    def evaluation(self, task: Task, split: EncodedSplit, examples: list[Example]) -> Evaluation:
+        ordered = stitch(split, [self.predictions[row] for row in range(len(split.rows))])
+        gold = [example.label for example in examples]
+        metrics = {} if not gold or any(label is None for label in gold) else score(task, gold, ordered)
+        return Evaluation(ordered, [self.probabilities[row] for row in sorted(self.probabilities)], metrics)

@@ -1,0 +1,181 @@
+"""What there is to put on a command line, as rows of plain values that a table or JSON can show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from meltpoint import tasks
+from meltpoint.adapters import encoders, heads, modes, tricks
+from meltpoint.adapters.encoders import EncoderReference
+from meltpoint.adapters.head import Head
+from meltpoint.adapters.hyperparameters import Parameter, Value
+from meltpoint.adapters.multiplier_table import Mode, Trick
+from meltpoint.search_spaces import documents, entries, files
+from meltpoint.sweeps.specification import spec_files
+from meltpoint.sweeps.specification.spec_files import SpecFile
+from meltpoint.tasks.core.task import KINDS, SPLITS, HubSource, Task
+from meltpoint.tasks.core.words import unknown
+
+Row = dict[str, object]
+
+
+def inventory(what: str) -> list[Row]:
+    """One row a plug-in, its name first.
+
+    Args:
+        what: "encoders", "modes", "tasks", "heads", "tricks", "spaces" or "specs".
+
+    Raises:
+        ValueError: another word; near misses are named.
+    """
+    if what not in ROWS:
+        raise unknown(what, "list", ROWS)
+    return ROWS[what]()
+
+
+def _encoders() -> list[Row]:
+    named = [_encoder(name) for name in encoders.names()]
+    others: list[Row] = [
+        {"name": "elmo:FOLDER", "from": [], "summary": "an ELMo as released: options.json and weights.hdf5"},
+        {
+            "name": "skipthoughts:FOLDER", "from": [],
+            "summary": "Skip-thoughts (Kiros et al. 2015) as published; FOLDER#uni or #bi is one of its models",
+        },
+        {"name": "hf:ID or hf:FOLDER", "from": [], "summary": "any other Hugging Face encoder"},
+    ]  # fmt: skip
+    return [*named, *others]
+
+
+def _encoder(name: str) -> Row:
+    found = [encoders.resolve(name, kind) for kind in KINDS]
+    return {
+        "name": name,
+        "from": list(dict.fromkeys(_place(reference) for reference in found)),
+        "summary": encoders.summary(name),
+    }
+
+
+def _place(reference: EncoderReference) -> str:
+    """A folder, or `ID@COMMIT` on the hub."""
+    return f"{reference.source}@{reference.revision}" if reference.revision else reference.source
+
+
+def _modes() -> list[Row]:
+    return [_mode(modes.get(name)) for name in modes.names()]
+
+
+def _mode(mode: Mode) -> Row:
+    layers = mode.layers({own.name: own.default for own in mode.hyperparameters})
+    return {
+        "name": mode.name, "symbol": mode.symbol, "default_head": mode.head, "trains_encoder": mode.trains_encoder,
+        "layers": layers, "parameters": _parameters(mode.hyperparameters), "summary": mode.summary,
+    }  # fmt: skip
+
+
+def _tasks() -> list[Row]:
+    return [_task(tasks.get(name)) for name in tasks.names()]
+
+
+def _task(task: Task) -> Row:
+    return {
+        "name": task.name, "kind": task.kind, "metric": task.metric, "splits": _splits(task),
+        "test_labels": task.test_labels, "folder": task.folder, "hub": _hub_id(task.hub),
+        "labels": list(task.labels), "range": list(task.label_range or ()), "description": task.description,
+    }  # fmt: skip
+
+
+def _splits(task: Task) -> list[str]:
+    """The splits that the task's files or its hub data set have."""
+    there = set(task.readers) | (set(task.hub.splits) | set(task.hub.elsewhere) if task.hub else set())
+    return [split for split in SPLITS if split in there]
+
+
+def _hub_id(hub: HubSource | None) -> str:
+    return "" if hub is None else f"{hub.id}@{hub.revision}"
+
+
+def _heads() -> list[Row]:
+    return [_head(name, heads.get(name)) for name in heads.names()]
+
+
+def _head(name: str, head: type[Head]) -> Row:
+    ways = (("joint", head.joint_pairs), ("separate", head.separate_pairs))
+    pairs = [way for way, serves in ways if serves and any(kind.startswith("pair") for kind in head.kinds)]
+    return {
+        "name": name, "kinds": list(head.kinds), "pairs": pairs, "parameters": _parameters(head.hyperparameters),
+        "summary": head.summary,
+    }  # fmt: skip
+
+
+def _tricks() -> list[Row]:
+    return [_trick(trick) for trick in tricks.every()]
+
+
+def _trick(trick: Trick) -> Row:
+    how = f"schedule: {trick.name}" if trick.is_schedule else f"{trick.name}: true"
+    return {
+        "name": trick.name, "type": "schedule" if trick.is_schedule else "switch", "on_by": how,
+        "parameters": _parameters(trick.hyperparameters), "summary": trick.summary,
+    }  # fmt: skip
+
+
+def _parameters(parameters: tuple[Parameter, ...]) -> list[str]:
+    """`name = default: what it takes`, each."""
+    return [f"{own.name} = {_written(own.default)}: {own.domain()}" for own in parameters]
+
+
+def _spaces() -> list[Row]:
+    return [_space(name) for name in files.shipped()]
+
+
+def _space(name: str) -> Row:
+    data = documents.read(documents.SHIPPED / f"{name}.yaml")
+    said = files.parameters_of(data, f"{name}.yaml")
+    ranges = [f"{key} {_range(entry)}" for key, entry in said.items()]
+    return {"name": f"{name}.yaml", "parameters": ranges, "early_stopping": _stopping(data)}
+
+
+def _specs() -> list[Row]:
+    return [_spec(spec_files.read(name)) for name in spec_files.shipped()]
+
+
+def _spec(file: SpecFile) -> Row:
+    folders = [f"--with {word}=FOLDER: {what}" for word, what in file.folders.items()]
+    return {
+        "name": file.name, "encoders": file.words("encoders"), "modes": file.words("modes"),
+        "tasks": file.words("tasks"), "cells": sum(block.size for block in file.blocks),
+        "needs": folders, "source": file.source, "summary": file.summary,
+    }  # fmt: skip
+
+
+def _range(entry: object) -> str:
+    """An entry of a space without its source: `log_uniform 1e-05…0.0001`, `2 | 3 | 4`, or a fixed value."""
+    if not isinstance(entry, Mapping):
+        return _written(cast(Value, entry))
+    kind = next(kind for kind in entries.KINDS if kind in entry)
+    if kind == "fixed":
+        return _written(entry[kind])
+    separator = " | " if kind == "choice" else "…"
+    values = separator.join(_written(value) for value in entry[kind])
+    return values if kind == "choice" else f"{kind} {values}"
+
+
+def _stopping(data: Mapping[str, object]) -> str:
+    """What a file says of early stopping: its numbers, "off", or nothing, where a more general file decides."""
+    said = data.get("early_stopping", "")
+    if isinstance(said, Mapping):
+        return ", ".join(f"{key} {value}" for key, value in said.items())
+    return "off" if said is None else ""
+
+
+def _written(value: Value) -> str:
+    """A value as YAML writes it."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+ROWS: Mapping[str, Callable[[], list[Row]]] = {
+    "encoders": _encoders, "modes": _modes, "tasks": _tasks, "heads": _heads, "tricks": _tricks, "spaces": _spaces,
+    "specs": _specs,
+}  # fmt: skip
+"""What can be listed → its rows."""

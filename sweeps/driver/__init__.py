@@ -1,0 +1,1 @@
+"""The driver: runs a sweep from its specification to its table, or plans one."""

@@ -1,0 +1,25 @@
+"""The first thing that `meltpoint sweep` does: what is quickly refused is, and Ray starts beside all that follows."""
+
+from __future__ import annotations
+
+from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
+from meltpoint.sweeps.on_ray.cluster import Cluster
+from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.specification.early_checks import check_spec
+from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.tasks import get
+
+
+def head_start(spec: SweepSpec, resources: Resources) -> Cluster:
+    """A cluster that starts already, except where the sweep has nothing left to train.
+
+    Raises:
+        ValueError: an unknown word, an encoder's folder without an encoder; one line with the remedy.
+    """
+    check_spec(spec)
+    first = spec.products()[0]
+    cluster = Cluster(resources.address, encoder=(first.encoders[0], get(first.tasks[0]).kind))
+    ledger = Ledger(storage_folder(resources.storage) / spec.name)
+    if not ledger.specification.exists() or summarise(ledger).state != "done":
+        cluster.begin()
+    return cluster

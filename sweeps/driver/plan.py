@@ -1,0 +1,254 @@
+"""`plan`: the cells, the trials, what the ledger already answers, and what the rest will cost; trains nothing."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from meltpoint.adapters import encoders, heads, modes
+from meltpoint.adapters.hardware import resolve_precision
+from meltpoint.adapters.head import HeadShape
+from meltpoint.adapters.hyperparameters import Setting
+from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.settings import complete
+from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
+from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
+from meltpoint.sweeps.machine import limits
+from meltpoint.sweeps.search.closing import Closing
+from meltpoint.sweeps.search.planner import CellProgress, Planner
+from meltpoint.sweeps.specification.cells import OpenCell, open_cells
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.tasks.core.counts import some
+
+if TYPE_CHECKING:
+    from meltpoint.sweeps.specification.sweep_spec import Resources
+
+PIECES_PER_WORD = 1.3  # English text under WordPiece, special tokens included; measured on SST-2 and MRPC
+SHARE_OF_PEAK = 0.45  # of the matmul rate that a training step reaches, evaluation and padding included
+START_UP_SECONDS = 7.0  # Ray and the workers' first imports (docs/log.md)
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """What a cell still costs.
+
+    Attributes:
+        variant: what tells it from others of the same encoder, mode and task; "" where there are none.
+        trials: search trials and finals planned.
+        finals: of them, the finals; the search answers one of these.
+        answered: of the trials, how many the ledger has.
+        estimated_seconds: of one worker, for the rest.
+        closed: how its search ended for good (`Closing.as_json`); None while it is open.
+    """
+
+    encoder: str
+    mode: str
+    task: str
+    head: str
+    variant: str
+    trials: int
+    finals: int
+    answered: int
+    estimated_seconds: float
+    closed: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """What a sweep would do.
+
+    Attributes:
+        estimated_seconds: wall time on this machine's workers.
+        workers: trials at a time.
+        left_out: encoders of the specification file that nothing is known of.
+    """
+
+    cells: list[PlannedCell]
+    workers: int
+    estimated_seconds: float
+    notes: list[str] = field(default_factory=list)
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def trials(self) -> int:
+        """Of all cells."""
+        return sum(cell.trials for cell in self.cells)
+
+    @property
+    def finals(self) -> int:
+        """Of all cells."""
+        return sum(cell.finals for cell in self.cells)
+
+    @property
+    def answered(self) -> int:
+        """Of all cells."""
+        return sum(cell.answered for cell in self.cells)
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `plan --json`."""
+        cells = [asdict(cell) for cell in self.cells]
+        for cell in cells:
+            if not cell["variant"]:
+                del cell["variant"]
+        left_out = {"left_out": list(self.left_out)} if self.left_out else {}
+        return {
+            "cells": cells, "trials": self.trials, "answered": self.answered,
+            "estimated_seconds": self.estimated_seconds, **left_out,
+        }  # fmt: skip
+
+
+def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
+    """Plan a sweep as `sweep` would run it; opens the data, trains nothing, writes nothing but the storage folder.
+
+    Raises:
+        ValueError: bad input, the same as `sweep` would refuse.
+    """
+    from meltpoint.sweeps.driver.run import asked_sweep, check_same, closed_lines, planned_closing
+
+    storage = storage_folder(resources.storage)
+    if resources.tracking_uri is None:
+        default_uri(storage)  # it refuses what `sweep` would refuse
+    ledger = Ledger(storage / spec.name)
+    ledger.check_place()
+    cells = open_cells(spec)
+    records, notes = [], []
+    if ledger.specification.exists():
+        check_same(ledger, asked_sweep(spec, cells, resources.cache_overflow))
+        records = ledger.records()
+    load = os.getloadavg()[0]  # before this process measures
+    planner = Planner(spec, cells, records)
+    gpus, assumed = planned_gpus(resources)
+    rate = multiply_rate(int(resources.cpus), gpus)
+    planned = [_planned(progress, planned_closing(ledger, progress), rate) for progress in planner.cells.values()]
+    workers = worker_count(resources.cpus, gpus)
+    wall = sum(cell.estimated_seconds for cell in planned) / workers
+    left_out = [strays_in_words(planner.strays)] if planner.strays else []
+    notes += [*spec.missing(), *left_out, *closed_lines(ledger, planner)]
+    notes.append(
+        f"estimated from a measured {rate / 1e9:.0f} GFLOP/s a trial, for cores that nothing else uses; expect a "
+        "factor of two either way"
+    )
+    if resources.address is None and not gpus:
+        notes += busy_note(load, limits.cores(), workers * max(1, int(resources.cpus)))
+    notes += assumed
+    return SweepPlan(planned, workers, wall + START_UP_SECONDS if wall else 0.0, notes, spec.left_out)
+
+
+def busy_note(load: float, cores: float, wanted: float) -> list[str]:
+    """That the machine is busy, and what that does to the estimate; nothing where at most a quarter of it is.
+
+    Args:
+        load: processes that run or wait for a core, the mean of the last minute.
+        cores: what there are.
+        wanted: cores that the sweep's workers take at a time.
+    """
+    if load <= cores / 4:
+        return []
+    longer = max(1.0, (load + wanted) / cores)
+    return [
+        f"the machine is busy (load {load:.1f} on {some(cores, 'core')}); while it stays so, expect about "
+        f"{longer:.1f} times the estimate"
+    ]
+
+
+def _planned(progress: CellProgress, closing: Closing | None, rate: float) -> PlannedCell:
+    cell = progress.cell
+    target = len(progress.search) if closing else progress.target  # a closed cell's search is over
+    total = target + cell.seeds
+    answered = min(len(progress.search), target) + sum(f.test is not None for f in progress.finals.values())
+    rest = total - answered - (1 if not progress.finals else 0)  # the search's seed is answered
+    done = [record for record in progress.search.values() if record.status == "finished"]
+    price = Price(0.0, worker_seconds(done) / len(done)) if done else price_of(cell, rate)
+    seconds = price.once + rest * price.trial if rest > 0 else 0.0
+    closed = closing.as_json() if closing else None
+    return PlannedCell(
+        cell.encoder, cell.mode, cell.task_name, cell.head, cell.variant, total, cell.seeds, answered, seconds, closed
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Price:
+    """Seconds of one worker: what a cell costs once (a frozen encoder's states, which are kept), and each trial."""
+
+    once: float
+    trial: float
+
+
+def price_of(cell: OpenCell, rate: float) -> Price:
+    """A cell's price by its floating-point operations: 2 a weight and piece forward, 4 more backward.
+
+    Kaplan et al. 2020, §2.1: about 2 · N operations a piece forward, twice that backward; N without embeddings. The
+    head's weights count a piece as well, or a word, or an input, as it reads them.
+    """
+    setting = complete(cell.space.first(), cell.mode, cell.head)
+    pieces = min(cell.mean_words * PIECES_PER_WORD + 2, float(setting["max_pieces"]))
+    read = 1.0 if cell.task.kind != "sequence_labelling" else cell.mean_words
+    encoding = 2.0 * encoders.weights_without_embeddings(cell.reference) * pieces
+    scoring = 2.0 * head_weights(cell, setting) * (read if heads.get(cell.head).reads == "first" else pieces)
+    once = total = 0.0
+    for phase in modes.get(cell.mode).phases(setting):
+        if phase.encoder_trains:
+            train, dev = 3 * (encoding + scoring), encoding + scoring
+        else:
+            once, train, dev = encoding * (cell.train_examples + cell.dev_examples), 3 * scoring, scoring
+        total += phase.epochs * (train * cell.train_examples + dev * cell.dev_examples)
+    return Price(once / (rate * SHARE_OF_PEAK), total / (rate * SHARE_OF_PEAK))
+
+
+def head_weights(cell: OpenCell, setting: Setting) -> int:
+    """How many weights a trial's head has: it is built once, with fresh ones."""
+    shape = HeadShape(
+        cell.task.kind, encoders.state_size(cell.reference), cell.task.outputs, cell.task.label_range
+    )  # fmt: skip
+    head = heads.get(cell.head)(shape, [setting], Noise([0]))
+    return sum(parameter.numel() for parameter in head.parameters())
+
+
+def multiply_rate(threads: int, gpus: float) -> float:
+    """Floating-point operations a second of a matmul of transformer size, as one trial would run it."""
+    device = "cuda:0" if gpus > 0 and torch.cuda.is_available() else "cpu"
+    kind = torch.bfloat16 if resolve_precision("auto", device) == "bf16" else torch.float32
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads))
+    size, best = (512, 384, 1536), math.inf
+    left = torch.randn(size[0], size[1], device=device, dtype=kind)
+    right = torch.randn(size[1], size[2], device=device, dtype=kind)
+    for _ in range(20):
+        started = time.perf_counter()
+        for _ in range(5):
+            left @ right
+        if device != "cpu":
+            torch.cuda.synchronize()
+        best = min(best, (time.perf_counter() - started) / 5)
+    torch.set_num_threads(before)
+    return 2 * size[0] * size[1] * size[2] / best
+
+
+def planned_gpus(resources: Resources) -> tuple[float, list[str]]:
+    """(GPUs of one trial, what is assumed of the machines): `plan` starts no Ray, and joins none."""
+    is_auto, has_gpu = resources.gpus == "auto", torch.cuda.is_available()
+    gpus = float(has_gpu) if resources.gpus == "auto" else resources.gpus
+    assumed = []
+    if resources.address is not None:
+        here = f"{os.cpu_count() or 1} CPUs, {torch.cuda.device_count() if has_gpu else 'no'} GPUs"
+        assumed.append(
+            f"planned as if trials ran on this machine ({here}); the cluster at {resources.address} is not asked"
+        )
+    if is_auto and has_gpu:
+        assumed.append("planned with a whole GPU a trial; how many share one is measured when the sweep starts")
+    elif is_auto and resources.address is None:
+        assumed.append("planned on this machine's CPUs: torch sees no GPU here")
+    return gpus, assumed
+
+
+def worker_count(cpus: float, gpus: float) -> int:
+    """Trials at a time on this machine; a cluster's size is not known before it is joined."""
+    by_cpu = int((os.cpu_count() or 1) // cpus)
+    by_gpu = int(torch.cuda.device_count() / gpus) if gpus else by_cpu
+    return max(1, min(by_cpu, by_gpu))

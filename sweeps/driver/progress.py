@@ -1,0 +1,144 @@
+"""What a person sees while a sweep runs: a live table on a terminal, plain lines when piped. Always standard error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from meltpoint.adapters import modes
+from meltpoint.sweeps.driver.planned_work import planned_work
+from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
+from meltpoint.sweeps.search.planner import CellProgress, Proposal
+from meltpoint.sweeps.search.selection import finals_of, spread
+
+REFRESH_SECONDS = 0.5
+QUIET_SECONDS = 30.0  # a piped sweep says something at least this often
+
+
+class Progress:
+    """The sweep's screen.
+
+    Args:
+        cells: gives the cells' progress, once the planner knows it.
+        console: where to; a terminal gets the live table, anything else gets lines.
+    """
+
+    def __init__(self, cells: Callable[[], list[CellProgress]], console: Console) -> None:
+        self.cells, self.console = cells, console
+        self.started = time.monotonic()
+        self.latest: dict[str, str] = {}  # running trial → its latest word
+        self.live: Live | None = None
+        self.last_shown = 0.0
+
+    def __enter__(self) -> Progress:
+        if self.console.is_terminal:
+            self.live = Live(self._view(), console=self.console, auto_refresh=False)
+            self.live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.live is not None:
+            self.live.update(self._view(), refresh=True)
+            self.live.stop()
+
+    def say(self, text: str) -> None:
+        """One line of talk."""
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def began(self, proposal: Proposal) -> None:
+        """A trial began."""
+        self.latest[proposal.id] = f"{proposal.cell.name} {label(proposal.role, proposal.number, proposal.seed)}"
+
+    def epoch(self, proposal: Proposal, epoch: EpochRecord) -> None:
+        """An epoch ended."""
+        metric = proposal.cell.task.metric
+        name = f"{proposal.cell.name} {label(proposal.role, proposal.number, proposal.seed)}"
+        self.latest[proposal.id] = f"{name}: epoch {epoch.epoch}, dev {metric} {100 * epoch.dev[metric]:.1f}"
+
+    def ended(self, record: TrialRecord) -> None:
+        """A trial ended."""
+        self.latest.pop(record.id, None)
+        if self.live is None:
+            self.say(f"{self._clock()}  {self._counts()}  {describe(record)}")
+
+    def lost(self, proposal: Proposal, why: str) -> None:
+        """A trial was lost and is tried again."""
+        self.latest.pop(proposal.id, None)
+        name = f"{proposal.cell.name} {label(proposal.role, proposal.number, proposal.seed)}"
+        self.say(f"{self._clock()}  {name}: {why}")
+
+    def scored(self, record: TrialRecord) -> None:
+        """A finalist was scored on test."""
+        if self.live is None:
+            score = record.test.get(record.metric) if record.test else None
+            text = "no labelled test, predictions saved" if score is None else f"test {record.metric} {100 * score:.1f}"
+            self.say(f"{self._clock()}  {'.'.join(record.cell)} seed {record.seed}: {text}")
+
+    def refresh(self) -> None:
+        """Draw again, if it is time."""
+        now = time.monotonic()
+        if self.live is not None and now - self.last_shown > REFRESH_SECONDS:
+            self.live.update(self._view(), refresh=True)
+            self.last_shown = now
+
+    def _clock(self) -> str:
+        seconds = int(time.monotonic() - self.started)
+        return f"{seconds // 3600:d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+    def planned(self) -> str:
+        """How much there is to do, as `plan` says it."""
+        return planned_work(
+            len(self.cells()), sum(p.target for p in self.cells()), sum(p.cell.seeds for p in self.cells())
+        )
+
+    def _counts(self) -> str:
+        """How many search trials and finals have ended, of how many."""
+        cells = self.cells()
+        search, finals = sum(len(p.search) for p in cells), sum(len(p.finals) for p in cells)
+        return f"trials {search}/{sum(p.target for p in cells)}, finals {finals}/{sum(p.cell.seeds for p in cells)}"
+
+    def _view(self) -> Group:
+        table = Table(title=f"{self._counts()} · {self._clock()}", title_justify="left")
+        for column, justify in (("cell", "left"), ("trials", "right"), ("best dev", "right"), ("finals", "left")):
+            table.add_column(column, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        for progress in self.cells():
+            table.add_row(*row(progress))
+        running = [Text("  " + line, style="dim") for line in sorted(self.latest.values())]
+        return Group(table, *running)
+
+
+def label(role: str, number: int, seed: int) -> str:
+    """A trial's short name within its cell."""
+    return f"final, seed {seed}" if role == "final" else f"trial {number + 1}"
+
+
+def describe(record: TrialRecord) -> str:
+    """A trial's end in one line."""
+    name = f"{'.'.join(record.cell)} {label(record.role, record.number, record.seed)}"
+    if record.status == "failed":
+        return f"{name} failed: {record.error}"
+    dev = "no score" if record.dev is None else f"dev {record.metric} {100 * record.dev:.1f}"
+    return f"{name} {record.status}: {dev}, best epoch {record.best_epoch}, {record.seconds:.0f} s"
+
+
+def row(progress: CellProgress) -> tuple[str, str, str, str]:
+    """A cell's line in the live table."""
+    cell, best = progress.cell, progress.best
+    finals = finals_of(best, progress.finals.values())
+    tests = spread([f.test[f.metric] for f in finals if f.test])
+    failed = sum(record.status == "failed" for record in progress.search.values())
+    trials = f"{len(progress.search)}/{progress.target}" + (f" ({failed} failed)" if failed else "")
+    shown = (
+        f"{len(finals)}/{cell.seeds} trained" if tests is None else f"test {100 * tests.mean:.1f} over {tests.count}"
+    )
+    return (
+        f"{modes.get(cell.mode).symbol} {' · '.join([cell.encoder, *cell.key[2:]])}",
+        trials,
+        "" if best is None or best.dev is None else f"{100 * best.dev:.1f}",
+        shown if finals else "",
+    )

@@ -1,0 +1,1 @@
+"""The ledger: one file a trial, and the finalists' predictions."""

@@ -1,0 +1,220 @@
+"""What the ledger knows of one trial: the document that other programs may read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from meltpoint.adapters.hyperparameters import Value
+from meltpoint.adapters.training.epoch_result import EpochResult
+
+Role = Literal["search", "final"]
+CellKey = tuple[str, ...]
+"""What tells cells apart within a sweep: (encoder, mode, task), and the variant behind them where there is one."""
+CELL = ("encoder", "mode", "task", "variant")
+"""A key's words, as records, orders and tags name them."""
+Status = Literal["finished", "stopped", "failed"]
+Cause = Literal["setting", "worker", "memory", "disk", "input"]
+"""Why a trial has no result: an error of its setting; or its worker or machine was lost, killed for memory, had no room
+on the disk, or found other files than the sweep was opened on, none of which says anything about the setting."""
+
+
+def cell_key(encoder: str, mode: str, task: str, variant: str = "") -> CellKey:
+    """The key of a cell."""
+    return (encoder, mode, task, variant) if variant else (encoder, mode, task)
+
+
+class HardwareRecord(BaseModel):
+    """What a trial ran on.
+
+    Attributes:
+        device: "cpu" or "cuda:0".
+        name: the GPU's name, or the CPU's widest instructions ("AVX512").
+        threads: CPU threads of one operation.
+        gpu_share: the share of the GPU that Ray gave; 0 on a CPU.
+        precision: "bf16" or "fp32", as resolved on that hardware.
+        host: the machine's name.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    device: str
+    name: str
+    threads: int
+    gpu_share: float
+    precision: str
+    host: str
+
+
+class EpochRecord(EpochResult):
+    """One epoch of a trial; `finished_at` is seconds since 1970."""
+
+    finished_at: float
+
+
+class TrialDescription(BaseModel):
+    """Which trial it is: its cell, setting, seed and role. All that is read of `started/ID.json`.
+
+    Such a note holds the checkpoint, cache and data too, as they lay then; those of the sweep that goes on count.
+
+    Attributes:
+        id: its identity (`identity`).
+        number: its place in the cell's order, from 0.
+        variant: what tells its cell from others of the same encoder, mode and task; "" where there are none.
+        setting: a complete setting.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    number: int
+    encoder: str
+    mode: str
+    task: str
+    variant: str = ""
+    role: Role
+    seed: int
+    setting: dict[str, Value]
+
+    @property
+    def cell(self) -> CellKey:
+        """The key of its cell."""
+        return cell_key(self.encoder, self.mode, self.task, self.variant)
+
+
+class TrialRecord(TrialDescription):
+    """One trial, as `trials/ID.json`.
+
+    Attributes:
+        status: `finished`; `stopped` early by the space's rule or the time budget; `failed` with an `error`.
+        dev: the task's metric at `best_epoch`, on dev.
+        dev_metrics: every metric at that epoch.
+        test: every metric on test; finals only, once they are scored.
+        test_fingerprint: of the test split that it was scored on (`locked.TestData`).
+        data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `CellFacts`.
+        trained_together: how many trials the worker trained side by side with this one, itself counted.
+        task_parameters: how many numbers are learned beside the encoder's: the head's, and a mix of layers'; None where
+            no worker came to build it.
+        started_at: when a worker took it up; trials of one order have the same.
+        seconds: from then to its end; trials of one order share that time.
+        answered_by: the trial whose run this one shares, where setting and seed agree.
+        cause: why it failed; None where it did not.
+        attempts: how many times it began in the command that ended it, lost attempts counted.
+    """
+
+    head: str
+    status: Status
+    metric: str
+    dev: float | None = None
+    dev_metrics: dict[str, float] = Field(default_factory=dict)
+    best_epoch: int | None = None
+    epochs: list[EpochRecord] = Field(default_factory=list)
+    test: dict[str, float] | None = None
+    test_fingerprint: str | None = None
+    error: str | None = None
+    answered_by: str | None = None
+    trained_together: int = 1
+    task_parameters: int | None = None
+    mlflow_run_id: str | None = None
+    hardware: HardwareRecord | None = None
+    input_notes: list[str] = Field(default_factory=list)
+    data_fingerprint: str
+    documents_fingerprint: str = ""
+    encoder_fingerprint: str = ""
+    code_version: str
+    started_at: float
+    seconds: float
+    cause: Cause | None = None
+    attempts: int = 1
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it failed by no fault of its setting, so that it is no verdict on it."""
+        return self.status == "failed" and self.cause not in (None, "setting")
+
+
+class CellFacts(Protocol):
+    """A cell as it is opened, or as `sweep.json` has it: what its trials' numbers rest on beside setting and seed.
+
+    Attributes:
+        metric: what `dev` is.
+        data_fingerprint: of the train and dev split (`TrainingData`).
+        documents_fingerprint: of which sentences share a document; "" where the cell's trials do not read them.
+        encoder_fingerprint: of the encoder's files.
+    """
+
+    @property
+    def key(self) -> CellKey: ...  # noqa: D102
+    @property
+    def head(self) -> str: ...  # noqa: D102
+    @property
+    def metric(self) -> str: ...  # noqa: D102
+    @property
+    def data_fingerprint(self) -> str: ...  # noqa: D102
+    @property
+    def documents_fingerprint(self) -> str: ...  # noqa: D102
+    @property
+    def encoder_fingerprint(self) -> str: ...  # noqa: D102
+
+
+FACTS = ("head", "metric", "data_fingerprint", "documents_fingerprint", "encoder_fingerprint")
+"""The words of `CellFacts` that a trial's record has too; its identity is made of them."""
+
+
+def is_of(record: TrialRecord, cell: CellFacts, code: str) -> bool:
+    """Whether a record may compete in a cell: same metric, head, data and encoder, by the same code."""
+    same = all(getattr(record, fact) == getattr(cell, fact) for fact in FACTS)
+    return same and record.cell == cell.key and record.code_version == code
+
+
+def by_cell(
+    records: Iterable[TrialRecord], cells: Iterable[CellFacts], code: str
+) -> tuple[dict[CellKey, list[TrialRecord]], list[TrialRecord]]:
+    """Each cell's own records, and those that are of none of the cells as they are now."""
+    known = {cell.key: cell for cell in cells}
+    own: dict[CellKey, list[TrialRecord]] = {key: [] for key in known}
+    strays = []
+    for record in records:
+        cell = known.get(record.cell)
+        if cell is not None and is_of(record, cell, code):
+            own[cell.key].append(record)
+        else:
+            strays.append(record)
+    return own, strays
+
+
+def strays_in_words(strays: Sequence[TrialRecord]) -> str:
+    """One line about records that are left out."""
+    names = ", ".join(f"{record.id}.json" for record in strays[:3]) + (", …" if len(strays) > 3 else "")
+    return (
+        f"Left out: {len(strays)} of the ledger's records ({names}), which are of another metric, head, encoder, other "
+        "data or other code than their cell."
+    )
+
+
+def worker_spans(records: Iterable[TrialRecord]) -> list[tuple[float, float]]:
+    """(start, end) of each stretch in which a worker had an order, by start; its trials' times overlap."""
+    ends: dict[float, float] = {}
+    for record in records:
+        if record.answered_by is None:
+            ends[record.started_at] = max(ends.get(record.started_at, 0.0), record.started_at + record.seconds)
+    return sorted(ends.items())
+
+
+def worker_seconds(records: Iterable[TrialRecord]) -> float:
+    """How long workers were busy with trials."""
+    return sum(end - start for start, end in worker_spans(records))
+
+
+def identity(parts: Mapping[str, object]) -> str:
+    """A trial's identity: 16 hex characters of the sha256 over (cell, its facts, setting, seed, role, code).
+
+    Args:
+        parts: anything that JSON can hold; the order of keys does not matter.
+    """
+    canonical = json.dumps(parts, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]

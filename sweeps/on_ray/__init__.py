@@ -1,0 +1,1 @@
+"""Ray and Ray Tune: the cluster, the experiment, the workers' processes and their GPUs."""

@@ -1,0 +1,174 @@
+"""How many trials share a GPU: where Ray has GPUs, `--gpus-per-trial auto` measures what each cell's trials need.
+
+A rehearsal (`rehearsal`) trains two steps of each cell's heaviest setting, alone on a GPU. The cell's share is the
+smallest 1/k that holds what was needed and a margin. Not yet measured on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from meltpoint.adapters import encoders, modes, settings
+from meltpoint.adapters.hyperparameters import Value
+from meltpoint.search_spaces.ranges import Range
+from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.on_ray.cluster import slots
+from meltpoint.sweeps.search.planner import STACK, Planner, Proposal, stackable
+from meltpoint.sweeps.specification.cells import OpenCell, cell_name
+from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.worker.memory_probe import Need, Rehearsal, probe_gpu
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.tasks.core.task import Kind
+
+MARGIN = 0.15  # of what was measured: batches of many widths leave torch's memory in pieces; a guess, not yet measured
+MOST_TRIALS = 8  # on one GPU: each has a process and a CUDA context of its own; a guess too
+RAY_UNITS = 10_000  # Ray counts resources in ten-thousandths (ray 2.60, fixed_point.h) and rounds: 1/6 would be 0.1667
+
+MakeOrder = Callable[[Proposal, float], Order]
+"""`SweepConductor.order`: a proposal and its share of a GPU → what a worker is told."""
+
+
+def share_of(bytes_needed: int, total_bytes: int) -> float:
+    """The share of a GPU that a trial gets: 1/k, rounded down to Ray's units, for the most trials k that fit.
+
+    Any trials whose shares add up to at most 1 fit together, each with its margin. A trial that has the GPU to itself
+    needs none.
+
+    Raises:
+        ValueError: a whole GPU is too small.
+    """
+    for trials in range(MOST_TRIALS, 1, -1):
+        units = RAY_UNITS // trials
+        if bytes_needed * (1 + MARGIN) * RAY_UNITS <= units * total_bytes:
+            return units / RAY_UNITS
+    if bytes_needed <= total_bytes:
+        return 1.0
+    gib = 2**30
+    raise ValueError(
+        f"a trial needs {bytes_needed / gib:.1f} GiB of GPU memory and the GPU has {total_bytes / gib:.1f}; "
+        "a smaller batch_size or max_pieces (--set batch_size=16) needs less."
+    )
+
+
+def measure(
+    planner: Planner, order: MakeOrder, resources: Resources, gpus: int, say: Callable[[str], None],
+    probe: Callable[[dict[str, Any]], Need] | None = None,
+) -> dict[CellKey, float]:  # fmt: skip
+    """Rehearse each cell that has something left to do, as many at a time as there are GPUs.
+
+    Args:
+        gpus: how many Ray has, of one kind.
+        say: is told of a cell that could not be measured: its trials get a whole GPU each, and fail on their own.
+        probe: what runs in Ray's worker, a `Rehearsal` as JSON in; None is `probe_gpu`.
+
+    Returns:
+        Cell → its trials' share of a GPU.
+
+    Raises:
+        ValueError: no cell fits, or none could be measured.
+    """
+    import ray
+
+    slots(resources.cpus, 1.0)
+    # A process a probe: it ends with its context, and leaves nothing for the next one to count.
+    remote = ray.remote(num_cpus=resources.cpus, num_gpus=1, max_calls=1)(probe or probe_gpu)
+    told = {key: rehearsal.model_dump(mode="json") for key, rehearsal in rehearsals(planner, order, gpus).items()}
+    asked = {key: remote.remote(document) for key, document in told.items()}
+    return settled({key: _share(key, reference) for key, reference in asked.items()}, say)
+
+
+def settled(found: Mapping[CellKey, float | str], say: Callable[[str], None]) -> dict[CellKey, float]:
+    """Cell → its trials' share of a GPU; a whole one where it could not be measured.
+
+    Args:
+        found: cell → the measured share, or why there is none.
+
+    Raises:
+        ValueError: none could be measured.
+    """
+    troubles = [share for share in found.values() if isinstance(share, str)]
+    if found and len(troubles) == len(found):
+        raise ValueError(f"{troubles[0]} (--gpus-per-trial 0 trains on the CPU.)")
+    for trouble in troubles:
+        say(f"{trouble} The cell's trials get a whole GPU each; the other cells are not touched by it.")
+    return {key: 1.0 if isinstance(share, str) else share for key, share in found.items()}
+
+
+def _share(key: CellKey, reference: Any) -> float | str:
+    """A cell's share of a GPU, or why there is none, in one line."""
+    import ray
+
+    try:
+        need: Need = ray.get(reference)
+        if need.error is not None:
+            raise ValueError(need.error)
+        return share_of(need.bytes, need.total_bytes)
+    except ray.exceptions.RayError as error:
+        why = f"its worker died ({str(error).splitlines()[0]}); a number, as --gpus-per-trial 1, is not measured."
+    except ValueError as error:
+        why = str(error)
+    return f"--gpus-per-trial auto: {cell_name(*key)}: {why}"
+
+
+def in_words(shares: Mapping[CellKey, float]) -> str:
+    """The shares, for the screen."""
+    each = (f"{cell_name(*key)} 1/{round(1 / share)}" for key, share in shares.items())
+    return f"Of a GPU, measured: {', '.join(each)}."
+
+
+# What is rehearsed.
+
+
+def rehearsals(planner: Planner, order: MakeOrder, gpus: int) -> dict[CellKey, Rehearsal]:
+    """What to rehearse of each cell that has something left to do."""
+    cells = [progress.cell for progress in planner.unfinished()]
+    return {
+        cell.key: Rehearsal(stacks=_stacks(planner, cell, order, gpus), residents=_residents(cell, cells))
+        for cell in cells
+    }
+
+
+def _stacks(planner: Planner, cell: OpenCell, order: MakeOrder, gpus: int) -> tuple[WorkOrder, ...]:
+    """A search stack reads one batch for all; a stack of finals reads one for each seed, and is the other extreme."""
+    spec = planner.spec
+    search = [spec.seed] * planner.search_stack(cell, gpus)
+    finals = [spec.seed + number for number in range(min(STACK, cell.seeds) if stackable(cell) else 1)]
+    chosen = [finals] if len(finals) >= len(search) else [search, finals]
+    return tuple(
+        WorkOrder(orders=tuple(_order(cell, order, number, seed) for number, seed in enumerate(seeds)))
+        for seeds in chosen
+    )
+
+
+def _order(cell: OpenCell, order: MakeOrder, number: int, seed: int) -> Order:
+    proposal = Proposal(f"rehearsal-{number}", number, "search", cell, heaviest(cell), seed)
+    return order(proposal, 1.0).model_copy(update={"cache": ""})  # without cached states the encoder runs: the most
+
+
+def heaviest(cell: OpenCell) -> dict[str, Value]:
+    """The cell's first setting with the largest batches, inputs and layers of its space, and every layer thawed."""
+    setting = dict(cell.space.first())
+    for own in settings.parameters(cell.mode, cell.head):
+        found = cell.space.parameters.get(own.name)
+        if own.shapes and found is not None:
+            setting[own.name] = _largest(found)
+    if modes.get(cell.mode).trains_encoder:
+        setting |= {trick.name: False for trick in settings.encoder_tricks()}
+    return settings.complete(setting, cell.mode, cell.head)
+
+
+def _largest(found: Range) -> Value:
+    """A range's largest number; of the words of `precision` the one with the largest values."""
+    values = found.points() or (found.start,)
+    words = [word for word in ("fp32", "auto", "bf16") if word in values]
+    return words[0] if words else max(values)
+
+
+def _residents(cell: OpenCell, cells: list[OpenCell]) -> tuple[tuple[str, Kind], ...]:
+    """Encoders that a warm worker keeps (`worker.warm_encoder`, two of them) and a frozen trial has put on the GPU."""
+    frozen = [other for other in cells if not modes.get(other.mode).trains_encoder]
+    sizes = {(one.encoder, one.task.kind): encoders.weights_without_embeddings(one.reference) for one in frozen}
+    own = (cell.encoder, cell.task.kind)
+    others = sorted((size, entry) for entry, size in sizes.items() if entry != own)
+    return tuple([own] * (own in sizes) + [entry for _, entry in others[-1:]])

@@ -1,0 +1,217 @@
+"""The three seats that Ray Tune offers, each a thin adapter to the conductor. Imports Ray, so it is imported late."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.air.execution._internal import actor_manager
+from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
+from ray.tune import Callback, PlacementGroupFactory
+from ray.tune.execution import class_cache
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+
+from meltpoint.sweeps.ledger.losses import Loss, loss_of
+from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.on_ray.experiment import Conductor
+from meltpoint.sweeps.worker.work_order import WorkOrder
+
+Orders = dict[str, WorkOrder]
+"""Ray's trial id → the order that it runs."""
+
+
+def survive_memory_kills() -> None:
+    """Let Tune take a worker that Ray's memory monitor killed for what it is, a dead actor and so a failed trial.
+
+    Ray 2.60's actor manager knows `RayActorError` alone and ends the whole experiment on `OutOfMemoryError`.
+    """
+    actor_manager.RayActorError = (RayActorError, OutOfMemoryError)  # type: ignore
+
+
+def take_workers_as_they_are() -> None:
+    """Run trials in the workers that a local cluster has started already.
+
+    Tune asks for workers with environment variables of its own (ray 2.60, class_cache.py), which no started worker
+    has; those of a local cluster have inherited them all.
+    """
+    class_cache._ActorClassCache.get = _plain_actor  # type: ignore
+
+
+def _plain_actor(cache: Any, trainable: Any) -> Any:
+    """Ray's actor class of a trainable, registered once."""
+    if trainable not in cache._cache:
+        cache._cache[trainable] = ray.remote(trainable)
+    return cache._cache[trainable]
+
+
+def resources_of(config: dict[str, Any]) -> PlacementGroupFactory:
+    """What Tune asks of Ray for one work order: its trials' CPUs and GPUs, which differ from cell to cell.
+
+    With `reuse_actors`, Tune 2.60 keeps an idle worker under its resources and hands it only trials that ask for the
+    same (tune_controller.py, `_maybe_cache_trial_actor`); while a trial that asks for others waits, it ends the worker.
+    """
+    return _request(config["cpus"], config["gpus"])
+
+
+@functools.cache
+def _request(cpus: float, gpus: float) -> PlacementGroupFactory:
+    """One object for all that ask for the same: Tune compares them twenty times a trial, and the same one is equal."""
+    return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}])
+
+
+class Unkept:
+    """Tune pickles its parts for a restore that never comes here; the conductor stays out of that."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+
+class CellSearch(Unkept, Searcher):
+    """Asks the conductor for orders; what Tune would snapshot of it is nothing, for the ledger has it."""
+
+    def __init__(self, conductor: Conductor, orders: Orders) -> None:
+        super().__init__(metric="score", mode="max")
+        self.conductor, self.orders = conductor, orders
+        self.losses: dict[str, Loss] = {}  # told by `Referee`, which sees the error
+
+    def suggest(self, trial_id: str) -> Any:
+        """The next order as a Tune configuration."""
+        order = self.conductor.next_order()
+        if isinstance(order, str):
+            return str(Searcher.FINISHED) if order == "done" else None
+        self.orders[trial_id] = order
+        return order.as_config()
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """A trial left Tune: by its outcome (heard already), by the referee's word, or because its worker died."""
+        order = self.orders.pop(trial_id, None)
+        if order is not None:
+            found = self.losses.pop(trial_id, None) or loss_of("")
+            self.conductor.lost(order, found if error else None)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing to save; Tune wants the file."""
+        Path(checkpoint_path).touch()
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing to restore."""
+
+
+class Referee(Unkept, FIFOScheduler):
+    """Routes each epoch to its own cell's ASHA bracket where the space asks for early stopping; else lets it go on."""
+
+    def __init__(self, conductor: Conductor, orders: Orders, losses: dict[str, Loss]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.conductor, self.orders, self.losses = conductor, orders, losses
+        self.brackets: dict[CellKey, AsyncHyperBandScheduler] = {}
+
+    def _bracket(self, trial: Trial) -> AsyncHyperBandScheduler | None:
+        order = self.orders.get(trial.trial_id)
+        rule = self.conductor.early_stopping(order) if order is not None and order.first.role == "search" else None
+        if order is None or rule is None:
+            return None
+        cell = order.first.cell
+        if cell not in self.brackets:
+            by_share = rule.grace_fraction is not None
+            grace = round(100 * rule.grace_fraction) if rule.grace_fraction is not None else rule.grace_epochs
+            self.brackets[cell] = AsyncHyperBandScheduler(
+                time_attr="percent" if by_share else "epoch", metric="score", mode="max",
+                max_t=100 if by_share else 10**6, grace_period=grace, reduction_factor=rule.reduction_factor,
+                stop_last_trials=False,
+            )  # fmt: skip
+        return self.brackets[cell]
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """The first that waits; looked for among those that live, where Tune goes through all there ever were."""
+        live = tune_controller.get_live_trials()
+        waiting = {trial.trial_id: trial for trial in live if trial.status == Trial.PENDING}
+        return next((waiting[trial_id] for trial_id in self.orders if trial_id in waiting), None)
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """A trial enters: into its cell's bracket."""
+        bracket = self._bracket(trial)
+        if bracket is not None:
+            bracket.on_trial_add(tune_controller, trial)
+
+    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
+        """A worker died or raised: Tune has noted its error, and tells the searcher next, without it."""
+        self.losses[trial.trial_id] = loss_of_trial(trial)
+        super().on_trial_error(tune_controller, trial)
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        """Go on, or stop."""
+        order = self.orders.get(trial.trial_id)
+        if order is None or not any(event["event"] == "epoch" for event in result["events"]):
+            return str(TrialScheduler.CONTINUE)
+        bracket = self._bracket(trial) if "score" in result else None  # trials that share a worker have no bracket
+        decision = TrialScheduler.CONTINUE
+        if bracket is not None:
+            decision = bracket.on_trial_result(tune_controller, trial, result)
+        if self.conductor.wants_stop(order):
+            decision = TrialScheduler.STOP
+        return str(decision)
+
+
+class Listener(Unkept, Callback):
+    """Passes Tune's events on."""
+
+    def __init__(self, conductor: Conductor, orders: Orders) -> None:
+        self.conductor, self.orders = conductor, orders
+        self.ended: list[Trial] = []
+
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """A worker took a trial up."""
+        with self._on_record():
+            self.conductor.began(self.orders[trial.trial_id])
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """A worker's events."""
+        if trial.trial_id in self.orders:
+            with self._on_record():
+                for event in result["events"]:
+                    self.conductor.heard(event)
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """A trial ended; Tune reads its result once more in this step."""
+        self.ended.append(trial)
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Between events."""
+        while self.ended:
+            forget(self.ended.pop())
+        with self._on_record():
+            self.conductor.tick()
+
+    @contextlib.contextmanager
+    def _on_record(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.conductor.failure = error
+            raise
+
+
+def loss_of_trial(trial: Trial) -> Loss:
+    """Why a trial of Tune's ended in an error: our own code raised, or its worker was lost."""
+    error = trial.get_pickled_error()
+    if isinstance(error, RayTaskError):
+        return Loss(
+            "setting", str(error.cause).strip().splitlines()[0] if str(error.cause).strip() else repr(error.cause)
+        )
+    return loss_of(str(error or trial.get_error()))
+
+
+def forget(trial: Trial) -> None:
+    """Empty an ended trial: Tune keeps all of them until the end (ray#64231), with their settings and results."""
+    trial.config, trial.evaluated_params = {}, {}
+    kept = trial.run_metadata
+    kept.last_result, kept.metric_analysis, kept.metric_n_steps = {}, {}, {}

@@ -1,0 +1,1 @@
+"""Results of a sweep: summary, export, ensembles, and the feature cache."""

@@ -1,0 +1,213 @@
+"""Ensembles: the finalists of several cells of one task, their probabilities averaged (arXiv 1907.05338, experiment B).
+
+Nothing is trained, and no test split is opened: what the finalists predicted when each was scored is read again.
+Members are named, or all finished cells of the task; never chosen by a test score.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.predictions import Predictions, averaged, check_aligned, read_predictions, scores
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.ensemble_record import Ensemble, Member, ensemble_id, write_ensemble
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
+from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.tasks import get
+from meltpoint.tasks.core.metrics import CLASSIFICATION
+from meltpoint.tasks.core.task import Kind
+
+Scored = Literal["dev", "test"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A finished cell of some sweep in the storage."""
+
+    ledger: Ledger
+    sweep: str
+    cell: CellSummary
+
+    @property
+    def name(self) -> str:
+        """E.M.T."""
+        return cell_name(*self.cell.header.key)
+
+    @property
+    def label(self) -> str:
+        """SWEEP/E.M.T."""
+        return f"{self.sweep}/{self.name}"
+
+    def predictions(self, final: TrialRecord, split: Scored) -> Path:
+        """The file with a finalist's predictions."""
+        return self.ledger.folder / "predictions" / f"{self.name}.seed{final.seed}.{split}.jsonl"
+
+
+def ensemble(storage: Path, name: str, task: str, cells: Sequence[str] = ()) -> Ensemble:
+    """Average the probabilities of finished cells' finalists, seed by seed, and keep the result with the sweep.
+
+    Finalists of the same seed are combined with each other, for each seed that every cell has; where the cells have no
+    seed in common (sweeps of another `--seed`), the i-th of one with the i-th of the others, as far as all have one.
+
+    Args:
+        storage: the folder of all sweeps.
+        name: the sweep that keeps the result.
+        task: the task's word.
+        cells: the members, `E.M.T` of this sweep or `SWEEP/E.M.T`; none stands for every finished cell of the task in
+            this sweep.
+
+    Raises:
+        ValueError: an unknown sweep, task or cell; fewer than two members; members that are not finished, or not of the
+            same classification task, data and examples; predictions that are gone or not those that were scored.
+    """
+    summary = summarise(Ledger(storage / name))
+    task = _task_name(summary, task)
+    chosen, notes = _named(storage, summary, task, cells) if cells else _every(storage, summary, task)
+    _check(chosen, task)
+    header = chosen[0].cell.header
+    rounds = _rounds([one.cell.finals for one in chosen])
+    notes += _uneven(chosen, len(rounds))
+    members = tuple(_member(one, finals) for one, finals in zip(chosen, zip(*rounds, strict=True), strict=True))
+    dev, missing = _scored(chosen, rounds, "dev")
+    test, hidden = _scored(chosen, rounds, "test")
+    if not dev and not test:
+        raise ValueError(f"There is nothing to score an ensemble by: {'; '.join([*missing, *hidden])}.")
+    made = Ensemble(
+        id=ensemble_id(task, members), task=task, kind=header.kind, metric=header.metric, members=members, dev=dev,
+        test=test, data_fingerprint=header.data_fingerprint, notes=(*notes, *missing, *hidden), made_at=time.time(),
+    )  # fmt: skip
+    write_ensemble(Ledger(storage / name), made)
+    return made
+
+
+def _task_name(summary: SweepSummary, task: str) -> str:
+    """A task's name from its word.
+
+    Raises:
+        ValueError: nobody knows the word, or the sweep has no cell of the task.
+    """
+    there = dict.fromkeys(cell.header.task for cell in summary.cells)
+    found = task if task in there else get(task).name
+    if found not in there:
+        raise ValueError(f"Sweep '{summary.name}' has no cell of task '{found}'. There is: {', '.join(there)}.")
+    return found
+
+
+def _every(storage: Path, summary: SweepSummary, task: str) -> tuple[list[Candidate], list[str]]:
+    """Every finished cell of a task, and a note on those that are not."""
+    ledger = Ledger(storage / summary.name)
+    found = [Candidate(ledger, summary.name, cell) for cell in summary.cells if cell.header.task == task]
+    left = [one.name for one in found if not one.cell.is_done]
+    return [one for one in found if one.cell.is_done], [f"left out, not finished: {', '.join(left)}"] if left else []
+
+
+def _named(
+    storage: Path, summary: SweepSummary, task: str, cells: Sequence[str]
+) -> tuple[list[Candidate], list[str]]:  # fmt: skip
+    """The cells that the user named."""
+    summaries = {summary.name: summary}
+    found: list[Candidate] = []
+    for word in cells:
+        sweep, _, name = word.rpartition("/")
+        sweep = sweep or summary.name
+        if sweep not in summaries:
+            summaries[sweep] = summarise(Ledger(storage / sweep))
+        one = _find(storage, summaries[sweep], name)
+        if one.label in [other.label for other in found]:
+            raise ValueError(f"--cell {word} names a cell that is named already; name each once.")
+        if one.cell.header.task != task:
+            raise ValueError(f"Cell '{one.label}' is of task {one.cell.header.task}, not of {task}; leave it out.")
+        if not one.cell.is_done:
+            raise ValueError(f"Cell '{one.label}' is not finished; see `meltpoint status {sweep}`.")
+        found.append(one)
+    return found, []
+
+
+def _find(storage: Path, summary: SweepSummary, name: str) -> Candidate:
+    for cell in summary.cells:
+        if cell_name(*cell.header.key) == name:
+            return Candidate(Ledger(storage / summary.name), summary.name, cell)
+    names = ", ".join(cell_name(*cell.header.key) for cell in summary.cells)
+    raise ValueError(f"No cell '{name}' in sweep '{summary.name}'. There is: {names}.")
+
+
+def _check(chosen: Sequence[Candidate], task: str) -> None:
+    """Refuse what cannot be averaged."""
+    if len(chosen) < 2:
+        there = f"only {chosen[0].label}" if chosen else "none"
+        raise ValueError(
+            f"An ensemble takes two finished cells of {task} or more; there is {there}. Name more: --cell."
+        )
+    first = chosen[0].cell
+    if first.header.kind not in CLASSIFICATION:
+        raise ValueError(f"Only classification is averaged; {task} is {first.header.kind.replace('_', ' ')}.")
+    for one in chosen[1:]:
+        prints = [cell.header.data_fingerprint for cell in (first, one.cell)]
+        if prints[0] != prints[1]:
+            both = f"{chosen[0].label} ({prints[0]}) and {one.label} ({prints[1]})"
+            raise ValueError(f"{both} were trained on different data; combine cells of the same data.")
+        if one.cell.header.metric != first.header.metric:
+            raise ValueError(f"{chosen[0].label} and {one.label} are scored by different metrics; leave one out.")
+
+
+def _rounds(finals: Sequence[Sequence[TrialRecord]]) -> list[tuple[TrialRecord, ...]]:
+    """Which finalists are combined: one of each cell, by seed."""
+    common = set.intersection(*({final.seed for final in own} for own in finals))
+    paired = [[final for final in own if final.seed in common] for own in finals] if common else finals
+    return list(zip(*paired, strict=False))
+
+
+def _uneven(chosen: Sequence[Candidate], rounds: int) -> list[str]:
+    more = [f"{one.label} has {len(one.cell.finals)}" for one in chosen if len(one.cell.finals) > rounds]
+    return [f"{rounds} of the members' seeds could be paired: {', '.join(more)}"] if more else []
+
+
+def _member(one: Candidate, finals: Sequence[TrialRecord]) -> Member:
+    head = one.cell.header
+    return Member(
+        sweep=one.sweep, encoder=head.encoder, mode=head.mode, head=head.head, variant=head.variant, cell=one.name,
+        trials=tuple(final.id for final in finals), seeds=tuple(final.seed for final in finals),
+    )  # fmt: skip
+
+
+def _scored(
+    chosen: Sequence[Candidate], rounds: Sequence[Sequence[TrialRecord]], split: Scored
+) -> tuple[tuple[dict[str, float], ...], list[str]]:
+    """The ensemble's scores on a split, a seed each; none, with a note, where a member has nothing stored to score."""
+    parts = [(one, final) for finals in rounds for one, final in zip(chosen, finals, strict=True)]
+    if split == "dev":
+        lacking = [one for one, final in parts if not one.predictions(final, split).exists()]
+    else:  # a hidden or absent test gave no score
+        lacking = [one for one, final in parts if not final.test]
+    if lacking:
+        labels = ", ".join(dict.fromkeys(one.label for one in lacking))
+        return (), [f"no {split} score: nothing is stored to score of {labels}"]
+    header = chosen[0].cell.header
+    kind = cast(Kind, header.kind)
+    found = []
+    for finals in rounds:
+        members = [_read(one, final, split) for one, final in zip(chosen, finals, strict=True)]
+        check_aligned(members)
+        found.append(scores(kind, header.metric, members, averaged(members)))
+    return tuple(found), []
+
+
+def _read(one: Candidate, final: TrialRecord, split: Scored) -> Predictions:
+    """A finalist's stored predictions, which must give the score that its record has.
+
+    Raises:
+        ValueError: they are gone, broken, or another run's.
+    """
+    path = one.predictions(final, split)
+    read = read_predictions(path)
+    header = one.cell.header
+    found = scores(cast(Kind, header.kind), header.metric, [read], read.predicted)[header.metric]
+    recorded = final.dev if split == "dev" else (final.test or {}).get(header.metric)
+    if found != recorded:
+        raise ValueError(f"{path} gives {split} {found!r}, the record of trial {final.id} {recorded!r}; restore one.")
+    return read

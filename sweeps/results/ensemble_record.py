@@ -1,0 +1,94 @@
+"""What a sweep's folder knows of its ensembles: `ensembles/ID.json`, one file each."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from meltpoint.adapters.files import write_atomically
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import identity
+from meltpoint.sweeps.search.selection import Spread, spread
+
+
+class Member(BaseModel):
+    """One cell's part in an ensemble.
+
+    Attributes:
+        sweep: the sweep that the cell belongs to.
+        cell: its name in files, E.M.T, or E.M.T.VARIANT.
+        trials, seeds: its finalists that were combined, in the order of their seeds.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    sweep: str
+    encoder: str
+    mode: str
+    head: str
+    variant: str = ""
+    cell: str
+    trials: tuple[str, ...]
+    seeds: tuple[int, ...]
+
+
+class Ensemble(BaseModel):
+    """Cells of one task whose finalists' probabilities were averaged, seed by seed.
+
+    Attributes:
+        id: 16 hex characters over the task and the members' sweeps and cells: the same members have one file.
+        members: in the order in which they were named.
+        dev, test: metric → score, once for each seed; empty where there is nothing to score.
+        data_fingerprint: of the train and dev split that all members share.
+        notes: what a table has to say of it.
+        made_at: seconds since 1970.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    task: str
+    kind: str
+    metric: str
+    members: tuple[Member, ...]
+    dev: tuple[dict[str, float], ...]
+    test: tuple[dict[str, float], ...]
+    data_fingerprint: str
+    notes: tuple[str, ...] = ()
+    made_at: float
+
+    @property
+    def encoders(self) -> tuple[str, ...]:
+        """The members' encoders, each once."""
+        return tuple(dict.fromkeys(member.encoder for member in self.members))
+
+    def spread(self, split: Literal["dev", "test"]) -> Spread | None:
+        """The task's metric over seeds; None where there is no score."""
+        return spread([scores[self.metric] for scores in (self.dev if split == "dev" else self.test)])
+
+
+def ensemble_id(task: str, members: tuple[Member, ...]) -> str:
+    """The identity of an ensemble, whatever the order of its members and whichever of their seeds are there."""
+    return identity({"task": task, "members": sorted([member.sweep, member.cell] for member in members)})
+
+
+def write_ensemble(ledger: Ledger, made: Ensemble) -> None:
+    """Write or replace an ensemble's file."""
+    write_atomically(ledger.ensembles / f"{made.id}.json", made.model_dump_json(indent=1) + "\n")
+
+
+def read_ensembles(ledger: Ledger) -> list[Ensemble]:
+    """Every ensemble of a sweep, the oldest first.
+
+    Raises:
+        ValueError: a file that is not one; it names the file.
+    """
+    found = []
+    for path in ledger.ensembles.glob("*.json"):
+        try:
+            found.append(Ensemble.model_validate_json(path.read_text(encoding="utf-8")))
+        except (ValidationError, UnicodeDecodeError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"{path} is not an ensemble ({reason}); delete it, and make that one again.") from None
+    return sorted(found, key=lambda made: (made.made_at, made.id))

@@ -1,0 +1,133 @@
+"""Export: each cell's best setting as a space with one point, and a finalist as a folder that predicts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from meltpoint.adapters import settings
+from meltpoint.adapters.files import write_atomically
+from meltpoint.adapters.hyperparameters import Value
+from meltpoint.search_spaces.space import Space
+from meltpoint.sweeps.ledger.ledger import Ledger, cache_folder
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.specification.cells import cell_name, data_spec, word_of
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.worker.recorded import versions
+from meltpoint.sweeps.worker.work_order import Order
+
+
+def export_cells(
+    ledger: Ledger, summary: SweepSummary, out: Path, only: str | None = None, form: Literal["yaml", "json"] = "yaml"
+) -> list[Path]:
+    """Write the best setting of every cell that has one, `E.M.T.yaml` each.
+
+    Args:
+        only: one cell's name (E.M.T), or None for all.
+
+    Raises:
+        ValueError: no cell of that name, or it has no best setting yet.
+    """
+    chosen = [cell for cell in summary.cells if only in (None, cell_name(*cell.header.key))]
+    if only is not None and not chosen:
+        names = ", ".join(cell_name(*cell.header.key) for cell in summary.cells)
+        raise ValueError(f"No cell '{only}' in sweep '{summary.name}'. There is: {names}.")
+    if only is not None and chosen[0].best is None:
+        raise ValueError(f"Cell '{only}' of sweep '{summary.name}' has no finished trial yet; see `meltpoint status`.")
+    written = []
+    for cell in chosen:
+        if cell.best is not None:
+            path = out / f"{cell_name(*cell.header.key)}.{form}"
+            space = best_space(summary, cell, cell.best)
+            write_atomically(path, space.dump() if form == "yaml" else as_json(space))
+            written.append(path)
+    return written
+
+
+def best_space(summary: SweepSummary, cell: CellSummary, best: TrialRecord) -> Space:
+    """A cell's best setting as a space with one point, and where it comes from."""
+    setting: dict[str, Value] = dict(best.setting)
+    if best.hardware is not None:
+        setting["precision"] = best.hardware.precision  # `auto` may mean something else on the next machine
+    head = cell.header
+    allowed = {own.name: own for own in settings.parameters(head.mode, head.head)}
+    space = Space.of(setting, allowed, where="the best setting")
+    names = {"encoder": head.encoder, "mode": head.mode, "task": head.task, "head": head.head}
+    return replace(space, cell=names, provenance=provenance(summary.spec, summary.code, cell, best))
+
+
+def provenance(spec: SweepSpec, code: str, cell: CellSummary, best: TrialRecord) -> dict[str, Any]:
+    """What the numbers rest on: scores, seeds, data, versions, hardware, runs."""
+    data = data_spec(spec, word_of(spec, cell.header.task))
+    variant = {"variant": cell.header.variant} if cell.header.variant else {}
+    return {
+        "sweep": spec.name, **variant, "metric": best.metric, "trial": best.id, "mlflow_run_id": best.mlflow_run_id,
+        "seed": best.seed, "dev": best.dev, "best_epoch": best.best_epoch,
+        "finals": [
+            {"seed": f.seed, "dev": f.dev, "test": f.test, "trial": f.id, "mlflow_run_id": f.mlflow_run_id}
+            for f in cell.finals
+        ],
+        "dev_mean": cell.dev.mean if cell.dev else None, "dev_std": cell.dev.std if cell.dev else None,
+        "test_mean": cell.test.mean if cell.test else None, "test_std": cell.test.std if cell.test else None,
+        "data": {
+            "task": data.task, "data_dir": data.data_dir, "max_train_examples": data.max_train_examples,
+            "test_from": data.test_from, "fingerprint": best.data_fingerprint,
+            "documents": best.documents_fingerprint, "notes": list(cell.header.notes),
+        },
+        "encoder_fingerprint": best.encoder_fingerprint,
+        "hardware": best.hardware.model_dump() if best.hardware else None,
+        "code": code, "versions": versions(),
+    }  # fmt: skip
+
+
+def as_json(space: Space) -> str:
+    """A one-point space as JSON, with the same keys as its YAML."""
+    points = {name: found.start for name, found in space.parameters.items()}
+    return json.dumps({**space.cell, "parameters": points, "provenance": dict(space.provenance)}, indent=1) + "\n"
+
+
+def export_model(ledger: Ledger, summary: SweepSummary, cell: str, out: Path) -> Path:
+    """Write a cell's best finalist as a folder that loads and predicts without the sweep.
+
+    Raises:
+        ValueError: no such cell, no finalist, or its weights are gone.
+    """
+    # What loads models takes seconds to import, and a sweep's own exports need none of it.
+    from meltpoint.adapters.exported_model import save_folder
+    from meltpoint.sweeps.worker.finalist_scoring import restore
+    from meltpoint.sweeps.worker.worker import WEIGHTS
+
+    found = next((one for one in summary.cells if cell_name(*one.header.key) == cell), None)
+    if found is None:
+        names = ", ".join(cell_name(*one.header.key) for one in summary.cells)
+        raise ValueError(f"No cell '{cell}' in sweep '{summary.name}'. There is: {names}.")
+    final = found.kept
+    if final is None or not (ledger.checkpoint(final.id) / WEIGHTS).exists():
+        raise ValueError(
+            f"Cell '{cell}' has no finalist with weights; finish the sweep, or train its exported setting again."
+        )
+    order = order_of(summary.spec, final, ledger)
+    trainer = restore([order])
+    folder = out / f"{cell}.model"
+    facts = {"sweep": summary.name, "trial": final.id, "seed": final.seed, "dev": final.dev, "test": final.test}
+    save_folder(
+        folder, trainer.model, trainer.data.task, order.mode, order.head, order.setting, trainer.precision, facts
+    )
+    return folder
+
+
+def order_of(spec: SweepSpec, record: TrialRecord, ledger: Ledger) -> Order:
+    """The order that gave a record, on its own hardware's threads."""
+    hardware = record.hardware
+    assert hardware is not None, "a finished trial knows its hardware"
+    return Order(
+        id=record.id, number=record.number, role=record.role, encoder=record.encoder, mode=record.mode,
+        task=record.task, head=record.head, variant=record.variant, seed=record.seed, setting=record.setting,
+        data=data_spec(spec, word_of(spec, record.task)), metric=record.metric,
+        data_fingerprint=record.data_fingerprint, documents_fingerprint=record.documents_fingerprint,
+        encoder_fingerprint=record.encoder_fingerprint, checkpoint=str(ledger.checkpoint(record.id)),
+        cpus=hardware.threads, gpus=hardware.gpu_share, cache=str(cache_folder(ledger.folder.parent)),
+    )  # fmt: skip

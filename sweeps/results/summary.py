@@ -1,0 +1,252 @@
+"""What a sweep's folder says: each cell's counts, best setting and finals. Read from the ledger alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from meltpoint.adapters.files import write_atomically
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import CELL, CellKey, TrialRecord, by_cell, cell_key, worker_seconds
+from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
+from meltpoint.sweeps.search.closing import Closing, closing_of
+from meltpoint.sweeps.search.selection import Spread, best_final, best_of, finals_of, spread
+from meltpoint.sweeps.specification.sweep_spec import Overflow, SweepSpec
+
+State = Literal["running", "done", "stopped", "failed"]
+
+
+class CellHeader(BaseModel):
+    """What `sweep.json` says of a cell.
+
+    Attributes:
+        planned: search trials: those asked for, or the whole space where that is smaller.
+        space: the space as YAML; `space_fingerprint` is of what is searched in it, "" in files of older versions.
+        data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `records.CellFacts`.
+        notes: what a table must say of the data.
+        variant: what tells it from others of the same encoder, mode and task; "" where there are none.
+        seeds: finals planned; None in files of versions whose cells had the sweep's.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    encoder: str
+    mode: str
+    task: str
+    head: str
+    kind: str
+    metric: str
+    planned: int
+    space: str
+    space_fingerprint: str = ""
+    data_fingerprint: str
+    documents_fingerprint: str = ""
+    encoder_fingerprint: str = ""
+    train_examples: int
+    dev_examples: int
+    notes: tuple[str, ...] = ()
+    variant: str = ""
+    seeds: int | None = None
+
+    @property
+    def key(self) -> CellKey:
+        """What tells it from the other cells."""
+        return cell_key(self.encoder, self.mode, self.task, self.variant)
+
+
+class SweepFile(BaseModel):
+    """`sweep.json`: the specification, the cells that came of it, and the code that runs them.
+
+    Attributes:
+        cache_overflow: `--cache-overflow`, the one option of a machine by which frozen states may be rounded.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    spec: SweepSpec
+    code: str
+    cells: tuple[CellHeader, ...]
+    cache_overflow: Overflow = "on_the_fly"
+
+
+@dataclass(frozen=True)
+class CellSummary:
+    """A cell's results.
+
+    Attributes:
+        counts: planned, finished, stopped, failed, running, missing search trials.
+        best: the best finished search trial, or None.
+        finals: the finished finals of that setting, by seed.
+        dev, test: over the finals' seeds; None where there are none (yet), or the labels are hidden.
+        seconds: training time of all its trials, answered finals not counted twice.
+        errors: what failed, a line each.
+        lost: how many search trials ended without a result by no fault of their settings'.
+        failed_finals: the finals that ended without a result.
+        closing: how its search ended for good; None while it is open.
+    """
+
+    header: CellHeader
+    counts: dict[str, int]
+    best: TrialRecord | None
+    finals: list[TrialRecord]
+    dev: Spread | None
+    test: Spread | None
+    seconds: float
+    errors: list[str] = field(default_factory=list)
+    lost: int = 0
+    failed_finals: list[TrialRecord] = field(default_factory=list)
+    closing: Closing | None = None
+
+    @property
+    def closed_early(self) -> Closing | None:
+        """How it was closed, where that was before all its search trials were run."""
+        return self.closing if self.closing is not None and self.closing.is_early else None
+
+    @property
+    def kept(self) -> TrialRecord | None:
+        """The finalist whose weights are kept."""
+        return best_final(self.finals)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its search is over and every finalist is scored."""
+        return bool(self.finals) and all(final.test is not None for final in self.finals)
+
+
+@dataclass(frozen=True)
+class SweepSummary:
+    """A sweep's results.
+
+    Attributes:
+        state: running (a process drives it), done, failed (a cell ended without a result), or stopped.
+        ensembles: those that were made of its cells, and of other sweeps' with them.
+        strays: records that are of no cell of `sweep.json` (another metric, other data or code), left out.
+    """
+
+    name: str
+    state: State
+    spec: SweepSpec
+    code: str
+    cells: list[CellSummary]
+    ensembles: list[Ensemble] = field(default_factory=list)
+    strays: list[TrialRecord] = field(default_factory=list)
+
+    def cell(self, key: CellKey) -> CellSummary:
+        """The cell of that key."""
+        return next(cell for cell in self.cells if cell.header.key == key)
+
+    @property
+    def has_variants(self) -> bool:
+        """Whether some cells differ in their variant only, so that tables have to name it."""
+        return any(cell.header.variant for cell in self.cells)
+
+    def seeds_of(self, cell: CellSummary) -> int:
+        """How many finals a cell is to have."""
+        return cell.header.seeds or self.spec.seeds
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `status --json`."""
+        return {"name": self.name, "state": self.state, "cells": [_cell_json(cell) for cell in self.cells]}
+
+
+def _cell_json(cell: CellSummary) -> dict[str, Any]:
+    head, best = cell.header, cell.best
+    final = None
+    if cell.finals:
+        final = {
+            "seeds": len(cell.finals),
+            "dev_mean": cell.dev.mean if cell.dev else None, "dev_std": cell.dev.std if cell.dev else None,
+            "test_mean": cell.test.mean if cell.test else None, "test_std": cell.test.std if cell.test else None,
+        }  # fmt: skip
+    return {
+        "encoder": head.encoder, "mode": head.mode, "task": head.task, "head": head.head,
+        **({"variant": head.variant} if head.variant else {}), "metric": head.metric,
+        "trials": cell.counts,
+        "best": None if best is None else {"dev": best.dev, "trial": best.id, "setting": best.setting},
+        "final": final, "closed": cell.closing.as_json() if cell.closing else None,
+    }  # fmt: skip
+
+
+def read_sweep(ledger: Ledger) -> SweepFile:
+    """`sweep.json`.
+
+    Raises:
+        ValueError: there is no such sweep, or its file is broken.
+    """
+    try:
+        return SweepFile.model_validate_json(ledger.specification.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        known = sorted(path.parent.name for path in ledger.folder.parent.glob("*/sweep.json"))
+        there = f"There is: {', '.join(known)}." if known else "There is none yet; start one with `meltpoint sweep`."
+        raise ValueError(f"No sweep '{ledger.folder.name}' under {ledger.folder.parent}. {there}") from None
+    except ValueError:
+        raise ValueError(f"{ledger.specification} is damaged; restore it, or take a new --name.") from None
+
+
+def write_sweep(ledger: Ledger, sweep: SweepFile) -> None:
+    """Write `sweep.json`."""
+    write_atomically(ledger.specification, json.dumps(sweep.model_dump(mode="json"), indent=1) + "\n")
+
+
+def summarise(ledger: Ledger) -> SweepSummary:
+    """A sweep's results, as its folder has them now.
+
+    Raises:
+        ValueError: there is no such sweep, or a file of it is broken.
+    """
+    sweep = read_sweep(ledger)
+    past, strays = by_cell(ledger.records(), sweep.cells, sweep.code)
+    driven = ledger.is_driven()
+    running: dict[CellKey, set[str]] = {}
+    for order in ledger.unfinished() if driven else []:
+        if order["role"] == "search":
+            key = cell_key(*(str(order.get(word, "")) for word in CELL))
+            running.setdefault(key, set()).add(str(order["id"]))
+    cells = [_cell(ledger, header, past[header.key], running.get(header.key, set())) for header in sweep.cells]
+    seeds = [header.seeds or sweep.spec.seeds for header in sweep.cells]
+    state = _state(driven, cells, seeds)
+    return SweepSummary(sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger), strays)
+
+
+def _cell(ledger: Ledger, header: CellHeader, records: list[TrialRecord], running: set[str]) -> CellSummary:
+    search = [r for r in records if r.role == "search" and r.id not in running]  # a failed one may run again
+    by_status = {status: sum(r.status == status for r in search) for status in ("finished", "stopped", "failed")}
+    missing = max(0, header.planned - len(search) - len(running))
+    counts = {"planned": header.planned, **by_status, "running": len(running), "missing": missing}
+    best = best_of(search)
+    finals = finals_of(best, records)
+    return CellSummary(
+        header=header, counts=counts, best=best, finals=finals,
+        dev=spread([final.dev for final in finals if final.dev is not None]),
+        test=spread([final.test[header.metric] for final in finals if final.test]),
+        seconds=worker_seconds(records),
+        errors=[f"{record.id}: {record.error}" for record in records if record.status == "failed"],
+        lost=sum(record.is_lost for record in search),
+        failed_finals=[] if best is None else [
+            r for r in records if r.role == "final" and r.status != "finished" and r.setting == best.setting
+        ],
+        closing=closing_of(ledger, records, header.planned),
+    )  # fmt: skip
+
+
+def _state(driven: bool, cells: list[CellSummary], seeds: list[int]) -> State:
+    if driven:
+        return "running"
+    done = [cell.is_done and len(cell.finals) >= count for cell, count in zip(cells, seeds, strict=True)]
+    if all(done):
+        return "done"
+    ended = all(is_done or _is_hopeless(cell, count) for cell, is_done, count in zip(cells, done, seeds, strict=True))
+    return "failed" if ended else "stopped"
+
+
+def _is_hopeless(cell: CellSummary, seeds: int) -> bool:
+    """Whether the same command has nothing left to try: no search trial finished, or finals failed by their setting."""
+    ended = cell.counts["missing"] == 0 and cell.counts["running"] == 0 and cell.lost == 0
+    if cell.best is None:
+        return ended
+    scored = [final for final in cell.finals if final.test is not None]
+    given_up = [final for final in cell.failed_finals if not final.is_lost]
+    return bool(given_up) and len(scored) + len(given_up) >= seeds

@@ -1,0 +1,1 @@
+"""The search: the next setting, its study, and selection by dev scores. Imports neither Ray nor MLflow."""

@@ -1,0 +1,99 @@
+"""Closed cells: once a cell's test split was opened, no further search runs, for it could choose by the test score."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
+
+
+@dataclass(frozen=True)
+class Closing:
+    """How a cell's search ended for good.
+
+    Attributes:
+        trials: search trials that were run, however they ended.
+        planned: search trials that were planned.
+        opened_at: when its test split was first opened, in seconds since 1970; None where there is no test split.
+        by_budget: whether a time budget was spent before that.
+    """
+
+    trials: int
+    planned: int
+    opened_at: float | None
+    by_budget: bool
+
+    @property
+    def is_early(self) -> bool:
+        """Whether fewer search trials were run than planned."""
+        return self.trials < self.planned
+
+    def as_json(self) -> dict[str, Any]:
+        """What `status --json` and `plan --json` say of it."""
+        return {
+            "since": self.opened_at, "reason": "finals scored" if self.opened_at is None else "test opened",
+            "search_trials": self.trials, "ended_by": "time budget" if self.is_early and self.by_budget else None,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        """`3 of 50 trials (time budget)`."""
+        return f"{self.trials} of {self.planned} trials" + (" (time budget)" if self.by_budget else "")
+
+    @property
+    def cause(self) -> str:
+        """`its test split was opened on 2026-11-23 14:02`, local time."""
+        if self.opened_at is None:
+            return "its finalists were scored"
+        return f"its test split was opened on {time.strftime('%Y-%m-%d %H:%M', time.localtime(self.opened_at))}"
+
+
+def is_closed(finals: Iterable[TrialRecord]) -> bool:
+    """Whether any of a cell's finals was scored."""
+    return any(final.test is not None for final in finals)
+
+
+def closing_of(ledger: Ledger, records: Iterable[TrialRecord], planned: int) -> Closing | None:
+    """How a cell was closed, by its records; None while it is open.
+
+    Raises:
+        ValueError: a line of the ledger's notes is damaged.
+    """
+    own = list(records)
+    finals = {record.id for record in own if record.role == "final"}
+    if not is_closed(record for record in own if record.role == "final"):
+        return None
+    opened = [line["opened_at"] for line in _lines(ledger.openings) if line["trial"] in finals]
+    spent = [line["spent_at"] for line in _lines(ledger.budgets)]
+    first_scored = min(opened, default=time.time())
+    by_budget = any(moment <= first_scored for moment in spent)
+    return Closing(sum(r.role == "search" for r in own), planned, min(opened, default=None), by_budget)
+
+
+def note_spent_budget(ledger: Ledger, seconds: float) -> None:
+    """Write down that a time budget is spent: the records of trials do not say why there are no more of them."""
+    with ledger.budgets.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"time_budget_seconds": seconds, "spent_at": time.time()}) + "\n")
+
+
+def in_words(key: CellKey, closing: Closing) -> str:
+    """That a cell is closed before all its trials were run, and what searches on; one line."""
+    ended = ", then the time budget was spent" if closing.by_budget else ""
+    return (
+        f"{'.'.join(key)} is closed since {closing.cause}: {closing.trials} of {closing.planned} search trials were "
+        f"run{ended}; a new --name searches on."
+    )
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except ValueError as error:
+        raise ValueError(f"{path} has a line that is no JSON ({error}); delete that line.") from None

@@ -1,0 +1,48 @@
+"""Choosing by dev, and nothing else: the best epoch of a trial, the best trial of a cell, the mean over seeds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from meltpoint.sweeps.ledger.records import TrialRecord
+
+
+def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
+    """The finished trial with the highest dev score; among equals the one that needed fewer epochs, then the first.
+
+    A stopped trial is no candidate: its score is of a course that was not run to its end.
+    """
+    finished = [record for record in records if record.status == "finished" and record.dev is not None]
+    return max(finished, key=lambda r: (r.dev or 0.0, -len(r.epochs), -r.number), default=None)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation over seeds; the deviation of one seed is None, not 0."""
+
+    mean: float
+    std: float | None
+    count: int
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    """The spread of some values; None of none."""
+    if not values:
+        return None
+    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+
+
+def finals_of(best: TrialRecord | None, records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    """The finished finals of a cell's best setting, by seed."""
+    if best is None:
+        return []
+    finals = [r for r in records if r.role == "final" and r.status == "finished" and r.setting == best.setting]
+    return sorted(finals, key=lambda record: record.seed)
+
+
+def best_final(finals: Sequence[TrialRecord]) -> TrialRecord | None:
+    """The finalist whose weights are kept: the highest dev score, then the lowest seed."""
+    return max(finals, key=lambda r: (r.dev if r.dev is not None else -math.inf, -r.seed), default=None)

@@ -1,0 +1,217 @@
+"""Opening the matrix: every cell's encoder, head, space and data, checked before the first trial starts."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+
+from meltpoint.adapters import encoders, heads, modes
+from meltpoint.adapters import settings as catalogue
+from meltpoint.adapters.compatibility import check_possible
+from meltpoint.adapters.data.document_context import documents_fingerprint
+from meltpoint.adapters.data.pairing import CONTEXT, PAIRING
+from meltpoint.adapters.encoders import EncoderReference
+from meltpoint.adapters.hyperparameters import Parameter
+from meltpoint.search_spaces import files
+from meltpoint.search_spaces.space import Space
+from meltpoint.sweeps.ledger.records import CellKey, cell_key
+from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, within
+from meltpoint.tasks import get, names
+from meltpoint.tasks.core import sources
+from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import DataSpec, Task, TrainingData
+from meltpoint.tasks.core.words import is_task_file
+
+MAX_PIECES = "max_pieces"
+
+
+@dataclass(frozen=True)
+class OpenCell:
+    """One encoder × mode × task with its head, ready to be searched.
+
+    Attributes:
+        encoder: the word, as given.
+        task_name: the task's own name (a user's task file has one too).
+        data: which data, as a worker needs to know it.
+        data_fingerprint: of its train and dev split.
+        documents_fingerprint: of which of their sentences share a document; "" where no trial reads documents.
+        train_examples, dev_examples: how many there are.
+        mean_words: words an example, for estimates.
+        notes: what a table must say of the data.
+        variant: what tells it from others of the same encoder, mode and task; "" where there are none.
+        trials: settings to search.
+        seeds: seeds to re-run the best one with.
+    """
+
+    encoder: str
+    mode: str
+    task: Task
+    task_name: str
+    head: str
+    space: Space
+    reference: EncoderReference
+    encoder_fingerprint: str
+    data: DataSpec
+    data_fingerprint: str
+    documents_fingerprint: str
+    train_examples: int
+    dev_examples: int
+    mean_words: float
+    notes: tuple[str, ...]
+    variant: str
+    trials: int
+    seeds: int
+
+    @property
+    def key(self) -> CellKey:
+        """What tells cells apart within a sweep."""
+        return cell_key(self.encoder, self.mode, self.task_name, self.variant)
+
+    @property
+    def metric(self) -> str:
+        """What settings are chosen by."""
+        return self.task.metric
+
+    @property
+    def name(self) -> str:
+        """E.M.T, or E.M.T.VARIANT; fit for a file name."""
+        return cell_name(*self.key)
+
+
+def cell_name(*key: str) -> str:
+    """E.M.T, or E.M.T.VARIANT, of a cell's key, where what a file name cannot hold becomes an underscore."""
+    return ".".join(re.sub(r"[^A-Za-z0-9_-]+", "_", part).strip("_") for part in key)
+
+
+def word_of(spec: SweepSpec, task: str) -> str:
+    """The word of a sweep's command line that stands for a task's name: the name itself, or a task file."""
+    if task in spec.task_words() or task.partition(":")[0] in names():
+        return task
+    files = [word for word in spec.task_words() if is_task_file(word)]
+    # One file is not read for its name: it may have been moved since.
+    return files[0] if len(files) == 1 else next(word for word in files if get(word).name == task)
+
+
+def data_spec(spec: SweepSpec, task: str) -> DataSpec:
+    """Which data a sweep uses for a task, by its word."""
+    return DataSpec(task, spec.data_dir, spec.max_train_examples, spec.test_from)
+
+
+def cell_space(spec: SweepSpec, block: Block, encoder: str, mode: str, task: Task, head: str) -> Space:
+    """The space of a cell: the user's file or the shipped layers, then the overrides.
+
+    Raises:
+        ValueError: unknown or impossible keys, values outside their limits; one line.
+    """
+    allowed: dict[str, Parameter] = {own.name: own for own in catalogue.parameters(mode, head, task.kind)}
+    every = {own.name: own for own in catalogue.all_parameters()}
+    if spec.space is not None:
+        space = files.load(spec.space, allowed, mode=mode, every=every)
+    else:
+        space = files.find(mode, encoder, task.name, allowed, every=every)
+    return space.with_overrides(block.overrides)
+
+
+def open_cells(spec: SweepSpec) -> list[OpenCell]:
+    """Every cell of a sweep, block by block and in the matrix's order; reads train and dev of each task once.
+
+    Raises:
+        ValueError: whatever is wrong with the words, the spaces or the data; one line with the remedy.
+    """
+    check(spec)
+    tasks = [get(word) for word in spec.task_words()]
+    if len({task.name for task in tasks}) < len(tasks):
+        raise ValueError(f"--task names the same task twice: {', '.join(spec.task_words())}.")
+    for word in spec.task_words():
+        sources.check(data_spec(spec, word))
+    for block in spec.products():
+        with within(block):
+            check_block(spec, block)
+    loaded = {word: load_training_data(data_spec(spec, word)) for word in spec.task_words()}
+    cells: list[OpenCell] = []
+    for block in spec.products():
+        with within(block):
+            product = itertools.product(block.encoders, block.modes, block.tasks)
+            cells += [_open(spec, block, encoder, mode, word, loaded[word]) for encoder, mode, word in product]
+    return cells
+
+
+def check_block(spec: SweepSpec, block: Block) -> None:
+    """Refuse what is wrong with a block's words, heads and spaces.
+
+    Raises:
+        ValueError: one line with the remedy.
+    """
+    for task, encoder in itertools.product(map(get, block.tasks), block.encoders):
+        reference = encoders.resolve(encoder, task.kind)
+        if reference.is_folder:  # one of the hub is checked once it is downloaded, after the data
+            encoders.check(reference)
+        for mode in block.modes:
+            head = block.head or modes.get(mode).head
+            heads.get(head, task.kind)
+            space = cell_space(spec, block, encoder, mode, task, head)
+            check_possible(reference, head, task.kind, _pairing(space))
+
+
+def _open(spec: SweepSpec, block: Block, encoder: str, mode: str, word: str, data: TrainingData) -> OpenCell:
+    head = block.head or modes.get(mode).head
+    reference = encoders.resolve(encoder, data.task.kind)
+    encoders.check(reference)
+    space = cell_space(spec, block, encoder, mode, data.task, head)
+    documents = _documents(space, data)
+    check_length(space, encoder, encoders.longest_input(reference))
+    words = sum(len(e.words) + sum(len(text.split()) for text in e.texts) for e in data.train)
+    return OpenCell(
+        encoder=encoder, mode=mode, task=data.task, task_name=data.task.name, head=head,
+        space=space, reference=reference, encoder_fingerprint=encoders.fingerprint(reference),
+        data=data_spec(spec, word), data_fingerprint=data.fingerprint, documents_fingerprint=documents,
+        train_examples=len(data.train), dev_examples=len(data.dev),
+        mean_words=words / max(1, len(data.train)), notes=data.notes,
+        variant=block.variant, trials=block.trials, seeds=block.seeds,
+    )  # fmt: skip
+
+
+def _pairing(space: Space) -> str:
+    """How a space wants pairs read: "joint" where it may."""
+    said = space.parameters.get(PAIRING.name)
+    return "joint" if said is not None and said.match("joint") is not None else "auto"
+
+
+def check_length(space: Space, encoder: str, longest: int | None) -> None:
+    """Refuse a `max_pieces` of the user's that the encoder cannot read.
+
+    The default, also as an exported setting has it, is read as the encoder's limit; the trials' notes say so.
+
+    Raises:
+        ValueError: it names the encoder's longest input.
+    """
+    found = space.parameters.get(MAX_PIECES)
+    if found is None or longest is None:
+        return
+    asked = max(map(int, found.points() or ()))
+    is_default = bool(space.provenance) and asked == space.allowed[MAX_PIECES].default
+    if asked > longest and not is_default:
+        said = f"max_pieces is {asked}" if found.count == 1 else f"max_pieces is up to {asked}"
+        raise ValueError(
+            f"{space.sources[MAX_PIECES]}: {said}, but the longest input of {encoder} is {some(longest, 'piece')}; "
+            f"take {longest} or less."
+        )
+
+
+def _documents(space: Space, data: TrainingData) -> str:
+    """The fingerprint of the data's documents where a trial may read them; "" where none does.
+
+    Raises:
+        ValueError: the data have no documents; such a copy would train on sentences alone, unnoticed.
+    """
+    context = space.parameters.get(CONTEXT.name)
+    if context is None or context.match("document") is None:
+        return ""
+    if not any(example.group for example in data.train):
+        raise ValueError(
+            f"context is document, but this copy of {data.task.name} does not say which sentences share one; "
+            "name the original files with --data-dir, or take context=sentence."
+        )
+    return documents_fingerprint(data.train, data.dev)

@@ -1,0 +1,100 @@
+"""The checks of a command line that need no torch, Ray or MLflow; they run before those are imported.
+
+A typo is answered in under half a second of processor time (`tests/test_typos.py`). What needs a head's class or the
+data is checked in `cells`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from meltpoint.adapters import encoders, heads, modes, settings
+from meltpoint.search_spaces import build, early_stopping, files
+from meltpoint.sweeps.specification.cells import data_spec
+from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, within
+from meltpoint.tasks import get
+from meltpoint.tasks.core import sources
+from meltpoint.tasks.core.words import unknown
+
+
+def check_spec(spec: SweepSpec) -> None:
+    """Refuse a specification's unknown words, files and folders that are not there, and malformed or impossible values.
+
+    Raises:
+        ValueError: one line with the remedy.
+    """
+    check(spec)
+    for block in spec.products():
+        with within(block):
+            _check_words(block)
+            check_overrides(block.overrides)
+    if spec.space is not None:
+        files.check(spec.space, {own.name: own for own in settings.all_parameters()})
+    for word in spec.task_words():
+        sources.check(data_spec(spec, word))
+
+
+def _check_words(block: Block) -> None:
+    for mode in block.modes:
+        modes.get(mode)
+    if block.head is not None:
+        check_head(block.head)
+    kinds = dict.fromkeys(get(word).kind for word in block.tasks)
+    for encoder in block.encoders:
+        for kind in kinds:
+            encoders.resolve(encoder, kind)
+
+
+def check_head(word: str) -> None:
+    """Refuse an unknown head by its name alone: a head's class imports torch.
+
+    Raises:
+        ValueError: the message names near misses.
+    """
+    if word not in heads.names():
+        raise unknown(word, "head", heads.names())
+
+
+def check_overrides(texts: Sequence[str]) -> None:
+    """Refuse `--set` texts that no cell could have.
+
+    Raises:
+        ValueError: no `KEY=VALUE`, a key that nobody has, or a value outside its limits.
+    """
+    every = {own.name: own for own in settings.all_parameters()} if texts else {}
+    for name, (entry, where) in build.overrides(texts).items():
+        if name != "early_stopping":
+            build.check_entry(name, entry, every, where)
+            continue
+        try:
+            early_stopping.parse(entry)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+
+
+def check_point(path: str) -> None:
+    """Refuse a file for `train` that cannot be read, or whose mode or head nobody knows.
+
+    Raises:
+        ValueError: one line with the file or the word.
+    """
+    cell = files.read_cell(path)
+    if "mode" in cell:
+        modes.get(cell["mode"])
+    if "head" in cell:
+        check_head(cell["head"])
+
+
+def check_features(encoder: str, text: Path, layers: str) -> None:
+    """Refuse an unknown encoder, a text that is not there, and malformed layers.
+
+    Raises:
+        ValueError: one line with the remedy.
+    """
+    encoders.resolve(encoder, "sequence_labelling")
+    if not text.is_file():
+        raise ValueError(f"{text} is no file; name a text file with --input.")
+    if not re.fullmatch(r"all|top|\d+(,\d+)*", layers):
+        raise ValueError(f"--layers {layers!r}: write all, top, or numbers from 0 with commas between them, as 0,1.")

@@ -1,0 +1,1 @@
+"""MLflow: the runs of a sweep, written by the driver, and the dashboard."""

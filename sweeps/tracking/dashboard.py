@@ -1,0 +1,216 @@
+"""The MLflow dashboard on a sweep's store: one server as a child process, up until Ctrl-C."""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from urllib.parse import urlsplit
+
+from meltpoint.sweeps.ledger.ledger import artifacts_folder
+from meltpoint.sweeps.machine.services import tracking_store
+from meltpoint.sweeps.specification.tracking_uri import default_uri, sqlite_file, without_sign_in
+
+START_SECONDS = 120.0
+"""Longest wait for the server's first answer; it took 10 to 30 s on two cores."""
+
+STOP_SECONDS = 10.0
+"""Longest wait for the server to end when asked to; then it is ended without asking."""
+
+POLL_SECONDS = 0.25
+
+STANDARD_ERROR = 2
+
+ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+"""Addresses that a server listens on, but that no browser can open → one of this machine that it can."""
+
+
+class Ended(KeyboardInterrupt):
+    """SIGTERM, which ends the dashboard as Ctrl-C does."""
+
+
+def serve(storage: Path, tracking_uri: str | None, host: str, port: int) -> int:
+    """Show a store in MLflow's dashboard until Ctrl-C or SIGTERM; of a server, only say where it is.
+
+    Args:
+        storage: the folder of all sweeps.
+        tracking_uri: an MLflow server or a store, or None for the SQLite store in `storage`.
+        host: the address to listen on.
+        port: the port to listen on.
+
+    Returns:
+        0 when it was ended by a person, 1 when the server did not start or broke down.
+
+    Raises:
+        ValueError: there is no store yet, it cannot be read, or the port cannot be had; one line with the remedy.
+    """
+    if tracking_uri is not None and urlsplit(tracking_uri).scheme in ("http", "https"):
+        _say(f"Dashboard  {without_sign_in(tracking_uri)}")
+        return 0
+    uri = tracking_uri or default_uri(storage.absolute())
+    check_store(uri)
+    check_port(host, port)
+    with _terminable():
+        return _run(command(storage, host, port), environment(uri, host, port), host, port)
+
+
+def check_store(uri: str) -> None:
+    """Look whether a store is there, with the tables that the installed MLflow reads.
+
+    The server's workers would each make the tables of a new store, and then all fail on a half-made one; so a store
+    that does not exist is refused here, and the server's first process opens it before the workers start.
+
+    Raises:
+        ValueError: it is not there, or not such a store.
+    """
+    path = sqlite_file(uri)
+    if path is not None and (not path.is_file() or path.stat().st_size == 0):
+        raise ValueError(f"There is no MLflow store {path} yet; run a sweep there first, or name --storage DIR.")
+    found = tracking_store(uri)
+    if not found.ok:
+        raise ValueError(f"{found.detail}; {found.remedy}.")
+
+
+def check_port(host: str, port: int) -> None:
+    """Look whether the server could listen there.
+
+    Raises:
+        ValueError: it could not.
+    """
+    if not 0 < port < 65536:
+        raise ValueError(f"--port {port}: a port is from 1 to 65535.")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except socket.gaierror as error:
+        raise ValueError(f"--host {host}: no such address ({error.strerror}); 127.0.0.1 is this machine.") from None
+    except OSError as error:
+        raise ValueError(
+            f"Port {port} on {host} cannot be had ({error.strerror}); name another one with --port."
+        ) from None
+
+
+def command(storage: Path, host: str, port: int) -> list[str]:
+    """The server's command line. The store is in its environment, where a password in the URI is nobody else's."""
+    return [
+        sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port),
+        "--workers", "1",  # one person looks at it; each worker more costs seconds and half a gigabyte
+        "--artifacts-destination", artifacts_folder(storage.absolute()).as_uri(),
+        "--uvicorn-opts", "--log-level warning",
+    ]  # fmt: skip
+
+
+def environment(uri: str, host: str, port: int) -> dict[str, str]:
+    """The server's environment: the store, no background jobs, telemetry or warnings, and its own host let through.
+
+    MLflow answers only requests to localhost and to private addresses unless it is told other names (its check against
+    DNS rebinding); a name that the person chose to listen on is one to let through.
+    """
+    added = {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    defaults = {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "ignore"}
+    if not _is_address(host):
+        defaults["MLFLOW_SERVER_ALLOWED_HOSTS"] = f"{host}:{port},localhost:{port},127.0.0.1:{port}"
+    return defaults | dict(os.environ) | added
+
+
+def _is_address(host: str) -> bool:
+    if host in ("", "localhost"):
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _run(arguments: list[str], variables: dict[str, str], host: str, port: int) -> int:
+    """Run the server to its end. What it prints goes to standard error."""
+    child = subprocess.Popen(
+        arguments, env=variables, stdin=subprocess.DEVNULL, stdout=STANDARD_ERROR, start_new_session=True
+    )
+    try:
+        if not _wait_for_answer(child, host, port):
+            return 1
+        _say(f"Dashboard  {address(host, port)}  (Ctrl-C ends it)")
+        code = child.wait()
+        _say(f"The dashboard ended by itself, with status {code}; what it said stands above.")
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        _end(child)
+    return 1
+
+
+def _wait_for_answer(child: subprocess.Popen[bytes], host: str, port: int) -> bool:
+    """Wait until the server is healthy; False where it ends first or takes too long."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        with suppress(subprocess.TimeoutExpired):
+            code = child.wait(timeout=POLL_SECONDS)
+            _say(f"The dashboard did not start (status {code}); what it said stands above.")
+            return False
+        if is_healthy(host, port):
+            return True
+    _say(f"The dashboard did not answer within {START_SECONDS:.0f} s.")
+    return False
+
+
+def is_healthy(host: str, port: int) -> bool:
+    """Whether an MLflow server answers there; asked directly, past any proxy."""
+    connection = http.client.HTTPConnection(ANYWHERE.get(host, host), port, timeout=2)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def address(host: str, port: int) -> str:
+    """What to type into a browser."""
+    shown = ANYWHERE.get(host, host)
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the server and the workers that it started; they have a process group of their own, named by its id."""
+    _signal_group(child.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(timeout=STOP_SECONDS)
+    _signal_group(child.pid, signal.SIGKILL)  # whoever did not listen
+    child.wait()
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # nobody is left; macOS says the latter of the ended
+        os.killpg(group, number)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Turn SIGTERM into an exception while the server runs, so that it is never left behind."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Ended
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,287 @@
+"""A sweep's runs in MLflow: experiment = sweep, parent run = cell, child = trial. Imported late: MLflow is slow."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from mlflow.entities import Dataset as DatasetEntity
+from mlflow.entities import DatasetInput, Experiment, InputTag, Metric, Param, Run, RunTag
+from mlflow.tracking import MlflowClient
+
+from meltpoint.adapters.files import acquire, give_usual_mode
+from meltpoint.sweeps.ledger.records import CELL, CellKey, EpochRecord, TrialRecord, cell_key
+from meltpoint.sweeps.search.planner import Proposal
+from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.specification.tracking_uri import sqlite_file
+from meltpoint.sweeps.tracking import run_files
+
+STATUS = "meltpoint.status"
+A_METRIC_OF_EACH_EPOCH = "train/loss"
+NEWEST_FIRST = ["attributes.start_time DESC"]
+FINISHED = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}
+
+
+def _calm_client() -> None:
+    """A dead server must not hold the sweep up: few retries, short waits, no telemetry."""
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines a trial, for a call each
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of every table it makes
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+
+
+def _client(uri: str) -> MlflowClient:
+    """MLflow's client; of a SQLite store once its tables are there, which one sweep at a time makes."""
+    path = sqlite_file(uri)
+    if path is not None and not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_name(f"{path.name}.lock").open("a") as lock:
+            acquire(lock, shared=False, wait=True)
+            if not path.exists():
+                _make_store(uri, path)
+    return MlflowClient(uri)
+
+
+def _make_store(uri: str, path: Path) -> None:
+    """Let MLflow make a SQLite store's tables in a file beside it, then put that in its place.
+
+    Killed in one of its dozens of migrations, MLflow leaves a store that it cannot open again. SQLite lets the owner
+    alone write to a file that it makes; it is given the permissions that the umask gives.
+    """
+    for left in path.parent.glob(f".{path.name}.*.tmp*"):  # of a process that was killed; with its journal
+        left.unlink()
+    beside = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    address, mark, options = uri.partition("?")
+    MlflowClient(f"{address.rpartition('/')[0]}/{beside.name}{mark}{options}").search_experiments(max_results=1)
+    give_usual_mode(beside)
+    beside.rename(path)
+
+
+class Runs:
+    """The runs of one sweep, and the calls that change them; each call returns once MLflow has it.
+
+    Every method raises `MlflowException` or `OSError` where MLflow fails.
+
+    Attributes:
+        parents: cell → run id.
+        runs: trial id → run id.
+    """
+
+    def __init__(self, sweep: str, uri: str, storage: Path) -> None:
+        _calm_client()
+        self.sweep, self.uri, self.storage = sweep, uri, storage
+        self.client = _client(uri)
+        self.files = run_files.RunFiles(uri, storage, self.client)
+        self.experiment: str = ""
+        self.parents: dict[CellKey, str] = {}
+        self.addresses: dict[str, str] = {}  # a cell's run → where its files lie
+        self.runs: dict[str, str] = {}
+        self.logged_epochs: dict[str, int] = {}
+        self.unsent_params: dict[str, list[Param]] = {}
+
+    def open(self, cells: Iterable[OpenCell], specification: str) -> None:
+        """Find or make the experiment and the cells' runs, and learn which trials have a run already."""
+        experiment = self.client.get_experiment_by_name(self.sweep)
+        self.experiment = experiment.experiment_id if experiment else self._create_experiment(specification)
+        for run in self._existing(experiment):
+            tags = run.data.tags
+            key = cell_key(*(tags.get(f"meltpoint.{word}", "") for word in CELL))
+            if tags.get("meltpoint.role") == "cell":
+                self.parents[key] = run.info.run_id
+                self.addresses[run.info.run_id] = run.info.artifact_uri
+                self.client.update_run(run.info.run_id, status="RUNNING")
+            elif "meltpoint.trial" in tags:
+                self.runs.setdefault(tags["meltpoint.trial"], run.info.run_id)
+        for cell in cells:
+            if cell.key not in self.parents:
+                self.parents[cell.key] = self._create_parent(cell)
+
+    def _existing(self, experiment: Experiment | None) -> list[Run]:
+        """All runs, the newest first: where a call was tried again, the newest is the one that MLflow answered."""
+        if experiment is None:
+            return []
+        found, token = [], None
+        while True:
+            page = self.client.search_runs([self.experiment], max_results=1000, order_by=NEWEST_FIRST, page_token=token)
+            found += list(page)
+            token = page.token
+            if not token:
+                return found
+
+    def _create_experiment(self, specification: str) -> str:
+        location = run_files.location(self.uri, self.sweep)
+        # The kind makes the dashboard open on runs and curves instead of traces.
+        tags = {"meltpoint.specification": specification[:5000], "mlflow.experimentKind": "custom_model_development"}
+        created: str = self.client.create_experiment(self.sweep, artifact_location=location, tags=tags)
+        return created
+
+    def _create_parent(self, cell: OpenCell) -> str:
+        tags = self._tags(cell, trial="", role="cell", status="running")
+        run = self.client.create_run(self.experiment, tags=tags, run_name=cell.name)
+        run_id: str = run.info.run_id
+        self.addresses[run_id] = run.info.artifact_uri
+        self.client.log_batch(run_id, params=_cell_params(cell), synchronous=True)
+        self.files.write(run_id, self.addresses[run_id], "space.yaml", cell.space.dump())
+        self._log_data(run_id, cell)
+        return run_id
+
+    def _log_data(self, run_id: str, cell: OpenCell) -> None:
+        """The data set as an input; MLflow shows its name, digest and size, and keeps none of its text."""
+        profile = json.dumps({"train_examples": cell.train_examples, "dev_examples": cell.dev_examples})
+        data = DatasetEntity(
+            name=cell.task_name, digest=cell.data_fingerprint, source_type="meltpoint",
+            source=json.dumps({"data_dir": cell.data.data_dir, "notes": list(cell.notes)}), profile=profile,
+        )  # fmt: skip
+        context = [InputTag("mlflow.data.context", "train and dev")]
+        self.client.log_inputs(run_id, datasets=[DatasetInput(data, context)])
+
+    def _tags(self, cell: OpenCell, trial: str, role: str, status: str) -> dict[str, str]:
+        tags = {"sweep": self.sweep, "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name}
+        tags |= {"head": cell.head, "role": role, "status": status, "data_fingerprint": cell.data_fingerprint}
+        tags |= {"trial": trial} if trial else {}
+        tags |= {"variant": cell.variant} if cell.variant else {}
+        return {f"meltpoint.{key}": value for key, value in tags.items()}
+
+    def begin(self, proposal: Proposal, code: str) -> None:
+        """A trial begins: make its run, or take up the one that it had before the sweep was cut off."""
+        known = self.runs.get(proposal.id)
+        if known is not None:
+            self._take_up(proposal, known)
+            return
+        tags = self._tags(proposal.cell, proposal.id, proposal.role, "running")
+        tags |= {"mlflow.parentRunId": self.parents[proposal.cell.key], "meltpoint.code_version": code}
+        label = f"seed {proposal.seed}" if proposal.role == "final" else f"trial {proposal.number}"
+        run = self.client.create_run(self.experiment, tags=tags, run_name=f"{proposal.cell.name} {label}")
+        self.unsent_params[proposal.id] = _params(proposal)
+        self.runs[proposal.id] = run.info.run_id
+
+    def _take_up(self, proposal: Proposal, run_id: str) -> None:
+        """A trial's run goes on: RUNNING again, and only what it has not yet is written."""
+        self.client.update_run(run_id, status="RUNNING")
+        self.client.set_tag(run_id, STATUS, "running")
+        past = self.client.get_metric_history(run_id, A_METRIC_OF_EACH_EPOCH)
+        self.logged_epochs[proposal.id] = len({metric.step for metric in past})
+        if not self.client.get_run(run_id).data.params:
+            self.unsent_params[proposal.id] = _params(proposal)
+
+    def write(self, trial: str, epochs: list[EpochRecord], record: TrialRecord | None) -> None:
+        """Write what is new of a trial in one call (with its setting, if that is new), and its end in another.
+
+        Args:
+            epochs: those that MLflow has already are left out.
+            record: the trial's record once it ended, else None.
+        """
+        done = self.logged_epochs.get(trial, 0)
+        metrics = [metric for epoch in epochs if epoch.epoch > done for metric in epoch_metrics(epoch)]
+        values, tags = ([], []) if record is None else _ending(record)
+        end = None if record is None else FINISHED[record.status]
+        self._log(self.runs[trial], metrics + values, self.unsent_params.get(trial, []), tags, end)
+        self.unsent_params.pop(trial, None)
+        self.logged_epochs[trial] = max([done, *(epoch.epoch for epoch in epochs)])
+
+    def _log(
+        self, run_id: str, metrics: list[Metric], params: list[Param], tags: list[RunTag], end: str | None
+    ) -> None:
+        """Write to a run, and set its last status if it ended; the client divides what is too much for one call."""
+        self.client.log_batch(run_id, metrics=metrics, params=params, tags=tags, synchronous=True)
+        if end is not None:
+            self.client.set_terminated(run_id, end)
+
+    def abandon(self, trial: str) -> None:
+        """A trial was cut off; its run is taken up again when the sweep goes on."""
+        if trial in self.runs:
+            self._kill(self.runs[trial])
+
+    def _kill(self, run_id: str) -> None:
+        self._log(run_id, [], [], [RunTag(STATUS, "interrupted")], "KILLED")
+
+    def reconcile(self, records: list[TrialRecord], proposals: Callable[[TrialRecord], Proposal], code: str) -> None:
+        """Write whatever the ledger has and MLflow has not, and close the runs that are no record's."""
+        found = {run.info.run_id: run for run in self._all_runs()}
+        state = {trial: found[run_id] for trial, run_id in self.runs.items() if run_id in found}
+        self._fill_in(records, state, proposals, code)
+        kept = {self.runs[record.id] for record in records}
+        for run_id, run in found.items():
+            if "meltpoint.trial" in run.data.tags and run_id not in kept and run.info.status == "RUNNING":
+                self._kill(run_id)
+
+    def _fill_in(
+        self, records: list[TrialRecord], state: dict[str, Run], proposals: Callable[[TrialRecord], Proposal], code: str
+    ) -> None:
+        """Write the records that MLflow has not, or not whole."""
+        for record in records:
+            run = state.get(record.id)
+            whole = run is not None and run.info.status == FINISHED[record.status]
+            if (
+                whole
+                and run is not None
+                and len(record.test or {}) == sum(k.startswith("test/") for k in run.data.metrics)
+            ):
+                continue
+            self.begin(proposals(record), code)
+            self.write(record.id, record.epochs, record)
+
+    def _all_runs(self) -> list[Run]:
+        return self._existing(self.client.get_experiment(self.experiment))
+
+    def close(self, cells: list[tuple[CellKey, dict[str, float]]], done: bool, artifacts: dict[str, str]) -> None:
+        """End the cells' runs with their summary figures, and keep the table with each."""
+        now = int(time.time() * 1000)
+        for key, figures in cells:
+            run_id = self.parents[key]
+            tag = [RunTag(STATUS, "finished" if done else "interrupted")]
+            self._log(run_id, [Metric(k, v, now, 0) for k, v in figures.items()], [], tag, None)
+            for name, text in artifacts.items():
+                self.files.write(run_id, self.addresses[run_id], name, text)
+            self.client.set_terminated(run_id, "FINISHED" if done else "KILLED")
+
+
+def _cell_params(cell: OpenCell) -> list[Param]:
+    """What the dashboard's columns and filters tell cells by."""
+    words = {"encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name, "head": cell.head}
+    words |= {"variant": cell.variant} if cell.variant else {}
+    return [Param(key, value) for key, value in {**words, "metric": cell.task.metric}.items()]
+
+
+def _params(proposal: Proposal) -> list[Param]:
+    """A trial's setting and seed, beside its cell's words."""
+    setting = {**proposal.setting, "seed": proposal.seed}
+    return _cell_params(proposal.cell) + [Param(name, str(value)) for name, value in setting.items()]
+
+
+def epoch_metrics(epoch: EpochRecord) -> list[Metric]:
+    """An epoch as MLflow metrics: `train/loss`, `dev/…`, `train/…` where a rule looked, the rate, the seconds."""
+    values: dict[str, Any] = {"train/loss": epoch.train_loss, "learning_rate_now": epoch.learning_rate}
+    values |= {f"train/{name}": value for name, value in epoch.train.items()}
+    values |= {f"dev/{name}": value for name, value in epoch.dev.items()}
+    values |= {"epoch": epoch.epoch, "train_seconds": epoch.train_seconds, "dev_seconds": epoch.dev_seconds}
+    when = int(epoch.finished_at * 1000)
+    return [Metric(name, float(value), when, epoch.step) for name, value in values.items()]
+
+
+def _ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
+    """What is known of a trial once it ended, as metrics and tags."""
+    last = record.epochs[-1] if record.epochs else None
+    when = int((last.finished_at if last else time.time()) * 1000)
+    step = last.step if last else 0
+    values = {"seconds": record.seconds} | ({} if record.dev is None else {"best_dev": record.dev})
+    values |= {f"test/{name}": value for name, value in (record.test or {}).items()}
+    if record.best_epoch is not None:
+        values["best_epoch"] = float(record.best_epoch)
+    tags: dict[str, str] = {STATUS: record.status}
+    if record.hardware is not None:
+        tags |= {f"meltpoint.hardware.{k}": str(v) for k, v in record.hardware.model_dump().items()}
+    if record.error:
+        tags["mlflow.note.content"] = record.error
+    if record.answered_by:
+        tags["meltpoint.answered_by"] = record.answered_by
+    metrics = [Metric(name, value, when, step) for name, value in values.items()]
+    return metrics, [RunTag(name, value) for name, value in tags.items()]

@@ -1,0 +1,259 @@
+"""Scoring finalists: the one place that opens test splits, once a finalist, after selection, and on the record."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from meltpoint.adapters import heads
+from meltpoint.adapters.data.document_context import documents_fingerprint
+from meltpoint.adapters.data.pairing import input_format_of
+from meltpoint.adapters.data.tokenising import encode_split
+from meltpoint.adapters.files import write_atomically
+from meltpoint.adapters.hardware import seize
+from meltpoint.adapters.training.evaluation import Evaluation
+from meltpoint.adapters.training.trainer import Trainer
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.sweeps.worker.work_order import Order
+from meltpoint.sweeps.worker.worker import WEIGHTS, release_memory, training
+from meltpoint.tasks.core import sources
+from meltpoint.tasks.core.locked import TestData, open_test
+from meltpoint.tasks.core.submission import write_glue_submission
+from meltpoint.tasks.core.task import Example, Task
+
+
+def score_finalists(
+    orders_json: list[dict[str, Any]], records_json: list[str], sweep_folder: str
+) -> list[dict[str, Any]]:
+    """Score a cell's finalists on dev and on test with their saved weights, and save their predictions.
+
+    Finalists on one frozen encoder are scored together: it reads the test split once for all of them.
+
+    Returns:
+        For each {"test": metrics (empty where the test labels are hidden), "fingerprint": of the test split (None where
+        there is none), "error": None or one line, "again": whether its weights are damaged and it has to be trained
+        again}. One that is damaged leaves the others unscored.
+    """
+    orders = [Order.model_validate(order) for order in orders_json]
+    records = [TrialRecord.model_validate_json(record) for record in records_json]
+    folder = Path(sweep_folder)
+    damages = [damage_of(order) for order in orders]
+    if any(damages):
+        return [{"test": None, "error": damage, "again": damage is not None} for damage in damages]
+    try:
+        trainer = restore(orders)
+        if trainer.trains_encoder:  # kept states are rounded to bf16, the encoder's own are not: as the record has them
+            trainer.model.freeze_encoder(best_epoch_is_frozen(records[0]))
+        name = cell_name(*records[0].cell)
+        dev = trainer.evaluate_dev()
+        for found, record in zip(dev, records, strict=True):
+            if found.metrics[record.metric] != record.dev:
+                why = f"its weights give dev {found.metrics[record.metric]!r}, its record says {record.dev!r}"
+                return [
+                    {"test": None, "error": why if one is record else None, "again": one is record} for one in records
+                ]
+            _save_predictions(folder, f"{name}.seed{record.seed}.dev", trainer, found, trainer.data.dev_examples)
+        scores, fingerprint = _score_test(orders[0], records, trainer, folder, name)
+        return [{"test": score, "fingerprint": fingerprint, "error": None, "again": False} for score in scores]
+    except (ValueError, OSError, RuntimeError) as error:
+        return [{"test": None, "error": f"{type(error).__name__}: {error}", "again": False} for _ in orders]
+
+
+def damage_of(order: Order) -> str | None:
+    """What is wrong with a finalist's saved weights, in a few words; None where they can be read."""
+    path = Path(order.checkpoint) / WEIGHTS
+    try:
+        load_file(path)
+    except FileNotFoundError:
+        return f"{path} is gone"
+    except (SafetensorError, OSError) as error:
+        return f"{path} is damaged ({str(error).splitlines()[0]})"
+    return None
+
+
+def best_epoch_is_frozen(record: TrialRecord) -> bool:
+    """Whether the encoder stood still in the trial's best epoch: before gradual unfreezing, or in a first phase."""
+    return any(epoch.epoch == record.best_epoch and epoch.encoder_frozen for epoch in record.epochs)
+
+
+def restore(orders: Sequence[Order]) -> Trainer:
+    """Finalists with their best weights, and their dev split; several only on one frozen encoder."""
+    trainer = training(orders, seize(int(orders[0].cpus), orders[0].gpus))
+    trainer.model.load_trained([load_file(Path(order.checkpoint) / WEIGHTS) for order in orders])
+    return trainer
+
+
+def _score_test(
+    order: Order, records: Sequence[TrialRecord], trainer: Trainer, folder: Path, name: str
+) -> tuple[list[dict[str, float]], str | None]:
+    """Each finalist's metrics on test, and the test split's fingerprint."""
+    if sources.check(order.data) == "absent":
+        return [{} for _ in records], None
+    for record in records:
+        _write_down(folder, record)
+    test = open_test(order.data)
+    fingerprint = test_fingerprint(order, test)
+    if order.test_fingerprint not in ("", fingerprint):
+        raise ValueError(f"the test split of {order.task} is not the one that others were scored on; put it back")
+    results = _predict_test(order, trainer, test)
+    for record, result in zip(records, results, strict=True):
+        _save_predictions(folder, f"{name}.seed{record.seed}.test", trainer, result, test.examples)
+        if not test.labelled:
+            ids = [example.id for example in test.examples]
+            where = folder / "submissions" / f"{name}.seed{record.seed}"
+            write_glue_submission(trainer.data.task, result.predictions, ids, where)
+    return [result.metrics for result in results], fingerprint
+
+
+def test_fingerprint(order: Order, test: TestData) -> str:
+    """The fingerprint of a test split as a trial reads it: with its documents where it reads documents."""
+    documents = f"+{documents_fingerprint(test.examples)}" if order.documents_fingerprint else ""
+    return test.fingerprint + documents
+
+
+def _predict_test(order: Order, trainer: Trainer, test: TestData) -> list[Evaluation]:
+    limit = min(int(order.setting["max_pieces"]), trainer.model.encoder.max_pieces)
+    input_format = input_format_of(order.setting, heads.get(order.head).joint_pairs)
+    tokenizer = trainer.model.encoder.tokenizer
+    split = encode_split(trainer.data.task.kind, test.examples, tokenizer, limit, input_format)
+    return trainer.evaluate(replace(split, name="test"), test.examples)
+
+
+def score_on_test(order: Order) -> float | None:
+    """The task's metric on test of the weights in an order's checkpoint; None where test has no labels.
+
+    Raises:
+        ValueError: the task has no test split here.
+    """
+    trainer = restore([order])
+    (result,) = _predict_test(order, trainer, open_test(order.data))
+    return result.metrics.get(trainer.data.task.metric)
+
+
+def _write_down(folder: Path, record: TrialRecord) -> None:
+    """The record of every opening, written before the split is read."""
+    line = {"trial": record.id, "cell": cell_name(*record.cell), "seed": record.seed, "opened_at": time.time()}
+    with Ledger(folder).openings.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def _save_predictions(folder: Path, name: str, trainer: Trainer, result: Evaluation, examples: list[Example]) -> None:
+    """One JSON line an example: id, gold, prediction, and for classification the probabilities."""
+    task = trainer.data.task
+    lines = []
+    for index, (example, predicted) in enumerate(zip(examples, result.predictions, strict=True)):
+        line: dict[str, Any] = {
+            "id": example.id,
+            "gold": named(task, example.label),
+            "prediction": named(task, predicted),
+        }
+        if result.probabilities:
+            shares = zip(task.labels, result.probabilities[index], strict=True)
+            line["probabilities"] = {label: round(share, 6) for label, share in shares}
+        lines.append(json.dumps(line, ensure_ascii=False))
+    write_atomically(folder / "predictions" / f"{name}.jsonl", "\n".join(lines) + "\n")
+
+
+def named(task: Task, label: Any) -> Any:
+    """Label ids as label names; scores stay numbers."""
+    if label is None or not task.labels:
+        return label
+    if isinstance(label, list | tuple):
+        return [task.labels[one] for one in label]
+    return task.labels[label]
+
+
+def _nothing() -> None:
+    """What a process is started with that has nothing to score yet."""
+
+
+def _score_after(start: None, *documents: Any) -> list[dict[str, Any]]:
+    """`score_finalists`, once the process that was started for it is there: Ray would start another one meanwhile."""
+    answers = score_finalists(*documents)
+    release_memory()
+    return answers
+
+
+class Scorer:
+    """Sends finalists to be scored as Ray tasks, beside the training that still goes on.
+
+    Attributes:
+        troubles: trial id → why it could not be scored.
+        damaged: (finalist, what is wrong with its weights): each has to be trained again before its cell is scored.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pending: dict[Any, list[TrialRecord]] = {}
+        self.troubles: dict[str, str] = {}
+        self.submitted: set[str] = set()
+        self.damaged: list[tuple[TrialRecord, str]] = []
+        self._start: Any = None
+
+    def prepare(self) -> None:
+        """Let Ray start the process that will score, beside the trials that still run: its imports take seconds.
+
+        A local cluster's processes have their imports (`fork_server`) and stay (`cluster`): Ray's own are left.
+        """
+        if self._start is None:
+            import ray
+
+            self._start = ray.remote(num_cpus=0)(_nothing).remote()
+
+    def has(self, trial: str) -> bool:
+        """Whether a finalist was sent already."""
+        return trial in self.submitted
+
+    def submit(self, orders: Sequence[Order], records: Sequence[TrialRecord]) -> None:
+        """Send finalists of a cell to be scored together."""
+        import ray
+
+        first = orders[0]
+        remote = ray.remote(num_cpus=first.cpus, num_gpus=first.gpus, max_retries=3)(_score_after)
+        documents = [order.as_json() for order in orders], [record.model_dump_json() for record in records]
+        self.pending[remote.remote(self._start, *documents, str(self.folder))] = list(records)
+        self.submitted |= {record.id for record in records}
+
+    def collect(self, timeout_seconds: float = 0.0) -> list[TrialRecord]:
+        """The finalists whose scores came in, their records completed."""
+        if not self.pending:
+            return []
+        import ray
+
+        ready, _ = ray.wait(list(self.pending), num_returns=len(self.pending), timeout=timeout_seconds)
+        return [record for reference in ready for record in self._completed(reference)]
+
+    def refuse(self, record: TrialRecord, why: str) -> None:
+        """A finalist's scores came in and do not count."""
+        self.troubles[record.id] = why
+
+    def _completed(self, reference: Any) -> list[TrialRecord]:
+        import ray
+
+        records = self.pending.pop(reference)
+        try:
+            answers = ray.get(reference)
+        except ray.exceptions.RayError as error:
+            why = f"its worker died ({str(error).splitlines()[0]})"
+            answers = [{"test": None, "error": why, "again": False}] * len(records)
+        scored = []
+        for record, answer in zip(records, answers, strict=True):
+            if answer["again"]:
+                self.damaged.append((record, answer["error"]))
+            if answer["test"] is None and (answer["again"] or answer["error"] is None):
+                self.submitted.discard(record.id)  # sent again with the rest of its cell
+            elif answer["error"] is None:
+                found = {"test": answer["test"], "test_fingerprint": answer["fingerprint"]}
+                scored.append(record.model_copy(update=found))
+            else:
+                self.troubles[record.id] = answer["error"]
+        return scored

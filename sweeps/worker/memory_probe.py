@@ -1,0 +1,134 @@
+"""A rehearsal: what a GPU's memory has to hold while a cell's trials train, measured in a process of its own.
+
+The heaviest steps of a trial: two training steps and an evaluation on the longest rows, with every layer thawed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from meltpoint.adapters.data.batch import EncodedSplit
+from meltpoint.adapters.hardware import Hardware, seize
+from meltpoint.adapters.training.evaluation import EVALUATION_BATCH
+from meltpoint.adapters.training.trial_state import EncodedData
+from meltpoint.sweeps.worker.work_order import WorkOrder
+from meltpoint.sweeps.worker.worker import release_memory, training, warm_encoder
+from meltpoint.tasks.core.task import Kind
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a rehearsal found.
+
+    Attributes:
+        bytes: of GPU memory that one trial's process needs at its peak.
+        total_bytes: the GPU's memory.
+        error: why nothing was measured, one line; None where it was.
+    """
+
+    bytes: int
+    total_bytes: int
+    error: str | None = None
+
+
+class Meter(Protocol):
+    """Watches a GPU's memory."""
+
+    def begin(self) -> None:
+        """Count from here."""
+
+    def read(self) -> Need:
+        """What was needed at most since then."""
+
+
+class GpuMeter:
+    """The first visible GPU's memory: the peak of torch's allocator, and what lies outside it.
+
+    Outside lies the CUDA context, and whatever other programs hold there: it counts as a trial's own, which is too much
+    and never too little.
+    """
+
+    def begin(self) -> None:
+        """Count from here."""
+        torch.cuda.reset_peak_memory_stats()
+
+    def read(self) -> Need:
+        """What was needed at most since then."""
+        free, total = torch.cuda.mem_get_info()
+        outside = total - free - torch.cuda.memory_reserved()
+        return Need(torch.cuda.max_memory_reserved() + max(0, outside), total)
+
+
+class Rehearsal(BaseModel):
+    """What a probe of one cell is told.
+
+    Attributes:
+        stacks: the largest stacks of trials that a worker may get of the cell, each to be run on its own.
+        residents: (encoder, kind of task) that other trials of the sweep may have left on the GPU in a warm worker.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    stacks: tuple[WorkOrder, ...]
+    residents: tuple[tuple[str, Kind], ...] = ()
+
+
+def probe_gpu(document: dict[str, Any]) -> Need:
+    """A probe on the GPU that Ray gave it; what goes wrong is an answer."""
+    try:
+        rehearsal = Rehearsal.model_validate(document)
+        return rehearse(rehearsal, seize(int(rehearsal.stacks[0].first.cpus), 1.0), GpuMeter())
+    except torch.OutOfMemoryError as failure:
+        advice = "a smaller batch_size or max_pieces (--set batch_size=16) needs less."
+        return Need(0, 0, f"a whole GPU is too small ({str(failure).splitlines()[0]}); {advice}")
+    except Exception as failure:  # noqa: BLE001 - the driver says it in one line and ends the sweep
+        return Need(0, 0, f"{type(failure).__name__}: {failure}")
+
+
+def rehearse(rehearsal: Rehearsal, hardware: Hardware, meter: Meter) -> Need:
+    """Run each stack's heaviest steps; what the heaviest stack needed."""
+    meter.begin()
+    for word, kind in rehearsal.residents:
+        warm_encoder(word, kind).to(hardware.device)
+    for work in rehearsal.stacks:
+        _run_heaviest_steps(work, hardware)
+        release_memory()
+    return meter.read()
+
+
+def _run_heaviest_steps(work: WorkOrder, hardware: Hardware) -> None:
+    """Two steps of the last epoch, where all is thawed that ever is, an evaluation, and two copies of the weights.
+
+    Two steps, because the optimiser's state is made in the first; two copies, because the best weights so far are kept
+    while better ones are copied.
+    """
+    trainer = training(work.orders, hardware)
+    plan = trainer.courses[0].table.plan
+    trainer.data = longest_rows(trainer.data, 2 * trainer.batch_size)
+    trainer.step = (plan.epochs - 1) * plan.steps_per_epoch
+    next(trainer.epochs())
+    trainer.evaluate(_longest(trainer.data.train, EVALUATION_BATCH)[0], [])  # as when states are cached
+    for _ in range(2):
+        own = trainer.model.own_weights(0)
+        trainer.courses[0].best_state = own | trainer.model.encoder_weights() if trainer.trains_encoder else own
+
+
+def longest_rows(data: EncodedData, train_rows: int) -> EncodedData:
+    """The examples with the longest rows: at least so many of train, and of dev an evaluation's batch."""
+    train, _ = _longest(data.train, train_rows)
+    dev, chosen = _longest(data.dev, EVALUATION_BATCH)
+    return EncodedData(data.task, train, dev, [data.dev_examples[example] for example in chosen])
+
+
+def _longest(split: EncodedSplit, rows: int) -> tuple[EncodedSplit, list[int]]:
+    """(the examples that own the longest rows, with all their windows; which they are)."""
+    order = sorted(range(len(split.rows)), key=lambda row: -len(split.rows[row].pieces))
+    chosen = sorted({split.rows[row].example for row in order[:rows]})
+    place = {example: index for index, example in enumerate(chosen)}
+    kept = [replace(row, example=place[row.example]) for row in split.rows if row.example in place]
+    words = [split.word_counts[example] for example in chosen] if split.word_counts else []
+    return EncodedSplit(kept, len(chosen), word_counts=words), chosen

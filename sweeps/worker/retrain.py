@@ -1,0 +1,165 @@
+"""`train FILE`: an exported setting, trained again from nothing, to the recorded numbers."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from meltpoint.adapters import encoders, heads, modes, settings
+from meltpoint.adapters.compatibility import check_possible
+from meltpoint.adapters.hardware import seize
+from meltpoint.adapters.hyperparameters import Setting
+from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.trial_state import NotFiniteError
+from meltpoint.search_spaces import files
+from meltpoint.search_spaces.space import Space, is_one_point
+from meltpoint.sweeps.ledger.records import HardwareRecord
+from meltpoint.sweeps.specification.sweep_spec import code_version
+from meltpoint.sweeps.worker.finalist_scoring import score_on_test
+from meltpoint.sweeps.worker.recorded import Circumstances, reasons, recorded_dev, versions
+from meltpoint.sweeps.worker.work_order import Order
+from meltpoint.sweeps.worker.worker import save_weights, training
+from meltpoint.tasks import get
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import DataSpec
+
+
+@dataclass(frozen=True)
+class Retrained:
+    """What training again gave.
+
+    Attributes:
+        dev: the task's metric at the best epoch.
+        test: the task's metric on test, or None where it was not asked for or cannot be had.
+        recorded: the dev score that the file records for this seed, or None.
+        reasons: what differs from what the file records, where the score does.
+    """
+
+    metric: str
+    dev: float
+    test: float | None
+    seed: int
+    setting: Setting
+    recorded: float | None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def same(self) -> bool | None:
+        """Whether dev is the recorded score, to the last bit; None where none is recorded."""
+        return None if self.recorded is None else self.recorded == self.dev
+
+    def comparison(self) -> str:
+        """One line that compares dev with the recorded score and, where it differs, says what else does."""
+        if self.recorded is None:
+            return f"The file records no dev score for seed {self.seed}."
+        says = f"The file records {self.recorded!r} for seed {self.seed}"
+        if self.same:
+            return f"{says}: equal."
+        if not self.reasons:
+            return (
+                f"{says}: different, and nothing that it records explains it: code, packages, encoder and hardware are "
+                "the same. Was the file changed by hand?"
+            )
+        return f"{says}: different. What else differs: {'; '.join(self.reasons)}."
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `train --json`."""
+        return {
+            "metric": self.metric, "dev": self.dev, "test": self.test, "seed": self.seed, "setting": dict(self.setting),
+            "recorded": self.recorded, "same": self.same, "reasons": list(self.reasons),
+        }  # fmt: skip
+
+
+def retrain(
+    path: str, seed: int | None, with_test: bool, data_dir: str | None, on_epoch: Callable[[EpochResult], None]
+) -> Retrained:
+    """Train the one point of a file.
+
+    Args:
+        path: an exported file, or any space with one point that names encoder, mode and task.
+        seed: which seed; None for the one that the search used.
+        with_test: score the test split too; opening it is the user's word.
+        data_dir: where the data lie now, or None for where they lay.
+
+    Raises:
+        ValueError: bad input; one line with the remedy.
+        ArithmeticError: the loss was not finite.
+    """
+    space = load_point(path)
+    facts: Mapping[str, Any] = space.provenance
+    seed = int(facts.get("seed", 0)) if seed is None else seed
+    with tempfile.TemporaryDirectory(prefix="meltpoint-train-") as folder:
+        order = _order(path, space, seed, data_dir, folder)
+        hardware = seize(int(order.cpus), order.gpus)
+        trainer = training([order], hardware)
+        for ((_, result),) in trainer.epochs():
+            if isinstance(result, NotFiniteError):
+                raise result
+            on_epoch(result)
+        (course,) = trainer.courses
+        save_weights(course.best_state, Path(order.checkpoint))
+        test = score_on_test(order) if with_test else None
+    recorded, dev, metric = recorded_dev(facts, seed), course.best[0], trainer.data.task.metric
+    here = HardwareRecord(**asdict(hardware), precision=trainer.precision, host=socket.gethostname())
+    now = Circumstances(code_version(), versions(), here.model_dump())
+    why = () if recorded in (None, dev) else reasons(facts, now)
+    return Retrained(metric, dev, test, seed, order.setting, recorded, why)
+
+
+def load_point(path: str) -> Space:
+    """A file's space, which must have one point and name its cell.
+
+    Raises:
+        ValueError: it has several points, or does not name its cell.
+    """
+    cell = files.read_cell(path)
+    missing = [word for word in ("encoder", "mode", "task") if not cell.get(word)]
+    if missing:
+        raise ValueError(f"{path} does not name its {', '.join(missing)}; export a best setting, or add the line.")
+    head = cell.get("head") or modes.get(cell["mode"]).head
+    heads.get(head)
+    space = files.load(path, {own.name: own for own in settings.parameters(cell["mode"], head)}, mode=cell["mode"])
+    if not is_one_point(space):
+        raise ValueError(f"{path} is a space with several points; `train` takes one setting, `sweep --space` a space.")
+    return space
+
+
+def _order(path: str, space: Space, seed: int, data_dir: str | None, folder: str) -> Order:
+    facts: Mapping[str, Any] = space.provenance
+    data: Mapping[str, Any] = facts.get("data") or {}
+    spec = DataSpec(
+        data.get("task") or space.cell["task"], data_dir or data.get("data_dir"), data.get("max_train_examples"),
+        data.get("test_from"),
+    )  # fmt: skip
+    mode, task = space.cell["mode"], get(spec.task)
+    head = space.cell.get("head") or modes.get(mode).head
+    if facts.get("metric") not in (None, task.metric):
+        raise ValueError(
+            f"{path} was found by {facts['metric']}, and the metric of {task.name} is now {task.metric}; put the old "
+            "one back, or take `provenance` out of the file."
+        )
+    reference = encoders.resolve(space.cell["encoder"], task.kind)
+    check_possible(reference, head, task.kind)
+    recorded, files = facts.get("encoder_fingerprint"), encoders.fingerprint(reference)
+    if recorded not in (None, "", files):
+        raise ValueError(
+            f"{path} was found with other files of {reference.word} ({recorded}, here {files}); put the old ones back, "
+            "or take `encoder_fingerprint` out of the file."
+        )
+    fingerprint = load_training_data(spec).fingerprint
+    if data.get("fingerprint") not in (None, fingerprint):
+        raise ValueError(f"{path} was found on other data ({data['fingerprint']}, here {fingerprint}); see --data-dir.")
+    hardware: Mapping[str, Any] = facts.get("hardware") or {"gpu_share": float(torch.cuda.is_available())}
+    return Order(
+        id="retrained", number=0, role="final", encoder=space.cell["encoder"], mode=mode, task=task.name, head=head,
+        seed=seed, setting=settings.complete(space.first(), mode, head), data=spec, data_fingerprint=fingerprint,
+        documents_fingerprint=data.get("documents") or "", encoder_fingerprint=files,
+        checkpoint=folder, cpus=hardware.get("threads", 1), gpus=hardware.get("gpu_share", 0.0),
+        cache=folder,
+    )  # fmt: skip

@@ -1,0 +1,75 @@
+"""What a trial worker is told: everything that it needs, as plain JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from meltpoint.sweeps.ledger.records import TrialDescription
+from meltpoint.sweeps.specification.sweep_spec import CACHE_BYTES, Overflow
+from meltpoint.tasks.core.task import DataSpec
+
+
+class Order(TrialDescription):
+    """One trial to run.
+
+    Attributes:
+        data: which data; a worker reads its train and dev splits, never test.
+        metric: what the task's metric must be; a worker that reads another in the task's file refuses. "" takes any.
+        data_fingerprint: what the data must be; a worker that reads anything else refuses.
+        documents_fingerprint: what the data's documents must be; "" where the trial does not read them.
+        encoder_fingerprint: what the encoder's files must be; "" takes any.
+        test_fingerprint: what the test split must be when the trial is scored; "" takes any.
+        checkpoint: the folder that the best weights go to.
+        cpus, gpus: what Ray gives the trial.
+        cache: the folder of what trials share (features, stages); "" shares nothing.
+        cache_bytes: what the cache may take.
+        attempt: how many times the trial was lost before, in this command.
+        cache_overflow: what to do with features that do not fit: "on_the_fly" or "bf16" (`features.budget.Budget`).
+    """
+
+    head: str
+    data: DataSpec
+    metric: str = ""
+    data_fingerprint: str
+    documents_fingerprint: str = ""
+    encoder_fingerprint: str
+    test_fingerprint: str = ""
+    checkpoint: str
+    cpus: float
+    gpus: float
+    cache: str = ""
+    cache_bytes: int = CACHE_BYTES
+    attempt: int = 0
+    cache_overflow: Overflow = "on_the_fly"
+
+    def as_json(self) -> dict[str, Any]:
+        """The order as plain values."""
+        return self.model_dump(mode="json")
+
+
+class WorkOrder(BaseModel):
+    """What one Ray Tune trial does: the trials of one cell that a worker trains together.
+
+    Attributes:
+        orders: at least one; more only where the encoder stays frozen.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    orders: tuple[Order, ...]
+
+    @property
+    def first(self) -> Order:
+        """Any of them: they share the cell, the role and the resources."""
+        return self.orders[0]
+
+    def as_config(self) -> dict[str, Any]:
+        """The orders as a configuration of Ray Tune: one text, because Tune copies a configuration several times."""
+        return {"work": self.model_dump_json(), "cpus": self.first.cpus, "gpus": self.first.gpus}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> WorkOrder:
+        """The orders of such a configuration."""
+        return cls.model_validate_json(config["work"])
