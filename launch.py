@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from meltpoint.reports.cache_command import cache
-from meltpoint.sweeps.command_line.errors import DONE, FAILED, accept_any_character, again, answering, print_json
+from meltpoint.sweeps.command_line.errors import DONE, FAILED, accept_any_character, again, exit_on_error, print_json
 from meltpoint.sweeps.command_line.options import (
     Address,
     Analyses,
@@ -97,7 +97,7 @@ def sweep(
     Example: meltpoint sweep --name first --encoder minilm --mode feature_extraction,fine_tuning --task sst2,mrpc
     A paper's whole experiment: meltpoint sweep --spec to_tune_or_not --with elmo=FOLDER --data-dir DATA
     """
-    with answering():
+    with exit_on_error():
         from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 
         resources = resources_of(
@@ -141,7 +141,7 @@ def plan(
     cache_overflow: CacheOverflow = Overflow.on_the_fly, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show what `sweep` with the same options would do and cost; trains nothing."""
-    with answering():
+    with exit_on_error():
         from meltpoint.sweeps.command_line.spec_from_options import checked_spec
 
         resources = resources_of(
@@ -168,7 +168,7 @@ def demo(
     storage: Storage = "runs", name: Name = "demo", cpus_per_trial: Cpus = 1.0, gpus_per_trial: Gpus = "auto",
 ) -> None:  # fmt: skip
     """A small sweep on the embedded encoder and four small tasks of every kind; no network, a few minutes."""
-    with answering():
+    with exit_on_error():
         from meltpoint.sweeps.command_line.demo import demo_spec
 
         _run(demo_spec(name), resources_of(storage, None, None, cpus_per_trial, gpus_per_trial, None, False))
@@ -177,7 +177,7 @@ def demo(
 @app.command(rich_help_panel="Results")
 def status(name: NameArgument, storage: Storage = "runs", as_json: AsJson = False) -> None:
     """Each cell: trials planned, finished, stopped, failed, running; best dev; finals."""
-    with answering():
+    with exit_on_error():
         summary = _summary(name, storage)
         if as_json:
             print_json(summary.as_json())
@@ -200,7 +200,7 @@ def report(
     beside: BesideName = None, storage: Storage = "runs",
 ) -> None:  # fmt: skip
     """The table of a sweep on standard output, whatever has finished so far."""
-    with answering():
+    with exit_on_error():
         from meltpoint.reports.report import report as make
 
         print(make(_summary(name, storage), table_format.value, beside), end="")
@@ -216,7 +216,7 @@ def export(
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
     """The best settings, one file a cell; each trains again with `meltpoint train FILE`."""
-    with answering():
+    with exit_on_error():
         from meltpoint.sweeps.ledger.ledger import Ledger
         from meltpoint.sweeps.results.export import export_cells, export_model
         from meltpoint.sweeps.specification.cells import cell_name
@@ -237,7 +237,7 @@ def ensemble(
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Average the probabilities of several cells' finalists, seed by seed: a row of its own in the tables."""
-    with answering():
+    with exit_on_error():
         from meltpoint.adapters.files import write_atomically
         from meltpoint.reports.screen import show_ensemble
         from meltpoint.reports.tables import render
@@ -264,7 +264,7 @@ def analyse(
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
     """The papers' analyses: of a finished sweep, or with - in its place of encoders and tasks alone."""
-    with answering():
+    with exit_on_error():
         from meltpoint.reports.analyses import analyse as run
 
         written = run(
@@ -286,7 +286,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Train an exported setting again; same machine and versions, same last bit. Status 1 if dev is another score."""
-    with answering():
+    with exit_on_error():
         from meltpoint.sweeps.specification.early_checks import check_point
 
         check_point(str(file))
@@ -313,7 +313,7 @@ def features(
     layers: Annotated[str, typer.Option(help="all, top, or numbers from 0 (the embeddings): 0,6.")] = "all",
 ) -> None:  # fmt: skip
     """Each sentence's layers as an encoder has them: arrays 0, 1, … of (layers, words, dim), and the words."""
-    with answering():
+    with exit_on_error():
         from meltpoint.sweeps.specification.early_checks import check_features
 
         check_features(encoder_word(encoder), file, layers)
@@ -326,7 +326,7 @@ def features(
 @app.command("list", rich_help_panel="Look around")
 def list_words(what: Annotated[Listable, typer.Argument(show_default=False)], as_json: AsJson = False) -> None:
     """What there is: encoders, modes, tasks, heads, tricks, spaces or specs."""
-    with answering():
+    with exit_on_error():
         from meltpoint.sweeps.command_line.listing import inventory
 
         rows = inventory(what.value)
@@ -343,7 +343,7 @@ def doctor(
     storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, as_json: AsJson = False
 ) -> None:
     """What this machine has and lacks, each lack with its remedy."""
-    with answering():
+    with exit_on_error():
         from dataclasses import asdict
 
         from meltpoint.reports.screen import show_checks
@@ -365,7 +365,7 @@ def ui(
     port: Annotated[int, typer.Option(help="On which port.")] = 5000,
 ) -> None:  # fmt: skip
     """The MLflow dashboard on this storage, until Ctrl-C."""
-    with answering():
+    with exit_on_error():
         from meltpoint.sweeps.tracking.dashboard import serve
 
         raise typer.Exit(serve(Path(storage).absolute(), tracking_uri, host, port))
@@ -389,11 +389,11 @@ def options(
 def main() -> None:
     """Run the command line."""
     accept_any_character()
-    heap.collect_rarely()
+    heap.raise_gc_threshold()
     try:
         app()
     finally:
-        heap.keep_for_good()
+        heap.freeze_heap()
 
 
 if __name__ == "__main__":

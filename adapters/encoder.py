@@ -33,7 +33,7 @@ class Encoder(nn.Module, ABC):
         fingerprint: sha256 (hex, 16 characters) of the files that it was loaded from.
         revision: where the weights came from: a folder, or `ID@COMMIT`.
         family: what stands before the colon where a folder that it was saved into is named: `hf:FOLDER`.
-        padding_free: whether it reads a batch without its padding (`padding_free`), so that rows of any lengths may
+        padding_free: whether it reads a batch without its padding (`unpadding`), so that rows of any lengths may
             share one.
     """
 
@@ -49,7 +49,7 @@ class Encoder(nn.Module, ABC):
     def forward(self, batch: Batch) -> tuple[Tensor, ...]:
         """Every layer's states, embeddings first: a tuple of (batch, pieces, dim).
 
-        An encoder that can do with less gives (batch, 1, dim) where `Batch.first_alone` says that the first will do.
+        An encoder that can do with less gives (batch, 1, dim) where `Batch.cls_only` says that the first will do.
         """
 
     def top(self, batch: Batch) -> Tensor:
@@ -108,7 +108,7 @@ class Encoder(nn.Module, ABC):
 def _source(batch: Batch) -> Batch:
     """What the encoder is given in the rows' place, with what is wanted of it."""
     assert batch.source is not None, "rows that are not the encoder's own input"
-    return replace(batch.source, first_alone=batch.first_alone)
+    return replace(batch.source, cls_only=batch.cls_only)
 
 
 def _picked(states: Tensor, batch: Batch) -> Tensor:

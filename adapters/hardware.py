@@ -50,7 +50,7 @@ def resolve_precision(wanted: str, device: str) -> Precision:
     return "bf16"
 
 
-def seize(threads: int, gpu_share: float = 0.0) -> Hardware:
+def claim_device(threads: int, gpu_share: float = 0.0) -> Hardware:
     """Take the device that this process was given, and make its arithmetic repeatable.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a head is: from the encoder's states to scores, a loss, and predictions, for a whole stack of trials."""
+"""What a head is: from the encoder's states to scores, a loss, and predictions, for a whole bundle of trials."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.hyperparameters import Parameter, Setting
-from meltpoint.adapters.layers.bundle import Stack, keep_members, lanes_of
-from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.bundle import Bundle, keep_members, lanes_of
+from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.task import KINDS, Kind
 
@@ -39,7 +39,7 @@ class HeadShape:
 class Head(nn.Module, ABC):
     """A task model on top of an encoder, for T trials at a time: every parameter has a leading dimension T.
 
-    One trial is a stack of one. A member's scores, loss and gradients are those of the single run with its setting and
+    One trial is a bundle of one. A member's scores, loss and gradients are those of the single run with its setting and
     seed, within rounding. The base gives the loss and the predictions of a softmax or a single regressed score; a CRF
     overrides them.
 
@@ -56,7 +56,7 @@ class Head(nn.Module, ABC):
     Args:
         shape: what it is built for.
         settings: one a member; they agree on the sizes.
-        noise: the members' random numbers.
+        rng: the members' random numbers.
     """
 
     kinds: ClassVar[tuple[Kind, ...]] = KINDS
@@ -66,14 +66,14 @@ class Head(nn.Module, ABC):
     separate_pairs: ClassVar[bool] = False
     joint_pairs: ClassVar[bool] = True
 
-    def __init__(self, shape: HeadShape, settings: Sequence[Setting], noise: Noise) -> None:
+    def __init__(self, shape: HeadShape, settings: Sequence[Setting], rng: MemberRng) -> None:
         super().__init__()
         self.shape = shape
-        self.noise = noise
-        self.compose(Stack(settings, noise))
+        self.rng = rng
+        self.compose(Bundle(settings, rng))
 
     @abstractmethod
-    def compose(self, stack: Stack) -> None:
+    def compose(self, bundle: Bundle) -> None:
         """Make the head's parts, once, when it is built."""
 
     @abstractmethod
@@ -132,12 +132,12 @@ class Head(nn.Module, ABC):
         return rows
 
     def keep(self, members: Sequence[int]) -> None:
-        """Go on with some members, in this order: parameters, dropout ratios and noise.
+        """Go on with some members, in this order: parameters, dropout ratios and rng.
 
         The parameters stay the same objects; where an optimiser holds them, call its own `keep` after this one.
         """
         keep_members(self, members)
-        self.noise.keep(members)
+        self.rng.keep(members)
 
 
 _IGNORED = -100  # torch's own mark for a target that has no loss

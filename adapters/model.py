@@ -14,7 +14,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Setting
-from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.layers.scalar_mix import ScalarMix
 from meltpoint.adapters.snapshot import Snapshot, snapshot
 from meltpoint.tasks.core.task import Task
@@ -22,14 +22,14 @@ from meltpoint.tasks.core.task import Task
 
 @dataclass(frozen=True)
 class Member:
-    """One trial of a stack: a complete setting (`catalogue.complete`) and its seed."""
+    """One trial of a bundle: a complete setting (`settings.complete`) and its seed."""
 
     setting: Setting
     seed: int
 
 
 class AdaptedModel(nn.Module):
-    """What is trained: encoder → states → head, for a stack of trials that share the encoder.
+    """What is trained: encoder → states → head, for a bundle of trials that share the encoder.
 
     Attributes:
         mix: the learned mixes of all layers, or None where the heads see the top layer.
@@ -37,14 +37,14 @@ class AdaptedModel(nn.Module):
     """
 
     def __init__(
-        self, encoder: Encoder, head: Head, mix: ScalarMix | None, noise: Noise, members: int, pretrained: Encoder
+        self, encoder: Encoder, head: Head, mix: ScalarMix | None, rng: MemberRng, members: int, pretrained: Encoder
     ) -> None:
         super().__init__()
         self._pretrained = (pretrained,)  # in a tuple: no part of this module
         self.encoder = encoder
         self.mix = mix
         self.head = head
-        self.noise = noise
+        self.rng = rng
         self.members = members
         self.encoder_is_frozen = False
 
@@ -78,8 +78,8 @@ class AdaptedModel(nn.Module):
         A frozen encoder gives all its states, which are kept for every head; one that trains those that this one reads.
         """
         labels_words = self.head.shape.kind == "sequence_labelling"
-        first_alone = self.head.reads == "first" and not (self.encoder_is_frozen or labels_words)
-        batch = replace(batch, first_alone=first_alone)
+        cls_only = self.head.reads == "first" and not (self.encoder_is_frozen or labels_words)
+        batch = replace(batch, cls_only=cls_only)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder_is_frozen):
             read = self.encoder.read_top(batch)[None] if self.mix is None else torch.stack(self.encoder.read(batch))
         return read.view(len(read), batch.lanes, -1, *read.shape[2:])
@@ -101,7 +101,7 @@ class AdaptedModel(nn.Module):
         return groups
 
     def own_weights(self, member: int) -> Snapshot:
-        """A copy of a member's head and mix, as a stack of it alone would have them."""
+        """A copy of a member's head and mix, as a bundle of it alone would have them."""
         own = self.own_parameters().items()
         return Snapshot({name: parameter.detach()[member : member + 1].clone() for name, parameter in own})
 
@@ -149,18 +149,18 @@ def build(encoder: Encoder, task: Task, mode: str, head: str, members: Sequence[
     The encoder that is handed in stays as it was: where it will train, the model gets a copy.
 
     Args:
-        members: trials that agree on what shapes the computation (`catalogue.stack_key`).
+        members: trials that agree on what shapes the computation (`settings.bundle_key`).
     """
     adaptation = modes.get(mode)
     assert len(members) == 1 or not adaptation.trains_encoder, "each trial trains its own encoder"
     shape = HeadShape(task.kind, encoder.dim, task.outputs, task.label_range)
-    noise = Noise([member.seed for member in members])
-    top = heads.get(head)(shape, [member.setting for member in members], noise)
+    rng = MemberRng([member.seed for member in members])
+    top = heads.get(head)(shape, [member.setting for member in members], rng)
     mix = ScalarMix(encoder.layers, len(members)) if adaptation.layers(members[0].setting) == "mix" else None
     pretrained = encoder
     if adaptation.trains_encoder:
         encoder = copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})  # weights only
         encoder.set_dropout(float(members[0].setting["encoder_dropout"]))
-    model = AdaptedModel(encoder, top, mix, noise, len(members), pretrained)
+    model = AdaptedModel(encoder, top, mix, rng, len(members), pretrained)
     model.freeze_encoder(not adaptation.trains_encoder)
     return model.to(device)

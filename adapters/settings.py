@@ -102,8 +102,8 @@ def complete(setting: Setting, mode: str, head: str) -> dict[str, Value]:
     return {name: value for name, value in sorted(full.items()) if name not in idle}
 
 
-def stack_key(setting: Setting, mode: str, head: str) -> tuple[Value, ...]:
-    """What trials of a cell must agree on to train as one stack: the values that shape the computation.
+def bundle_key(setting: Setting, mode: str, head: str) -> tuple[Value, ...]:
+    """What trials of a cell must agree on to train as one bundle: the values that shape the computation.
 
     Args:
         setting: a complete setting, or one whose missing values are the defaults.

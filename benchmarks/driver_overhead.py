@@ -33,26 +33,26 @@ from meltpoint.sweeps.worker.work_order import WorkOrder
 
 EPOCHS = 2  # events a trial, beside the first and the last
 WARM_SHARE = 0.1  # of the trials: what starts up and fills its caches is not counted as cost or growth a trial
-CALLS = ("next_order", "began", "heard", "lost", "wants_stop", "early_stopping", "tick")
+CALLS = ("next_order", "on_start", "on_event", "on_lost", "wants_stop", "early_stopping", "tick")
 
 
 @dataclass
 class Watched:
-    """A conductor that clocks what Ray asks of the one behind it, and the driver's memory as trials end.
+    """A driver that clocks what Ray asks of the one behind it, and the driver's memory as trials end.
 
     Attributes:
         seconds: call → time spent in it.
         samples: (trials ended, wall seconds, driver CPU seconds, seconds in calls, driver's resident bytes).
     """
 
-    conductor: SweepConductor
+    driver: SweepConductor
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CALLS, 0.0))
     samples: list[tuple[int, float, float, float, int]] = field(default_factory=list)
     ended: int = 0
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever is not watched is the conductor's own."""
-        value = getattr(self.conductor, name)
+        """Whatever is not watched is the driver's own."""
+        value = getattr(self.driver, name)
         return self._timed(name, value) if name in CALLS else value
 
     def _timed(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,7 +62,7 @@ class Watched:
                 return call(*words)
             finally:
                 self.seconds[name] += time.perf_counter() - started
-                if name == "heard" and words[0]["event"] == "outcome":
+                if name == "on_event" and words[0]["event"] == "outcome":
                     self.ended += 1
                     self._sample()
 
@@ -76,7 +76,7 @@ class Watched:
     def settle(self) -> float:
         """Wait until MLflow has everything, which is a cost of the trials too; the seconds that it took."""
         started = time.perf_counter()
-        self.conductor.tracker.flush()
+        self.driver.tracker.flush()
         self._sample()
         return time.perf_counter() - started
 
@@ -97,7 +97,7 @@ class Overhead:
         trials: how many were run.
         wall_ms: wall time a trial, with `slots` trials at a time; the time that workers wait for Ray is in it.
         driver_ms: CPU time of the driver's process a trial: Ray Tune, its threads, and Meltpoint's part.
-        own_ms: the part of it that Meltpoint's conductor takes, by the clock.
+        own_ms: the part of it that Meltpoint's driver takes, by the clock.
         own_ms_by_call: the same by what Ray asked for.
         growth_kb: resident memory of the driver that each trial leaves behind: the slope of a straight line.
         behind_s: how long MLflow was written after the last trial.
@@ -151,7 +151,7 @@ def run(trials: int, searcher: str, encoder: str, storage: Path) -> Overhead:
         watched = Watched(SweepConductor(planner, ledger, tracker, progress, scorer, resources))
         with Cluster(None) as cluster:
             cluster.join()
-            count = watched.conductor.slots = slots(resources.cpus, 0.0)
+            count = watched.driver.slots = slots(resources.cpus, 0.0)
             experiment.run_on_tune(watched, is_local=True, trainable=idle)
             behind = watched.settle()
     if tracker.trouble is not None:

@@ -31,7 +31,7 @@ from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.families.huggingface import attention as transformers_attention
 from meltpoint.adapters.families.huggingface.encoder import HuggingFaceEncoder
-from meltpoint.adapters.hardware import resolve_precision, seize
+from meltpoint.adapters.hardware import claim_device, resolve_precision
 from meltpoint.adapters.layers.compact_embedding import pieces_of
 from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW
 from meltpoint.tasks.core.task import Example, Kind
@@ -46,7 +46,7 @@ class Variant:
     """One way to train, and the times of its steps.
 
     Attributes:
-        quick_dropout, short_attention, compact_table, kernels, padding_free, first_alone, masters: which of Meltpoint's
+        quick_dropout, short_attention, compact_table, kernels, padding_free, cls_only, masters: which of Meltpoint's
             parts it has; `kernels` are those for residuals, norms and GELU, attention's come with `padding_free`.
         cpu, wall: seconds by step.
         phases: CPU seconds by step, in the order of PHASES.
@@ -58,7 +58,7 @@ class Variant:
     compact_table: bool = False
     kernels: bool = False
     padding_free: bool = False
-    first_alone: bool = False
+    cls_only: bool = False
     masters: bool = False
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
@@ -119,7 +119,7 @@ def stepper(
     def step(batch: Batch) -> None:
         wall, marks = time.perf_counter(), [time.process_time()]
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            scores = model(replace(batch, first_alone=variant.first_alone))
+            scores = model(replace(batch, cls_only=variant.cls_only))
         assert batch.labels is not None
         loss = nn.functional.cross_entropy(scores.float(), batch.labels)
         marks.append(time.process_time())
@@ -186,7 +186,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--dropout", type=float, default=0.1)
     options = parser.parse_args()
-    seize(options.threads)
+    claim_device(options.threads)
     encoder = encoders.load(encoders.resolve("minilm", KIND))
     assert isinstance(encoder, HuggingFaceEncoder)
     split = read(options.text, encoder, options.sentences)

@@ -26,7 +26,7 @@ from meltpoint import tasks
 from meltpoint.adapters import encoders, settings
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.families.huggingface.encoder import HuggingFaceEncoder
-from meltpoint.adapters.hardware import seize
+from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.training.epoch_result import EpochResult
@@ -117,7 +117,7 @@ def trainer_of(
                                   MODE, head), 0)
         for number in range(members)
     ]  # fmt: skip
-    hardware = seize(torch.get_num_threads())
+    hardware = claim_device(torch.get_num_threads())
     model = build(encoder, data.task, MODE, head, stack, hardware.device)
     return Trainer(model, data, MODE, stack, hardware, cache)
 
@@ -156,7 +156,7 @@ def run(options: argparse.Namespace) -> Found:
     Raises:
         ValueError, OSError: a word that does not exist, or data that are not there.
     """
-    seize(options.threads)
+    claim_device(options.threads)
     kind = tasks.get(options.task).kind
     with ExitStack() as stack:
         name, encoder = options.encoder, encoders.load(encoders.resolve(options.encoder, kind))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from meltpoint.sweeps.command_line.errors import FAILED, answering, complain, print_json
+from meltpoint.sweeps.command_line.errors import FAILED, complain, exit_on_error, print_json
 from meltpoint.sweeps.command_line.options import AsJson, Storage
 
 cache = typer.Typer(no_args_is_help=True, help="The features of frozen encoders that sweeps keep: list, remove.")
@@ -17,7 +17,7 @@ cache = typer.Typer(no_args_is_help=True, help="The features of frozen encoders 
 @cache.command("ls")
 def cache_list(storage: Storage = "runs", as_json: AsJson = False) -> None:
     """What is kept, the least recently used first."""
-    with answering():
+    with exit_on_error():
         from meltpoint.sweeps.results.cache import listed, shown
 
         rows = listed(Path(storage))
@@ -36,7 +36,7 @@ def cache_remove(
     task: Annotated[str | None, typer.Option(help="What this task asked for.")] = None, storage: Storage = "runs",
 ) -> None:  # fmt: skip
     """Remove entries; what a running process reads stays."""
-    with answering():
+    with exit_on_error():
         from meltpoint.sweeps.results.cache import remove_entries
 
         done = remove_entries(Path(storage), ids or [], task, everything)

@@ -12,7 +12,7 @@ from transformers.activations import GELUActivation
 
 from meltpoint.adapters.cpu.kernels import gelu as kernels
 from meltpoint.adapters.cpu.kernels.numbers import TYPES, array
-from meltpoint.adapters.cpu.kernels.threads import share_out
+from meltpoint.adapters.cpu.kernels.threads import parallel_for
 
 
 class Gelu(nn.Module):
@@ -31,7 +31,7 @@ class _Gelu(torch.autograd.Function):
     def forward(ctx: Any, states: Tensor) -> Tensor:
         found = torch.empty_like(states)
         read, written = array(states), array(found)
-        share_out(states.numel(), lambda first, last: kernels.forward(read, first, last, written))
+        parallel_for(states.numel(), lambda first, last: kernels.forward(read, first, last, written))
         ctx.save_for_backward(states)
         return found
 
@@ -41,7 +41,7 @@ class _Gelu(torch.autograd.Function):
         (states,) = ctx.saved_tensors
         found = torch.empty_like(states)
         given, read, written = array(gradient.contiguous()), array(states), array(found)
-        share_out(states.numel(), lambda first, last: kernels.backward(given, read, first, last, written))
+        parallel_for(states.numel(), lambda first, last: kernels.backward(given, read, first, last, written))
         return found
 
 

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from meltpoint.adapters.cpu.kernels import residual_norm as kernels
 from meltpoint.adapters.cpu.kernels.dropping import Dropping
 from meltpoint.adapters.cpu.kernels.numbers import TYPES, array
-from meltpoint.adapters.cpu.kernels.threads import share_out
+from meltpoint.adapters.cpu.kernels.threads import parallel_for
 
 
 def residual_norm(states: Tensor, residual: Tensor, norm: nn.LayerNorm, ratio: float) -> Tensor:
@@ -55,7 +55,7 @@ class _ResidualNorm(torch.autograd.Function):
                 *read, np.float32(epsilon), dropping.seed, dropping.level, dropping.factor, first, last, *written
             )
 
-        share_out(lines, run)
+        parallel_for(lines, run)
         ctx.save_for_backward(sums, moments, weight)
         ctx.dropping, ctx.types = dropping, (states.dtype, residual.dtype)
         return normed
@@ -74,7 +74,7 @@ class _ResidualNorm(torch.autograd.Function):
         def run(first: int, last: int) -> None:
             kernels.backward(*read, dropping.seed, dropping.level, dropping.factor, first, last, *written)
 
-        share_out(shares, run)
+        parallel_for(shares, run)
         return by_states, by_residual, by_weight.sum(0), by_bias.sum(0), None, None, None
 
 

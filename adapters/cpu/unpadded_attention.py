@@ -20,7 +20,7 @@ from meltpoint.adapters.cpu.kernels import LANES
 from meltpoint.adapters.cpu.kernels import attention as kernels
 from meltpoint.adapters.cpu.kernels.dropping import Dropping
 from meltpoint.adapters.cpu.kernels.numbers import TYPES, array
-from meltpoint.adapters.cpu.kernels.threads import share_out
+from meltpoint.adapters.cpu.kernels.threads import parallel_for
 from meltpoint.adapters.data.unpadding import Unpadded
 
 
@@ -104,7 +104,7 @@ class _FirstAttention(torch.autograd.Function):
                 dropping.factor, first, last, *written,
             )  # fmt: skip
 
-        share_out(len(unpadded.lengths), run)
+        parallel_for(len(unpadded.lengths), run)
         ctx.save_for_backward(query, key, value, kept)
         ctx.unpadded, ctx.scale, ctx.factor = unpadded, np.float32(scale), dropping.factor
         return attended
@@ -127,7 +127,7 @@ class _FirstAttention(torch.autograd.Function):
                 *written,
             )  # fmt: skip
 
-        share_out(len(unpadded.lengths), run)
+        parallel_for(len(unpadded.lengths), run)
         return (*found, None, None, None)
 
 
@@ -148,7 +148,7 @@ class _UnpaddedAttention(torch.autograd.Function):
                 first, last, into, weights,
             )  # fmt: skip
 
-        share_out(len(unpadded.lengths), run)
+        parallel_for(len(unpadded.lengths), run)
         ctx.save_for_backward(qkv, kept)
         ctx.unpadded, ctx.scale, ctx.factor = unpadded, np.float32(scale), dropping.factor
         return attended
@@ -168,5 +168,5 @@ class _UnpaddedAttention(torch.autograd.Function):
                 given, read, heads, dim, starts, squares, ctx.scale, ctx.factor, first, last, weights, into
             )
 
-        share_out(len(ctx.unpadded.lengths), run)
+        parallel_for(len(ctx.unpadded.lengths), run)
         return found, None, None, None, None

@@ -106,8 +106,8 @@ class Batch:
         source: what the encoder is given where that is not these rows; None where it is.
         source_places: (batch, pieces) int64, each piece's place in `source`: row · longest + position; 0 where padded.
         places, lengths: the real pieces' places in the padded rows and the rows' lengths, the shortest row first
-            (`padding_free.places_of`); None and () where nothing is padded or the states are cached.
-        first_alone: whether only each input's first state ([CLS]) will be read; an encoder that can then leaves the
+            (`unpadding.places_of`); None and () where nothing is padded or the states are cached.
+        cls_only: whether only each input's first state ([CLS]) will be read; an encoder that can then leaves the
             others out: (batch, 1, dim).
     """
 
@@ -127,7 +127,7 @@ class Batch:
     source_places: Tensor | None = None
     places: Tensor | None = None
     lengths: tuple[int, ...] = ()
-    first_alone: bool = False
+    cls_only: bool = False
 
     def __len__(self) -> int:
         return len(self.rows)

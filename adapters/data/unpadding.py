@@ -56,12 +56,12 @@ class Unpadded:
     Attributes:
         places: (real pieces,) int64, where each lies in the padded batch.
         lengths: of the rows in the pieces' order, ascending.
-        first_alone: whether only each row's first state will be read.
+        cls_only: whether only each row's first state will be read.
     """
 
     places: Tensor
     lengths: Sequence[int]
-    first_alone: bool = False
+    cls_only: bool = False
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine
 from meltpoint.adapters.layers.bilstm import BiLSTM
-from meltpoint.adapters.layers.bundle import Stack, lanes_of
+from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.maxout import Maxout
 from meltpoint.adapters.layers.pooling import highest, lowest, mean, pool_rows
 from meltpoint.adapters.layers.self_attention import AttentivePooling, attend_to_itself
@@ -42,24 +42,24 @@ class Bcn(Head):
     hyperparameters = (HIDDEN_SIZE, POOL_SIZE)
     summary = "BiLSTM → self bi-attention → BiLSTM → max, min, mean and attentive pooling → three maxout layers"
 
-    def compose(self, stack: Stack) -> None:
+    def compose(self, bundle: Bundle) -> None:
         """The two BiLSTMs, and what lies before, between and after them."""
-        hidden, pool_size = stack.size(HIDDEN_SIZE), stack.size(POOL_SIZE)
-        self.dropout = stack.dropout()
+        hidden, pool_size = bundle.size(HIDDEN_SIZE), bundle.size(POOL_SIZE)
+        self.dropout = bundle.dropout()
         self.feedforward = Affine(
-            self.shape.dim, hidden, stack, std=nn.init.calculate_gain("relu") * self.shape.dim**-0.5
+            self.shape.dim, hidden, bundle, std=nn.init.calculate_gain("relu") * self.shape.dim**-0.5
         )
-        self.encoder = BiLSTM(hidden, stack, hidden, layers=1)
-        self.integrator = BiLSTM(6 * hidden, stack, hidden, layers=1, dropout=stack.dropout(INTEGRATOR_INPUT))
-        self.attention = AttentivePooling(2 * hidden, stack)
+        self.encoder = BiLSTM(hidden, bundle, hidden, layers=1)
+        self.integrator = BiLSTM(6 * hidden, bundle, hidden, layers=1, dropout=bundle.dropout(INTEGRATOR_INPUT))
+        self.attention = AttentivePooling(2 * hidden, bundle)
         self.maxouts = nn.ModuleList(
             [
-                Maxout(8 * hidden, 4 * hidden, pool_size, stack),
-                Maxout(4 * hidden, 2 * hidden, pool_size, stack),
-                Maxout(2 * hidden, self.shape.outputs, pool_size, stack),
+                Maxout(8 * hidden, 4 * hidden, pool_size, bundle),
+                Maxout(4 * hidden, 2 * hidden, pool_size, bundle),
+                Maxout(2 * hidden, self.shape.outputs, pool_size, bundle),
             ]
         )
-        self.dropouts = nn.ModuleList(stack.dropout(share) for share in (INTEGRATED, FIRST_MAXOUT, SECOND_MAXOUT))
+        self.dropouts = nn.ModuleList(bundle.dropout(share) for share in (INTEGRATED, FIRST_MAXOUT, SECOND_MAXOUT))
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""

@@ -19,7 +19,7 @@ from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Scores, pool_masked
 from meltpoint.adapters.layers.alignment import enhance
-from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.sentence_pair import sentences
 
 ATTEND = Parameter(
@@ -35,11 +35,11 @@ class BiAttention(Head):
     summary = "parameter-free attention between a pair's sentences → max ⊕ mean pooling of both → linear"
     separate_pairs = True
 
-    def compose(self, stack: Stack) -> None:
+    def compose(self, bundle: Bundle) -> None:
         """The score layer, the only one."""
-        self.attends = bool(stack.size(ATTEND))
+        self.attends = bool(bundle.size(ATTEND))
         pooled = 4 * self.shape.dim  # maximum and mean of two sentences
-        self.scores = Scores(4 * pooled if self.attends else pooled, self.shape.outputs, stack)
+        self.scores = Scores(4 * pooled if self.attends else pooled, self.shape.outputs, bundle)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""

@@ -11,7 +11,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.layers.affine import Scores, first_states, pool
 from meltpoint.adapters.layers.bilstm import HIDDEN_SIZE, LAYERS, BiLSTM
-from meltpoint.adapters.layers.bundle import Stack, lanes_of
+from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 
 
 class BiLstm(Head):
@@ -20,11 +20,11 @@ class BiLstm(Head):
     hyperparameters = (HIDDEN_SIZE, LAYERS)
     summary = "BiLSTM over all pieces → each word's first piece, or max ⊕ mean pooling → linear"
 
-    def compose(self, stack: Stack) -> None:
+    def compose(self, bundle: Bundle) -> None:
         """The BiLSTM and the score layer."""
-        self.bilstm = BiLSTM(self.shape.dim, stack, stack.size(HIDDEN_SIZE), stack.size(LAYERS))
+        self.bilstm = BiLSTM(self.shape.dim, bundle, bundle.size(HIDDEN_SIZE), bundle.size(LAYERS))
         pooled = 1 if self.shape.kind == "sequence_labelling" else 2
-        self.scores = Scores(pooled * self.bilstm.dim, self.shape.outputs, stack)
+        self.scores = Scores(pooled * self.bilstm.dim, self.shape.outputs, bundle)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""

@@ -1,5 +1,5 @@
 """BiMPM, bilateral multi-perspective matching (Wang, Hamza & Florian 2017, "Bilateral Multi-Perspective Matching for
-Natural Language Sentences"): the task model that arXiv 1907.05338, experiment C, stacks on BERT for similarity.
+Natural Language Sentences"): the task model that arXiv 1907.05338, experiment C, bundles on BERT for similarity.
 
 Sizes, the tanh and the width of the prediction layer are the authors'; without its first BiLSTM (`bimpm.first_bilstm`)
 it is the paper's variant that does as well on BERT. It compares words, so it helps where what decides is which words of
@@ -14,7 +14,7 @@ from torch import Tensor
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.layers.bilstm import BiLSTM
-from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.matching import (
     FIRST_BILSTM,
     HIDDEN_SIZE,
@@ -34,12 +34,12 @@ class BiMpm(Head):
     summary = "BiMPM: BiLSTM → each piece matched with the other sentence by cosines → BiLSTM → two layers"
     separate_pairs = True
 
-    def compose(self, stack: Stack) -> None:
+    def compose(self, bundle: Bundle) -> None:
         """The matching layer, the BiLSTM that aggregates, and the prediction layer."""
-        hidden = stack.size(HIDDEN_SIZE)
-        self.matching = Matching(self.shape.dim, stack)
-        self.aggregation = BiLSTM(self.matching.dim, stack, hidden, 1)
-        self.prediction = Prediction(4 * hidden, self.shape.outputs, stack)
+        hidden = bundle.size(HIDDEN_SIZE)
+        self.matching = Matching(self.shape.dim, bundle)
+        self.aggregation = BiLSTM(self.matching.dim, bundle, hidden, 1)
+        self.prediction = Prediction(4 * hidden, self.shape.outputs, bundle)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""

@@ -7,7 +7,7 @@ from torch import Tensor
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.heads.linear import Linear
-from meltpoint.adapters.layers.bundle import Stack, lanes_of
+from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.crf import ConditionalRandomField
 from meltpoint.tasks.core.metrics import Prediction
 
@@ -17,10 +17,10 @@ class CrfHead(Head):
 
     kinds = ("sequence_labelling",)
 
-    def compose(self, stack: Stack) -> None:
+    def compose(self, bundle: Bundle) -> None:
         """The scorer's parts, and the CRF."""
-        super().compose(stack)  # type: ignore[safe-super]  # the scorer's: it comes next among the bases
-        self.crf = ConditionalRandomField(self.shape.outputs, stack)
+        super().compose(bundle)  # type: ignore[safe-super]  # the scorer's: it comes next among the bases
+        self.crf = ConditionalRandomField(self.shape.outputs, bundle)
 
     def loss(self, scores: Tensor, batch: Batch) -> Tensor:
         """Negative log-likelihood of the rows' label paths, a word; (T,)."""

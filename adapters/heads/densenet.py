@@ -20,7 +20,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, first_states
-from meltpoint.adapters.layers.bundle import Stack, lanes_of
+from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.convolution import GroupedConvolution, windows
 from meltpoint.adapters.layers.pooling import highest, pool_rows
 
@@ -41,16 +41,16 @@ class DenseLayer(nn.Module):
     Args:
         dim: size of a state.
         layer: how many convolutions come before it in its block.
-        stack: the members.
+        bundle: the members.
     """
 
-    def __init__(self, dim: int, layer: int, stack: Stack) -> None:
+    def __init__(self, dim: int, layer: int, bundle: Bundle) -> None:
         super().__init__()
-        growth, size = stack.size(GROWTH_RATE), stack.size(KERNEL_SIZE)
+        growth, size = bundle.size(GROWTH_RATE), bundle.size(KERNEL_SIZE)
         std = nn.init.calculate_gain("relu") * (size * (dim + layer * growth)) ** -0.5
-        self.from_states = Affine(size * dim, BLOCKS * growth, stack, std)
-        self.from_block = GroupedConvolution(layer * growth, growth, size, BLOCKS, stack, std) if layer else None
-        self.dropout = stack.dropout()
+        self.from_states = Affine(size * dim, BLOCKS * growth, bundle, std)
+        self.from_block = GroupedConvolution(layer * growth, growth, size, BLOCKS, bundle, std) if layer else None
+        self.dropout = bundle.dropout()
 
     def forward(self, seen: Tensor, earlier: list[Tensor], inside: Tensor) -> Tensor:
         """The layer's output in every block.
@@ -77,13 +77,13 @@ class DenseNet(Head):
     hyperparameters = (GROWTH_RATE, KERNEL_SIZE)
     summary = "four dense blocks of four convolutions over all pieces → maximum ⊕ [CLS] → linear"
 
-    def compose(self, stack: Stack) -> None:
+    def compose(self, bundle: Bundle) -> None:
         """The layers of all blocks and the score layer."""
         dim = self.shape.dim
-        self.size = stack.size(KERNEL_SIZE)
-        self.dropout = stack.dropout()
-        self.layers = nn.ModuleList(DenseLayer(dim, layer, stack) for layer in range(LAYERS))
-        self.scores = Scores(2 * dim + BLOCKS * LAYERS * stack.size(GROWTH_RATE), self.shape.outputs, stack)
+        self.size = bundle.size(KERNEL_SIZE)
+        self.dropout = bundle.dropout()
+        self.layers = nn.ModuleList(DenseLayer(dim, layer, bundle) for layer in range(LAYERS))
+        self.scores = Scores(2 * dim + BLOCKS * LAYERS * bundle.size(GROWTH_RATE), self.shape.outputs, bundle)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""

@@ -21,7 +21,7 @@ from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, FeatureDropout, Scores, elementwise, pool_masked
 from meltpoint.adapters.layers.alignment import enhance
 from meltpoint.adapters.layers.bilstm import BiLSTM
-from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.sentence_pair import Sentence, on_both, sentences
 
 HIDDEN_SIZE = Parameter(
@@ -38,15 +38,15 @@ class Esim(Head):
     summary = "ESIM: BiLSTM → alignment of both sentences → BiLSTM → max ⊕ mean pooling of both → two layers"
     separate_pairs = True
 
-    def compose(self, stack: Stack) -> None:
+    def compose(self, bundle: Bundle) -> None:
         """Both sentences share every part."""
-        hidden = stack.size(HIDDEN_SIZE)
-        self.encoder = BiLSTM(self.shape.dim, stack, hidden, 1, FeatureDropout(stack))
-        self.projection = Affine(8 * hidden, hidden, stack, nn.init.calculate_gain("relu") * (8 * hidden) ** -0.5)
-        self.composition = BiLSTM(hidden, stack, hidden, 1, FeatureDropout(stack))
-        self.dropout = stack.dropout()
-        self.hidden = Affine(8 * hidden, hidden, stack, nn.init.calculate_gain("tanh") * (8 * hidden) ** -0.5)
-        self.scores = Scores(hidden, self.shape.outputs, stack)
+        hidden = bundle.size(HIDDEN_SIZE)
+        self.encoder = BiLSTM(self.shape.dim, bundle, hidden, 1, FeatureDropout(bundle))
+        self.projection = Affine(8 * hidden, hidden, bundle, nn.init.calculate_gain("relu") * (8 * hidden) ** -0.5)
+        self.composition = BiLSTM(hidden, bundle, hidden, 1, FeatureDropout(bundle))
+        self.dropout = bundle.dropout()
+        self.hidden = Affine(8 * hidden, hidden, bundle, nn.init.calculate_gain("tanh") * (8 * hidden) ** -0.5)
+        self.scores = Scores(hidden, self.shape.outputs, bundle)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""

@@ -18,7 +18,7 @@ from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, elementwise, pool
 from meltpoint.adapters.layers.bilstm import BiLSTM
-from meltpoint.adapters.layers.bundle import Stack, lanes_of
+from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 
 HIDDEN_SIZE = Parameter("highway_lstm.hidden_size", 200, "units of each direction of each BiLSTM", 1, 4096, shapes=True)
 LAYERS = Parameter(
@@ -34,13 +34,13 @@ class HighwayLayer(nn.Module):
 
     Args:
         dim: size of a state, twice the units of a direction.
-        stack: the members.
+        bundle: the members.
     """
 
-    def __init__(self, dim: int, stack: Stack) -> None:
+    def __init__(self, dim: int, bundle: Bundle) -> None:
         super().__init__()
-        self.bilstm = BiLSTM(dim, stack, dim // 2, layers=1)
-        self.gate = Affine(dim, dim, stack, std=dim**-0.5, bias=CARRY_BIAS)
+        self.bilstm = BiLSTM(dim, bundle, dim // 2, layers=1)
+        self.gate = Affine(dim, dim, bundle, std=dim**-0.5, bias=CARRY_BIAS)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """(T, batch, pieces, dim) and the mask of real pieces → the same, anything on padding."""
@@ -57,12 +57,12 @@ class HighwayLstm(Head):
     hyperparameters = (HIDDEN_SIZE, LAYERS)
     summary = "BiLSTM layers with highway connections around them → max ⊕ mean pooling → linear"
 
-    def compose(self, stack: Stack) -> None:
+    def compose(self, bundle: Bundle) -> None:
         """The layers and the score layer."""
-        hidden = stack.size(HIDDEN_SIZE)
-        self.first = BiLSTM(self.shape.dim, stack, hidden, layers=1)
-        self.highways = nn.ModuleList(HighwayLayer(2 * hidden, stack) for _ in range(stack.size(LAYERS) - 1))
-        self.scores = Scores(4 * hidden, self.shape.outputs, stack)
+        hidden = bundle.size(HIDDEN_SIZE)
+        self.first = BiLSTM(self.shape.dim, bundle, hidden, layers=1)
+        self.highways = nn.ModuleList(HighwayLayer(2 * hidden, bundle) for _ in range(bundle.size(LAYERS) - 1))
+        self.scores = Scores(4 * hidden, self.shape.outputs, bundle)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""

@@ -7,7 +7,7 @@ from torch import Tensor
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.layers.affine import Scores, first_states
-from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.bundle import Bundle
 
 BERT_STD = 0.02
 """Standard deviation of BERT's own initial weights (Devlin et al. 2019's code; truncation makes no odds here)."""
@@ -19,9 +19,9 @@ class Linear(Head):
     summary = "[CLS] or each word's first piece → dropout → linear"
     reads = "first"
 
-    def compose(self, stack: Stack) -> None:
+    def compose(self, bundle: Bundle) -> None:
         """The score layer."""
-        self.scores = Scores(self.shape.dim, self.shape.outputs, stack, std=BERT_STD)
+        self.scores = Scores(self.shape.dim, self.shape.outputs, bundle, std=BERT_STD)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""

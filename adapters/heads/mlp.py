@@ -9,7 +9,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, first_states
-from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.bundle import Bundle
 
 HIDDEN_SIZE = Parameter(
     "mlp.hidden_size", 768, "units of the hidden layer (a state of BERT-base has 768)", 1, 16384, shapes=True
@@ -23,12 +23,12 @@ class Mlp(Head):
     summary = "[CLS] or each word's first piece → two fully connected layers with a ReLU between them"
     reads = "first"
 
-    def compose(self, stack: Stack) -> None:
+    def compose(self, bundle: Bundle) -> None:
         """The hidden layer and the score layer."""
-        hidden = stack.size(HIDDEN_SIZE)
-        self.dropout = stack.dropout()
-        self.hidden = Affine(self.shape.dim, hidden, stack, std=nn.init.calculate_gain("relu") * self.shape.dim**-0.5)
-        self.scores = Scores(hidden, self.shape.outputs, stack)
+        hidden = bundle.size(HIDDEN_SIZE)
+        self.dropout = bundle.dropout()
+        self.hidden = Affine(self.shape.dim, hidden, bundle, std=nn.init.calculate_gain("relu") * self.shape.dim**-0.5)
+        self.scores = Scores(hidden, self.shape.outputs, bundle)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""

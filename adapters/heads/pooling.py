@@ -15,7 +15,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Scores
-from meltpoint.adapters.layers.bundle import Stack, lanes_of
+from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.pooling import first_and_last, highest, mean, pool_rows
 
 KIND = Parameter(
@@ -32,11 +32,11 @@ class PoolingHead(Head):
     hyperparameters = (KIND,)
     summary = "maximum, mean, or first ⊕ last over all pieces → dropout → linear"
 
-    def compose(self, stack: Stack) -> None:
+    def compose(self, bundle: Bundle) -> None:
         """The score layer."""
-        self.kind = stack.word(KIND)
+        self.kind = bundle.word(KIND)
         pooled = 2 if self.kind == "first_last" else 1
-        self.scores = Scores(pooled * self.shape.dim, self.shape.outputs, stack)
+        self.scores = Scores(pooled * self.shape.dim, self.shape.outputs, bundle)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""

@@ -17,7 +17,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Scores
-from meltpoint.adapters.layers.bundle import Stack, lanes_of, value
+from meltpoint.adapters.layers.bundle import Bundle, lanes_of, value
 
 KIROS, GLUE = "kiros", "glue"
 PAIR = Parameter(
@@ -37,11 +37,11 @@ class SentenceVectors(Head):
     reads = "first"
     separate_pairs, joint_pairs = True, False
 
-    def compose(self, stack: Stack) -> None:
+    def compose(self, bundle: Bundle) -> None:
         """The score layer."""
-        (self.pair,) = {str(value(setting, PAIR)) for setting in stack.settings}  # it shapes: members agree on it
+        (self.pair,) = {str(value(setting, PAIR)) for setting in bundle.settings}  # it shapes: members agree on it
         parts = PARTS[self.pair] if self.shape.kind.startswith("pair") else 1
-        self.scores = Scores(parts * self.shape.dim, self.shape.outputs, stack)
+        self.scores = Scores(parts * self.shape.dim, self.shape.outputs, bundle)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""

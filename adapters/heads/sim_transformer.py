@@ -15,7 +15,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import pool_masked
-from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.matching import (
     FIRST_BILSTM,
     HIDDEN_SIZE,
@@ -43,20 +43,20 @@ class SimTransformer(Head):
     summary = "BiMPM's matching → transformer → max ⊕ mean pooling of both sentences → two layers"
     separate_pairs = True
 
-    def compose(self, stack: Stack) -> None:
+    def compose(self, bundle: Bundle) -> None:
         """The matching layer, the transformer and the prediction layer.
 
         Raises:
             ValueError: the attention heads do not divide the size of a position's matchings.
         """
-        self.matching = Matching(self.shape.dim, stack)
-        dim, heads = self.matching.dim, stack.size(HEADS)
+        self.matching = Matching(self.shape.dim, bundle)
+        dim, heads = self.matching.dim, bundle.size(HEADS)
         if dim % heads:
             raise ValueError(
                 f"{HEADS.name} is {heads}; it has to divide 8 · {PERSPECTIVES.name} = {dim}. 8 always does."
             )
-        self.transformer = Transformer(dim, stack, stack.size(LAYERS), heads, stack.size(FEED_FORWARD_SIZE))
-        self.prediction = Prediction(4 * dim, self.shape.outputs, stack, "relu")
+        self.transformer = Transformer(dim, bundle, bundle.size(LAYERS), heads, bundle.size(FEED_FORWARD_SIZE))
+        self.prediction = Prediction(4 * dim, self.shape.outputs, bundle, "relu")
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""

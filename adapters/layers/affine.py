@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.layers.bundle import Stack, lanes_of, shares
+from meltpoint.adapters.layers.bundle import Bundle, lanes_of, shares
 from meltpoint.adapters.layers.pooling import highest, mean, pool_rows
 
 
@@ -37,17 +37,17 @@ class Affine(nn.Module):
     Args:
         inputs: size of a state.
         outputs: how many numbers a state becomes.
-        stack: the members.
+        bundle: the members.
         std: standard deviation of the initial weights.
         bias: what the biases start at.
     """
 
-    def __init__(self, inputs: int, outputs: int, stack: Stack, std: float, bias: float = 0.0) -> None:
+    def __init__(self, inputs: int, outputs: int, bundle: Bundle, std: float, bias: float = 0.0) -> None:
         super().__init__()
-        self.weight = stack.parameter(
+        self.weight = bundle.parameter(
             outputs, inputs, fill=lambda own, generator: nn.init.normal_(own, std=std, generator=generator)
         )
-        self.bias = stack.parameter(outputs, fill=lambda own, _: nn.init.constant_(own, bias))
+        self.bias = bundle.parameter(outputs, fill=lambda own, _: nn.init.constant_(own, bias))
 
     def forward(self, states: Tensor) -> Tensor:
         """(T or 1, …, inputs) → (T, …, outputs)."""
@@ -67,7 +67,7 @@ class _ByMembers(torch.autograd.Function):
     """An affine layer in bf16, a member at a time and as plain matrices.
 
     A CPU rounds a batched product of bf16 by how many members there are, and a batch of one by how far apart the
-    members of the stack lie that it was cut from. By hand, because autograd would widen each member's gradients and
+    members of the bundle lie that it was cut from. By hand, because autograd would convert each member's gradients and
     then copy all of them into one tensor.
     """
 
@@ -108,12 +108,12 @@ class FeatureDropout(nn.Module):
     """Dropout of whole features, the same ones at every position of a row (Gal & Ghahramani 2016, for recurrences).
 
     Args:
-        stack: the members; each one's `dropout` is taken.
+        bundle: the members; each one's `dropout` is taken.
     """
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, bundle: Bundle) -> None:
         super().__init__()
-        self.dropout = stack.dropout()
+        self.dropout = bundle.dropout()
 
     def forward(self, states: Tensor) -> Tensor:
         """(T or 1, positions, batch, size) → (T, positions, batch, size); unchanged where nothing is to be dropped."""
@@ -128,14 +128,14 @@ class Scores(nn.Module):
     Args:
         inputs: size of a state.
         outputs: size of the scores.
-        stack: the members; each one's `dropout` is taken.
+        bundle: the members; each one's `dropout` is taken.
         std: standard deviation of the initial weights; None is Kaiming's (He et al. 2015) for a linear unit.
     """
 
-    def __init__(self, inputs: int, outputs: int, stack: Stack, std: float | None = None) -> None:
+    def __init__(self, inputs: int, outputs: int, bundle: Bundle, std: float | None = None) -> None:
         super().__init__()
-        self.dropout = stack.dropout()
-        self.linear = Affine(inputs, outputs, stack, inputs**-0.5 if std is None else std)
+        self.dropout = bundle.dropout()
+        self.linear = Affine(inputs, outputs, bundle, inputs**-0.5 if std is None else std)
 
     def forward(self, states: Tensor) -> Tensor:
         """(T or 1, …, inputs) of any float type → (T, …, outputs) float32."""
@@ -148,7 +148,7 @@ def elementwise(function: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
     """A function like a sigmoid of every number, (T, …) → (T, …), so that a member's bits are those that it has alone.
 
     A CPU's kernels compute vectors of numbers, and what is left over at the end by another routine, which rounds
-    differently: over a whole stack a member's last numbers would not be its last ones. Sums and products are exact.
+    differently: over a whole bundle a member's last numbers would not be its last ones. Sums and products are exact.
     """
     return torch.cat([function(own) for (own,) in shares(states)])
 

@@ -28,8 +28,8 @@ def enhance(one: Sentence, two: Sentence) -> tuple[Sentence, Sentence]:
 
 def _stacked(one: Sentence, two: Sentence) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """States and masks, one for every member that has states of its own."""
-    stacks = len(one.states)
-    return one.states, two.states, one.mask.expand(stacks, -1, -1), two.mask.expand(stacks, -1, -1)
+    bundles = len(one.states)
+    return one.states, two.states, one.mask.expand(bundles, -1, -1), two.mask.expand(bundles, -1, -1)
 
 
 def _enhanced(one: Tensor, two: Tensor, one_mask: Tensor, two_mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""A BiLSTM for every member of a stack, that padding never changes."""
+"""A BiLSTM for every member of a bundle, that padding never changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from meltpoint.adapters.hyperparameters import Parameter
-from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.lstm import Weights, all_at_once, member_by_member, reversal, reverse
 
 HIDDEN_SIZE = Parameter("bilstm.hidden_size", 200, "units of each direction of the BiLSTM", 1, 4096, shapes=True)
@@ -28,16 +28,16 @@ class BiLSTM(nn.Module):
 
     Args:
         inputs: size of a state.
-        stack: the members.
+        bundle: the members.
         hidden: units of each direction.
         layers: how many.
         dropout: of each layer's input, (T or 1, positions, batch, size); None is the stack's own, element by element.
     """
 
-    def __init__(self, inputs: int, stack: Stack, hidden: int, layers: int, dropout: nn.Module | None = None) -> None:
+    def __init__(self, inputs: int, bundle: Bundle, hidden: int, layers: int, dropout: nn.Module | None = None) -> None:
         super().__init__()
         self.dim, self.layers = 2 * hidden, layers
-        self.dropout = stack.dropout() if dropout is None else dropout
+        self.dropout = bundle.dropout() if dropout is None else dropout
         for layer in range(self.layers):
             size = self.dim if layer else inputs
             shapes = {
@@ -48,7 +48,7 @@ class BiLSTM(nn.Module):
             }
             for direction in DIRECTIONS:
                 for name, shape in shapes.items():
-                    parameter = stack.parameter(*shape, fill=_FILLS.get(name, _zeros))
+                    parameter = bundle.parameter(*shape, fill=_FILLS.get(name, _zeros))
                     self.register_parameter(f"{name}_l{layer}{direction}", parameter)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A stack: trials of one cell that agree on every size, and train as one batched module."""
+"""A bundle: trials of one cell that agree on every size, and train as one batched module."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import torch
 from torch import Tensor, nn
 
 from meltpoint.adapters.hyperparameters import COMMON, Parameter, Setting, Value
-from meltpoint.adapters.layers.dropout import Dropout, Noise
+from meltpoint.adapters.layers.dropout import Dropout, MemberRng
 
 _DROPOUT = next(parameter for parameter in COMMON if parameter.name == "dropout")
 
 
 @dataclass(frozen=True)
-class Stack:
+class Bundle:
     """What the parts of a head are built from.
 
     Attributes:
         settings: one a member; they agree on what shapes the computation.
-        noise: the members' random numbers.
+        rng: the members' random numbers.
         generators: one a member, for its first weights: each part draws on from where the last one stopped.
     """
 
     settings: Sequence[Setting]
-    noise: Noise
+    rng: MemberRng
     generators: Sequence[torch.Generator] = field(init=False)
 
     def __post_init__(self) -> None:
-        assert len(self.settings) == len(self.noise.seeds), "one seed a setting"
-        object.__setattr__(self, "generators", [self.noise.initial(member) for member in range(len(self))])
+        assert len(self.settings) == len(self.rng.seeds), "one seed a setting"
+        object.__setattr__(self, "generators", [self.rng.initial(member) for member in range(len(self))])
 
     def __len__(self) -> int:
         return len(self.settings)
@@ -46,7 +46,7 @@ class Stack:
     def _agreed(self, parameter: Parameter) -> Value:
         assert parameter.shapes, f"{parameter.name} does not shape the computation"
         found = {value(setting, parameter) for setting in self.settings}
-        assert len(found) == 1, f"members of a stack agree on {parameter.name}; these differ: {found}"
+        assert len(found) == 1, f"members of a bundle agree on {parameter.name}; these differ: {found}"
         return found.pop()
 
     def dropout(self, share: float = 1.0) -> Dropout:
@@ -57,7 +57,7 @@ class Stack:
                 gets more than the largest ratio that a setting may name.
         """
         ratios = [share * float(value(setting, _DROPOUT)) for setting in self.settings]
-        return Dropout([min(ratio, _DROPOUT.maximum) for ratio in ratios], self.noise)
+        return Dropout([min(ratio, _DROPOUT.maximum) for ratio in ratios], self.rng)
 
     def parameter(self, *shape: int, fill: Callable[[Tensor, torch.Generator], object]) -> nn.Parameter:
         """A parameter of (T, *shape); `fill(tensor, generator)` sets each member's share in place."""

@@ -1,4 +1,4 @@
-"""One-dimensional convolutions over a row's pieces, for every member of a stack."""
+"""One-dimensional convolutions over a row's pieces, for every member of a bundle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.bundle import Bundle
 
 
 def windows(states: Tensor, size: int) -> Tensor:
@@ -35,18 +35,18 @@ class GroupedConvolution(nn.Module):
         outputs: channels that a group gives.
         size: pieces in a window.
         groups: how many convolutions there are.
-        stack: the members.
+        bundle: the members.
         std: standard deviation of the initial weights.
     """
 
-    def __init__(self, inputs: int, outputs: int, size: int, groups: int, stack: Stack, std: float) -> None:
+    def __init__(self, inputs: int, outputs: int, size: int, groups: int, bundle: Bundle, std: float) -> None:
         super().__init__()
         self.size = size
 
         def fill(own: Tensor, generator: torch.Generator) -> None:
             nn.init.normal_(own, std=std, generator=generator)
 
-        self.weight = stack.parameter(groups, outputs, size * inputs, fill=fill)
+        self.weight = bundle.parameter(groups, outputs, size * inputs, fill=fill)
 
     def forward(self, states: Tensor) -> Tensor:
         """(T, groups, batch, pieces, inputs) → (T, groups, batch, pieces, outputs)."""

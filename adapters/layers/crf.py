@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torchcrf import CRF
 
-from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.bundle import Bundle
 
 INITIAL_SPREAD = 0.1
 """pytorch-crf's own: transition scores start uniform within ± this."""
@@ -23,18 +23,18 @@ class ConditionalRandomField(nn.Module):
 
     Args:
         labels: how many labels there are.
-        stack: the members.
+        bundle: the members.
     """
 
-    def __init__(self, labels: int, stack: Stack) -> None:
+    def __init__(self, labels: int, bundle: Bundle) -> None:
         super().__init__()
 
         def fill(tensor: Tensor, generator: torch.Generator) -> None:
             nn.init.uniform_(tensor, -INITIAL_SPREAD, INITIAL_SPREAD, generator)
 
-        self.start_transitions = stack.parameter(labels, fill=fill)
-        self.end_transitions = stack.parameter(labels, fill=fill)
-        self.transitions = stack.parameter(labels, labels, fill=fill)
+        self.start_transitions = bundle.parameter(labels, fill=fill)
+        self.end_transitions = bundle.parameter(labels, fill=fill)
+        self.transitions = bundle.parameter(labels, labels, fill=fill)
         # In a tuple, so that its own parameters, which are never used, are none of this module's.
         self._one = (CRF(labels, batch_first=True),)
 

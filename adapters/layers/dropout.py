@@ -1,4 +1,4 @@
-"""The random numbers of a stack: each member's dropout masks and first weights, a function of its own seed alone."""
+"""The random numbers of a bundle: each member's dropout masks and first weights, a function of its own seed alone."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch.autograd.function import once_differentiable
 
 from meltpoint.adapters.cpu.kernels import dropping as kernels
 from meltpoint.adapters.cpu.kernels.numbers import TYPES, array
-from meltpoint.adapters.cpu.kernels.threads import share_out
+from meltpoint.adapters.cpu.kernels.threads import parallel_for
 
 BITS = 16
 """Dropout decides by 16 bits: a ratio is met within 2^-17, and one draw of 64 bits serves four numbers."""
 
 
-class Noise:
+class MemberRng:
     """The random bits of T trials that train together.
 
     What a member draws depends on its seed, the step, the number of the call within the step, and the shape; not on
@@ -53,7 +53,7 @@ class Noise:
         self._step, self._call = step, 0
 
     def skip(self) -> None:
-        """Count a call that needs no bits, so that later calls draw what they draw in any other stack."""
+        """Count a call that needs no bits, so that later calls draw what they draw in any other bundle."""
         self._call += 1
 
     def bits(self, shape: Sequence[int], device: torch.device) -> Tensor:
@@ -97,25 +97,25 @@ class Dropout(nn.Module):
 
     Args:
         ratios: one a member, below 1.
-        noise: where the bits come from.
+        rng: where the bits come from.
     """
 
-    def __init__(self, ratios: Sequence[float], noise: Noise) -> None:
+    def __init__(self, ratios: Sequence[float], rng: MemberRng) -> None:
         super().__init__()
-        self.noise = noise
+        self.rng = rng
         self.levels = [round(ratio * 2**BITS) for ratio in ratios]
         assert all(0 <= level < 2**BITS for level in self.levels), "a dropout ratio lies in [0, 1)"
 
     def forward(self, states: Tensor) -> Tensor:
         """(T or 1, batch, …) → (T, batch, …) of the same type; unchanged where nothing is to be dropped."""
         if not self.training or not any(self.levels):
-            self.noise.skip()
+            self.rng.skip()
             return states
-        bits = self.noise.bits(states.shape[1:], states.device)
-        return _Drop.apply(states, bits, self.noise.seed_rows, self.levels)  # type: ignore[no-any-return, no-untyped-call]
+        bits = self.rng.bits(states.shape[1:], states.device)
+        return _Drop.apply(states, bits, self.rng.seed_rows, self.levels)  # type: ignore[no-any-return, no-untyped-call]
 
     def keep(self, members: Sequence[int]) -> None:
-        """Go on with some members; the noise is told by the head."""
+        """Go on with some members; the rng is told by the head."""
         self.levels = [self.levels[member] for member in members]
 
 
@@ -163,4 +163,4 @@ def _drop_by_kernel(
     def run(first: int, last: int) -> None:
         kernels.drop(read, len(states), draws, *members, first, last, written)
 
-    share_out(-(-into[0].numel() // kernels.BLOCK), run)
+    parallel_for(-(-into[0].numel() // kernels.BLOCK), run)

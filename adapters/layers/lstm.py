@@ -1,7 +1,7 @@
-"""LSTM layers for a stack: one direction of one layer, for every member, in the kernel that is fastest here.
+"""LSTM layers for a bundle: one direction of one layer, for every member, in the kernel that is fastest here.
 
 On a CPU oneDNN's LSTM, a member and a direction at a time: a member's recurrent weights fit the cache next to the core,
-those of a stack do not. On a GPU with several members one recurrence over all of them, a matrix product a time step.
+those of a bundle do not. On a GPU with several members one recurrence over all of them, a matrix product a time step.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def reversal(mask: Tensor) -> Tensor:
 
 def reverse(states: Tensor, order: Tensor) -> Tensor:
     """Rows of (T or 1, positions, batch, size) reversed within their lengths, by `reversal`'s order."""
-    stacks, positions, batch, size = states.shape
-    member = torch.arange(stacks, device=order.device)[:, None, None]
+    bundles, positions, batch, size = states.shape
+    member = torch.arange(bundles, device=order.device)[:, None, None]
     flat = ((member * positions + order) * batch + torch.arange(batch, device=order.device)).flatten()
     return Reversal.apply(states.reshape(-1, size), flat).view(states.shape)  # type: ignore[no-any-return, no-untyped-call]
 

@@ -17,7 +17,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, elementwise
 from meltpoint.adapters.layers.bilstm import BiLSTM
-from meltpoint.adapters.layers.bundle import Stack, shares
+from meltpoint.adapters.layers.bundle import Bundle, shares
 from meltpoint.adapters.layers.cosines import best_cosines, inverse_root, products
 from meltpoint.adapters.layers.sentence_pair import Sentence, on_both, sentences
 
@@ -44,24 +44,24 @@ class Matching(nn.Module):
 
     Args:
         inputs: size of a state of the encoder.
-        stack: the members; their `dropout` and the parameters above are taken.
+        bundle: the members; their `dropout` and the parameters above are taken.
 
     Attributes:
         dim: size of what comes out, 8 · l.
     """
 
-    def __init__(self, inputs: int, stack: Stack) -> None:
+    def __init__(self, inputs: int, bundle: Bundle) -> None:
         super().__init__()
-        hidden, perspectives = stack.size(HIDDEN_SIZE), stack.size(PERSPECTIVES)
+        hidden, perspectives = bundle.size(HIDDEN_SIZE), bundle.size(PERSPECTIVES)
         self.dim = 2 * len(MATCHINGS) * perspectives
-        self.bilstm = BiLSTM(inputs, stack, hidden, 1) if stack.size(FIRST_BILSTM) else None
-        self.dropout = stack.dropout()
+        self.bilstm = BiLSTM(inputs, bundle, hidden, 1) if bundle.size(FIRST_BILSTM) else None
+        self.dropout = bundle.dropout()
         size = inputs if self.bilstm is None else hidden
 
         def fill(own: Tensor, generator: torch.Generator) -> None:
             nn.init.normal_(own, std=size**-0.5, generator=generator)
 
-        self.weight = stack.parameter(2, len(MATCHINGS), perspectives, size, fill=fill)
+        self.weight = bundle.parameter(2, len(MATCHINGS), perspectives, size, fill=fill)
 
     def forward(self, states: Tensor, batch: Batch) -> tuple[Sentence, Sentence]:
         """Each sentence's matchings with the other: (T, batch, longest, dim) float32, 0 where masked.
@@ -86,16 +86,18 @@ class Prediction(nn.Module):
     Args:
         inputs: size of a pair's vector.
         outputs: size of the scores.
-        stack: the members; their `dropout` acts before both layers.
+        bundle: the members; their `dropout` acts before both layers.
         nonlinearity: between them; the authors' is the tanh.
     """
 
-    def __init__(self, inputs: int, outputs: int, stack: Stack, nonlinearity: Literal["tanh", "relu"] = "tanh") -> None:
+    def __init__(
+        self, inputs: int, outputs: int, bundle: Bundle, nonlinearity: Literal["tanh", "relu"] = "tanh"
+    ) -> None:
         super().__init__()
         self.nonlinearity = nonlinearity
-        self.dropout = stack.dropout()
-        self.hidden = Affine(inputs, inputs // 2, stack, nn.init.calculate_gain(nonlinearity) * inputs**-0.5)
-        self.scores = Scores(inputs // 2, outputs, stack)
+        self.dropout = bundle.dropout()
+        self.hidden = Affine(inputs, inputs // 2, bundle, nn.init.calculate_gain(nonlinearity) * inputs**-0.5)
+        self.scores = Scores(inputs // 2, outputs, bundle)
 
     def forward(self, states: Tensor) -> Tensor:
         """(T, batch, inputs) → (T, batch, outputs) float32."""

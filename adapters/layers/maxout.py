@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from meltpoint.adapters.layers.affine import Affine
-from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.bundle import Bundle
 
 
 class Maxout(nn.Module):
@@ -15,13 +15,13 @@ class Maxout(nn.Module):
         inputs: size of a vector.
         outputs: how many units there are.
         competitors: how many linear units each is the largest of.
-        stack: the members. Initial weights have the variance of torch.nn.Linear's, 1 / (3 inputs), as in AllenNLP.
+        bundle: the members. Initial weights have the variance of torch.nn.Linear's, 1 / (3 inputs), as in AllenNLP.
     """
 
-    def __init__(self, inputs: int, outputs: int, competitors: int, stack: Stack) -> None:
+    def __init__(self, inputs: int, outputs: int, competitors: int, bundle: Bundle) -> None:
         super().__init__()
         self.outputs = outputs
-        self.affine = Affine(inputs, outputs * competitors, stack, std=(3 * inputs) ** -0.5)
+        self.affine = Affine(inputs, outputs * competitors, bundle, std=(3 * inputs) ** -0.5)
 
     def forward(self, states: Tensor) -> Tensor:
         """(T or 1, …, inputs) → (T, …, outputs)."""

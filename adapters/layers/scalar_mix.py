@@ -11,18 +11,18 @@ from torch.autograd.function import once_differentiable
 
 from meltpoint.adapters.cpu.kernels import mixing as kernels
 from meltpoint.adapters.cpu.kernels.numbers import TYPES, array
-from meltpoint.adapters.cpu.kernels.threads import share_out
+from meltpoint.adapters.cpu.kernels.threads import parallel_for
 from meltpoint.adapters.layers.bundle import keep_members
 
 
 class ScalarMix(nn.Module):
-    """gamma * sum_j softmax(s)_j h_j, without layer normalisation; one mix a member of a stack.
+    """gamma * sum_j softmax(s)_j h_j, without layer normalisation; one mix a member of a bundle.
 
     Starts as the plain mean of the layers: s = 0 and gamma = 1.
 
     Args:
         layers: how many layers are mixed, the embeddings counted.
-        trials: how many members the stack has.
+        trials: how many members the bundle has.
     """
 
     def __init__(self, layers: int, trials: int = 1) -> None:
@@ -77,7 +77,7 @@ class _Mix(torch.autograd.Function):
             end = min(last * kernels.SHARE, mixed.shape[1])
             kernels.forward(given, lanes, layers, by, first * kernels.SHARE, end, into)
 
-        share_out(_shares(mixed.shape[1]), run)
+        parallel_for(_shares(mixed.shape[1]), run)
         ctx.save_for_backward(stacked)
         return mixed
 
@@ -87,10 +87,10 @@ class _Mix(torch.autograd.Function):
         """(T, numbers) → the weights' gradient, (T, layers), added up in double precision."""
         (stacked,) = ctx.saved_tensors
         layers, lanes = stacked.shape[:2]
-        slopes = gradient.new_zeros(_shares(gradient.shape[1]), len(gradient), layers, dtype=torch.float64)
-        given, read, into = array(gradient.contiguous()), array(stacked), slopes.view(-1).numpy()
-        share_out(len(slopes), lambda first, last: kernels.backward(given, read, lanes, layers, first, last, into))
-        return None, slopes.sum(0).to(gradient.dtype)
+        grads = gradient.new_zeros(_shares(gradient.shape[1]), len(gradient), layers, dtype=torch.float64)
+        given, read, into = array(gradient.contiguous()), array(stacked), grads.view(-1).numpy()
+        parallel_for(len(grads), lambda first, last: kernels.backward(given, read, lanes, layers, first, last, into))
+        return None, grads.sum(0).to(gradient.dtype)
 
 
 def _shares(numbers: int) -> int:

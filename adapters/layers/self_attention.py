@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from meltpoint.adapters.layers.affine import exact
-from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.pooling import pool_rows
 
 
@@ -43,16 +43,16 @@ class AttentivePooling(nn.Module):
 
     Args:
         inputs: size of a state.
-        stack: the members. Initial weights have the variance of torch.nn.Linear's, 1 / (3 inputs), as in AllenNLP.
+        bundle: the members. Initial weights have the variance of torch.nn.Linear's, 1 / (3 inputs), as in AllenNLP.
     """
 
-    def __init__(self, inputs: int, stack: Stack) -> None:
+    def __init__(self, inputs: int, bundle: Bundle) -> None:
         super().__init__()
 
         def fill(own: Tensor, generator: torch.Generator) -> None:
             nn.init.normal_(own, std=(3 * inputs) ** -0.5, generator=generator)
 
-        self.weight = stack.parameter(1, inputs, fill=fill)
+        self.weight = bundle.parameter(1, inputs, fill=fill)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """(T, batch, pieces, inputs) of any float type → (T, batch, inputs) float32."""

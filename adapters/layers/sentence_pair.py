@@ -47,19 +47,19 @@ def sentences(states: Tensor, batch: Batch) -> tuple[Sentence, Sentence]:
 
 def _sentence(states: Tensor, inside: Tensor, lengths: Tensor, longest: int) -> Sentence:
     """One sentence of every pair, from which pieces are inside it: (lanes, batch, pieces)."""
-    stacks, rows, pieces, dim = states.shape
+    bundles, rows, pieces, dim = states.shape
     device = states.device
     start = inside.int().argmax(-1, keepdim=True)  # the first one inside; (lanes, batch, 1)
-    row = torch.arange(stacks * rows, device=device).view(stacks, rows, 1)
+    row = torch.arange(bundles * rows, device=device).view(bundles, rows, 1)
     place = torch.arange(longest, device=device)
-    there = (start + place).clamp(max=pieces - 1) + row * pieces  # (stacks, batch, longest)
+    there = (start + place).clamp(max=pieces - 1) + row * pieces  # (bundles, batch, longest)
     back = (torch.arange(pieces, device=device) - start).clamp(0, longest - 1) + row * longest
     own = place < lengths[..., None]
     picked: Tensor = _Picked.apply(  # type: ignore[no-untyped-call]
-        states.reshape(-1, dim), there.flatten(), own.expand(stacks, -1, -1).reshape(-1, 1),
-        back.flatten(), inside.expand(stacks, -1, -1).reshape(-1, 1),
+        states.reshape(-1, dim), there.flatten(), own.expand(bundles, -1, -1).reshape(-1, 1),
+        back.flatten(), inside.expand(bundles, -1, -1).reshape(-1, 1),
     )  # fmt: skip
-    return Sentence(picked.view(stacks, rows, longest, dim), place < lengths[..., None].clamp(min=1))
+    return Sentence(picked.view(bundles, rows, longest, dim), place < lengths[..., None].clamp(min=1))
 
 
 def on_both(read: Callable[[Sentence], Tensor], one: Sentence, two: Sentence) -> tuple[Tensor, Tensor]:

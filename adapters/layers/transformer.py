@@ -1,4 +1,4 @@
-"""A transformer encoder (Vaswani et al. 2017, section 3) for every member of a stack, that padding never changes."""
+"""A transformer encoder (Vaswani et al. 2017, section 3) for every member of a bundle, that padding never changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from meltpoint.adapters.cpu.attention import LONGEST, attend
 from meltpoint.adapters.layers.affine import Affine
-from meltpoint.adapters.layers.bundle import Stack, shares
+from meltpoint.adapters.layers.bundle import Bundle, shares
 
 
 class Transformer(nn.Module):
@@ -21,16 +21,16 @@ class Transformer(nn.Module):
 
     Args:
         dim: size of a state; a multiple of `heads`, and even.
-        stack: the members; their `dropout` is taken.
+        bundle: the members; their `dropout` is taken.
         layers: how many.
         heads: attention heads a layer.
         feed_forward: units of each layer's hidden layer.
     """
 
-    def __init__(self, dim: int, stack: Stack, layers: int, heads: int, feed_forward: int) -> None:
+    def __init__(self, dim: int, bundle: Bundle, layers: int, heads: int, feed_forward: int) -> None:
         super().__init__()
-        self.dropout = stack.dropout()
-        self.layers = nn.ModuleList(TransformerLayer(dim, stack, heads, feed_forward) for _ in range(layers))
+        self.dropout = bundle.dropout()
+        self.layers = nn.ModuleList(TransformerLayer(dim, bundle, heads, feed_forward) for _ in range(layers))
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """(T, batch, positions, dim) → the same shape, anything on padding.
@@ -48,16 +48,16 @@ class Transformer(nn.Module):
 class TransformerLayer(nn.Module):
     """Self-attention and a feed-forward layer with a ReLU; arguments as `Transformer`'s."""
 
-    def __init__(self, dim: int, stack: Stack, heads: int, feed_forward: int) -> None:
+    def __init__(self, dim: int, bundle: Bundle, heads: int, feed_forward: int) -> None:
         super().__init__()
         assert dim % heads == 0, "each attention head has as many numbers of a state as any other"
         self.heads = heads
-        self.projections = Affine(dim, 3 * dim, stack, dim**-0.5)
-        self.output = Affine(dim, dim, stack, dim**-0.5)
-        self.first_norm, self.second_norm = LayerNorm(dim, stack), LayerNorm(dim, stack)
-        self.hidden = Affine(dim, feed_forward, stack, nn.init.calculate_gain("relu") * dim**-0.5)
-        self.back = Affine(feed_forward, dim, stack, feed_forward**-0.5)
-        self.dropout = stack.dropout()
+        self.projections = Affine(dim, 3 * dim, bundle, dim**-0.5)
+        self.output = Affine(dim, dim, bundle, dim**-0.5)
+        self.first_norm, self.second_norm = LayerNorm(dim, bundle), LayerNorm(dim, bundle)
+        self.hidden = Affine(dim, feed_forward, bundle, nn.init.calculate_gain("relu") * dim**-0.5)
+        self.back = Affine(feed_forward, dim, bundle, feed_forward**-0.5)
+        self.dropout = bundle.dropout()
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """(T, batch, positions, dim) → the same shape; the mask is `Transformer`'s."""
@@ -89,10 +89,10 @@ class TransformerLayer(nn.Module):
 class LayerNorm(nn.Module):
     """Layer normalisation (Ba, Kiros & Hinton 2016) with a scale and a shift a member; float32 also under autocast."""
 
-    def __init__(self, dim: int, stack: Stack) -> None:
+    def __init__(self, dim: int, bundle: Bundle) -> None:
         super().__init__()
-        self.weight = stack.parameter(dim, fill=lambda own, _: nn.init.ones_(own))
-        self.bias = stack.parameter(dim, fill=lambda own, _: nn.init.zeros_(own))
+        self.weight = bundle.parameter(dim, fill=lambda own, _: nn.init.ones_(own))
+        self.bias = bundle.parameter(dim, fill=lambda own, _: nn.init.zeros_(own))
 
     def forward(self, states: Tensor) -> Tensor:
         """(T, batch, positions, dim) of any float type → the same shape."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from meltpoint.adapters.cpu.kernels import adamw as kernels
 from meltpoint.adapters.cpu.kernels.numbers import TYPES, array
-from meltpoint.adapters.cpu.kernels.threads import share_out
+from meltpoint.adapters.cpu.kernels.threads import parallel_for
 from meltpoint.adapters.encoder import LayerGroup
 
 
@@ -103,7 +103,7 @@ class EncoderAdamW(torch.optim.AdamW):
         def run(begin: int, end: int) -> None:
             kernels.step(memory.weights, gradient, memory.first, memory.second, memory.rounded, *numbers, begin, end)
 
-        share_out(gradient.size, run)
+        parallel_for(gradient.size, run)
 
     def _memory_of(self, parameter: nn.Parameter) -> _Memory:
         known = self._memory.get(parameter)

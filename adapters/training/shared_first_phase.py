@@ -1,4 +1,4 @@
-"""Stages: first phases that several trials share, trained once and gone on from by many (a stage tree, as in Hippo).
+"""First phases that several trials share: trained once, then continued by each (a stage tree, as in Hippo).
 
 Two trials share a first phase if everything that it depends on is the same; it is looked up by the digest of that.
 """
@@ -20,7 +20,7 @@ from meltpoint.adapters.files import replacing
 from meltpoint.adapters.settings import first_phase_parameters
 from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
-from meltpoint.adapters.training.trial_state import Outcome, Stage, without_encoder
+from meltpoint.adapters.training.trial_state import FirstPhaseCheckpoint, Outcome, without_encoder
 
 PARTS = ("best_state", "weights", "optimiser")
 
@@ -28,7 +28,7 @@ ROOM_BYTES = 256 * 10**6
 """What the stages may take: ten of a bilstm's. A stage serves the trials of one search, soon after it was trained."""
 
 
-class Stages:
+class SharedFirstPhases:
     """A folder of stages, one file each; workers of several machines may share it."""
 
     def __init__(self, folder: Path, room_bytes: int = ROOM_BYTES) -> None:
@@ -38,12 +38,12 @@ class Stages:
         """A trial's epochs, the first phase out of the folder where another trial has trained it.
 
         Args:
-            trainer: a stack of one, before its first step.
+            trainer: a bundle of one, before its first step.
             facts: what else the first phase depends on: encoder, data, documents, metric, mode, head, code.
         """
-        phases = trainer.courses[0].table.plan.phases
+        phases = trainer.trials[0].table.plan.phases
         if len(phases) > 1 and not phases[0].encoder_trains:
-            yield from self._first_phase(trainer, stage_key(trainer, facts))
+            yield from self._first_phase(trainer, first_phase_key(trainer, facts))
         yield from trainer.epochs()
 
     def _first_phase(self, trainer: Trainer, key: str) -> Iterator[list[Outcome]]:
@@ -85,19 +85,19 @@ class Stages:
             path.unlink(missing_ok=True)
 
 
-def stage_key(trainer: Trainer, facts: Mapping[str, object]) -> str:
+def first_phase_key(trainer: Trainer, facts: Mapping[str, object]) -> str:
     """A digest of all that a first phase depends on: its rates as numbers, so that any two ways to them share it."""
-    (course,) = trainer.courses
-    table, setting = course.table, course.member.setting
+    (trial,) = trainer.trials
+    table, setting = trial.table, trial.member.setting
     steps = table.plan.phases[0].epochs * table.plan.steps_per_epoch
     rates = [table.learning_rate(table.plan.groups - 1, step) for step in range(steps)]
     shaping = first_phase_parameters(str(facts["mode"]), str(facts["head"]))
     own = {parameter.name: setting.get(parameter.name, parameter.default) for parameter in shaping}
-    parts = {**facts, **own, "seed": course.member.seed, "rates": rates, "precision": trainer.precision}
+    parts = {**facts, **own, "seed": trial.member.seed, "rates": rates, "precision": trainer.precision}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def write_stage(path: Path, stage: Stage) -> None:
+def write_stage(path: Path, stage: FirstPhaseCheckpoint) -> None:
     """Write a stage, whole or not at all."""
     tensors = {f"{part}/{name}": t.contiguous().cpu() for part in PARTS for name, t in getattr(stage, part).items()}
     facts = {"results": [result.model_dump() for result in stage.results], "best": stage.best}
@@ -105,7 +105,7 @@ def write_stage(path: Path, stage: Stage) -> None:
         save_file(tensors, beside, {"stage": json.dumps(facts)})
 
 
-def read_stage(path: Path) -> Stage | None:
+def read_stage(path: Path) -> FirstPhaseCheckpoint | None:
     """A stage; None where there is none, or where the file is damaged and has to be made again."""
     parts: dict[str, dict[str, Tensor]] = {part: {} for part in PARTS}
     try:
@@ -118,4 +118,4 @@ def read_stage(path: Path) -> Stage | None:
         path.unlink(missing_ok=True)
         return None
     results = [EpochResult(**result) for result in facts["results"]]
-    return Stage(results, (facts["best"][0], facts["best"][1]), **parts)
+    return FirstPhaseCheckpoint(results, (facts["best"][0], facts["best"][1]), **parts)

@@ -1,4 +1,4 @@
-"""AdamW for a stack of trials: every member its own rate and decay, one flat buffer, a handful of operations a step."""
+"""AdamW for a bundle of trials: a rate and a decay per member, one flat buffer, a handful of operations a step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 ALIGNED = 16
 """Numbers of float32 in a cache line. Every parameter of every member begins at one, because BLAS kernels round
-differently where the data begin elsewhere: without it a member's last bits would depend on its place in the stack."""
+differently where the data begin elsewhere: without it a member's last bits would depend on its place in the bundle."""
 
 FUSED_FROM = 8192
 """Weights a member from which a fused call a member beats ten vectorised operations over all (measured, 8 members:

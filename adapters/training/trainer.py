@@ -1,7 +1,7 @@
 """The one training loop: every mode and every trick is a row of the multiplier table that it reads.
 
-It trains a *stack*: trials of one cell, side by side, on the same frozen encoder. A trial whose encoder trains is a
-stack of one.
+It trains a *bundle*: trials of one cell, side by side, on the same frozen encoder. A trial whose encoder trains is a
+bundle of one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW
 from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.evaluation import Evaluation, evaluate
 from meltpoint.adapters.training.stacked_adamw import StackedAdamW
-from meltpoint.adapters.training.trial_state import Course, EncodedData, NotFiniteError, Outcome, Stage, plan
+from meltpoint.adapters.training.trial_state import (
+    EncodedData,
+    FirstPhaseCheckpoint,
+    NotFiniteError,
+    Outcome,
+    TrialState,
+    plan,
+)
 from meltpoint.tasks.core.task import Example, Task
 
 FINITE_CHECK_STEPS = 64  # a loss is looked at this often: each look makes a GPU wait
@@ -42,10 +49,10 @@ class FrozenStates(Protocol):
 
 
 class Trainer:
-    """A stack of trials: a model, its data and a table a member; iterate `epochs()` and read each course's best state.
+    """A bundle of trials: a model, its data and a table a member; iterate `epochs()` and read each trial's best state.
 
     Args:
-        members: the trials; they agree on what shapes the computation (`catalogue.stack_key`).
+        members: the trials; they agree on what shapes the computation (`settings.bundle_key`).
         frozen_states: the cache of frozen encoders' states, or None to run the encoder each time.
     """
 
@@ -62,7 +69,7 @@ class Trainer:
         in_bf16 = self.trains_encoder and self.precision == "bf16" and self.device.type == "cpu"
         masters = model.encoder.train_in_bf16() if in_bf16 else {}
         self.groups = model.layer_groups()
-        self.courses = [Course(member, self._table(mode, member.setting)) for member in members]
+        self.trials = [TrialState(member, self._table(mode, member.setting)) for member in members]
         self.active = list(range(len(members)))
         self.batch_size = int(setting["batch_size"])
         decays = torch.tensor([float(member.setting["weight_decay"]) for member in members])
@@ -108,21 +115,21 @@ class Trainer:
         for split in (self.data.train, self.data.dev):
             self._inputs(split, frozen=True)
 
-    def stage(self) -> Stage:
-        """Where a stack of one stands, all that going on from here depends on."""
-        (course,) = self.courses
+    def stage(self) -> FirstPhaseCheckpoint:
+        """Where a bundle of one stands, all that going on from here depends on."""
+        (trial,) = self.trials
         weights, optimiser = self.model.own_weights(0), self.head_optimiser.state()
-        return Stage(list(course.results), course.best, course.best_state, weights, optimiser)
+        return FirstPhaseCheckpoint(list(trial.results), trial.best, trial.best_state, weights, optimiser)
 
-    def resume(self, stage: Stage) -> None:
+    def resume(self, stage: FirstPhaseCheckpoint) -> None:
         """Stand where a stage ended."""
-        (course,) = self.courses
-        course.results, course.best = list(stage.results), stage.best
-        course.best_state = self.model.pretrained_weights() | Snapshot(stage.best_state)  # no stage trains the encoder
+        (trial,) = self.trials
+        trial.results, trial.best = list(stage.results), stage.best
+        trial.best_state = self.model.pretrained_weights() | Snapshot(stage.best_state)  # no stage trains the encoder
         self.model.load_trained([stage.weights])
         self.head_optimiser.load(stage.optimiser)
         self.step = stage.results[-1].step
-        course.end_first_phase(len(stage.results))
+        trial.end_first_phase(len(stage.results))
 
     def evaluate(self, split: EncodedSplit, examples: list[Example]) -> list[Evaluation]:
         """Score any split with the members' weights as they are, the encoder running."""
@@ -136,8 +143,8 @@ class Trainer:
 
     def _train_metrics(self) -> dict[str, float]:
         """The metrics on train after an epoch of the first phase, where there is a rule on the gap; else nothing."""
-        course, data = self.courses[0], self.data
-        if course.largest_gap == 0.0 or self.step > self._plan.phases[0].epochs * self._plan.steps_per_epoch:
+        trial, data = self.trials[0], self.data
+        if trial.largest_gap == 0.0 or self.step > self._plan.phases[0].epochs * self._plan.steps_per_epoch:
             return {}
         assert len(data.train_examples) == data.train.examples, "the rule on the gap needs the training examples"
         read = self._inputs(data.train, self.model.encoder_is_frozen)
@@ -149,19 +156,19 @@ class Trainer:
 
         After the epoch is remembered: its dev score is of the weights that it ended with.
         """
-        course, metric = self.courses[0], self.data.task.metric
-        if result.train[metric] - result.dev[metric] <= course.largest_gap:
-            course.within = self.stage()
+        trial, metric = self.trials[0], self.data.task.metric
+        if result.train[metric] - result.dev[metric] <= trial.largest_gap:
+            trial.within = self.stage()
             return
-        course.end_first_phase(result.epoch)
-        if course.within is not None:
-            self.model.load_trained([course.within.weights])
-            self.head_optimiser.load(course.within.optimiser)
+        trial.end_first_phase(result.epoch)
+        if trial.within is not None:
+            self.model.load_trained([trial.within.weights])
+            self.head_optimiser.load(trial.within.optimiser)
 
     @property
     def _plan(self) -> Plan:
         """Any member's plan; they agree on steps an epoch."""
-        return self.courses[0].table.plan
+        return self.trials[0].table.plan
 
     def _inputs(self, split: EncodedSplit, frozen: bool) -> Inputs:
         """A split as this epoch reads it: through the cache where the encoder is frozen, else whole."""
@@ -185,7 +192,7 @@ class Trainer:
         trained = time.perf_counter()
         healthy = [place for place, loss in enumerate(losses) if math.isfinite(loss)]
         lost: list[Outcome] = [
-            (self.active[place], self._not_finite(self.courses[self.active[place]], epoch))
+            (self.active[place], self._not_finite(self.trials[self.active[place]], epoch))
             for place, loss in enumerate(losses) if not math.isfinite(loss)
         ]  # fmt: skip
         self._keep(healthy)
@@ -200,9 +207,9 @@ class Trainer:
             for place, index in enumerate(self.active)
         ]
         if train:
-            self._watch_gap(self.courses[0].results[-1])
+            self._watch_gap(self.trials[0].results[-1])
         self._keep([
-            place for place, index in enumerate(self.active) if epoch < self.courses[index].table.plan.epochs
+            place for place, index in enumerate(self.active) if epoch < self.trials[index].table.plan.epochs
         ])  # fmt: skip
         return lost + results
 
@@ -210,19 +217,19 @@ class Trainer:
         self, place: int, epoch: int, loss: float, dev: Evaluation, train: dict[str, float],
         seconds: tuple[float, float],
     ) -> EpochResult:  # fmt: skip
-        course = self.courses[self.active[place]]
+        trial = self.trials[self.active[place]]
         score = dev.metrics[self.data.task.metric]
-        if score > course.best[0]:
-            course.best = (score, epoch)
-            course.best_state = self._weights(place, goes_on=epoch < course.table.plan.epochs)
-        phase, _ = course.table.plan.phase_at(self.step - 1)
+        if score > trial.best[0]:
+            trial.best = (score, epoch)
+            trial.best_state = self._weights(place, goes_on=epoch < trial.table.plan.epochs)
+        phase, _ = trial.table.plan.phase_at(self.step - 1)
         result = EpochResult(
             epoch=epoch, phase=phase.name, step=self.step, train_loss=loss, dev=dev.metrics, train=train,
             encoder_frozen=self.model.encoder_is_frozen,
             train_seconds=seconds[0], dev_seconds=seconds[1],
-            learning_rate=course.table.learning_rate(len(self.groups) - 1, self.step - 1),
+            learning_rate=trial.table.learning_rate(len(self.groups) - 1, self.step - 1),
         )  # fmt: skip
-        course.results.append(result)
+        trial.results.append(result)
         return result
 
     def _weights(self, place: int, goes_on: bool) -> Snapshot:
@@ -234,15 +241,15 @@ class Trainer:
             return own | self.model.pretrained_weights()
         return own | self.model.encoder_weights(copied=goes_on)
 
-    def _not_finite(self, course: Course, epoch: int) -> NotFiniteError:
-        phase, _ = course.table.plan.phase_at(self.step - 1)
+    def _not_finite(self, trial: TrialState, epoch: int) -> NotFiniteError:
+        phase, _ = trial.table.plan.phase_at(self.step - 1)
         return NotFiniteError(
             f"the loss or a weight is not finite in epoch {epoch} ({phase.name}), by step {self.step}; "
             f"a lower learning rate than {phase.learning_rate:g} or a gradient_clip may cure it"
         )
 
     def _keep(self, places: list[int]) -> None:
-        """Let the other members leave the stack."""
+        """Let the other members leave the bundle."""
         if len(places) == len(self.active):
             return
         self.active = [self.active[place] for place in places]
@@ -252,8 +259,8 @@ class Trainer:
 
     def _train_epoch(self, epoch: int) -> list[float]:
         """Each active member's mean loss; not finite where its loss or a weight is not."""
-        tables = [self.courses[index].table for index in self.active]
-        members = [self.courses[index].member for index in self.active]
+        tables = [self.trials[index].table for index in self.active]
+        members = [self.trials[index].member for index in self.active]
         rates = self._head_rates(tables)
         clips = torch.tensor([float(member.setting["gradient_clip"]) for member in members], device=self.device)
         seeds = [member.seed for member in members]
@@ -300,7 +307,7 @@ class Trainer:
     def _train_step(self, batch: Batch, table: Table, rates: Tensor, clips: Tensor) -> Tensor:
         """One optimiser step of every member; their losses."""
         self._thaw(table)
-        self.model.noise.begin(self.step)
+        self.model.rng.begin(self.step)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
             scores = self.model(batch)
         losses = self.model.head.loss(scores.float(), batch)

@@ -45,7 +45,7 @@ Outcome = tuple[int, EpochResult | NotFiniteError]
 
 
 @dataclass
-class Course:
+class TrialState:
     """One member on its way.
 
     Attributes:
@@ -62,7 +62,7 @@ class Course:
     best: tuple[float, int] = (-math.inf, 0)
     best_state: Snapshot = field(default_factory=lambda: Snapshot({}))
     results: list[EpochResult] = field(default_factory=list)
-    within: Stage | None = None
+    within: FirstPhaseCheckpoint | None = None
 
     @property
     def largest_gap(self) -> float:
@@ -75,11 +75,11 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Stage:
+class FirstPhaseCheckpoint:
     """A first phase that is over, for other trials to go on from.
 
     Attributes:
-        weights, best_state: the head's, as a stack of one has them; at the end, and at the best epoch.
+        weights, best_state: the head's, as a bundle of one has them; at the end, and at the best epoch.
         optimiser: the optimiser's state.
     """
 
@@ -91,13 +91,13 @@ class Stage:
 
 
 def plan(task_rows: int, groups: int, mode: str, setting: Setting) -> Plan:
-    """The trial's course, before its first step."""
+    """The trial's plan, before its first step."""
     restart = bool(setting.get("stack_and_finetune.restart_schedule", True))
     per_epoch = steps_per_epoch(task_rows, int(setting["batch_size"]))
     return Plan(groups, per_epoch, modes.get(mode).phases(setting), restart)
 
 
-def without_encoder(stage: Stage) -> Stage:
+def without_encoder(stage: FirstPhaseCheckpoint) -> FirstPhaseCheckpoint:
     """A stage whose best weights are the head's alone: that is what is kept of it."""
     own = [name for name in stage.best_state if not name.startswith("encoder.")]
     return replace(stage, best_state={name: stage.best_state[name] for name in own})

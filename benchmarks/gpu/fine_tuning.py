@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from meltpoint.adapters import encoders, settings
-from meltpoint.adapters.hardware import seize
+from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.training.epoch_result import EpochResult
@@ -37,7 +37,7 @@ def loop_seconds(
     frozen_states: FrozenStates | None = None,
 ) -> list[float]:  # fmt: skip
     """Training seconds of each epoch of a stack; an epoch ends with its loss read, so a GPU has done its work."""
-    hardware, data = seize(torch.get_num_threads(), 1.0 if device == "cuda" else 0.0), random_data(size)
+    hardware, data = claim_device(torch.get_num_threads(), 1.0 if device == "cuda" else 0.0), random_data(size)
     load: dict[str, Value] = {"epochs": size.epochs, "batch_size": size.batch, "max_pieces": size.length}
     setting = settings.complete({**load, "learning_rate": RATE, "precision": "bf16"}, mode, head)
     loaded = encoders.load(encoders.resolve(encoder, data.task.kind))

@@ -11,7 +11,7 @@ from functools import lru_cache
 from meltpoint import tasks
 from meltpoint.adapters import encoders, settings
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.hardware import seize
+from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData
@@ -29,7 +29,7 @@ def ready(job: Job) -> tuple[Encoder, EncodedData]:
 
 def train_once(job: Job, learning_rate: float, threads: int) -> float:
     """One trial; the best epoch's dev score."""
-    hardware = seize(threads)
+    hardware = claim_device(threads)
     encoder, data = ready(job)
     setting = settings.complete(job.setting(learning_rate), job.mode, "linear")
     members = [Member(setting, job.seed)]
@@ -37,4 +37,4 @@ def train_once(job: Job, learning_rate: float, threads: int) -> float:
     trainer = Trainer(model, data, job.mode, members, hardware)
     for _ in trainer.epochs():
         pass
-    return trainer.courses[0].best[0]
+    return trainer.trials[0].best[0]

@@ -31,7 +31,7 @@ def accept_any_character() -> None:
 
 
 @contextmanager
-def answering() -> Iterator[None]:
+def exit_on_error() -> Iterator[None]:
     """Bad input ends with status 2 and one line; a full disk or a refused file with status 1 and one line."""
     try:
         yield

@@ -26,7 +26,7 @@ from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 
 @dataclass
-class Live:
+class RunningTrial:
     """A trial under way: what its worker has said so far."""
 
     order: Order
@@ -59,8 +59,8 @@ class SweepConductor:
         self.planner, self.ledger, self.tracker, self.progress, self.scorer = planner, ledger, tracker, progress, scorer
         self.resources, self.clock = resources, clock
         self.deadline: float | None = None
-        self.live: dict[str, Live] = {}
-        self.waiting: dict[str, Live] = {}  # handed to Ray, not yet taken up by a worker
+        self.live: dict[str, RunningTrial] = {}
+        self.waiting: dict[str, RunningTrial] = {}  # handed to Ray, not yet taken up by a worker
         self.orders: dict[str, bool] = {}
         self.losses: Counter[str] = Counter()
         self.restored: set[str] = set()
@@ -98,10 +98,10 @@ class SweepConductor:
         order = self.order(proposal, self._gpus(proposal.cell))
         order = order.model_copy(update={"attempt": self.losses[proposal.id]})
         self.ledger.start(order.as_json())
-        self.waiting[order.id] = Live(order, proposal, time.time())
+        self.waiting[order.id] = RunningTrial(order, proposal, time.time())
         return order
 
-    def began(self, work: WorkOrder) -> None:
+    def on_start(self, work: WorkOrder) -> None:
         """A worker took the order up."""
         self.orders[work.first.id] = True
         now = time.time()  # the same for all: so a reader of the ledger knows which trials had one worker
@@ -110,9 +110,9 @@ class SweepConductor:
             live.began = now
             self.tracker.begin(live.proposal, code_version())
             self.live[order.id] = live
-            self.progress.began(live.proposal)
+            self.progress.on_start(live.proposal)
 
-    def heard(self, event: dict[str, Any]) -> None:
+    def on_event(self, event: dict[str, Any]) -> None:
         """A worker's event about one trial: ready, epoch or outcome."""
         live = self.live.get(event["trial"])
         if live is None:
@@ -127,14 +127,14 @@ class SweepConductor:
         else:
             self._hear_outcome(live, event["body"])
 
-    def _hear_outcome(self, live: Live, body: dict[str, Any]) -> None:
+    def _hear_outcome(self, live: RunningTrial, body: dict[str, Any]) -> None:
         live.notes += body["notes"]
         if body["status"] == "failed":
             self._lose(live, Loss(body["cause"], body["error"]))
         else:
             self._keep(live, body["status"], error=body["error"], best_epoch=body["best_epoch"])
 
-    def lost(self, work: WorkOrder, loss: Loss | None) -> None:
+    def on_lost(self, work: WorkOrder, loss: Loss | None) -> None:
         """An order left Ray: those of its trials that have no outcome were stopped by a rule or lost with their worker.
 
         Its worker may have died before it took the order up: then the trials are still waiting.
@@ -149,7 +149,7 @@ class SweepConductor:
             else:
                 self._stop(live)
 
-    def _stop(self, live: Live) -> None:
+    def _stop(self, live: RunningTrial) -> None:
         """A rule stopped a trial."""
         if live.epochs:
             why = "stopped by the time budget" if self._is_over(live.order) else "stopped early: its rung was lost"
@@ -157,7 +157,7 @@ class SweepConductor:
         else:
             self._abandon(live)
 
-    def _lose(self, live: Live, loss: Loss) -> None:
+    def _lose(self, live: RunningTrial, loss: Loss) -> None:
         """A trial has no result: it is tried again where the loss is no fault of its setting's, else it failed."""
         self.losses[live.order.id] += 1
         count, retries = self.losses[live.order.id], RETRIES[loss.cause]
@@ -217,7 +217,7 @@ class SweepConductor:
         for live in [*self.live.values()]:
             self._abandon(live)
 
-    def _abandon(self, live: Live) -> None:
+    def _abandon(self, live: RunningTrial) -> None:
         self.live.pop(live.order.id, None)
         self.planner.abandon(live.order.id)
         self.tracker.abandon(live.order.id)
@@ -240,7 +240,12 @@ class SweepConductor:
         return self.shares[cell.key] if gpus == "auto" else gpus
 
     def _keep(
-        self, live: Live, status: str, error: str | None, best_epoch: int | None = None, cause: Cause | None = None
+        self,
+        live: RunningTrial,
+        status: str,
+        error: str | None,
+        best_epoch: int | None = None,
+        cause: Cause | None = None,
     ) -> None:
         """Write the trial's record, then let the study, MLflow and the screen know."""
         record = self._record(live, status, error, best_epoch).model_copy(update={"cause": cause})
@@ -271,7 +276,7 @@ class SweepConductor:
         while (record := next(iter(self.without_run.values()), None)) and self.tracker.run_of(record.id):
             self._write(record)
 
-    def _record(self, live: Live, status: str, error: str | None, best_epoch: int | None) -> TrialRecord:
+    def _record(self, live: RunningTrial, status: str, error: str | None, best_epoch: int | None) -> TrialRecord:
         order, task = live.order, live.proposal.cell.task
         best = next((epoch for epoch in live.epochs if epoch.epoch == best_epoch), None)
         if best is None and live.epochs:

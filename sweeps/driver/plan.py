@@ -14,7 +14,7 @@ from meltpoint.adapters import encoders, heads, modes
 from meltpoint.adapters.hardware import resolve_precision
 from meltpoint.adapters.head import HeadShape
 from meltpoint.adapters.hyperparameters import Setting
-from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
 from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
@@ -206,7 +206,7 @@ def head_weights(cell: OpenCell, setting: Setting) -> int:
     shape = HeadShape(
         cell.task.kind, encoders.state_size(cell.reference), cell.task.outputs, cell.task.label_range
     )  # fmt: skip
-    head = heads.get(cell.head)(shape, [setting], Noise([0]))
+    head = heads.get(cell.head)(shape, [setting], MemberRng([0]))
     return sum(parameter.numel() for parameter in head.parameters())
 
 

@@ -50,7 +50,7 @@ class Progress:
         """One line of talk."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def began(self, proposal: Proposal) -> None:
+    def on_start(self, proposal: Proposal) -> None:
         """A trial began."""
         self.latest[proposal.id] = f"{proposal.cell.name} {label(proposal.role, proposal.number, proposal.seed)}"
 

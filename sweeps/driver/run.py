@@ -66,7 +66,7 @@ def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Rende
 
     Args:
         render: makes the files that show the results.
-        cluster: where it trains; it may be starting still (`head_start`).
+        cluster: where it trains; it may be starting still (`early_start`).
 
     Raises:
         ValueError: bad input, found before the first trial; one line with the remedy.
@@ -87,8 +87,8 @@ def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Rende
         planner.recall(ledger.unfinished())
         tracker = Tracker(spec.name, uri, storage)
         tracker.open(cells, spec.model_dump_json())
-        conductor = _drive(resources, ledger, planner, tracker, console, cluster)
-    return _finish(conductor, ledger, tracker, render)
+        driver = _drive(resources, ledger, planner, tracker, console, cluster)
+    return _finish(driver, ledger, tracker, render)
 
 
 @contextlib.contextmanager
@@ -219,55 +219,55 @@ def _drive(
 ) -> SweepConductor:
     scorer = Scorer(ledger.folder)
     with Progress(lambda: list(planner.cells.values()), console) as progress:
-        conductor = SweepConductor(planner, ledger, tracker, progress, scorer, resources)
+        driver = SweepConductor(planner, ledger, tracker, progress, scorer, resources)
         if planner.is_complete():
-            conductor.is_done = True
+            driver.is_done = True
             progress.say("Nothing is left to train or to score.")
         else:
-            _train(conductor, resources, progress, cluster)
+            _train(driver, resources, progress, cluster)
         strays = {record.id for record in planner.strays}
         records = [record for record in ledger.records() if record.id not in strays]
         tracker.reconcile(records, planner.proposal_of, code_version())
         note_runs(ledger, tracker)
-    return conductor
+    return driver
 
 
-def _train(conductor: SweepConductor, resources: Resources, progress: Progress, cluster: Cluster) -> None:
+def _train(driver: SweepConductor, resources: Resources, progress: Progress, cluster: Cluster) -> None:
     try:
         cluster.join()
-        placed = place(conductor.planner, conductor.order, resources, progress.say)
-        conductor.resources, conductor.shares, conductor.slots = placed.resources, placed.shares, placed.slots
+        placed = place(driver.planner, driver.order, resources, progress.say)
+        driver.resources, driver.shares, driver.slots = placed.resources, placed.shares, placed.slots
         progress.say(placed.line)
         progress.say(f"{progress.planned()}.")
         is_over = False
         while not is_over:  # again where a finalist's weights turn out to be damaged
-            experiment.run_on_tune(conductor, is_local=resources.address is None)
-            while conductor.is_done and conductor.score(timeout_seconds=0.5):
+            experiment.run_on_tune(driver, is_local=resources.address is None)
+            while driver.is_done and driver.score(timeout_seconds=0.5):
                 pass
-            is_over = not conductor.is_done or not conductor.planner.has_work_again()
+            is_over = not driver.is_done or not driver.planner.has_work_again()
     except KeyboardInterrupt:
-        conductor.is_done = False
-        conductor.tracker.hurry(HURRY_SECONDS)
+        driver.is_done = False
+        driver.tracker.hurry(HURRY_SECONDS)
     finally:
-        conductor.interrupted()  # whatever is still under way, for whatever reason
+        driver.interrupted()  # whatever is still under way, for whatever reason
 
 
-def _finish(conductor: SweepConductor, ledger: Ledger, tracker: Tracker, render: Render) -> Outcome:
+def _finish(driver: SweepConductor, ledger: Ledger, tracker: Tracker, render: Render) -> Outcome:
     summary = summarise(ledger)
     export_cells(ledger, summary, ledger.folder / "exports")
     tables = render(summary)
     for name, text in tables.items():
         write_atomically(ledger.folder / name, text)
-    done = conductor.is_done and not conductor.scorer.pending
+    done = driver.is_done and not driver.scorer.pending
     figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
     tracker.close(figures, done, dict(tables))
-    troubles = [f"{trial}: not scored on test: {why}" for trial, why in conductor.scorer.troubles.items()]
+    troubles = [f"{trial}: not scored on test: {why}" for trial, why in driver.scorer.troubles.items()]
     empty = [".".join(cell.header.key) for cell in summary.cells if done and cell.best is None]
     troubles += [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]
     without = [missing_finals(summary, cell) for cell in summary.cells if done and cell.best is not None]
     troubles += [line for line in without if line is not None]
     troubles += tracker.notes() + ([tracker.trouble] if tracker.trouble else [])
-    lacks = bool(empty or conductor.scorer.troubles or any(without))
+    lacks = bool(empty or driver.scorer.troubles or any(without))
     state = "stopped" if not done else "failed" if lacks else "done"
     return Outcome(state, summary, ledger.folder, tracker.uri, troubles)
 

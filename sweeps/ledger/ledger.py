@@ -58,7 +58,7 @@ def features_folder(cache: Path) -> Path:
     return cache / "features"
 
 
-def stages_folder(cache: Path) -> Path:
+def first_phases_folder(cache: Path) -> Path:
     """First phases that several trials go on from."""
     return cache / "stages"
 

@@ -13,11 +13,11 @@ OBJECTS = 100_000
 and go (workers, scoring), `worker.drop_garbage` looks after each."""
 
 
-def collect_rarely() -> None:
+def raise_gc_threshold() -> None:
     """Look for garbage after many new objects only; for a process that is about to import."""
     gc.set_threshold(OBJECTS)
 
 
-def keep_for_good() -> None:
+def freeze_heap() -> None:
     """Never again look through what there is now: imports are done, or the process ends. A fork then copies less."""
     gc.freeze()

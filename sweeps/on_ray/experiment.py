@@ -27,7 +27,7 @@ Trainable = Callable[[dict[str, Any]], None]
 """Ray Tune's function trainable: `WorkOrder.as_config` in, its events reported."""
 
 
-class Conductor(Protocol):
+class Driver(Protocol):
     """What runs a sweep, seen from Ray: it hands out orders and hears of events.
 
     Attributes:
@@ -41,13 +41,13 @@ class Conductor(Protocol):
     def next_order(self) -> WorkOrder | str:
         """An order, "wait" or "done"."""
 
-    def began(self, work: WorkOrder) -> None:
+    def on_start(self, work: WorkOrder) -> None:
         """A worker took the order up."""
 
-    def heard(self, event: dict[str, Any]) -> None:
+    def on_event(self, event: dict[str, Any]) -> None:
         """A worker's event."""
 
-    def lost(self, work: WorkOrder, loss: Loss | None) -> None:
+    def on_lost(self, work: WorkOrder, loss: Loss | None) -> None:
         """The order left Ray: its worker died, or (None) it ended or was stopped."""
 
     def wants_stop(self, work: WorkOrder) -> bool:
@@ -60,8 +60,8 @@ class Conductor(Protocol):
         """Something to do between events."""
 
 
-def run_on_tune(conductor: Conductor, is_local: bool, trainable: Trainable | None = None) -> None:
-    """Run until the conductor has no more orders, or until Ctrl-C.
+def run_on_tune(driver: Driver, is_local: bool, trainable: Trainable | None = None) -> None:
+    """Run until the driver has no more orders, or until Ctrl-C.
 
     Args:
         is_local: whether the cluster is this sweep's own, whose workers have the driver's environment.
@@ -72,30 +72,30 @@ def run_on_tune(conductor: Conductor, is_local: bool, trainable: Trainable | Non
     from meltpoint.sweeps.on_ray import tune_adapters as parts
     from meltpoint.sweeps.worker.worker import train_on_ray
 
-    heap.collect_rarely()
-    heap.keep_for_good()
+    heap.raise_gc_threshold()
+    heap.freeze_heap()
     for name in ("ray", "ray.tune"):  # what fails is in the ledger and on the screen, in one line each
         logging.getLogger(name).setLevel(logging.CRITICAL)
     parts.survive_memory_kills()
     if is_local:
-        parts.take_workers_as_they_are()
+        parts.reuse_prestarted_workers()
     orders: dict[str, WorkOrder] = {}
     with (
         tempfile.TemporaryDirectory(prefix="meltpoint-tune-") as scratch, warnings.catch_warnings(),
-        _workers_start_together(conductor.slots),
+        _workers_start_together(driver.slots),
     ):  # fmt: skip
         warnings.simplefilter("ignore")
-        search = parts.CellSearch(conductor, orders)
+        search = parts.CellSearch(driver, orders)
         tuner = tune.Tuner(
             tune.with_resources(trainable or train_on_ray, parts.resources_of),
             tune_config=tune.TuneConfig(
-                search_alg=search, scheduler=parts.Referee(conductor, orders, search.losses),
+                search_alg=search, scheduler=parts.AshaPerCell(driver, orders, search.losses),
                 num_samples=FOREVER, reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
             ),
             run_config=tune.RunConfig(
                 name="sweep", storage_path=str(Path(scratch).absolute()), verbose=0,
-                callbacks=[parts.Listener(conductor, orders)],
+                callbacks=[parts.Listener(driver, orders)],
                 failure_config=tune.FailureConfig(max_failures=0),
                 checkpoint_config=tune.CheckpointConfig(),
             ),
@@ -103,8 +103,8 @@ def run_on_tune(conductor: Conductor, is_local: bool, trainable: Trainable | Non
         try:
             tuner.fit()
         except Exception:
-            if conductor.failure is not None:
-                raise conductor.failure from None
+            if driver.failure is not None:
+                raise driver.failure from None
             raise
 
 
@@ -112,7 +112,7 @@ def run_on_tune(conductor: Conductor, is_local: bool, trainable: Trainable | Non
 def _workers_start_together(slots: int) -> Iterator[None]:
     """Let Tune ask for all workers at once: with a searcher of one's own it asks for the next when one has started.
 
-    The conductor sees to it that no more trials wait than there are workers without one (`next_order`). A number of the
+    The driver sees to it that no more trials wait than there are workers without one (`next_order`). A number of the
     user's own comes first.
     """
     if MOST_PENDING in os.environ:

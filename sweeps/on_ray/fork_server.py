@@ -96,9 +96,9 @@ def environment() -> dict[str, str]:
 
 def main(listener: socket.socket, encoder: str, kind: str) -> None:
     """The fork server's process: import, then fork whoever asks, until the driver is gone."""
-    heap.collect_rarely()
+    heap.raise_gc_threshold()
     _import(encoder, kind)
-    heap.keep_for_good()
+    heap.freeze_heap()
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         return  # a fork would lose the other threads, and keep their locks; workers start in Ray's way then
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the dead

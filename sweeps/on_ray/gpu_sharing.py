@@ -1,6 +1,6 @@
 """How many trials share a GPU: where Ray has GPUs, `--gpus-per-trial auto` measures what each cell's trials need.
 
-A rehearsal (`rehearsal`) trains two steps of each cell's heaviest setting, alone on a GPU. The cell's share is the
+A rehearsal (`memory_probe`) trains two steps of each cell's heaviest setting, alone on a GPU. The cell's share is the
 smallest 1/k that holds what was needed and a margin. Not yet measured on a GPU.
 """
 

@@ -1,4 +1,4 @@
-"""The three seats that Ray Tune offers, each a thin adapter to the conductor. Imports Ray, so it is imported late."""
+"""The three seats that Ray Tune offers, each a thin adapter to the driver. Imports Ray, so it is imported late."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ray.tune.search import Searcher
 
 from meltpoint.sweeps.ledger.losses import Loss, loss_of
 from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.sweeps.on_ray.experiment import Conductor
+from meltpoint.sweeps.on_ray.experiment import Driver
 from meltpoint.sweeps.worker.work_order import WorkOrder
 
 Orders = dict[str, WorkOrder]
@@ -34,7 +34,7 @@ def survive_memory_kills() -> None:
     actor_manager.RayActorError = (RayActorError, OutOfMemoryError)  # type: ignore
 
 
-def take_workers_as_they_are() -> None:
+def reuse_prestarted_workers() -> None:
     """Run trials in the workers that a local cluster has started already.
 
     Tune asks for workers with environment variables of its own (ray 2.60, class_cache.py), which no started worker
@@ -65,25 +65,25 @@ def _request(cpus: float, gpus: float) -> PlacementGroupFactory:
     return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}])
 
 
-class Unkept:
-    """Tune pickles its parts for a restore that never comes here; the conductor stays out of that."""
+class NotPickled:
+    """Tune pickles its parts for a restore that never comes here; the driver stays out of that."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing."""
         return {}
 
 
-class CellSearch(Unkept, Searcher):
-    """Asks the conductor for orders; what Tune would snapshot of it is nothing, for the ledger has it."""
+class CellSearch(NotPickled, Searcher):
+    """Asks the driver for orders; what Tune would snapshot of it is nothing, for the ledger has it."""
 
-    def __init__(self, conductor: Conductor, orders: Orders) -> None:
+    def __init__(self, driver: Driver, orders: Orders) -> None:
         super().__init__(metric="score", mode="max")
-        self.conductor, self.orders = conductor, orders
-        self.losses: dict[str, Loss] = {}  # told by `Referee`, which sees the error
+        self.driver, self.orders = driver, orders
+        self.losses: dict[str, Loss] = {}  # told by `AshaPerCell`, which sees the error
 
     def suggest(self, trial_id: str) -> Any:
         """The next order as a Tune configuration."""
-        order = self.conductor.next_order()
+        order = self.driver.next_order()
         if isinstance(order, str):
             return str(Searcher.FINISHED) if order == "done" else None
         self.orders[trial_id] = order
@@ -94,7 +94,7 @@ class CellSearch(Unkept, Searcher):
         order = self.orders.pop(trial_id, None)
         if order is not None:
             found = self.losses.pop(trial_id, None) or loss_of("")
-            self.conductor.lost(order, found if error else None)
+            self.driver.on_lost(order, found if error else None)
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing to save; Tune wants the file."""
@@ -104,17 +104,17 @@ class CellSearch(Unkept, Searcher):
         """Nothing to restore."""
 
 
-class Referee(Unkept, FIFOScheduler):
+class AshaPerCell(NotPickled, FIFOScheduler):
     """Routes each epoch to its own cell's ASHA bracket where the space asks for early stopping; else lets it go on."""
 
-    def __init__(self, conductor: Conductor, orders: Orders, losses: dict[str, Loss]) -> None:
+    def __init__(self, driver: Driver, orders: Orders, losses: dict[str, Loss]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.conductor, self.orders, self.losses = conductor, orders, losses
+        self.driver, self.orders, self.losses = driver, orders, losses
         self.brackets: dict[CellKey, AsyncHyperBandScheduler] = {}
 
     def _bracket(self, trial: Trial) -> AsyncHyperBandScheduler | None:
         order = self.orders.get(trial.trial_id)
-        rule = self.conductor.early_stopping(order) if order is not None and order.first.role == "search" else None
+        rule = self.driver.early_stopping(order) if order is not None and order.first.role == "search" else None
         if order is None or rule is None:
             return None
         cell = order.first.cell
@@ -154,22 +154,22 @@ class Referee(Unkept, FIFOScheduler):
         decision = TrialScheduler.CONTINUE
         if bracket is not None:
             decision = bracket.on_trial_result(tune_controller, trial, result)
-        if self.conductor.wants_stop(order):
+        if self.driver.wants_stop(order):
             decision = TrialScheduler.STOP
         return str(decision)
 
 
-class Listener(Unkept, Callback):
+class Listener(NotPickled, Callback):
     """Passes Tune's events on."""
 
-    def __init__(self, conductor: Conductor, orders: Orders) -> None:
-        self.conductor, self.orders = conductor, orders
+    def __init__(self, driver: Driver, orders: Orders) -> None:
+        self.driver, self.orders = driver, orders
         self.ended: list[Trial] = []
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """A worker took a trial up."""
         with self._on_record():
-            self.conductor.began(self.orders[trial.trial_id])
+            self.driver.on_start(self.orders[trial.trial_id])
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
@@ -178,7 +178,7 @@ class Listener(Unkept, Callback):
         if trial.trial_id in self.orders:
             with self._on_record():
                 for event in result["events"]:
-                    self.conductor.heard(event)
+                    self.driver.on_event(event)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """A trial ended; Tune reads its result once more in this step."""
@@ -189,14 +189,14 @@ class Listener(Unkept, Callback):
         while self.ended:
             forget(self.ended.pop())
         with self._on_record():
-            self.conductor.tick()
+            self.driver.tick()
 
     @contextlib.contextmanager
     def _on_record(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            self.conductor.failure = error
+            self.driver.failure = error
             raise
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from meltpoint.adapters.features.entries import Entry, entries, remove
-from meltpoint.sweeps.ledger.ledger import cache_folder, features_folder, stages_folder, storage_folder
+from meltpoint.sweeps.ledger.ledger import cache_folder, features_folder, first_phases_folder, storage_folder
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.tasks.core.counts import some
 
@@ -78,7 +78,7 @@ def trim(resources: Resources) -> int:
         the bytes that were freed.
     """
     cache, freed = cache_folder(storage_folder(resources.storage)), 0
-    for path in stages_folder(cache).glob("*.safetensors"):
+    for path in first_phases_folder(cache).glob("*.safetensors"):
         with suppress(FileNotFoundError):  # another sweep of this storage makes room too
             freed += path.stat().st_size
             path.unlink()

@@ -13,7 +13,7 @@ from meltpoint.sweeps.ledger.records import TrialRecord
 def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
     """The finished trial with the highest dev score; among equals the one that needed fewer epochs, then the first.
 
-    A stopped trial is no candidate: its score is of a course that was not run to its end.
+    A stopped trial is no candidate: its score is of a trial that was not run to its end.
     """
     finished = [record for record in records if record.status == "finished" and record.dev is not None]
     return max(finished, key=lambda r: (r.dev or 0.0, -len(r.epochs), -r.number), default=None)

@@ -17,7 +17,7 @@ from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.pairing import input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.files import write_atomically
-from meltpoint.adapters.hardware import seize
+from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -87,7 +87,7 @@ def best_epoch_is_frozen(record: TrialRecord) -> bool:
 
 def restore(orders: Sequence[Order]) -> Trainer:
     """Finalists with their best weights, and their dev split; several only on one frozen encoder."""
-    trainer = training(orders, seize(int(orders[0].cpus), orders[0].gpus))
+    trainer = training(orders, claim_device(int(orders[0].cpus), orders[0].gpus))
     trainer.model.load_trained([load_file(Path(order.checkpoint) / WEIGHTS) for order in orders])
     return trainer
 

@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 from meltpoint.adapters.data.batch import EncodedSplit
-from meltpoint.adapters.hardware import Hardware, seize
+from meltpoint.adapters.hardware import Hardware, claim_device
 from meltpoint.adapters.training.evaluation import EVALUATION_BATCH
 from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.sweeps.worker.work_order import WorkOrder
@@ -81,7 +81,7 @@ def probe_gpu(document: dict[str, Any]) -> Need:
     """A probe on the GPU that Ray gave it; what goes wrong is an answer."""
     try:
         rehearsal = Rehearsal.model_validate(document)
-        return rehearse(rehearsal, seize(int(rehearsal.stacks[0].first.cpus), 1.0), GpuMeter())
+        return rehearse(rehearsal, claim_device(int(rehearsal.stacks[0].first.cpus), 1.0), GpuMeter())
     except torch.OutOfMemoryError as failure:
         advice = "a smaller batch_size or max_pieces (--set batch_size=16) needs less."
         return Need(0, 0, f"a whole GPU is too small ({str(failure).splitlines()[0]}); {advice}")
@@ -107,14 +107,14 @@ def _run_heaviest_steps(work: WorkOrder, hardware: Hardware) -> None:
     while better ones are copied.
     """
     trainer = training(work.orders, hardware)
-    plan = trainer.courses[0].table.plan
+    plan = trainer.trials[0].table.plan
     trainer.data = longest_rows(trainer.data, 2 * trainer.batch_size)
     trainer.step = (plan.epochs - 1) * plan.steps_per_epoch
     next(trainer.epochs())
     trainer.evaluate(_longest(trainer.data.train, EVALUATION_BATCH)[0], [])  # as when states are cached
     for _ in range(2):
         own = trainer.model.own_weights(0)
-        trainer.courses[0].best_state = own | trainer.model.encoder_weights() if trainer.trains_encoder else own
+        trainer.trials[0].best_state = own | trainer.model.encoder_weights() if trainer.trains_encoder else own
 
 
 def longest_rows(data: EncodedData, train_rows: int) -> EncodedData:

@@ -13,7 +13,7 @@ import torch
 
 from meltpoint.adapters import encoders, heads, modes, settings
 from meltpoint.adapters.compatibility import check_possible
-from meltpoint.adapters.hardware import seize
+from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.trial_state import NotFiniteError
@@ -96,16 +96,16 @@ def retrain(
     seed = int(facts.get("seed", 0)) if seed is None else seed
     with tempfile.TemporaryDirectory(prefix="meltpoint-train-") as folder:
         order = _order(path, space, seed, data_dir, folder)
-        hardware = seize(int(order.cpus), order.gpus)
+        hardware = claim_device(int(order.cpus), order.gpus)
         trainer = training([order], hardware)
         for ((_, result),) in trainer.epochs():
             if isinstance(result, NotFiniteError):
                 raise result
             on_epoch(result)
-        (course,) = trainer.courses
-        save_weights(course.best_state, Path(order.checkpoint))
+        (trial,) = trainer.trials
+        save_weights(trial.best_state, Path(order.checkpoint))
         test = score_on_test(order) if with_test else None
-    recorded, dev, metric = recorded_dev(facts, seed), course.best[0], trainer.data.task.metric
+    recorded, dev, metric = recorded_dev(facts, seed), trial.best[0], trainer.data.task.metric
     here = HardwareRecord(**asdict(hardware), precision=trainer.precision, host=socket.gethostname())
     now = Circumstances(code_version(), versions(), here.model_dump())
     why = () if recorded in (None, dev) else reasons(facts, now)

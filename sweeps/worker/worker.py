@@ -26,19 +26,19 @@ from meltpoint.adapters.data.pairing import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.budget import Budget, choose, free_bytes
-from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.opening import open_features
+from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.files import replacing
-from meltpoint.adapters.hardware import Hardware, Precision, resolve_precision, seize
+from meltpoint.adapters.hardware import Hardware, Precision, claim_device, resolve_precision
 from meltpoint.adapters.model import AdaptedModel, Member, build
-from meltpoint.adapters.settings import stack_key
+from meltpoint.adapters.settings import bundle_key
 from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.training.epoch_result import EpochResult
-from meltpoint.adapters.training.shared_first_phase import Stages
+from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, Outcome
-from meltpoint.sweeps.ledger.ledger import features_folder, stages_folder
+from meltpoint.sweeps.ledger.ledger import features_folder, first_phases_folder
 from meltpoint.sweeps.ledger.losses import ChangedInputError, is_full_disk
 from meltpoint.sweeps.ledger.records import Cause, CellKey, EpochRecord, HardwareRecord
 from meltpoint.sweeps.machine import limits
@@ -151,7 +151,7 @@ def stacks(orders: Sequence[Order]) -> list[list[Order]]:
     """
     groups: dict[object, list[Order]] = {}
     for order in orders:
-        key = stack_key(order.setting, order.mode, order.head), None if order.gpus else order.seed
+        key = bundle_key(order.setting, order.mode, order.head), None if order.gpus else order.seed
         groups.setdefault(key, []).append(order)
     return list(groups.values())
 
@@ -210,7 +210,7 @@ def _out_of_memory(failure: BaseException) -> str:
 def _train(orders: Sequence[Order]) -> Iterator[list[Event]]:
     """Train trials side by side; their events, an epoch of all of them at a time."""
     first = orders[0]
-    trainer = training(orders, seize(int(first.cpus), first.gpus))
+    trainer = training(orders, claim_device(int(first.cpus), first.gpus))
     check_room(trainer, Path(first.checkpoint))
     ready = _ready(trainer, first, len(orders))
     yield [{"event": "ready", "trial": order.id, "body": ready} for order in orders]
@@ -243,24 +243,24 @@ def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
     facts |= {"documents": order.documents_fingerprint, "metric": trainer.data.task.metric}
     facts |= {"mode": order.mode, "code": code_version()}
     facts |= {"processor": trainer.hardware.name, "threads": str(trainer.hardware.threads)}  # they decide the last bits
-    return Stages(stages_folder(Path(order.cache))).epochs(trainer, facts)
+    return SharedFirstPhases(first_phases_folder(Path(order.cache))).epochs(trainer, facts)
 
 
 def _events(trainer: Trainer, order: Order, member: int, result: EpochResult | NotFiniteError) -> list[Event]:
     """What a member's epoch says, and its outcome where that was the last one."""
     if isinstance(result, NotFiniteError):
         return [_outcome(order.id, "failed", error=str(result), cause="setting")]
-    course = trainer.courses[member]
+    trial = trainer.trials[member]
     body = EpochRecord(**result.model_dump(), finished_at=time.time())
     score = result.dev[trainer.data.task.metric]
-    percent = 100 * result.epoch / course.table.plan.epochs  # of the trial's own schedule
+    percent = 100 * result.epoch / trial.table.plan.epochs  # of the trial's own schedule
     rung = {"epoch": result.epoch, "percent": percent, "score": score}
     epoch = {"event": "epoch", "trial": order.id, "body": body.model_dump(), **rung}
-    if result.epoch < course.table.plan.epochs:
+    if result.epoch < trial.table.plan.epochs:
         return [epoch]
-    save_weights(course.best_state, Path(order.checkpoint))
-    course.best_state = Snapshot({})
-    return [epoch, _outcome(order.id, "finished", best_epoch=course.best[1], notes=cache_notes(trainer))]
+    save_weights(trial.best_state, Path(order.checkpoint))
+    trial.best_state = Snapshot({})
+    return [epoch, _outcome(order.id, "finished", best_epoch=trial.best[1], notes=cache_notes(trainer))]
 
 
 def _ready(trainer: Trainer, first: Order, together: int) -> dict[str, Any]:

@@ -20,16 +20,16 @@ from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.pairing import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.opening import open_features
+from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.hardware import Hardware
 from meltpoint.adapters.hyperparameters import Setting, Value
 from meltpoint.adapters.model import AdaptedModel, Member, build
 from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import FrozenStates, Trainer
-from meltpoint.adapters.training.trial_state import Course, EncodedData, NotFiniteError
+from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, TrialState
 from meltpoint.tasks.core.task import Example, Kind, Task
 
 TEXT = [
@@ -271,14 +271,14 @@ class Alone(Trainer):
     """A stack of one trial, read as one trial."""
 
     @property
-    def course(self) -> Course:
+    def trial(self) -> TrialState:
         """The trial's own."""
-        return self.courses[0]
+        return self.trials[0]
 
     @property
     def setting(self) -> Setting:
         """The trial's own."""
-        return self.course.member.setting
+        return self.trial.member.setting
 
     def results(self) -> Iterator[EpochResult]:
         """Train; an error of the trial is raised."""

@@ -1,4 +1,4 @@
-"""Affine layers of a stack in bf16, at the sizes of a real head: a member's bits are those that it has alone."""
+"""Affine layers of a bundle in bf16, at the sizes of a real head: a member's bits are those that it has alone."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 from meltpoint.adapters.layers.affine import Affine
-from meltpoint.adapters.layers.bundle import Stack
-from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.bundle import Bundle
+from meltpoint.adapters.layers.dropout import MemberRng
 
 GAP = 14_400  # weights of other layers that lie between two members' in the optimiser's buffer
 
 
 def affine(inputs: int, outputs: int, members: int) -> Affine:
     """Members with the same seed, their weights cut from one buffer, as `StackedAdamW` lays them out."""
-    layer = Affine(inputs, outputs, Stack([{}] * members, Noise([0] * members)), std=inputs**-0.5)
+    layer = Affine(inputs, outputs, Bundle([{}] * members, MemberRng([0] * members)), std=inputs**-0.5)
     size = inputs * outputs
     buffer = torch.zeros(members, size + GAP)
     buffer[:, :size] = layer.weight.detach().flatten(1)

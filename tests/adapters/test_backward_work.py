@@ -82,6 +82,6 @@ def test_of_the_top_layer_only_keys_and_values_are_computed_for_pieces_that_no_h
     places, ascending = places_of(lengths)
     batch = Batch((0, 1), pieces, mask, torch.zeros_like(pieces), places=places, lengths=ascending)
     whole = forward_products(encoder, batch)
-    alone = replace(batch, first_alone=True)
+    alone = replace(batch, cls_only=True)
     unread = int(lengths.sum()) - ROWS
     assert whole - forward_products(encoder, alone) == 2 * unread * DIM * (2 * DIM + 2 * WIDE)

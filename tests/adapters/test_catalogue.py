@@ -1,4 +1,4 @@
-"""Settings: equal courses complete to the same mapping, and what has no place is refused."""
+"""Settings: equal trials complete to the same mapping, and what has no place is refused."""
 
 from __future__ import annotations
 

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torchcrf import CRF
 
-from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.crf import ConditionalRandomField
-from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.dropout import MemberRng
 
 LABELS = 3
 
 
 def random_crf(seed: int, labels: int = LABELS) -> ConditionalRandomField:
     torch.manual_seed(seed)
-    crf = ConditionalRandomField(labels, Stack([{}], Noise([seed])))
+    crf = ConditionalRandomField(labels, Bundle([{}], MemberRng([seed])))
     with torch.no_grad():
         for parameter in crf.parameters():
             parameter.normal_()
@@ -40,7 +40,7 @@ def plain(crf: ConditionalRandomField, member: int) -> CRF:
 
 
 def loss_of(crf: ConditionalRandomField, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """The loss of a stack of one."""
+    """The loss of a bundle of one."""
     return crf.loss(scores[None], labels[None], mask[None])[0]
 
 
@@ -143,7 +143,7 @@ def test_nothing_deprecated_is_called():
 
 def random_stack(trials: int) -> ConditionalRandomField:
     torch.manual_seed(0)
-    crf = ConditionalRandomField(LABELS, Stack([{}] * trials, Noise(range(trials))))
+    crf = ConditionalRandomField(LABELS, Bundle([{}] * trials, MemberRng(range(trials))))
     with torch.no_grad():
         for parameter in crf.parameters():
             parameter.normal_()
@@ -181,6 +181,6 @@ def test_a_sentence_without_words_gives_a_stack_no_loss_and_no_gradient():
 
 
 def test_transition_scores_start_as_pytorch_crfs_do():
-    crf = ConditionalRandomField(50, Stack([{}], Noise([0])))
+    crf = ConditionalRandomField(50, Bundle([{}], MemberRng([0])))
     assert float(crf.transitions.abs().max()) == pytest.approx(0.1, rel=0.01)
     assert [name for name, _ in crf.named_parameters()] == ["start_transitions", "end_transitions", "transitions"]

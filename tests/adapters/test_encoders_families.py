@@ -102,11 +102,11 @@ def test_the_top_layer_for_one_state_a_row_has_the_same_state_and_gradients(
     thawed = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
     told = torch.randn(len(words), encoder.dim)
     found, outcome = [], []
-    for first_alone in (False, True):
-        batch = replace(batch, first_alone=first_alone)
+    for cls_only in (False, True):
+        batch = replace(batch, cls_only=cls_only)
         states = encoder(batch)
         assert torch.equal(encoder.top(batch), states[-1])
-        given = 1 if first_alone and family in FIRST_ALONE else batch.pieces.shape[1]
+        given = 1 if cls_only and family in FIRST_ALONE else batch.pieces.shape[1]
         assert all(layer.shape[:2] == (len(words), given) for layer in states), "the others are left out"
         found.append(states)
         outcome.append(torch.autograd.grad((states[-1][:, 0] * told).sum(), thawed, allow_unused=True))
@@ -123,7 +123,7 @@ def test_a_top_layer_for_one_state_a_row_keeps_its_names_and_its_dropouts(load_t
     encoder = load_tiny("bert")
     plain = transformers.AutoModel.from_config(encoder.model.config, add_pooling_layer=False)
     assert list(encoder.model.state_dict()) == list(plain.state_dict())
-    batch = replace(pair_batch(encoder), first_alone=True)
+    batch = replace(pair_batch(encoder), cls_only=True)
     for ratio, model in ((0.5, encoder), (0.0, copy.deepcopy(encoder))):
         model.set_dropout(ratio)
         quiet = model.eval().top(batch)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from meltpoint.adapters.training.shared_first_phase import Stages
+from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases
 from meltpoint.tasks.core.task import Example
 
 Make = Callable[..., Any]
@@ -60,7 +60,7 @@ def test_the_second_phase_goes_on_from_the_last_weights_within_the_gap(make_trai
         if result.phase == "finetune":
             break
         before.append(trainer.model.own_weights(0))
-        last = trainer.course
+        last = trainer.trial
     assert last.within is not None
     for name, tensor in last.within.weights.items():
         assert torch.equal(before[-1][name], tensor), "the second phase began elsewhere"
@@ -75,7 +75,7 @@ def test_a_gap_that_is_too_wide_from_the_start_ends_the_phase_after_one_epoch(ma
 
 
 def test_a_trial_that_shares_the_shortened_phase_goes_on_as_if_it_had_trained_it(make_trainer: Make, tmp_path):
-    stages = Stages(tmp_path)
+    stages = SharedFirstPhases(tmp_path)
     alone = [result.dev for result in overfitting(make_trainer, 0.6, dropout=0.0).results()]
     for _ in range(2):
         trainer = overfitting(make_trainer, 0.6, dropout=0.0)
@@ -88,7 +88,7 @@ def test_a_trial_that_shares_the_shortened_phase_goes_on_as_if_it_had_trained_it
 def test_a_trial_ends_after_its_second_phase_whenever_the_first_ended(make_trainer: Make, gap: float):
     trainer = overfitting(make_trainer, gap)
     results = list(trainer.results())
-    assert trainer.course.table.plan.epochs == len(results)
+    assert trainer.trial.table.plan.epochs == len(results)
     assert results[-1].step == trainer.step
 
 
@@ -106,7 +106,7 @@ def test_the_best_weights_are_those_of_the_best_epoch_also_where_that_one_ended_
     )  # fmt: skip
     ended = [result for result in trainer.results() if result.phase == "stack"][-1].epoch
     assert ended > 1, "an epoch within the gap came before"
-    assert trainer.course.best[1] == ended, "dev was best when the gap became too wide"
-    trainer.model.load_trained([trainer.course.best_state])
+    assert trainer.trial.best[1] == ended, "dev was best when the gap became too wide"
+    trainer.model.load_trained([trainer.trial.best_state])
     found = trainer.score(trainer.data.dev, trainer.data.dev_examples)
-    assert found.metrics["accuracy"] == trainer.course.best[0]
+    assert found.metrics["accuracy"] == trainer.trial.best[0]

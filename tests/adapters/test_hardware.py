@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from meltpoint.adapters import hardware
-from meltpoint.adapters.hardware import bf16_is_native, resolve_precision, seize
+from meltpoint.adapters.hardware import bf16_is_native, claim_device, resolve_precision
 
 CPU_FACTS = Path("/proc/cpuinfo")
 
@@ -27,20 +27,20 @@ def _torch_as_it_was() -> Iterator[None]:
 
 @pytest.mark.parametrize(("asked", "given"), [(1, 1), (2, 2), (0, 1)])
 def test_the_process_uses_as_many_threads_as_it_was_given_and_at_least_one(asked: int, given: int):
-    found = seize(asked)
+    found = claim_device(asked)
     assert (found.device, found.threads, found.gpu_share) == ("cpu", given, 0.0)
     assert torch.get_num_threads() == given
 
 
 def test_arithmetic_is_made_repeatable():
-    seize(1)
+    claim_device(1)
     assert torch.are_deterministic_algorithms_enabled()
 
 
 def test_a_gpu_where_there_is_none_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="given a GPU, but torch sees none; run `meltpoint doctor`"):
-        seize(1, gpu_share=0.5)
+        claim_device(1, gpu_share=0.5)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0"])

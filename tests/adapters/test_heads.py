@@ -14,7 +14,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import first_states, pool
-from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.tasks.core.task import KINDS, Kind
 
 DIM = 12
@@ -37,7 +37,7 @@ STARTS = [[1, 2, 4], [1], [1, 3, 4, 5, 7]]
 def build(word: str, kind: Kind, **setting: float) -> Head:
     regression = kind == "pair_regression"
     shape = HeadShape(kind, DIM, 1 if regression else 4, (0.0, 5.0) if regression else None)
-    return heads.get(word, kind)(shape, [SETTING | setting], Noise([0]))
+    return heads.get(word, kind)(shape, [SETTING | setting], MemberRng([0]))
 
 
 def make_batch(kind: Kind, rows: list[int] | None = None, width: int = 0) -> tuple[Tensor, Batch]:
@@ -176,7 +176,7 @@ def test_dropout_acts_in_training_only(word: str, kind: Kind):
     assert not torch.equal(head(states, batch), head(states, batch))
     drawn = []
     for step in (4, 4, 5):
-        head.noise.begin(step)
+        head.rng.begin(step)
         drawn.append(head(states, batch))
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
@@ -272,7 +272,7 @@ def test_mlp_has_two_fully_connected_layers_of_the_size_asked_for():
 
 
 def test_mlp_starts_with_kaimings_variance():
-    head = heads.get("mlp")(HeadShape("sentence_classification", 500, 2), [{"mlp.hidden_size": 400}], Noise([0]))
+    head = heads.get("mlp")(HeadShape("sentence_classification", 500, 2), [{"mlp.hidden_size": 400}], MemberRng([0]))
     assert head.hidden.weight.detach().std().item() == pytest.approx((2 / 500) ** 0.5, rel=0.02)
     assert not head.hidden.bias.any()
 
@@ -290,6 +290,6 @@ def test_a_setting_outside_a_parameters_limits_is_refused():
 
 
 def test_a_head_takes_the_defaults_of_what_its_setting_does_not_name():
-    head = heads.get("bilstm")(HeadShape("sequence_labelling", DIM, 3), [{}], Noise([0]))
+    head = heads.get("bilstm")(HeadShape("sequence_labelling", DIM, 3), [{}], MemberRng([0]))
     assert (head.bilstm.dim, head.bilstm.layers) == (400, 2)
     assert head.scores.dropout.levels == [round(0.1 * 2**16)]

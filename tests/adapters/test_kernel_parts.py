@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from meltpoint.adapters.cpu.kernels import LANES, compiling, numbers
 from meltpoint.adapters.cpu.kernels.dropping import Dropping, draw
-from meltpoint.adapters.cpu.kernels.numbers import array, exponential, narrowed, widen
-from meltpoint.adapters.cpu.kernels.threads import share_out
-from meltpoint.adapters.cpu.kernels.tile import product, turn
+from meltpoint.adapters.cpu.kernels.numbers import array, exponential, from_float32, to_float32
+from meltpoint.adapters.cpu.kernels.threads import parallel_for
+from meltpoint.adapters.cpu.kernels.tile import product, transpose
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @numba.njit
 def _copied(source, into):
     for place in range(source.shape[0]):
-        into[place] = narrowed(widen(source[place]), into)
+        into[place] = from_float32(to_float32(source[place]), into)
 
 
 @numba.njit
@@ -144,9 +144,9 @@ def test_a_small_product_is_numpys(fours: int, sixteens: int, steps: int, turned
     np.testing.assert_allclose(found, left.astype(np.float64) @ right, rtol=1e-4, atol=1e-4)
 
 
-@compiling.part
+@compiling.inlined
 def _turned(source, at, step, into, into_at, into_step):
-    turn(source, at, step, into, into_at, into_step)
+    transpose(source, at, step, into, into_at, into_step)
 
 
 @given(st.integers(0, 7), st.integers(LANES, 40), st.integers(0, 7), st.integers(LANES, 40))
@@ -167,7 +167,7 @@ def test_a_square_is_transposed_where_it_lies(at: int, step: int, into_at: int, 
 def test_every_row_is_shared_out_once(rows: int, count: int):
     torch.set_num_threads(count)
     seen: list[int] = []
-    share_out(rows, lambda first, last: seen.extend(range(first, last)))
+    parallel_for(rows, lambda first, last: seen.extend(range(first, last)))
     assert sorted(seen) == list(range(rows))
 
 
@@ -175,7 +175,7 @@ def test_every_row_is_shared_out_once(rows: int, count: int):
 def test_what_fails_in_a_thread_is_raised():
     torch.set_num_threads(2)
     with pytest.raises(ZeroDivisionError):
-        share_out(8, lambda first, last: 1 // (first - first))
+        parallel_for(8, lambda first, last: 1 // (first - first))
 
 
 # --- what is compiled ---

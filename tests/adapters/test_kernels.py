@@ -28,7 +28,7 @@ from meltpoint.adapters.cpu.kernels.warming import warm_up
 from meltpoint.adapters.cpu.residual_norm import residual_norm
 from meltpoint.adapters.cpu.unpadded_attention import attend_first, attend_qkv, squares_of
 from meltpoint.adapters.data.unpadding import Unpadded, places_of, rounded
-from meltpoint.adapters.layers.dropout import Dropout, Noise
+from meltpoint.adapters.layers.dropout import Dropout, MemberRng
 from meltpoint.adapters.layers.scalar_mix import ScalarMix
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,8 +68,8 @@ def attended_in_float64(qkv: Tensor, unpadded: Unpadded, scale: float, dropping:
 def same_gradients(found: Tensor, expected: Tensor, one: Tensor, other: Tensor, tolerance: dict[str, float]) -> None:
     torch.testing.assert_close(found.double(), expected, **tolerance)
     torch.manual_seed(1)
-    slope = torch.randn(found.shape).to(found.dtype)
-    (own,), (right,) = torch.autograd.grad(found, one, slope), torch.autograd.grad(expected, other, slope.double())
+    grad = torch.randn(found.shape).to(found.dtype)
+    (own,), (right,) = torch.autograd.grad(found, one, grad), torch.autograd.grad(expected, other, grad.double())
     torch.testing.assert_close(own.double(), right, **tolerance)
 
 
@@ -159,12 +159,12 @@ def test_the_residual_norm_is_the_formula_with_the_mask_that_it_drew(lines: int,
     kept = torch.stack([draws_of(dropping, line * words, dim) for line in range(lines)])
     exact = [one.detach().double().requires_grad_() for one in (*made, norm.weight, norm.bias)]
     expected = functional.layer_norm(exact[0] * kept + exact[1], (dim,), exact[2], exact[3], norm.eps)
-    # A norm over few numbers may divide by almost nothing: errors are as large as its slope.
+    # A norm over few numbers may divide by almost nothing: errors are as large as its grad.
     near = {"atol": 1e-3, "rtol": 1e-3} if dim < 4 else {"atol": 2e-4, "rtol": 2e-4}
     torch.testing.assert_close(found.double(), expected, **near)
-    slope = torch.randn_like(found)
-    own = torch.autograd.grad(found, [*made, norm.weight, norm.bias], slope)
-    right = torch.autograd.grad(expected, exact, slope.double())
+    grad = torch.randn_like(found)
+    own = torch.autograd.grad(found, [*made, norm.weight, norm.bias], grad)
+    right = torch.autograd.grad(expected, exact, grad.double())
     for one, other in zip(own[2:], right[2:], strict=True):
         torch.testing.assert_close(one.double(), other, atol=near["atol"] * 10, rtol=near["rtol"] * 10)
     if dim >= 8:
@@ -183,9 +183,9 @@ def test_the_residual_norm_reads_either_type_and_gives_gradients_in_it(states: t
     expected = norm(one.float() + other.float())
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, expected)
-    slope = torch.randn_like(found)
+    grad = torch.randn_like(found)
     for own, right in zip(
-        torch.autograd.grad(found, (one, other), slope), torch.autograd.grad(expected, (one, other), slope), strict=True
+        torch.autograd.grad(found, (one, other), grad), torch.autograd.grad(expected, (one, other), grad), strict=True
     ):
         assert own.dtype == right.dtype
         torch.testing.assert_close(own, right)
@@ -291,6 +291,6 @@ def test_a_process_that_is_warm_compiles_nothing_more_to_train_in_bf16():
     alone = attend_first(qkv[:2, 0], qkv[:, 1], qkv[:, 2], unpadded, 0.3, 0.1)
     found = residual_norm(Gelu()(attended.flatten(1)), torch.randn(rounded(25), 48, requires_grad=True), norm, 0.1)
     mixed = ScalarMix(1)(qkv.detach()[None, None])
-    dropped = Dropout([0.1, 0.5], Noise([0, 1]))(mixed) + Dropout([0.1, 0.5], Noise([0, 0]))(mixed.bfloat16())
+    dropped = Dropout([0.1, 0.5], MemberRng([0, 1]))(mixed) + Dropout([0.1, 0.5], MemberRng([0, 0]))(mixed.bfloat16())
     (found.sum() + alone.sum() + mixed.sum() + dropped.sum()).backward()
     assert [set(kernel.signatures) for kernel in compiled] == known

@@ -76,15 +76,15 @@ def score_epochs(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("mode", ["feature_extraction", "fine_tuning", "stack_and_finetune"])
 def test_the_same_seed_gives_the_same_epochs_and_weights_to_the_last_bit(make_trainer: Make, mode: str, precision: str):
-    course = {"mode": mode, "precision": precision, "seed": 3, "dropout": 0.3, "schedule": "linear_warmup_decay"}
-    first = make_trainer(**course)
+    trial = {"mode": mode, "precision": precision, "seed": 3, "dropout": 0.3, "schedule": "linear_warmup_decay"}
+    first = make_trainer(**trial)
     results = train(first)
-    second = make_trainer(**course)
+    second = make_trainer(**trial)
     assert timeless(train(second)) == timeless(results)
-    assert first.course.best == second.course.best
-    assert first.course.best_state.keys() == second.course.best_state.keys()
+    assert first.trial.best == second.trial.best
+    assert first.trial.best_state.keys() == second.trial.best_state.keys()
     assert all(
-        torch.equal(first.course.best_state[name], second.course.best_state[name]) for name in first.course.best_state
+        torch.equal(first.trial.best_state[name], second.trial.best_state[name]) for name in first.trial.best_state
     )
 
 
@@ -151,7 +151,7 @@ def test_no_gradient_is_computed_below_the_lowest_thawed_group(make_trainer: Mak
     embeddings = trainer.model.encoder.model.embeddings
     embeddings.register_forward_hook(lambda module, inputs, output: below.append(output.requires_grad))
     train(trainer)
-    steps = trainer.course.table.plan.steps_per_epoch
+    steps = trainer.trial.table.plan.steps_per_epoch
     without = [[True, True, True, False], [True, True, False, False], [True, False, False, False], [False] * 4]
     assert seen == [row for row in without for _ in range(steps)]
     assert sum(below) == steps, "only in the last epoch does a graph begin at the embeddings"
@@ -160,7 +160,7 @@ def test_no_gradient_is_computed_below_the_lowest_thawed_group(make_trainer: Mak
 def test_adams_moments_survive_a_thaw(make_trainer: Make):
     trainer = make_trainer(epochs=3, **GRADUAL)
     optimiser, top = trainer.encoder_optimiser, trainer.groups[2].parameters[0]
-    steps = trainer.course.table.plan.steps_per_epoch
+    steps = trainer.trial.table.plan.steps_per_epoch
     counts, moments = [], []
     for _ in itertools.islice(trainer.results(), 1, None):
         state = optimiser.state[top]
@@ -217,7 +217,7 @@ def test_clipping_bounds_the_norm_of_the_whole_gradient_and_0_is_no_clipping(
     norms: list[float] = []
     watch_steps(trainer, lambda: norms.append(norm_of(trainer)))
     train(trainer)
-    assert len(norms) == trainer.course.table.plan.total_steps
+    assert len(norms) == trainer.trial.table.plan.total_steps
     if bounded:
         assert norms == pytest.approx([0.01] * len(norms), rel=1e-3)
     else:
@@ -239,7 +239,7 @@ def test_each_step_uses_the_tables_learning_rates(make_trainer: Make):
 
     trainer.head_optimiser.step = look
     results = train(trainer)
-    table = trainer.course.table
+    table = trainer.trial.table
     wanted = [[table.learning_rate(group, step) for group in range(4)] for step in range(table.plan.total_steps)]
     for one, two in zip(used, wanted, strict=True):
         assert one == pytest.approx(two, rel=1e-6)  # the head's rates are single precision
@@ -271,7 +271,7 @@ def test_encoder_dropout_rests_while_the_encoder_is_frozen(make_trainer: Make):
         )
     )
     train(trainer)
-    steps = trainer.course.table.plan.steps_per_epoch
+    steps = trainer.trial.table.plan.steps_per_epoch
     assert unchanged == [True] * steps + [False] * steps
 
 
@@ -296,19 +296,19 @@ def test_the_best_epoch_has_the_highest_dev_score_and_is_the_earliest_where_equa
     for result in trainer.results():
         states.append(trainer.model.own_weights(0) | trainer.model.encoder_weights())
         assert result.dev == {"accuracy": scores[result.epoch - 1]}
-    assert trainer.course.best == best
+    assert trainer.trial.best == best
     kept = states[best[1] - 1]
-    assert all(torch.equal(tensor, kept[name]) for name, tensor in trainer.course.best_state.items())
-    assert any(not torch.equal(tensor, states[best[1] % 3][name]) for name, tensor in trainer.course.best_state.items())
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in trainer.trial.best_state.items())
+    assert any(not torch.equal(tensor, states[best[1] % 3][name]) for name, tensor in trainer.trial.best_state.items())
 
 
 def test_the_best_state_put_back_gives_the_best_score_again(make_trainer: Make):
     trainer = make_trainer("feature_extraction", "pair_regression", epochs=4, learning_rate=0.1)
     results = train(trainer)
-    trainer.model.load_trained([trainer.course.best_state])
+    trainer.model.load_trained([trainer.trial.best_state])
     again = trainer.score(trainer.data.dev, trainer.data.dev_examples)
-    assert again.metrics == results[trainer.course.best[1] - 1].dev
-    assert again.metrics["pearson"] == trainer.course.best[0] == max(result.dev["pearson"] for result in results)
+    assert again.metrics == results[trainer.trial.best[1] - 1].dev
+    assert again.metrics["pearson"] == trainer.trial.best[0] == max(result.dev["pearson"] for result in results)
 
 
 # --- what goes wrong ---
@@ -329,13 +329,13 @@ def test_weights_that_the_last_step_broke_are_never_scored(make_trainer: Make):
     trainer = make_trainer(epochs=1, gradient_clip=0.0)
 
     def look() -> None:
-        if trainer.step == trainer.course.table.plan.total_steps - 1:
+        if trainer.step == trainer.trial.table.plan.total_steps - 1:
             gradients_of(trainer)[0].fill_(math.nan)
 
     watch_steps(trainer, look)
     with pytest.raises(NotFiniteError, match="in epoch 1"):
         train(trainer)
-    assert trainer.course.best == (-math.inf, 0)
+    assert trainer.trial.best == (-math.inf, 0)
 
 
 def test_the_remedy_names_the_rate_of_the_phase_that_diverged(make_trainer: Make, monkeypatch: pytest.MonkeyPatch):
@@ -358,7 +358,7 @@ def test_the_loss_falls_for_every_kind_in_both_precisions(make_trainer: Make, mo
     assert results[-1].train_loss < 0.95 * results[0].train_loss
     assert [result.epoch for result in results] == [1, 2, 3, 4, 5, 6]
     assert [result.step for result in results] == [4, 8, 12, 16, 20, 24]
-    weights = [tensor for tensor in trainer.course.best_state.values() if tensor.is_floating_point()]
+    weights = [tensor for tensor in trainer.trial.best_state.values() if tensor.is_floating_point()]
     assert all(tensor.dtype == torch.float32 for tensor in weights)
 
 

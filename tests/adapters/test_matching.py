@@ -11,9 +11,9 @@ from torch import Tensor
 from meltpoint.adapters import heads
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import HeadShape
-from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.cosines import best_cosines, products
-from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.layers.matching import MATCHINGS, Matching, Side, by_members, ends, match
 from meltpoint.adapters.layers.sentence_pair import sentences
 
@@ -190,7 +190,7 @@ def test_nothing_that_grows_with_perspectives_times_a_states_size_is_held_for_th
 
 def layer(first_bilstm: bool, inputs: int = 6) -> Matching:
     setting = {"dropout": 0.0, "bimpm.hidden_size": SIZE, "bimpm.perspectives": PERSPECTIVES}
-    return Matching(inputs, Stack([setting | {"bimpm.first_bilstm": first_bilstm}] * TRIALS, Noise(range(TRIALS))))
+    return Matching(inputs, Bundle([setting | {"bimpm.first_bilstm": first_bilstm}] * TRIALS, MemberRng(range(TRIALS))))
 
 
 def pairs(inputs: int = 6) -> tuple[Tensor, Batch]:
@@ -247,7 +247,7 @@ def test_an_empty_sentence_gives_finite_scores_and_gradients(word: str, first_bi
     batch.parts[1].zero_()
     sizes = {"bimpm.hidden_size": 4, "bimpm.perspectives": 2, "sim_transformer.feed_forward_size": 8, "dropout": 0.3}
     setting = sizes | {"bimpm.first_bilstm": first_bilstm}
-    head = heads.get(word)(HeadShape("pair_classification", 6, 2), [setting], Noise([0]))
+    head = heads.get(word)(HeadShape("pair_classification", 6, 2), [setting], MemberRng([0]))
     states.requires_grad_()
     scores = head(states, batch)
     scores.sum().backward()
@@ -258,11 +258,11 @@ def test_an_empty_sentence_gives_finite_scores_and_gradients(word: str, first_bi
 def test_heads_that_do_not_divide_a_positions_matchings_are_refused():
     setting = {"bimpm.perspectives": 5, "sim_transformer.heads": 3}
     with pytest.raises(ValueError, match=r"sim_transformer\.heads is 3; it has to divide 8 · bimpm\.perspectives = 40"):
-        heads.get("sim_transformer")(HeadShape("pair_classification", 6, 2), [setting], Noise([0]))
+        heads.get("sim_transformer")(HeadShape("pair_classification", 6, 2), [setting], MemberRng([0]))
 
 
 def test_bimpms_sizes_are_the_authors():
-    head = heads.get("bimpm")(HeadShape("pair_classification", 300, 2), [{}], Noise([0]))
+    head = heads.get("bimpm")(HeadShape("pair_classification", 300, 2), [{}], MemberRng([0]))
     assert head.matching.weight.shape == (1, 2, 4, 20, 100)
     assert (head.matching.dim, head.aggregation.dim) == (160, 200)
     assert head.prediction.hidden.weight.shape == (1, 200, 400)

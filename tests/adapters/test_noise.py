@@ -1,4 +1,4 @@
-"""Noise and dropout: a member's draws are a function of its own seed, the step and the call, and nothing else."""
+"""MemberRng and dropout: a member's draws are a function of its own seed, the step and the call, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from meltpoint.adapters.cpu.kernels.dropping import BLOCK
-from meltpoint.adapters.layers.dropout import Dropout, Noise
+from meltpoint.adapters.layers.dropout import Dropout, MemberRng
 
 CPU = torch.device("cpu")
 SEEDS = st.integers(0, 2**40)
 
 
 def draw(seeds: list[int], step: int = 0, skipped: int = 0, shape: tuple[int, ...] = (3, 5)) -> torch.Tensor:
-    noise = Noise(seeds)
+    noise = MemberRng(seeds)
     noise.begin(step)
     for _ in range(skipped):
         noise.skip()
@@ -24,7 +24,7 @@ def draw(seeds: list[int], step: int = 0, skipped: int = 0, shape: tuple[int, ..
 
 @given(SEEDS, st.integers(0, 10**6), st.lists(SEEDS, max_size=3))
 def test_a_members_bits_are_those_that_it_draws_alone(seed: int, step: int, neighbours: list[int]):
-    noise = Noise([*neighbours, seed])
+    noise = MemberRng([*neighbours, seed])
     noise.begin(step)
     together = noise.bits((3, 5), CPU)
     assert torch.equal(together[noise.member_seed_index[-1]], draw([seed], step)[0])
@@ -39,13 +39,13 @@ def test_another_seed_step_or_call_draws_other_bits(seeds: list[int], step: int)
 
 
 def test_members_of_one_seed_share_a_draw():
-    noise = Noise([7, 3, 7])
+    noise = MemberRng([7, 3, 7])
     assert noise.member_seed_index.tolist() == [0, 1, 0]
     assert noise.bits((4,), CPU).shape == (2, 4)
 
 
 def test_a_step_draws_the_same_whatever_was_drawn_before_it():
-    noise = Noise([1])
+    noise = MemberRng([1])
     noise.bits((9,), CPU)
     noise.begin(5)
     assert torch.equal(noise.bits((3, 5), CPU), draw([1], 5))
@@ -60,17 +60,17 @@ def test_all_sixteen_bits_are_fair():
 
 def test_first_weights_are_a_function_of_a_members_own_seed():
     def first(seeds: list[int], member: int) -> float:
-        return torch.randn((), generator=Noise(seeds).initial(member)).item()
+        return torch.randn((), generator=MemberRng(seeds).initial(member)).item()
 
     assert first([5, 9], 1) == first([9], 0) != first([5], 0)
 
 
 @pytest.mark.parametrize("ratio", [0.1, 0.5, 0.95])
 def test_dropout_drops_its_ratio_and_keeps_the_expectation(ratio: float):
-    dropout = Dropout([ratio], Noise([0]))
+    dropout = Dropout([ratio], MemberRng([0]))
     dropped, total = 0.0, 0.0
     for step in range(10):
-        dropout.noise.begin(step)
+        dropout.rng.begin(step)
         found = dropout(torch.ones(1, 40_000))
         dropped += (found == 0).float().mean().item() / 10
         total += found.mean().item() / 10
@@ -80,7 +80,7 @@ def test_dropout_drops_its_ratio_and_keeps_the_expectation(ratio: float):
 
 
 def test_members_drop_at_their_own_ratios_and_one_of_zero_keeps_everything():
-    noise = Noise([1, 1, 2])
+    noise = MemberRng([1, 1, 2])
     found = Dropout([0.0, 0.5, 0.5], noise)(torch.ones(1, 1000))
     assert found.shape == (3, 1000)
     assert torch.equal(found[0], torch.ones(1000))
@@ -89,13 +89,13 @@ def test_members_drop_at_their_own_ratios_and_one_of_zero_keeps_everything():
 
 
 def test_a_higher_ratio_under_one_seed_drops_what_a_lower_one_drops():
-    low, high = Dropout([0.2, 0.6], Noise([4, 4]))(torch.ones(1, 1000))
+    low, high = Dropout([0.2, 0.6], MemberRng([4, 4]))(torch.ones(1, 1000))
     assert not bool(((low == 0) & (high != 0)).any())
 
 
 def test_dropouts_gradient_is_its_mask():
     states = torch.randn(1, 50, requires_grad=True)
-    dropout = Dropout([0.3, 0.6], Noise([1, 2]))
+    dropout = Dropout([0.3, 0.6], MemberRng([1, 2]))
     found = dropout(states)
     found.sum().backward()
     torch.testing.assert_close(states.grad, (found / states).sum(0, keepdim=True))
@@ -112,7 +112,7 @@ def test_what_is_kept_is_multiplied_and_rounded_once_forward_and_back(
 ):
     seeds, ratios = ([member[part] for member in members] for part in (0, 1))
     assume(any(ratios))
-    noise = Noise(seeds)
+    noise = MemberRng(seeds)
     dropout = Dropout(ratios, noise)
     states = torch.randn(1 if shared else len(members), size, dtype=dtype, requires_grad=True)
     slopes = torch.randn(len(members), size, dtype=dtype)
@@ -129,25 +129,25 @@ def test_what_is_kept_is_multiplied_and_rounded_once_forward_and_back(
 
 def test_dropout_is_the_identity_in_evaluation_and_where_every_ratio_is_zero():
     states = torch.randn(1, 9)
-    assert Dropout([0.5, 0.1], Noise([0, 1])).eval()(states) is states
-    assert Dropout([0.0, 0.0], Noise([0, 1]))(states) is states
+    assert Dropout([0.5, 0.1], MemberRng([0, 1])).eval()(states) is states
+    assert Dropout([0.0, 0.0], MemberRng([0, 1]))(states) is states
 
 
 def test_dropout_that_drops_nothing_leaves_later_draws_where_they_were():
-    noise, alone = Noise([1]), Noise([1])
+    noise, alone = MemberRng([1]), MemberRng([1])
     Dropout([0.0], noise)(torch.ones(1, 3))
     Dropout([0.5], alone)(torch.ones(1, 3))
     assert torch.equal(noise.bits((8,), CPU), alone.bits((8,), CPU))
 
 
 def test_dropout_of_bf16_states_is_bf16_with_the_exact_scale():
-    found = Dropout([0.1], Noise([0]))(torch.full((1, 1000), 9.0).bfloat16())
+    found = Dropout([0.1], MemberRng([0]))(torch.full((1, 1000), 9.0).bfloat16())
     assert found.dtype == torch.bfloat16
     assert set(found.tolist()[0]) == {0.0, 10.0}
 
 
 def test_kept_members_go_on_with_their_own_draws():
-    noise = Noise([1, 2, 2])
+    noise = MemberRng([1, 2, 2])
     dropout = Dropout([0.1, 0.0, 0.5], noise)
     noise.begin(3)
     before = dropout(torch.ones(1, 100))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.adapters.cpu.kernels import LANES
+from meltpoint.adapters.cpu.unpadded_attention import squares_of
 from meltpoint.adapters.data.unpadding import Unpadded, places_of, rounded
 
 
@@ -53,4 +54,4 @@ def test_rows_begin_one_after_another_and_know_their_place_in_the_batch(lengths:
     assert [lengths[row] for row in unpadded.order] == sorted(lengths)
     assert sorted(unpadded.order.tolist()) == list(range(len(lengths)))
     assert all(room % LANES == 0 and room >= length**2 for room, length in
-               zip(np.diff(unpadded.squares).tolist(), sorted(lengths), strict=True))  # fmt: skip
+               zip(np.diff(squares_of(unpadded)).tolist(), sorted(lengths), strict=True))  # fmt: skip

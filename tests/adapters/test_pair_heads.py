@@ -18,8 +18,8 @@ from meltpoint.adapters.heads import esim
 from meltpoint.adapters.layers.affine import FeatureDropout
 from meltpoint.adapters.layers.alignment import enhance
 from meltpoint.adapters.layers.bilstm import BiLSTM
-from meltpoint.adapters.layers.bundle import Stack
-from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.bundle import Bundle
+from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.layers.sentence_pair import Sentence, sentences, side_by_side
 from meltpoint.tasks.core.task import Kind
 
@@ -35,7 +35,7 @@ def build(word: str, members: int = 1, kind: Kind = "pair_classification", **set
     regression = kind == "pair_regression"
     shape = HeadShape(kind, DIM, 1 if regression else 3, (1.0, 5.0) if regression else None)
     given = {"dropout": 0.0, **setting}
-    return heads.get(word, kind)(shape, [given] * members, Noise(range(members)))
+    return heads.get(word, kind)(shape, [given] * members, MemberRng(range(members)))
 
 
 def make_pairs(lengths: Sequence[tuple[int, int]], seed: int = 0) -> list[Pair]:
@@ -156,7 +156,7 @@ def test_without_attention_nothing_of_one_sentence_meets_the_other():
 
 
 def test_esim_has_the_sizes_of_the_paper_unless_asked_otherwise():
-    head = heads.get("esim")(HeadShape("pair_classification", 768, 3), [{}], Noise([0]))
+    head = heads.get("esim")(HeadShape("pair_classification", 768, 3), [{}], MemberRng([0]))
     assert (head.encoder.dim, head.composition.dim) == (600, 600)
     assert [tuple(own.weight.shape) for own in (head.projection, head.hidden)] == [(1, 300, 2400)] * 2
 
@@ -264,19 +264,19 @@ def test_esims_dropout_acts_where_allennlps_does():
     """Whole features of both BiLSTMs' inputs, a sentence at a time; elements of the pooled vector and hidden layer."""
     head, rows = build("esim", **{"esim.hidden_size": HIDDEN, "dropout": 0.5}), lay_out(make_pairs(LENGTHS))
     drawn: list[tuple[int, ...]] = []
-    bits = head.noise.bits
+    bits = head.rng.bits
 
     def counted(shape: Sequence[int], device: torch.device) -> Tensor:
         drawn.append(tuple(shape))
         return bits(shape, device)
 
-    head.noise.bits = counted
+    head.rng.bits = counted
     head(*rows)
     assert drawn == [(1, 3, DIM)] * 2 + [(1, 3, HIDDEN)] * 2 + [(3, 8 * HIDDEN), (3, HIDDEN)]
 
 
 def test_feature_dropout_drops_a_feature_everywhere_or_nowhere():
-    dropout = FeatureDropout(Stack([{"dropout": 0.25}, {"dropout": 0.0}], Noise([0, 1])))
+    dropout = FeatureDropout(Bundle([{"dropout": 0.25}, {"dropout": 0.0}], MemberRng([0, 1])))
     states = torch.randn(1, 5, 40, 50)
     found = dropout(states)
     kept = found[0] != 0
@@ -293,7 +293,7 @@ def test_a_members_dropout_does_not_depend_on_how_far_its_sentences_are_padded()
     found = []
     for rows in ([pair, near], [pair, far]):
         head = build("esim", **{"esim.hidden_size": HIDDEN, "dropout": 0.5})
-        head.noise.begin(3)
+        head.rng.begin(3)
         found.append(head(*lay_out(rows))[0, 0])
     torch.testing.assert_close(found[0], found[1])
 
@@ -310,5 +310,5 @@ def test_pair_heads_serve_pairs_however_they_are_encoded_and_nothing_else(word: 
 
 def test_members_that_attend_and_members_that_do_not_are_no_stack():
     settings = [{"bi_attention.attend": True}, {"bi_attention.attend": False}]
-    with pytest.raises(AssertionError, match=r"members of a stack agree on bi_attention\.attend"):
-        heads.get("bi_attention")(HeadShape("pair_classification", DIM, 2), settings, Noise([0, 1]))
+    with pytest.raises(AssertionError, match=r"members of a bundle agree on bi_attention\.attend"):
+        heads.get("bi_attention")(HeadShape("pair_classification", DIM, 2), settings, MemberRng([0, 1]))

@@ -20,9 +20,9 @@ from meltpoint.adapters.data.batching import collate, evaluation_batches, inputs
 from meltpoint.adapters.data.pairing import InputFormat
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.features.layout import Pieces, feature_key
 from meltpoint.adapters.features.opening import open_features
+from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.hardware import Hardware
 from meltpoint.adapters.layers.sentence_pair import sentences
 from meltpoint.adapters.model import Member, build
@@ -206,7 +206,7 @@ def test_the_rows_of_several_lanes_are_encoded_as_each_lane_alone(bert: Encoder)
 def test_first_states_alone_are_those_of_both_sentences(bert: Encoder):
     batch = batch_of(bert, encode(bert, PAIRS, "separate"))
     assert batch.cuts is not None
-    alone = replace(batch, first_alone=True)
+    alone = replace(batch, cls_only=True)
     rows = torch.arange(len(PAIRS))
     with torch.no_grad():
         for whole, found in zip(bert.read(batch), bert.read(alone), strict=True):

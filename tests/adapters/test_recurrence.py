@@ -1,4 +1,4 @@
-"""The recurrences of a stack against torch.nn.LSTM, and the hand-written gradients against finite differences."""
+"""The recurrences of a bundle against torch.nn.LSTM, and the hand-written gradients against finite differences."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from meltpoint.adapters.layers import bilstm as _bilstm
 from meltpoint.adapters.layers.bilstm import BiLSTM
-from meltpoint.adapters.layers.bundle import Stack
-from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.bundle import Bundle
+from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.layers.lstm import (
     Recurrence,
     Reversal,
@@ -73,7 +73,7 @@ def test_reversing_twice_changes_nothing_and_padding_stays_where_it_is(lengths: 
 
 
 def stacked_bilstm(trials: int = TRIALS, seed: int = 0) -> BiLSTM:
-    return BiLSTM(12, Stack([{"dropout": 0.0}] * trials, Noise(range(seed, seed + trials))), 8, 2)
+    return BiLSTM(12, Bundle([{"dropout": 0.0}] * trials, MemberRng(range(seed, seed + trials))), 8, 2)
 
 
 def mask_of(lengths: list[int], width: int, lanes: int = 1) -> Tensor:

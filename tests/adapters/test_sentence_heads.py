@@ -19,9 +19,9 @@ from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.layers import self_attention
 from meltpoint.adapters.layers.affine import Affine, elementwise
 from meltpoint.adapters.layers.bilstm import BiLSTM
-from meltpoint.adapters.layers.bundle import Stack
+from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.convolution import GroupedConvolution, windows
-from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.layers.maxout import Maxout
 from meltpoint.adapters.layers.pooling import first_and_last, highest, lowest, mean, pool_rows
 from meltpoint.adapters.layers.self_attention import AttentivePooling, attend_to_itself
@@ -32,9 +32,9 @@ TRIALS, LENGTHS, WIDTH, DIM = 3, [5, 1, 8], 9, 6
 MASK = (torch.arange(WIDTH) < torch.tensor(LENGTHS)[:, None])[None]
 
 
-def stack(trials: int = TRIALS, **setting: Value) -> Stack:
+def stack(trials: int = TRIALS, **setting: Value) -> Bundle:
     own = {name.replace("__", "."): value for name, value in setting.items()}
-    return Stack([{"dropout": 0.0, **own}] * trials, Noise(range(trials)))
+    return Bundle([{"dropout": 0.0, **own}] * trials, MemberRng(range(trials)))
 
 
 def random_states(*shape: int, seed: int = 0) -> Tensor:
@@ -163,7 +163,7 @@ def build(word: str, kind: Kind = "sentence_classification", **setting: Value) -
     own = {name.replace("__", "."): value for name, value in setting.items()}
     shape = HeadShape(kind, DIM, 2)
     members = [{"dropout": 0.0, **SIZES, **own}] * TRIALS
-    return heads.get(word)(shape, members, Noise(range(TRIALS))).eval()
+    return heads.get(word)(shape, members, MemberRng(range(TRIALS))).eval()
 
 
 def check_rows(head: Head, expected: Callable[[int, Tensor], Tensor]) -> None:
@@ -211,7 +211,7 @@ def test_bcn_is_mccanns_network_with_allennlps_parts():
 
 
 def test_bcn_has_allennlps_sizes_and_at_a_dropout_of_a_quarter_its_ratios():
-    head = heads.get("bcn")(HeadShape("sentence_classification", 768, 5), [{"dropout": 0.25}], Noise([0]))
+    head = heads.get("bcn")(HeadShape("sentence_classification", 768, 5), [{"dropout": 0.25}], MemberRng([0]))
     assert head.feedforward.weight.shape == (1, 300, 768)
     assert (head.encoder.dim, head.encoder.layers, head.integrator.dim, head.integrator.layers) == (600, 1, 600, 1)
     assert head.integrator.weight_ih_l0.shape == (1, 1200, 1800)
@@ -280,7 +280,7 @@ def test_densenet_is_four_blocks_of_four_convolutions_each_of_all_that_comes_bef
 
 def test_densenet_starts_with_kaimings_variance_in_every_convolution():
     shape = HeadShape("sentence_classification", 256, 2)
-    head = heads.get("densenet")(shape, [{"densenet.growth_rate": 64}], Noise([0]))
+    head = heads.get("densenet")(shape, [{"densenet.growth_rate": 64}], MemberRng([0]))
     for number, layer in enumerate(head.layers):
         expected = (2 / (3 * (256 + 64 * number))) ** 0.5
         assert layer.from_states.weight.std().item() == pytest.approx(expected, rel=0.02)
@@ -315,7 +315,7 @@ def test_pooling_is_one_linear_layer_on_the_pooled_states(kind: str, expected: C
 
 
 def test_pooling_takes_the_maximum_unless_it_is_told_otherwise():
-    assert heads.get("pooling")(HeadShape("pair_regression", DIM, 1, (0.0, 5.0)), [{}], Noise([0])).kind == "max"
+    assert heads.get("pooling")(HeadShape("pair_regression", DIM, 1, (0.0, 5.0)), [{}], MemberRng([0])).kind == "max"
 
 
 # --- labels of words (Peters, Ruder & Smith 2019, appendix A.1) ---
@@ -343,7 +343,7 @@ def test_two_lstm_layers_read_all_pieces_and_a_word_is_labelled_from_its_first_o
 @pytest.mark.parametrize("rows", [1, 2, 5])
 def test_a_linear_layer_gives_a_member_the_bits_that_it_has_alone_for_a_single_row_too(rows: int):
     def step(members: list[int]) -> tuple[Tensor, Tensor]:
-        layer = Affine(384, 4, Stack([{}] * len(members), Noise(members)), std=0.1)
+        layer = Affine(384, 4, Bundle([{}] * len(members), MemberRng(members)), std=0.1)
         StackedAdamW(list(layer.parameters()), torch.zeros(len(members)))  # lays the weights where training has them
         scores = layer(random_states(1, rows, 384))
         scores.square().sum().backward()

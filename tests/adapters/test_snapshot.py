@@ -73,8 +73,8 @@ def test_until_the_encoder_has_moved_a_trial_keeps_the_pretrained_weights_themse
     pretrained = trainer.model.pretrained_weights()
     moved = []
     for result in trainer.results():
-        if trainer.course.best[1] == result.epoch:
-            kept = trainer.course.best_state
+        if trainer.trial.best[1] == result.epoch:
+            kept = trainer.trial.best_state
             shared = (kept[name].data_ptr() == tensor.data_ptr() for name, tensor in pretrained.items())
             moved.append((result.epoch, all(shared)))
     assert moved

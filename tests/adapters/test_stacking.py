@@ -13,7 +13,7 @@ from meltpoint.adapters import heads, modes
 from meltpoint.adapters import settings as catalogue
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head, HeadShape
-from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.training.stacked_adamw import StackedAdamW
 from meltpoint.tasks.core.task import KINDS, Kind
 
@@ -38,7 +38,7 @@ def build(word: str, kind: Kind, members: Sequence[int] = (0, 1, 2)) -> Head:
     regression = kind == "pair_regression"
     shape = HeadShape(kind, DIM, 1 if regression else 4, (0.0, 5.0) if regression else None)
     settings = [SIZES | {"dropout": DROPOUTS[member]} for member in members]
-    return heads.get(word, kind)(shape, settings, Noise([SEEDS[member] for member in members]))
+    return heads.get(word, kind)(shape, settings, MemberRng([SEEDS[member] for member in members]))
 
 
 def make_lanes(kind: Kind, lanes: int) -> list[tuple[Tensor, Batch]]:
@@ -80,7 +80,7 @@ def together(lanes: list[tuple[Tensor, Batch]]) -> tuple[Tensor, Batch]:
 
 def gradients(head: Head, states: Tensor, batch: Batch, step: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Scores, losses and gradients of a training step."""
-    head.noise.begin(step)
+    head.rng.begin(step)
     scores = head.train()(states, batch)
     losses = head.loss(scores, batch)
     for parameter in head.parameters():
@@ -138,7 +138,7 @@ def test_a_members_predictions_are_those_that_it_makes_alone(word: str, kind: Ki
 def train(head: Head, optimiser: StackedAdamW, steps: range, rates: Tensor, kind: Kind) -> None:
     states, batch = make_lanes(kind, 1)[0]
     for step in steps:
-        head.noise.begin(step)
+        head.rng.begin(step)
         optimiser.zero_grad()
         head.loss(head(states, batch), batch).sum().backward()
         optimiser.scale((1.0 / optimiser.norms()).clamp(max=1.0))
@@ -164,8 +164,8 @@ def test_a_stack_that_a_member_leaves_trains_each_one_as_it_trains_alone(word: s
 def test_members_that_disagree_on_a_size_are_no_stack():
     shape = HeadShape("sentence_classification", DIM, 2)
     settings = [{"mlp.hidden_size": 8}, {"mlp.hidden_size": 9}]
-    with pytest.raises(AssertionError, match=r"members of a stack agree on mlp\.hidden_size"):
-        heads.get("mlp")(shape, settings, Noise([0, 1]))
+    with pytest.raises(AssertionError, match=r"members of a bundle agree on mlp\.hidden_size"):
+        heads.get("mlp")(shape, settings, MemberRng([0, 1]))
 
 
 # --- which trials may share a stack ---
@@ -173,7 +173,7 @@ def test_members_that_disagree_on_a_size_are_no_stack():
 
 def key(mode: str, head: str, **setting: bool | float | str) -> tuple[object, ...]:
     own = {name.replace("__", "."): value for name, value in setting.items()}
-    return catalogue.stack_key(catalogue.complete(own, mode, head), mode, head)
+    return catalogue.bundle_key(catalogue.complete(own, mode, head), mode, head)
 
 
 @pytest.mark.parametrize("mode", modes.names())

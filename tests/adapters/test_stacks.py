@@ -15,7 +15,7 @@ import torch
 from meltpoint.adapters import heads
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.training.epoch_result import EpochResult
-from meltpoint.adapters.training.shared_first_phase import Stages, stage_key
+from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases, first_phase_key
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import NotFiniteError
 from meltpoint.tasks.core.task import KINDS, Kind
@@ -58,14 +58,14 @@ def same_weights(one: Mapping[str, torch.Tensor], two: Mapping[str, torch.Tensor
 @pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "bf16"])
 def test_a_trial_in_a_stack_is_the_trial_alone_to_the_last_bit(make_stack: Make, head: str, kind: Kind, precision: str):
     trials = [(seed, {**setting, "precision": precision}) for seed, setting in TRIALS]
-    stack = make_stack(kind, head, trials)
-    together = told(stack)
+    bundle = make_stack(kind, head, trials)
+    together = told(bundle)
     assert [len(results) for results in together.values()] == [2, 4, 3, 2]
     for index, trial in enumerate(trials):
         alone = make_stack(kind, head, [trial])
         assert told(alone) == {0: together[index]}
-        assert alone.courses[0].best == stack.courses[index].best
-        assert same_weights(alone.courses[0].best_state, stack.courses[index].best_state)
+        assert alone.trials[0].best == bundle.trials[index].best
+        assert same_weights(alone.trials[0].best_state, bundle.trials[index].best_state)
 
 
 @pytest.mark.slow
@@ -83,17 +83,17 @@ def test_trials_of_several_seeds_in_a_stack_are_the_trials_alone_within_rounding
 
 
 def test_a_member_that_diverges_leaves_and_the_others_never_notice(make_stack: Make, monkeypatch: pytest.MonkeyPatch):
-    stack = make_stack("sentence_classification", "linear", TRIALS)
-    loss = stack.model.head.loss
+    bundle = make_stack("sentence_classification", "linear", TRIALS)
+    loss = bundle.model.head.loss
     third = [True, True, False, True]
 
     def explode(scores: torch.Tensor, batch: object) -> torch.Tensor:
         losses = loss(scores, batch)
-        broken = stack.step >= 4 and len(losses) == 4
+        broken = bundle.step >= 4 and len(losses) == 4
         return losses * torch.tensor([1.0 if fine or not broken else math.nan for fine in third]) if broken else losses
 
-    monkeypatch.setattr(stack.model.head, "loss", explode)
-    found = told(stack)
+    monkeypatch.setattr(bundle.model.head, "loss", explode)
+    found = told(bundle)
     assert "not finite in epoch 2" in str(found[2][-1])
     assert [len(results) for results in found.values()] == [2, 4, 2, 2]
     for index in (0, 1, 3):
@@ -126,12 +126,12 @@ def test_the_encoder_never_runs_where_its_states_are_cached(make_stack: Make, ke
 
 
 def test_an_encoder_that_has_moved_is_never_read_from_the_cache(make_trainer: Make, kept_states: Any):
-    course = {"epochs": 2, "stack_and_finetune__stack_epochs": 2, "precision": "fp32", "dropout": 0.0}
-    cached = make_trainer("stack_and_finetune", frozen_states=kept_states, **course)
-    plain = make_trainer("stack_and_finetune", **course)
+    trial = {"epochs": 2, "stack_and_finetune__stack_epochs": 2, "precision": "fp32", "dropout": 0.0}
+    cached = make_trainer("stack_and_finetune", frozen_states=kept_states, **trial)
+    plain = make_trainer("stack_and_finetune", **trial)
     pairs = zip(cached.results(), plain.results(), strict=True)
     assert [one.train_loss for one, _ in pairs] == pytest.approx(
-        [result.train_loss for result in plain.course.results], rel=1e-3
+        [result.train_loss for result in plain.trial.results], rel=1e-3
     )
     assert kept_states.opened == 2
     assert cached.encoder_moved
@@ -149,7 +149,7 @@ def two_phases(make_trainer: Make, **setting: Value) -> Any:
 def test_a_trial_that_goes_on_from_anothers_first_phase_is_the_trial_that_trained_it_to_the_last_bit(
     make_trainer: Make, tmp_path
 ):
-    stages = Stages(tmp_path)
+    stages = SharedFirstPhases(tmp_path)
     first, second = two_phases(make_trainer), two_phases(make_trainer, learning_rate=3e-3, weight_decay=0.01)
     alone = two_phases(make_trainer, learning_rate=3e-3, weight_decay=0.01)
     told(first, stages.epochs(first, FACTS))
@@ -157,26 +157,26 @@ def test_a_trial_that_goes_on_from_anothers_first_phase_is_the_trial_that_traine
     step = second.head_optimiser.step
     second.head_optimiser.step = lambda rates: (steps.append(second.step), step(rates))
     assert told(second, stages.epochs(second, FACTS)) == told(alone)
-    assert min(steps) == 2 * alone.course.table.plan.steps_per_epoch, "the first phase was not trained again"
-    assert same_weights(second.course.best_state, alone.course.best_state)
-    assert second.course.best == alone.course.best
+    assert min(steps) == 2 * alone.trial.table.plan.steps_per_epoch, "the first phase was not trained again"
+    assert same_weights(second.trial.best_state, alone.trial.best_state)
+    assert second.trial.best == alone.trial.best
 
 
 def test_the_best_epoch_may_lie_in_the_shared_phase(make_trainer: Make, tmp_path):
-    stages = Stages(tmp_path)
-    course = {"stack_and_finetune__stack_learning_rate": 0.05, "learning_rate": 1e-7, "encoder_dropout": 0.0}
-    for trainer in (two_phases(make_trainer, **course), two_phases(make_trainer, **course)):
+    stages = SharedFirstPhases(tmp_path)
+    trial = {"stack_and_finetune__stack_learning_rate": 0.05, "learning_rate": 1e-7, "encoder_dropout": 0.0}
+    for trainer in (two_phases(make_trainer, **trial), two_phases(make_trainer, **trial)):
         told(trainer, stages.epochs(trainer, FACTS))
-        assert trainer.course.best[1] <= 2
-        trainer.model.load_trained([trainer.course.best_state])
+        assert trainer.trial.best[1] <= 2
+        trainer.model.load_trained([trainer.trial.best_state])
         found = trainer.score(trainer.data.dev, trainer.data.dev_examples)
-        assert found.metrics["accuracy"] == trainer.course.best[0]
+        assert found.metrics["accuracy"] == trainer.trial.best[0]
 
 
 def test_who_finds_a_first_phase_under_way_helps_to_encode_and_goes_on_from_it(
     make_trainer: Make, kept_states: Any, tmp_path, monkeypatch: pytest.MonkeyPatch
 ):
-    stages, alone = Stages(tmp_path), two_phases(make_trainer, frozen_states=kept_states)
+    stages, alone = SharedFirstPhases(tmp_path), two_phases(make_trainer, frozen_states=kept_states)
     expected = told(alone)[0][:2]
     first, second = (two_phases(make_trainer, frozen_states=kept_states) for _ in range(2))
     begun = stages.epochs(first, FACTS)
@@ -218,12 +218,12 @@ def test_who_finds_a_first_phase_under_way_helps_to_encode_and_goes_on_from_it(
 def test_trials_share_a_first_phase_exactly_where_nothing_in_it_differs(
     make_trainer: Make, changes: dict[str, Value], shared: bool
 ):
-    keys = [stage_key(two_phases(make_trainer, **own), FACTS) for own in ({}, changes)]
+    keys = [first_phase_key(two_phases(make_trainer, **own), FACTS) for own in ({}, changes)]
     assert (keys[0] == keys[1]) is shared
 
 
 def test_a_damaged_stage_is_trained_again(make_trainer: Make, tmp_path):
-    stages, first = Stages(tmp_path), two_phases(make_trainer)
+    stages, first = SharedFirstPhases(tmp_path), two_phases(make_trainer)
     whole = told(first, stages.epochs(first, FACTS))
     (path,) = tmp_path.glob("*.safetensors")
     path.write_bytes(path.read_bytes()[:100])
@@ -235,19 +235,19 @@ def test_a_damaged_stage_is_trained_again(make_trainer: Make, tmp_path):
 def test_a_first_phase_that_diverged_is_not_kept(make_trainer: Make, tmp_path, monkeypatch: pytest.MonkeyPatch):
     trainer = two_phases(make_trainer)
     monkeypatch.setattr(trainer.model.head, "loss", lambda scores, batch: scores.sum((1, 2)) * math.nan)
-    (results,) = told(trainer, Stages(tmp_path).epochs(trainer, FACTS)).values()
+    (results,) = told(trainer, SharedFirstPhases(tmp_path).epochs(trainer, FACTS)).values()
     assert "not finite" in str(results[0])
     assert list(tmp_path.glob("*.safetensors")) == []
 
 
 def test_the_oldest_stages_make_room_for_the_newest(make_trainer: Make, tmp_path):
-    stages = Stages(tmp_path)
+    stages = SharedFirstPhases(tmp_path)
     for number in range(3):
         trainer = two_phases(make_trainer, dropout=0.1 * number)
         told(trainer, stages.epochs(trainer, FACTS))
         if number < 2:
-            path = tmp_path / f"{stage_key(two_phases(make_trainer, dropout=0.1 * number), FACTS)}.safetensors"
+            path = tmp_path / f"{first_phase_key(two_phases(make_trainer, dropout=0.1 * number), FACTS)}.safetensors"
             os.utime(path, (number, number))
-            stages = Stages(tmp_path, room_bytes=int(2.5 * path.stat().st_size))
+            stages = SharedFirstPhases(tmp_path, room_bytes=int(2.5 * path.stat().st_size))
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
     assert path.exists(), "the oldest one went"

@@ -9,15 +9,15 @@ import torch
 from torch import nn
 
 from meltpoint.adapters.cpu.attention import LONGEST
-from meltpoint.adapters.layers.bundle import Stack
-from meltpoint.adapters.layers.dropout import Noise
+from meltpoint.adapters.layers.bundle import Bundle
+from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.layers.transformer import Transformer, TransformerLayer, positions
 
 TRIALS, DIM, HEADS, FEED_FORWARD = 2, 8, 2, 12
 
 
 def stacked(layers: int = 2) -> Transformer:
-    return Transformer(DIM, Stack([{"dropout": 0.0}] * TRIALS, Noise(range(TRIALS))), layers, HEADS, FEED_FORWARD)
+    return Transformer(DIM, Bundle([{"dropout": 0.0}] * TRIALS, MemberRng(range(TRIALS))), layers, HEADS, FEED_FORWARD)
 
 
 @torch.no_grad()

@@ -105,7 +105,12 @@ def test_importing_the_door_imports_no_heavy_part() -> None:
 @pytest.mark.parametrize(
     ("moment", "code", "absent"),
     [
-        ("before Ray starts", "from meltpoint.sweeps.command_line import spec_from_options; from meltpoint.sweeps.driver import early_start", ("torch", "ray", "mlflow")),
+        (
+            "before Ray starts",
+            "from meltpoint.sweeps.command_line import spec_from_options; "
+            "from meltpoint.sweeps.driver import early_start",
+            ("torch", "ray", "mlflow"),
+        ),
         (
             "in the driver",
             "from meltpoint.adapters import heads; from meltpoint.sweeps.driver import run; "

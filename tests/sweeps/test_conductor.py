@@ -1,4 +1,4 @@
-"""conductor: how many orders lie at Ray at a time, and what becomes of trials whose workers are lost."""
+"""driver: how many orders lie at Ray at a time, and what becomes of trials whose workers are lost."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 
 @pytest.fixture
-def conductor(spec, cells, tmp_path: Path) -> SweepConductor:
-    calls = ("begin", "began", "prepare", "run_of", "end", "ended", "abandon", "lost", "epoch", "say")
+def driver(spec, cells, tmp_path: Path) -> SweepConductor:
+    calls = ("begin", "on_start", "prepare", "run_of", "end", "ended", "abandon", "lost", "epoch", "say")
     deaf = SimpleNamespace(**dict.fromkeys(calls, lambda *_: None))
     resources = Resources(storage=str(tmp_path), gpus=0.0)
     made = SweepConductor(Planner(spec, cells, []), Ledger(tmp_path / "sweep"), deaf, deaf, deaf, resources)
@@ -32,31 +32,31 @@ def conductor(spec, cells, tmp_path: Path) -> SweepConductor:
 LOST = Loss("worker", "its worker died")
 
 
-def records(conductor: SweepConductor) -> dict[str, object]:
-    return {record.id: record for record in conductor.ledger.records()}
+def records(driver: SweepConductor) -> dict[str, object]:
+    return {record.id: record for record in driver.ledger.records()}
 
 
-def asked(conductor: SweepConductor) -> list[WorkOrder]:
+def asked(driver: SweepConductor) -> list[WorkOrder]:
     """What Ray gets where it asks until it is told to wait."""
     orders: list[WorkOrder] = []
-    while isinstance(order := conductor.next_order(), WorkOrder):
+    while isinstance(order := driver.next_order(), WorkOrder):
         orders.append(order)
         assert len(orders) < 10
     assert order == "wait"
     return orders
 
 
-def test_an_order_waits_for_each_worker_without_one_and_one_more_where_all_have_some(conductor):
-    first, second, third = asked(conductor)
-    conductor.began(first)
-    assert asked(conductor) == [], "two workers are on their way, and two orders wait for them"
-    conductor.began(second)
-    conductor.began(third)
-    (fourth,) = asked(conductor)
-    conductor.lost(second, LOST)
-    assert asked(conductor) == [], "the fourth takes its place"
-    conductor.began(fourth)
-    assert len(asked(conductor)) == 1
+def test_an_order_waits_for_each_worker_without_one_and_one_more_where_all_have_some(driver):
+    first, second, third = asked(driver)
+    driver.on_start(first)
+    assert asked(driver) == [], "two workers are on their way, and two orders wait for them"
+    driver.on_start(second)
+    driver.on_start(third)
+    (fourth,) = asked(driver)
+    driver.on_lost(second, LOST)
+    assert asked(driver) == [], "the fourth takes its place"
+    driver.on_start(fourth)
+    assert len(asked(driver)) == 1
 
 
 def test_tune_asks_for_all_workers_at_once_unless_a_person_said_otherwise(monkeypatch):
@@ -74,19 +74,19 @@ def ids(work: WorkOrder) -> list[str]:
     return [order.id for order in work.orders]
 
 
-def hand_out(conductor: SweepConductor) -> WorkOrder:
-    order = conductor.next_order()
+def hand_out(driver: SweepConductor) -> WorkOrder:
+    order = driver.next_order()
     assert isinstance(order, WorkOrder)
     return order
 
 
-def hand_out_and_fail(conductor: SweepConductor) -> Order:
+def hand_out_and_fail(driver: SweepConductor) -> Order:
     """A trial that has its outcome, and so its record."""
-    work = hand_out(conductor)
-    conductor.began(work)
+    work = hand_out(driver)
+    driver.on_start(work)
     for order in work.orders:
-        conductor.heard(outcome(order))
-    conductor.lost(work, None)
+        driver.on_event(outcome(order))
+    driver.on_lost(work, None)
     return work.first
 
 
@@ -95,99 +95,99 @@ def outcome(order, **body: object) -> dict[str, object]:
     return {"event": "outcome", "trial": order.id, "body": facts | body}
 
 
-def test_a_record_written_before_mlflow_answered_gets_its_run_while_the_sweep_goes_on(conductor, monkeypatch):
+def test_a_record_written_before_mlflow_answered_gets_its_run_while_the_sweep_goes_on(driver, monkeypatch):
     runs: dict[str, str] = {}
-    monkeypatch.setattr(conductor.tracker, "run_of", runs.get)
-    monkeypatch.setattr(conductor, "score", lambda timeout_seconds: False)
-    first, second = (order.id for order in [hand_out_and_fail(conductor), hand_out_and_fail(conductor)])
-    conductor.tick()
-    assert {record.mlflow_run_id for record in records(conductor).values()} == {None}
+    monkeypatch.setattr(driver.tracker, "run_of", runs.get)
+    monkeypatch.setattr(driver, "score", lambda timeout_seconds: False)
+    first, second = (order.id for order in [hand_out_and_fail(driver), hand_out_and_fail(driver)])
+    driver.tick()
+    assert {record.mlflow_run_id for record in records(driver).values()} == {None}
     runs[first] = "the first one's"
-    conductor.tick()
-    assert [records(conductor)[trial].mlflow_run_id for trial in (first, second)] == ["the first one's", None]
+    driver.tick()
+    assert [records(driver)[trial].mlflow_run_id for trial in (first, second)] == ["the first one's", None]
     runs[second] = "the second one's"
-    conductor.tick()
-    assert records(conductor)[second].mlflow_run_id == "the second one's"
-    assert conductor.without_run == {}
+    driver.tick()
+    assert records(driver)[second].mlflow_run_id == "the second one's"
+    assert driver.without_run == {}
 
 
 @pytest.mark.parametrize("taken_up", [False, True], ids=["before it began", "while it ran"])
-def test_a_trial_whose_worker_dies_is_handed_out_again_first(conductor, taken_up):
-    work = hand_out(conductor)
+def test_a_trial_whose_worker_dies_is_handed_out_again_first(driver, taken_up):
+    work = hand_out(driver)
     if taken_up:
-        conductor.began(work)
-    conductor.lost(work, LOST)
-    again = hand_out(conductor)
+        driver.on_start(work)
+    driver.on_lost(work, LOST)
+    again = hand_out(driver)
     assert ids(again) == ids(work)
     assert {order.attempt for order in again.orders} == {1}
-    assert records(conductor) == {}, "a lost worker is no outcome"
+    assert records(driver) == {}, "a lost worker is no outcome"
 
 
-def test_a_trial_that_always_loses_its_worker_fails_after_its_retries_and_its_study_never_hears_of_it(conductor):
-    first = hand_out(conductor)
+def test_a_trial_that_always_loses_its_worker_fails_after_its_retries_and_its_study_never_hears_of_it(driver):
+    first = hand_out(driver)
     for attempt in range(RETRIES["worker"]):
-        work = first if attempt == 0 else hand_out(conductor)
+        work = first if attempt == 0 else hand_out(driver)
         assert first.first.id in ids(work)
-        conductor.began(work)
-        conductor.lost(work, LOST)
-    last = hand_out(conductor)
+        driver.on_start(work)
+        driver.on_lost(work, LOST)
+    last = hand_out(driver)
     assert ids(last) == [first.first.id], "what has lost several workers is tried alone"
-    conductor.lost(last, LOST)
-    (record,) = records(conductor).values()
+    driver.on_lost(last, LOST)
+    (record,) = records(driver).values()
     assert (record.status, record.cause, record.attempts) == ("failed", "worker", 1 + RETRIES["worker"])
     assert record.is_lost
-    study = conductor.planner.cells[record.cell].study.study
+    study = driver.planner.cells[record.cell].study.study
     assert {trial.state for trial in study.trials} <= {TrialState.FAIL, TrialState.RUNNING}, (
         "FAIL is what TPE leaves out"
     )
 
 
-def test_a_trial_killed_for_memory_is_tried_alone_at_once(conductor):
-    conductor.slots = 1
-    work = hand_out(conductor)
+def test_a_trial_killed_for_memory_is_tried_alone_at_once(driver):
+    driver.slots = 1
+    work = hand_out(driver)
     while len(work.orders) == 1:  # a fine-tuning trial
-        conductor.began(work)
-        work = hand_out(conductor)
-    conductor.began(work)
-    conductor.lost(work, Loss("memory", "its worker was killed"))
-    assert [len(hand_out(conductor).orders)] == [1]
+        driver.on_start(work)
+        work = hand_out(driver)
+    driver.on_start(work)
+    driver.on_lost(work, Loss("memory", "its worker was killed"))
+    assert [len(hand_out(driver).orders)] == [1]
 
 
-def test_an_error_of_the_setting_is_not_tried_again_and_is_the_worst_for_its_study(conductor):
-    work = hand_out(conductor)
-    conductor.began(work)
-    conductor.heard(outcome(work.first))
-    record = records(conductor)[work.first.id]
+def test_an_error_of_the_setting_is_not_tried_again_and_is_the_worst_for_its_study(driver):
+    work = hand_out(driver)
+    driver.on_start(work)
+    driver.on_event(outcome(work.first))
+    record = records(driver)[work.first.id]
     assert (record.status, record.cause, record.hardware) == ("failed", "setting", None)
-    study = conductor.planner.cells[record.cell].study.study
+    study = driver.planner.cells[record.cell].study.study
     assert TrialState.PRUNED in {trial.state for trial in study.trials}
 
 
-def test_a_full_disk_is_tried_once_more_and_then_ends_the_sweep_without_a_record(conductor):
+def test_a_full_disk_is_tried_once_more_and_then_ends_the_sweep_without_a_record(driver):
     full = {"cause": "disk", "error": "No space left on device: 3 MB are free"}
     for expected in (None, errno.ENOSPC):
-        work = hand_out(conductor)
-        conductor.began(work)
+        work = hand_out(driver)
+        driver.on_start(work)
         if expected is None:
-            conductor.heard(outcome(work.first, **full))
-            conductor.lost(work, None)
+            driver.on_event(outcome(work.first, **full))
+            driver.on_lost(work, None)
         else:
             with pytest.raises(OSError, match="3 MB are free") as told:
-                conductor.heard(outcome(work.first, **full))
+                driver.on_event(outcome(work.first, **full))
             assert told.value.errno == expected
-    assert records(conductor) == {}
-    assert work.first.id in {order["id"] for order in conductor.ledger.unfinished()}, "it runs first next time"
+    assert records(driver) == {}
+    assert work.first.id in {order["id"] for order in driver.ledger.unfinished()}, "it runs first next time"
 
 
-def test_the_end_of_a_lost_order_says_nothing_of_its_trials_next_attempt(conductor):
-    work = hand_out(conductor)
-    conductor.began(work)
-    conductor.heard(outcome(work.first, cause="disk", error="full"))
-    again = hand_out(conductor)
+def test_the_end_of_a_lost_order_says_nothing_of_its_trials_next_attempt(driver):
+    work = hand_out(driver)
+    driver.on_start(work)
+    driver.on_event(outcome(work.first, cause="disk", error="full"))
+    again = hand_out(driver)
     assert work.first.id in ids(again)
-    conductor.began(again)
-    conductor.lost(work, None)
-    assert work.first.id in conductor.live
+    driver.on_start(again)
+    driver.on_lost(work, None)
+    assert work.first.id in driver.live
 
 
 @pytest.mark.parametrize(
@@ -217,17 +217,17 @@ def test_a_full_disk_is_known_by_its_number_in_whoever_says_it(error, full):
     assert is_full_disk(error) is full
 
 
-def test_a_final_whose_weights_are_damaged_is_trained_again_once(conductor, make_record):
-    cell = next(iter(conductor.planner.cells.values()))
-    while (work := conductor.next_order()) != "wait" and isinstance(work, WorkOrder):
-        conductor.began(work)
-    for proposal in [*conductor.planner.cells[cell.cell.key].running.values()]:
-        conductor.planner.end(make_record(proposal))
-    final = make_record(conductor.planner.missing_finals(cell)[1])
-    conductor.planner.end(final)
-    conductor.scorer = SimpleNamespace(damaged=[], troubles={}, submitted=set())
-    conductor._train_again(final, "weights.safetensors is damaged")
+def test_a_final_whose_weights_are_damaged_is_trained_again_once(driver, make_record):
+    cell = next(iter(driver.planner.cells.values()))
+    while (work := driver.next_order()) != "wait" and isinstance(work, WorkOrder):
+        driver.on_start(work)
+    for proposal in [*driver.planner.cells[cell.cell.key].running.values()]:
+        driver.planner.end(make_record(proposal))
+    final = make_record(driver.planner.missing_finals(cell)[1])
+    driver.planner.end(final)
+    driver.scorer = SimpleNamespace(damaged=[], troubles={}, submitted=set())
+    driver._train_again(final, "weights.safetensors is damaged")
     assert [proposal.id for proposal in cell.due_again] == [final.id]
-    assert conductor.planner.has_work_again()
-    conductor._train_again(final, "weights.safetensors is damaged")
-    assert "after it was trained again" in conductor.scorer.troubles[final.id]
+    assert driver.planner.has_work_again()
+    driver._train_again(final, "weights.safetensors is damaged")
+    assert "after it was trained again" in driver.scorer.troubles[final.id]

@@ -81,10 +81,10 @@ def order_under(resources: Resources, spec: SweepSpec, cells: list, folder: Path
     planner = Planner(spec, cells, [])
     nobody = SimpleNamespace()
     ledger = Ledger(folder / resources.storage / spec.name)
-    conductor = SweepConductor(planner, ledger, nobody, nobody, nobody, resources)  # type: ignore[arg-type]
+    driver = SweepConductor(planner, ledger, nobody, nobody, nobody, resources)  # type: ignore[arg-type]
     gpus = resources.gpus
     assert not isinstance(gpus, str), "a number here; auto measures one"
-    return conductor.order(planner.next(), gpus)  # type: ignore[arg-type]
+    return driver.order(planner.next(), gpus)  # type: ignore[arg-type]
 
 
 def test_a_resource_changes_only_those_fields_of_an_order_that_the_table_says(spec, cells, tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
-from meltpoint.adapters.hardware import seize
+from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.sweeps.on_ray import gpu_sharing
 from meltpoint.sweeps.on_ray.gpu_sharing import MARGIN, share_of
@@ -87,7 +87,7 @@ def test_ray_which_rounds_to_ten_thousandths_runs_as_many_trials_as_were_counted
 
 
 def order_of(proposal: Proposal, gpus: float) -> Order:
-    """What the conductor makes of a proposal, without a ledger."""
+    """What the driver makes of a proposal, without a ledger."""
     cell = proposal.cell
     return Order(
         id=proposal.id, number=proposal.number, role="search", encoder=cell.encoder, mode=cell.mode,
@@ -198,7 +198,7 @@ def test_a_probe_runs_two_steps_on_the_longest_rows_with_all_layers_open_and_an_
     monkeypatch.setattr(Trainer, "_train_step", train_step)
     monkeypatch.setattr(Trainer, "evaluate", score)
     meter = FakeMeter(Need(3 * GIB, 80 * GIB))
-    need = memory_probe.rehearse(rehearsed[mode], seize(1), meter)
+    need = memory_probe.rehearse(rehearsed[mode], claim_device(1), meter)
     assert need == Need(3 * GIB, 80 * GIB)
     assert meter.calls == ["begin", "read"]
     stacks = rehearsed[mode].stacks
@@ -207,14 +207,14 @@ def test_a_probe_runs_two_steps_on_the_longest_rows_with_all_layers_open_and_an_
     if mode != "feature_extraction":
         assert all(is_open for _, _, is_open, _ in steps)
         assert steps[-1][-1] > 0, "the optimiser's state was there"
-        assert any(name.startswith("encoder.") for name in steps[-1][0].courses[0].best_state)
+        assert any(name.startswith("encoder.") for name in steps[-1][0].trials[0].best_state)
 
 
 def test_a_probe_leaves_the_encoder_as_it_was(rehearsed):
     order = rehearsed["fine_tuning"].stacks[0].first
     encoder = worker.warm_encoder(order.encoder, "sentence_classification")
     before = {name: weight.clone() for name, weight in encoder.state_dict().items()}
-    memory_probe.rehearse(rehearsed["fine_tuning"], seize(1), FakeMeter(Need(1, 2)))
+    memory_probe.rehearse(rehearsed["fine_tuning"], claim_device(1), FakeMeter(Need(1, 2)))
     assert all(torch.equal(before[name], weight) for name, weight in encoder.state_dict().items())
 
 
@@ -233,7 +233,7 @@ def test_what_goes_wrong_in_a_probe_is_an_answer(rehearsed, monkeypatch, failure
     def fail(*words: object) -> None:
         raise failure
 
-    monkeypatch.setattr(memory_probe, "seize", fail)
+    monkeypatch.setattr(memory_probe, "claim_device", fail)
     need = memory_probe.probe_gpu(rehearsed["fine_tuning"].model_dump(mode="json"))
     assert need.error is not None
     assert said in need.error

@@ -144,7 +144,7 @@ def test_train_takes_the_gpu_of_this_machine_unless_the_file_records_a_cpu(
         asked.append(gpu_share)
         raise ArithmeticError
 
-    monkeypatch.setattr(retrain, "seize", stop)
+    monkeypatch.setattr(retrain, "claim_device", stop)
     path = tmp_path / "point.yaml"
     path.write_text(
         f"encoder: {tiny_encoder}\nmode: fine_tuning\ntask: {tiny_task}\nparameters: {{epochs: 1}}\n{recorded}",
@@ -205,7 +205,7 @@ def trial(config):
     tune.report({"events": [said]})
 
 
-class Conductor:
+class Driver:
     failure, slots = None, 2
 
     def __init__(self, orders):
@@ -214,12 +214,12 @@ class Conductor:
     def next_order(self):
         return self.orders.pop(0) if self.orders else "done"
 
-    def began(self, work): pass
-    def lost(self, work, reason): pass
+    def on_start(self, work): pass
+    def on_lost(self, work, reason): pass
     def wants_stop(self, work): return False
     def early_stopping(self, work): return None
     def tick(self): pass
-    def heard(self, event): self.said.append(f"{event['mode']} {event['gpus']:g}")
+    def on_event(self, event): self.said.append(f"{event['mode']} {event['gpus']:g}")
 
 
 if __name__ == "__main__":
@@ -235,9 +235,9 @@ if __name__ == "__main__":
     for cell in (progress.cell for progress in planner.cells.values()):
         proposal = Proposal(cell.mode, 0, "search", cell, packing.heaviest(cell), 0)
         works += [WorkOrder(orders=(order_of(proposal, shares[cell.key]),))] * (2 if cell.mode == "fine_tuning" else 1)
-    conductor = Conductor(works)
-    ray_tune.run_on_tune(conductor, is_local=True, trainable=trial)
-    print(", ".join(sorted(conductor.said)))
+    driver = Driver(works)
+    ray_tune.run_on_tune(driver, is_local=True, trainable=trial)
+    print(", ".join(sorted(driver.said)))
     ray.shutdown()
 """
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from meltpoint.adapters.hardware import seize
+from meltpoint.adapters.hardware import claim_device
 from meltpoint.launch import app
 from meltpoint.sweeps.driver.run import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -52,7 +52,7 @@ def change(path: Path, **facts: Any) -> dict[str, Any]:
 def here(path: Path) -> dict[str, object]:
     """This machine's hardware, as a record has it; the export's own is another's."""
     facts = change(path)["hardware"]
-    hardware = seize(facts["threads"])
+    hardware = claim_device(facts["threads"])
     return {**facts, "name": hardware.name, "host": socket.gethostname()}
 
 

@@ -98,7 +98,7 @@ def test_train_does_not_compare_scores_of_two_metrics_or_two_encoders(tiny_encod
 
 @pytest.fixture
 def finals(spec, cells, tmp_path, make_record) -> tuple[SweepConductor, list]:
-    """A conductor with two finals of one cell, not yet scored."""
+    """A driver with two finals of one cell, not yet scored."""
     planner = Planner(spec, cells, [])
     search = planner.next()
     best = make_record(search)
@@ -114,22 +114,22 @@ def finals(spec, cells, tmp_path, make_record) -> tuple[SweepConductor, list]:
 
 
 def test_finals_that_were_scored_on_two_test_splits_are_not_mixed(finals):
-    conductor, (one, two) = finals
-    conductor._replace(one.model_copy(update={"test": {"accuracy": 0.5}, "test_fingerprint": "a" * 16}))
-    assert conductor._order_of(conductor.planner.cells[two.cell].cell, two).test_fingerprint == "a" * 16
-    conductor._replace(two.model_copy(update={"test": {"accuracy": 1.0}, "test_fingerprint": "b" * 16}))
-    assert "test split changed" in conductor.scorer.troubles[two.id]
-    assert [record.id for record in conductor.ledger.records()] == [one.id], "the other one's scores are not kept"
-    assert conductor.planner.cells[two.cell].finals[two.id].test is None
+    driver, (one, two) = finals
+    driver._replace(one.model_copy(update={"test": {"accuracy": 0.5}, "test_fingerprint": "a" * 16}))
+    assert driver._order_of(driver.planner.cells[two.cell].cell, two).test_fingerprint == "a" * 16
+    driver._replace(two.model_copy(update={"test": {"accuracy": 1.0}, "test_fingerprint": "b" * 16}))
+    assert "test split changed" in driver.scorer.troubles[two.id]
+    assert [record.id for record in driver.ledger.records()] == [one.id], "the other one's scores are not kept"
+    assert driver.planner.cells[two.cell].finals[two.id].test is None
 
 
 def test_a_scored_final_says_which_test_it_was_and_another_test_is_refused(spec, cells, tmp_path, make_record):
     cells = [cell for cell in cells if cell.mode == "feature_extraction"]
-    conductor = SweepConductor(
+    driver = SweepConductor(
         Planner(spec, cells, []), Ledger(tmp_path / "sweep"), *[SimpleNamespace()] * 3, Resources(storage=str(tmp_path))
     )  # type: ignore[misc]
-    proposal = conductor.planner.next()
-    order: Order = conductor.order(proposal, 0.0)
+    proposal = driver.planner.next()
+    order: Order = driver.order(proposal, 0.0)
     events = [event for events in run(WorkOrder(orders=(order,))) for event in events]
     scores = [event["body"]["dev"]["accuracy"] for event in events if event["event"] == "epoch"]
     record = make_record(proposal, tuple(scores), role="final", best_epoch=events[-1]["body"]["best_epoch"])

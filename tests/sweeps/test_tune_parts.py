@@ -12,7 +12,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from meltpoint.search_spaces.space import EarlyStopping
-from meltpoint.sweeps.on_ray.tune_adapters import CellSearch, Referee, resources_of, survive_memory_kills
+from meltpoint.sweeps.on_ray.tune_adapters import AshaPerCell, CellSearch, resources_of, survive_memory_kills
 
 
 def test_a_worker_killed_by_rays_memory_monitor_is_a_dead_actor_and_not_the_end_of_the_sweep():
@@ -28,8 +28,8 @@ def test_a_worker_killed_by_rays_memory_monitor_is_a_dead_actor_and_not_the_end_
 
 def test_the_time_budget_stops_trials_that_share_a_worker_at_their_next_epoch():
     order = object()
-    conductor = SimpleNamespace(wants_stop=lambda work: True, early_stopping=lambda work: None)
-    referee = Referee(conductor, {"t": order}, {})
+    driver = SimpleNamespace(wants_stop=lambda work: True, early_stopping=lambda work: None)
+    referee = AshaPerCell(driver, {"t": order}, {})
     trial = SimpleNamespace(trial_id="t")
     ready, epoch = ({"events": [{"event": name}, {"event": name}]} for name in ("ready", "epoch"))
     assert referee.on_trial_result(None, trial, ready) == TrialScheduler.CONTINUE
@@ -40,8 +40,8 @@ def test_rungs_can_be_shares_of_each_trials_own_schedule():
     rule = EarlyStopping(reduction_factor=2, grace_fraction=0.25)
     first = SimpleNamespace(role="search", cell=("e", "m", "t"))
     orders = {name: SimpleNamespace(first=first) for name in ("long", "short", "late")}
-    conductor = SimpleNamespace(wants_stop=lambda work: False, early_stopping=lambda work: rule)
-    referee = Referee(conductor, orders, {})
+    driver = SimpleNamespace(wants_stop=lambda work: False, early_stopping=lambda work: rule)
+    referee = AshaPerCell(driver, orders, {})
 
     def tell(name: str, epoch: int, epochs: int, score: float) -> str:
         result = {"events": [{"event": "epoch"}], "epoch": epoch, "percent": 100 * epoch / epochs, "score": score}
@@ -57,7 +57,7 @@ def test_rungs_can_be_shares_of_each_trials_own_schedule():
 
 def test_the_trial_that_came_first_runs_first_and_none_that_ended_is_looked_at():
     names = ["ended", "runs", "second", "third"]
-    referee = Referee(SimpleNamespace(), {name: object() for name in names[1:]}, {})
+    referee = AshaPerCell(SimpleNamespace(), {name: object() for name in names[1:]}, {})
     trials = {name: Trial("train", trial_id=name, stub=True) for name in names}
     trials["runs"].status = Trial.RUNNING
     live = {trials[name] for name in names[1:]}
@@ -83,8 +83,8 @@ def test_trials_that_ask_for_the_same_ask_with_one_object():
 )
 def test_the_conductor_is_told_whether_our_code_raised_or_the_worker_was_lost(error, text, cause):
     told = []
-    search = CellSearch(SimpleNamespace(lost=lambda order, loss: told.append(loss.cause)), {"t": object()})
-    referee = Referee(search.conductor, search.orders, search.losses)
+    search = CellSearch(SimpleNamespace(on_lost=lambda order, loss: told.append(loss.cause)), {"t": object()})
+    referee = AshaPerCell(search.driver, search.orders, search.losses)
     trial = SimpleNamespace(trial_id="t", get_pickled_error=lambda: error, get_error=lambda: TuneError(text))
     referee.on_trial_error(None, trial)
     search.on_trial_complete("t", error=True)

@@ -53,8 +53,8 @@ def assert_whole(storage: Path, cells: int, trials: int, seeds: int) -> None:
     found = records(storage)
     assert roles(storage) == {"search": cells * trials, "final": cells * seeds}
     assert {record["status"] for record in found} == {"finished"}
-    courses = [json.dumps([r["mode"], r["seed"], r["role"], r["setting"]], sort_keys=True) for r in found]
-    assert len(set(courses)) == len(courses), "no setting is trained twice"
+    trained = [json.dumps([r["mode"], r["seed"], r["role"], r["setting"]], sort_keys=True) for r in found]
+    assert len(set(trained)) == len(trained), "no setting is trained twice"
     runs = mlflow_runs(storage)
     assert Counter(run.data.tags["meltpoint.role"] for run in runs) == {
         "cell": cells, "search": cells * trials, "final": cells * seeds,

@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from meltpoint.adapters.cpu.kernels.compiling import kernel, part, summing
-from meltpoint.adapters.cpu.kernels.numbers import narrowed, widen
+from meltpoint.adapters.cpu.kernels.compiling import inlined, kernel, reduction
+from meltpoint.adapters.cpu.kernels.numbers import from_float32, to_float32
 
 _ZERO = np.float32(0)
 _BLOCK = 4096
 
 
-@summing
+@reduction
 def _block(gradient: Any) -> Any:
     total = _ZERO
     for place in range(gradient.shape[0]):
-        total += widen(gradient[place]) * widen(gradient[place])
+        total += to_float32(gradient[place]) * to_float32(gradient[place])
     return total
 
 
@@ -30,23 +30,23 @@ def squares(gradient: Any) -> float:
     return total
 
 
-@part
+@inlined
 def _move(
     weights: Any, gradient: Any, first: Any, second: Any, factor: Any, kept: Any, take_first: Any, keep_second: Any,
     take_second: Any, size: Any, root: Any, epsilon: Any,
 ) -> None:  # fmt: skip
     for place in range(weights.shape[0]):
-        slope = widen(gradient[place]) * factor
-        moment = first[place] + (slope - first[place]) * take_first
-        square = second[place] * keep_second + slope * slope * take_second
+        grad = to_float32(gradient[place]) * factor
+        moment = first[place] + (grad - first[place]) * take_first
+        square = second[place] * keep_second + grad * grad * take_second
         first[place], second[place] = moment, square
         weights[place] = weights[place] * kept - size * moment / (np.sqrt(square) / root + epsilon)
 
 
-@part
+@inlined
 def _copy(weights: Any, rounded: Any) -> None:
     for place in range(rounded.shape[0]):
-        rounded[place] = narrowed(weights[place], rounded)
+        rounded[place] = from_float32(weights[place], rounded)
 
 
 @kernel

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 
 from meltpoint.adapters.cpu.kernels import LANES
-from meltpoint.adapters.cpu.kernels.compiling import kernel, part, summing
+from meltpoint.adapters.cpu.kernels.compiling import inlined, kernel, reduction
 from meltpoint.adapters.cpu.kernels.dropping import draw
-from meltpoint.adapters.cpu.kernels.numbers import exponential, narrowed, widen
-from meltpoint.adapters.cpu.kernels.tile import ROWS, product, turn
+from meltpoint.adapters.cpu.kernels.numbers import exponential, from_float32, to_float32
+from meltpoint.adapters.cpu.kernels.tile import ROWS, product, transpose
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
-@part
+@inlined
 def wide(count: int) -> int:
     """Rounded up to whole vectors."""
     return (count + LANES - 1) // LANES * LANES
 
 
-@part
+@inlined
 def _longest(starts: Any, first: Any, last: Any) -> Any:
     """Pieces of the longest row from `first` up to `last`, in whole vectors."""
     longest = 0
@@ -33,36 +33,36 @@ def _longest(starts: Any, first: Any, last: Any) -> Any:
     return wide(longest)
 
 
-@part
+@inlined
 def _take(source: Any, start: Any, step: Any, dim: Any, rows: Any, into: Any, width: Any) -> None:
     """Vectors of bf16 or float32 that lie `step` apart → float32, (rows, width)."""
     for row in range(rows):
         line = source[start + row * step : start + row * step + dim]
         place = into[row * width : row * width + dim]
         for column in range(dim):
-            place[column] = widen(line[column])
+            place[column] = to_float32(line[column])
 
 
-@part
+@inlined
 def _transpose(rows: Any, width: Any, count: Any, into: Any, lanes: Any) -> None:
     """(count, width) → (width, lanes), 0 after the count; both sizes are whole vectors."""
     rows[count * width : lanes * width] = _ZERO
     for row in range(0, lanes, LANES):
         for column in range(0, width, LANES):
-            turn(rows, row * width + column, width, into, column * lanes + row, lanes)
+            transpose(rows, row * width + column, width, into, column * lanes + row, lanes)
 
 
-@part
+@inlined
 def _give(rows: Any, width: Any, dim: Any, count: Any, into: Any, start: Any, step: Any) -> None:
     """(count, width) of float32 → vectors that lie `step` apart."""
     for row in range(count):
         line = rows[row * width : row * width + dim]
         place = into[start + row * step : start + row * step + dim]
         for column in range(dim):
-            place[column] = narrowed(line[column], place)
+            place[column] = from_float32(line[column], place)
 
 
-@part
+@inlined
 def _softmax(scores: Any, highest: Any, total: Any) -> None:
     """Scores, (keys, queries), → their exponentials, and 1 / their sum over the keys."""
     lanes = highest.shape[0]
@@ -83,7 +83,7 @@ def _softmax(scores: Any, highest: Any, total: Any) -> None:
         total[query] = _ONE / total[query]
 
 
-@part
+@inlined
 def _scale(weights: Any, factor: Any) -> None:
     """Exponentials → weights."""
     lanes = factor.shape[0]
@@ -93,13 +93,13 @@ def _scale(weights: Any, factor: Any) -> None:
             line[query] *= factor[query]
 
 
-@part
+@inlined
 def _drop(weights: Any, draws: Any, level: Any, factor: Any, kept: Any) -> None:
     """Drop weights; `kept` holds them as they were for the backward pass, those that were dropped as negative."""
     for place in range(weights.shape[0]):
         weight = weights[place]
         stays = draws[place] >= level
-        kept[place] = narrowed(weight if stays else -weight, kept)
+        kept[place] = from_float32(weight if stays else -weight, kept)
         weights[place] = weight * factor if stays else _ZERO
 
 
@@ -150,8 +150,8 @@ def forward(
             _give(found, width, dim, pieces, attended, (starts[row] * heads + head) * dim, heads * dim)
 
 
-@part
-def _softmax_backward(slopes: Any, used: Any, kept: Any, scale: Any, factor: Any, total: Any) -> None:
+@inlined
+def _softmax_backward(grads: Any, used: Any, kept: Any, scale: Any, factor: Any, total: Any) -> None:
     """Gradients by what the values were multiplied with, (keys, queries), → those by the unscaled scores.
 
     Args:
@@ -160,20 +160,20 @@ def _softmax_backward(slopes: Any, used: Any, kept: Any, scale: Any, factor: Any
     """
     lanes = total.shape[0]
     total[:] = _ZERO
-    for key in range(slopes.shape[0] // lanes):
-        line, own = slopes[key * lanes : (key + 1) * lanes], kept[key * lanes : (key + 1) * lanes]
+    for key in range(grads.shape[0] // lanes):
+        line, own = grads[key * lanes : (key + 1) * lanes], kept[key * lanes : (key + 1) * lanes]
         dropped = used[key * lanes : (key + 1) * lanes]
         for query in range(lanes):
-            weight = widen(own[query])
+            weight = to_float32(own[query])
             multiplier = factor if weight > _ZERO else _ZERO
             dropped[query] = weight * multiplier
-            slope = line[query] * multiplier
-            line[query] = slope
-            total[query] += slope * abs(weight)
-    for key in range(slopes.shape[0] // lanes):
-        line, own = slopes[key * lanes : (key + 1) * lanes], kept[key * lanes : (key + 1) * lanes]
+            grad = line[query] * multiplier
+            line[query] = grad
+            total[query] += grad * abs(weight)
+    for key in range(grads.shape[0] // lanes):
+        line, own = grads[key * lanes : (key + 1) * lanes], kept[key * lanes : (key + 1) * lanes]
         for query in range(lanes):
-            line[query] = (line[query] - total[query]) * abs(widen(own[query])) * scale
+            line[query] = (line[query] - total[query]) * abs(to_float32(own[query])) * scale
 
 
 @kernel
@@ -192,7 +192,7 @@ def backward(
     query, key = np.zeros(longest * width, np.float32), np.zeros(longest * width, np.float32)
     value, given = np.zeros(longest * width, np.float32), np.zeros(longest * width, np.float32)
     turned, made = np.zeros(longest * width, np.float32), np.zeros(longest * width, np.float32)
-    slopes, used = np.zeros(longest * longest, np.float32), np.zeros(longest * longest, np.float32)
+    grads, used = np.zeros(longest * longest, np.float32), np.zeros(longest * longest, np.float32)
     total = np.zeros(longest, np.float32)
     step = 3 * heads * dim
     for row in range(first, last):
@@ -207,40 +207,40 @@ def backward(
             _take(qkv, at, step, dim, pieces, query, width)
             _take(qkv, at + heads * dim, step, dim, pieces, key, width)
             _take(qkv, at + 2 * heads * dim, step, dim, pieces, value, width)
-            product(value, width, 1, turned, slopes, lines, lanes, dim)
-            _softmax_backward(slopes[:size], used[:size], kept[place : place + size], scale, factor, total[:lanes])
-            product(slopes, 1, lanes, key, made, lines, width, pieces)
+            product(value, width, 1, turned, grads, lines, lanes, dim)
+            _softmax_backward(grads[:size], used[:size], kept[place : place + size], scale, factor, total[:lanes])
+            product(grads, 1, lanes, key, made, lines, width, pieces)
             _give(made, width, dim, pieces, found, at, step)
-            product(slopes, lanes, 1, query, made, lines, width, pieces)
+            product(grads, lanes, 1, query, made, lines, width, pieces)
             _give(made, width, dim, pieces, found, at + heads * dim, step)
             product(used, lanes, 1, given, made, lines, width, pieces)
             _give(made, width, dim, pieces, found, at + 2 * heads * dim, step)
 
 
-@summing
+@reduction
 def _product(one: Any, other: Any) -> Any:
     total = _ZERO
     for column in range(one.shape[0]):
-        total += widen(one[column]) * widen(other[column])
+        total += to_float32(one[column]) * to_float32(other[column])
     return total
 
 
-@part
+@inlined
 def _add(into: Any, line: Any, factor: Any) -> None:
     for column in range(into.shape[0]):
-        into[column] += widen(line[column]) * factor
+        into[column] += to_float32(line[column]) * factor
 
 
-@part
+@inlined
 def _put(line: Any, into: Any) -> None:
     for column in range(into.shape[0]):
-        into[column] = narrowed(line[column], into)
+        into[column] = from_float32(line[column], into)
 
 
-@part
+@inlined
 def _put_scaled(line: Any, factor: Any, into: Any) -> None:
     for column in range(into.shape[0]):
-        into[column] = narrowed(widen(line[column]) * factor, into)
+        into[column] = from_float32(to_float32(line[column]) * factor, into)
 
 
 @kernel
@@ -278,7 +278,7 @@ def forward_first(
             for piece in range(pieces):
                 at = ((starts[row] + piece) * heads + head) * dim
                 weight, stays = scores[piece] / total, draws[piece] >= level
-                kept[place + piece] = narrowed(weight if stays else -weight, kept)
+                kept[place + piece] = from_float32(weight if stays else -weight, kept)
                 if stays:
                     _add(found, value[at : at + dim], weight * factor)
             _put(found, attended[line])
@@ -291,7 +291,7 @@ def backward_first(
 ) -> None:  # fmt: skip
     """From `attended`'s gradient to the others', written, for the rows from `first` up to `last`."""
     longest = _longest(starts, first, last)
-    slopes, found = np.zeros(longest, np.float32), np.zeros(dim, np.float32)
+    grads, found = np.zeros(longest, np.float32), np.zeros(dim, np.float32)
     for row in range(first, last):
         pieces = starts[row + 1] - starts[row]
         for head in range(heads):
@@ -300,15 +300,15 @@ def backward_first(
             total = _ZERO
             for piece in range(pieces):
                 at = ((starts[row] + piece) * heads + head) * dim
-                weight = widen(kept[place + piece])
+                weight = to_float32(kept[place + piece])
                 multiplier = factor if weight > _ZERO else _ZERO
-                slopes[piece] = _product(gradient[line], value[at : at + dim]) * multiplier
-                total += slopes[piece] * abs(weight)
+                grads[piece] = _product(gradient[line], value[at : at + dim]) * multiplier
+                total += grads[piece] * abs(weight)
                 _put_scaled(gradient[line], weight * multiplier, by_value[at : at + dim])
             found[:] = _ZERO
             for piece in range(pieces):
                 at = ((starts[row] + piece) * heads + head) * dim
-                slope = (slopes[piece] - total) * abs(widen(kept[place + piece])) * scale
-                _put_scaled(query[line], slope, by_key[at : at + dim])
-                _add(found, key[at : at + dim], slope)
+                grad = (grads[piece] - total) * abs(to_float32(kept[place + piece])) * scale
+                _put_scaled(query[line], grad, by_key[at : at + dim])
+                _add(found, key[at : at + dim], grad)
             _put(found, by_query[line])

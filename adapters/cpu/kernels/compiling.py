@@ -82,7 +82,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     return found
 
 
-def part(function: Callable[..., Any]) -> Any:
+def inlined(function: Callable[..., Any]) -> Any:
     """The same, for what kernels are made of: it becomes part of every kernel that calls it.
 
     A call that stayed one would run the part as compiled by itself in a process that compiles, and as compiled once
@@ -91,7 +91,7 @@ def part(function: Callable[..., Any]) -> Any:
     return _compiled(function, {"contract"})
 
 
-def summing(function: Callable[..., Any]) -> Any:
+def reduction(function: Callable[..., Any]) -> Any:
     """A part whose loops add along a vector: in any order, else they could not be vectorised."""
     return _compiled(function, {"contract", "reassoc", "nsz"})
 

@@ -2,7 +2,7 @@
 
 An encoder's is drawn anew in the backward pass. The generator is SplitMix64 (Steele, Lea & Flood 2014) as a function of
 a seed and a number's place: one word of 64 bits decides on four numbers, 16 bits each, as in `dropout.keep`. A stack's
-heads have draws of their own, which members of one seed share (`noise.Noise`): `drop` reads them in both passes.
+heads have draws of their own, which members of one seed share (`rng.MemberRng`): `drop` reads them in both passes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from meltpoint.adapters.cpu.kernels import DROPOUT_STEPS
-from meltpoint.adapters.cpu.kernels.compiling import kernel, part
-from meltpoint.adapters.cpu.kernels.numbers import narrowed, widen
+from meltpoint.adapters.cpu.kernels.compiling import inlined, kernel
+from meltpoint.adapters.cpu.kernels.numbers import from_float32, to_float32
 
 LOWEST = -DROPOUT_STEPS // 2
 """The lowest draw, int16: as a level, nothing is dropped."""
@@ -54,7 +54,7 @@ class Dropping:
         return cls(np.uint64(seed), np.int16(LOWEST + dropped), np.float32(DROPOUT_STEPS / (DROPOUT_STEPS - dropped)))
 
 
-@part
+@inlined
 def draw(seed: Any, first: Any, words: Any) -> None:
     """Fill an array of uint64 with the draws of a seed from the `first` one on."""
     for index in range(words.shape[0]):
@@ -64,10 +64,10 @@ def draw(seed: Any, first: Any, words: Any) -> None:
         words[index] = word ^ (word >> np.uint64(31))
 
 
-@part
+@inlined
 def _keep(states: Any, draws: Any, level: Any, factor: Any, into: Any) -> None:
     for place in range(into.shape[0]):
-        into[place] = narrowed(widen(states[place]) * factor if draws[place] >= level else _ZERO, into)
+        into[place] = from_float32(to_float32(states[place]) * factor if draws[place] >= level else _ZERO, into)
 
 
 @kernel

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from meltpoint.adapters.cpu.kernels.compiling import kernel, part, summing
-from meltpoint.adapters.cpu.kernels.numbers import widen
+from meltpoint.adapters.cpu.kernels.compiling import inlined, kernel, reduction
+from meltpoint.adapters.cpu.kernels.numbers import to_float32
 
 _ZERO = np.float32(0)
 _BLOCK = 1024
@@ -18,10 +18,10 @@ SHARE = 64 * _BLOCK
 """
 
 
-@part
+@inlined
 def _add(line: Any, weight: Any, into: Any) -> None:
     for place in range(into.shape[0]):
-        into[place] += widen(line[place]) * weight
+        into[place] += to_float32(line[place]) * weight
 
 
 @kernel
@@ -45,23 +45,23 @@ def forward(states: Any, lanes: Any, layers: Any, weights: Any, first: Any, last
                 _add(states[at : at + size], weights[member * layers + layer], into)
 
 
-@summing
+@reduction
 def _product(one: Any, other: Any) -> Any:
     total = _ZERO
     for place in range(one.shape[0]):
-        total += one[place] * widen(other[place])
+        total += one[place] * to_float32(other[place])
     return total
 
 
 @kernel
-def backward(gradient: Any, states: Any, lanes: Any, layers: Any, first: Any, last: Any, slopes: Any) -> None:
+def backward(gradient: Any, states: Any, lanes: Any, layers: Any, first: Any, last: Any, grads: Any) -> None:
     """From the mixed numbers' gradient to that of the weights, for the shares of numbers from `first` up to `last`.
 
     Args:
         gradient: (members, numbers) flat float32.
         states: as `forward` had them.
         first, last: shares of `SHARE` numbers.
-        slopes: (shares, members, layers) flat float64, 0, written: each share's sum.
+        grads: (shares, members, layers) flat float64, 0, written: each share's sum.
     """
     numbers = states.shape[0] // (layers * lanes)
     members = gradient.shape[0] // numbers
@@ -73,4 +73,4 @@ def backward(gradient: Any, states: Any, lanes: Any, layers: Any, first: Any, la
                 given = gradient[member * numbers + begin : member * numbers + begin + size]
                 for layer in range(layers):
                     at = (layer * lanes + member % lanes) * numbers + begin
-                    slopes[(share * members + member) * layers + layer] += _product(given, states[at : at + size])
+                    grads[(share * members + member) * layers + layer] += _product(given, states[at : at + size])

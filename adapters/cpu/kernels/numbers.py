@@ -11,7 +11,7 @@ from numba import types
 from numpy.typing import NDArray
 from torch import Tensor
 
-from meltpoint.adapters.cpu.kernels.compiling import inline, part
+from meltpoint.adapters.cpu.kernels.compiling import inline, inlined
 
 TYPES = (torch.bfloat16, torch.float32)
 """What the kernels read and write."""
@@ -35,7 +35,7 @@ def array(tensor: Tensor) -> NDArray[Any]:
 
 
 @inline
-def widen(_: Any, number: Any) -> Any:
+def to_float32(_: Any, number: Any) -> Any:
     """Bits of a bf16, or a float32 → float32."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -67,7 +67,7 @@ def of_bits(_: Any, bits: Any) -> Any:
 
 
 @inline
-def narrowed(_: Any, number: Any, into: Any) -> Any:
+def from_float32(_: Any, number: Any, into: Any) -> Any:
     """A float32 as an array holds it: itself, or the bits of the nearest bf16, ties to even; NaN stays NaN."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -90,7 +90,7 @@ _INTEGERS = np.float32(12582912.0)  # 1.5 · 2^23: added to a number, it leaves 
 _TAYLOR = tuple(np.float32(1 / divisor) for divisor in (720, 120, 24, 6, 2, 1, 1))
 
 
-@part
+@inlined
 def exponential(x: Any) -> Any:
     """e^x for x ≤ 0, within 3 · 10^-7 of it; below -87 as at -87. NaN stays NaN."""
     number = _LOWEST if x < _LOWEST else x

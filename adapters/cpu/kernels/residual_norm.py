@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from meltpoint.adapters.cpu.kernels.compiling import kernel, part, summing
+from meltpoint.adapters.cpu.kernels.compiling import inlined, kernel, reduction
 from meltpoint.adapters.cpu.kernels.dropping import LOWEST, draw
-from meltpoint.adapters.cpu.kernels.numbers import narrowed, widen
+from meltpoint.adapters.cpu.kernels.numbers import from_float32, to_float32
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
@@ -17,20 +17,20 @@ SHARE = 64
 of threads."""
 
 
-@part
+@inlined
 def _add(states: Any, residual: Any, draws: Any, level: Any, factor: Any, into: Any) -> None:
     for column in range(into.shape[0]):
-        kept = widen(states[column]) * factor if draws[column] >= level else _ZERO
-        into[column] = kept + widen(residual[column])
+        kept = to_float32(states[column]) * factor if draws[column] >= level else _ZERO
+        into[column] = kept + to_float32(residual[column])
 
 
-@part
+@inlined
 def _plain_add(states: Any, residual: Any, into: Any) -> None:
     for column in range(into.shape[0]):
-        into[column] = widen(states[column]) + widen(residual[column])
+        into[column] = to_float32(states[column]) + to_float32(residual[column])
 
 
-@summing
+@reduction
 def _mean(line: Any) -> Any:
     total = _ZERO
     for column in range(line.shape[0]):
@@ -38,7 +38,7 @@ def _mean(line: Any) -> Any:
     return total / np.float32(line.shape[0])
 
 
-@summing
+@reduction
 def _variance(line: Any, mean: Any) -> Any:
     total = _ZERO
     for column in range(line.shape[0]):
@@ -46,10 +46,10 @@ def _variance(line: Any, mean: Any) -> Any:
     return total / np.float32(line.shape[0])
 
 
-@part
+@inlined
 def _normalise(line: Any, mean: Any, inverse: Any, weight: Any, bias: Any, into: Any) -> None:
     for column in range(line.shape[0]):
-        into[column] = narrowed((line[column] - mean) * inverse * weight[column] + bias[column], into)
+        into[column] = from_float32((line[column] - mean) * inverse * weight[column] + bias[column], into)
 
 
 @kernel
@@ -87,34 +87,34 @@ def forward(
         _normalise(total, mean, inverse, weight, bias, normed[own])
 
 
-@summing
-def _slopes(
-    gradient: Any, line: Any, mean: Any, inverse: Any, weight: Any, by_weight: Any, by_bias: Any, slopes: Any,
+@reduction
+def _grads(
+    gradient: Any, line: Any, mean: Any, inverse: Any, weight: Any, by_weight: Any, by_bias: Any, grads: Any,
     centred: Any,
 ) -> Any:  # fmt: skip
     """A line's gradient by what was normalised, but for its two means, which are returned."""
     total, product = _ZERO, _ZERO
     for column in range(line.shape[0]):
-        slope, place = widen(gradient[column]), (line[column] - mean) * inverse
-        by_weight[column] += slope * place
-        by_bias[column] += slope
-        slope *= weight[column]
-        slopes[column], centred[column] = slope, place
-        total += slope
-        product += slope * place
+        grad, place = to_float32(gradient[column]), (line[column] - mean) * inverse
+        by_weight[column] += grad * place
+        by_bias[column] += grad
+        grad *= weight[column]
+        grads[column], centred[column] = grad, place
+        total += grad
+        product += grad * place
     count = np.float32(line.shape[0])
     return total / count, product / count
 
 
-@part
+@inlined
 def _spread(
-    slopes: Any, centred: Any, mean: Any, product: Any, inverse: Any, draws: Any, level: Any, factor: Any,
+    grads: Any, centred: Any, mean: Any, product: Any, inverse: Any, draws: Any, level: Any, factor: Any,
     by_residual: Any, by_states: Any,
 ) -> None:  # fmt: skip
-    for column in range(slopes.shape[0]):
-        slope = (slopes[column] - mean - centred[column] * product) * inverse
-        by_residual[column] = narrowed(slope, by_residual)
-        by_states[column] = narrowed(slope * factor if draws[column] >= level else _ZERO, by_states)
+    for column in range(grads.shape[0]):
+        grad = (grads[column] - mean - centred[column] * product) * inverse
+        by_residual[column] = from_float32(grad, by_residual)
+        by_states[column] = from_float32(grad * factor if draws[column] >= level else _ZERO, by_states)
 
 
 @kernel
@@ -134,7 +134,7 @@ def backward(
     dim = weight.shape[0]
     words = np.zeros((dim + 3) // 4, np.uint64)
     draws = words.view(np.int16)
-    slopes, centred = np.zeros(dim, np.float32), np.zeros(dim, np.float32)
+    grads, centred = np.zeros(dim, np.float32), np.zeros(dim, np.float32)
     for share in range(first, last):
         total = slice(share * dim, (share + 1) * dim)
         for line in range(share * SHARE, min((share + 1) * SHARE, moments.shape[0] // 2)):
@@ -142,8 +142,8 @@ def backward(
             if level > LOWEST:
                 draw(seed, line * words.shape[0], words)
             inverse = moments[2 * line + 1]
-            mean, product = _slopes(
-                gradient[own], sums[own], moments[2 * line], inverse, weight, by_weight[total], by_bias[total], slopes,
+            mean, product = _grads(
+                gradient[own], sums[own], moments[2 * line], inverse, weight, by_weight[total], by_bias[total], grads,
                 centred,
             )  # fmt: skip
-            _spread(slopes, centred, mean, product, inverse, draws, level, factor, by_residual[own], by_states[own])
+            _spread(grads, centred, mean, product, inverse, draws, level, factor, by_residual[own], by_states[own])

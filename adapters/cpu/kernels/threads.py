@@ -13,7 +13,7 @@ SHARES = 4
 """Shares a thread: rows differ in length, so who has short ones takes more of them."""
 
 
-def share_out(rows: int, run: Callable[[int, int], object]) -> None:
+def parallel_for(rows: int, run: Callable[[int, int], object]) -> None:
     """Call `run(first, last)` for all rows: in one go where torch has one thread, else in as many as it has."""
     threads = min(torch.get_num_threads(), rows)
     if threads <= 1:

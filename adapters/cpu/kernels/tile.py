@@ -9,7 +9,7 @@ from numba import types
 from numba.core import cgutils
 
 from meltpoint.adapters.cpu.kernels import LANES
-from meltpoint.adapters.cpu.kernels.compiling import inline, part
+from meltpoint.adapters.cpu.kernels.compiling import inline, inlined
 
 ROWS = 4
 """Rows come in multiples of this."""
@@ -79,7 +79,7 @@ def _spread(builder: Any, number: Any) -> Any:
 _narrow, _wide = _tile(1), _tile(2)
 
 
-@part
+@inlined
 def product(
     left: Any, left_row: Any, left_step: Any, right: Any, into: Any, rows: Any, columns: Any, steps: Any
 ) -> None:
@@ -102,7 +102,7 @@ def product(
 
 
 @inline
-def turn(_: Any, source: Any, at: Any, step: Any, into: Any, into_at: Any, into_step: Any) -> Any:
+def transpose(_: Any, source: Any, at: Any, step: Any, into: Any, into_at: Any, into_step: Any) -> Any:
     """`LANES` × `LANES` numbers of float32, transposed; source's rows lie `step` apart, into's `into_step`."""
     size = types.intp
 

@@ -30,7 +30,7 @@ class _FirstState(nn.Module):
     def forward(self, hidden_states: Tensor, *arguments: Any, **named: Any) -> Tensor:
         """(1, rounded pieces, dim) → (1, batch, dim), the rows' first pieces, where `Unpadded` asks for them alone."""
         unpadded: Unpadded | None = named.get(UNPADDED)
-        if unpadded is None or not unpadded.first_alone:
+        if unpadded is None or not unpadded.cls_only:
             whole: Tensor = super().forward(hidden_states, *arguments, **named)
             return whole
         own, first = self.attention.self, unpadded.first

@@ -90,7 +90,7 @@ class HuggingFaceEncoder(Encoder):
         """How to read a batch without its padding; None where it has none, or has to be read with it."""
         if batch.places is None or not self.padding_free:
             return None
-        return Unpadded(batch.places, batch.lengths, batch.first_alone and self._leaves_out)
+        return Unpadded(batch.places, batch.lengths, batch.cls_only and self._leaves_out)
 
     def _run_unpadded(self, batch: Batch, unpadded: Unpadded) -> tuple[Tensor, ...]:
         """Every layer's states of the real pieces, one row after another: (rounded pieces, dim).
@@ -146,7 +146,7 @@ class HuggingFaceEncoder(Encoder):
                     setattr(module, name, ratio)
 
     def compact_pieces(self, pieces: Iterable[int]) -> CompactEmbedding | None:
-        """Put a compact table where the model embeds its pieces (`vocabulary.compact`).
+        """Put a compact table where the model embeds its pieces (`compact_embedding.compact`).
 
         Some families (Longformer) lengthen their input themselves, by the padding that their configuration names.
         """
@@ -219,17 +219,17 @@ class HuggingFaceEncoder(Encoder):
                 module.__class__ = own
 
     def _can_leave_out(self, batch: Batch, unpadded: Unpadded) -> bool:
-        """Whether the top layer can do without the states that nobody reads (`first_state`)."""
+        """Whether the top layer can do without the states that nobody reads (`cls_only`)."""
         expected = self.top(batch)[:, 0]
         if not cls_only.adopt(_layer_stack(self.model)[-1]):
             return False
-        found = self._run_unpadded(batch, replace(unpadded, first_alone=True))[-1]
+        found = self._run_unpadded(batch, replace(unpadded, cls_only=True))[-1]
         return torch.allclose(found, expected, atol=_ROUNDING)
 
 
 def _in_rows(layers: Sequence[Tensor], unpadded: Unpadded) -> Iterator[Tensor]:
     """Layers without padding, the top one last → (batch, pieces, dim), or (batch, 1, dim) of the first pieces alone."""
-    if not unpadded.first_alone:
+    if not unpadded.cls_only:
         yield from map(unpadded.pad, layers)
         return
     for states in layers[:-1]:

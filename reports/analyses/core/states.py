@@ -44,7 +44,7 @@ STAGES = {"fine_tuning": "fine-tuned", "stack_and_finetune": "stacked, then fine
 
 
 @dataclass(frozen=True)
-class Stage:
+class FirstPhaseCheckpoint:
     """One state of an encoder.
 
     Attributes:
@@ -93,14 +93,14 @@ def _labelled(options: Options, task: str) -> TrainingData:
     return data
 
 
-def stages(options: Options, word: str, data: TrainingData) -> Iterator[Stage]:
+def stages(options: Options, word: str, data: TrainingData) -> Iterator[FirstPhaseCheckpoint]:
     """An encoder as loaded, then as each finalist of the sweep (or the exported folder) has it, one at a time.
 
     Raises:
         ValueError: the encoder cannot be had.
     """
     encoder = encoders.load(encoders.resolve(word, data.task.kind))
-    yield Stage(PRETRAINED, encoder, f"{PRETRAINED}: {word}, weights {encoder.fingerprint}")
+    yield FirstPhaseCheckpoint(PRETRAINED, encoder, f"{PRETRAINED}: {word}, weights {encoder.fingerprint}")
     if options.model is not None:
         yield _exported(options.model, data.task.name)
     for cell in _tuned_cells(options, word, data):
@@ -114,14 +114,14 @@ def _tuned_cells(options: Options, word: str, data: TrainingData) -> list[CellSu
     return [cell for cell in options.cells(word, data.task.name) if cell.header.mode in STAGES]
 
 
-def _exported(folder: Path, task: str) -> Stage:
+def _exported(folder: Path, task: str) -> FirstPhaseCheckpoint:
     exported = load_folder(folder)
     if exported.task.name != task:
         raise ValueError(f"--model {folder} was trained on {exported.task.name}, not on {task}; name its task.")
     mode, seed = exported.facts["mode"], exported.facts.get("seed")
     if mode not in STAGES:
         raise ValueError(f"--model {folder} is of {mode}, which leaves the encoder as it was; take a tuned one.")
-    return Stage(STAGES[mode], exported.model.encoder, f"{STAGES[mode]}: {folder.name}, seed {seed}")
+    return FirstPhaseCheckpoint(STAGES[mode], exported.model.encoder, f"{STAGES[mode]}: {folder.name}, seed {seed}")
 
 
 def _weights(options: Options, cell: CellSummary) -> TrialRecord:
@@ -134,7 +134,7 @@ def _weights(options: Options, cell: CellSummary) -> TrialRecord:
     return final
 
 
-def _finalist(options: Options, cell: CellSummary) -> Stage:
+def _finalist(options: Options, cell: CellSummary) -> FirstPhaseCheckpoint:
     assert options.sweep is not None, "cells are of a sweep"
     assert options.ledger is not None, "a sweep has a folder"
     name, final = cell_name(*cell.header.key), _weights(options, cell)
@@ -143,7 +143,9 @@ def _finalist(options: Options, cell: CellSummary) -> Stage:
         order = order.model_copy(update={"data": replace(order.data, data_dir=options.data_dir)})
     trainer = restore([order])
     stage = STAGES[cell.header.mode]
-    return Stage(stage, trainer.model.encoder, f"{stage}: the finalist of {name} with the best dev, seed {final.seed}")
+    return FirstPhaseCheckpoint(
+        stage, trainer.model.encoder, f"{stage}: the finalist of {name} with the best dev, seed {final.seed}"
+    )
 
 
 def split_states(encoder: Encoder, kind: Kind, examples: list[Example]) -> States:
