@@ -12,8 +12,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from meltpoint.adapters.families.huggingface import sizes
-from meltpoint.adapters.families.huggingface.files import check_folder, locate
+from meltpoint.adapters.families.huggingface.files import check_folder
 from meltpoint.adapters.families.huggingface.files import fingerprint as files_fingerprint
+from meltpoint.adapters.families.huggingface.location import locate
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.families.unknown import HUB_ID, unknown_encoder
 from meltpoint.tasks.core import words

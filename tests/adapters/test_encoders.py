@@ -21,6 +21,7 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.encoders import minilm as minilm_file
 from meltpoint.adapters.families.huggingface import files, hub
+from meltpoint.adapters.families.huggingface.location import locate
 
 Load = Callable[[str], Encoder]
 Folder = Callable[[str], Path]
@@ -178,7 +179,7 @@ def test_a_branch_is_taken_from_the_cache_when_the_hub_is_out_of_reach(
 def test_minilm_is_checked_against_its_sha256(minilm_encoder: Encoder, tiny_folder: Folder):
     reference = encoders.resolve("minilm", "sentence_classification")
     assert minilm_encoder.fingerprint == encoders.fingerprint(reference)
-    assert files.verify(reference, files.locate(reference)[0]) == minilm_file.SHA256
+    assert files.verify(reference, locate(reference)[0]) == minilm_file.SHA256
     wrong = EncoderReference("minilm", str(tiny_folder("bert")), None, minilm_file.SHA256)
     with pytest.raises(ValueError, match="are not those of 'minilm': their sha256 begins"):
         encoders.load(wrong)

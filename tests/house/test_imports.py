@@ -1,71 +1,49 @@
-"""Imports run one way: benchmarks > launch > reports > sweeps > search_spaces > adapters > tasks."""
+"""The order of imports: benchmarks > launch > reports > sweeps > search_spaces > adapters > tasks, and inside rooms."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-LEVELS = {"benchmarks": 6, "launch": 5, "reports": 4, "sweeps": 3, "search_spaces": 2, "adapters": 1, "tasks": 0}
+from meltpoint.tests.house import architecture
+
 SERVICE = {"ray", "mlflow", "optuna"}
 FORBIDDEN = {"adapters": SERVICE, "search_spaces": SERVICE - {"optuna"}, "tasks": SERVICE | {"torch", "transformers"}}
 HEAVY = ("torch", "ray", "mlflow", "transformers", "datasets", "optuna", "sklearn", "scipy")
 
 
-def sources() -> Iterator[tuple[str, Path]]:
-    """(room, file) for every module of the package."""
-    yield "launch", ROOT / "launch.py"
-    for room in LEVELS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            yield room, path
-
-
-def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """(line, absolute dotted name) of all that a module imports, wherever in it; relative ones start with a dot."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = "." * node.level + (node.module or "")
-            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
-
-
-def faults(room: str, source: str) -> list[tuple[int, str]]:
-    """(line, what is wrong) for each import of a room's module that breaks the rule."""
-    found = []
-    for line, name in imports(ast.parse(source)):
+def faults(module: str, source: str) -> list[tuple[int, str]]:
+    """(line, what is wrong) for each import of a module that breaks the rule; its name starts below `meltpoint`."""
+    room, found = architecture.room_of(module), []
+    for line, name in architecture.imports(ast.parse(source)):
         top, *rest = name.split(".")
-        if top in LEVELS:
+        if top in architecture.ROOMS:
             found.append((line, f"'{name}' is another package's name on PyPI; write meltpoint.{name}"))
         elif top == "":
             found.append((line, f"'{name}' is relative; write from meltpoint. ..."))
         elif top in FORBIDDEN.get(room, set()):
             found.append((line, f"{room} must not know {top}"))
-        elif top == "meltpoint" and rest and rest[0] in LEVELS and not may_import(room, rest[0]):
-            found.append((line, f"{room} is not above {rest[0]}"))
+        elif top == "meltpoint" and rest and rest[0] in architecture.ROOMS:
+            target = ".".join(rest)
+            if not architecture.may_import(module, target):
+                found.append((line, f"{module} is not above {target} (tests/house/architecture.py has the order)"))
     return found
-
-
-def may_import(room: str, other: str) -> bool:
-    return room == other or LEVELS[room] > LEVELS[other]
 
 
 def test_every_import_of_every_room_runs_downwards() -> None:
     broken = [
-        f"{path.relative_to(ROOT)}:{line}: {fault}"
-        for room, path in sources()
-        for line, fault in faults(room, path.read_text(encoding="utf-8"))
+        f"{path.relative_to(architecture.ROOT)}:{line}: {fault}"
+        for module, path in architecture.modules().items()
+        for line, fault in faults(module, path.read_text(encoding="utf-8"))
     ]
     assert not broken, "\n".join(broken)
 
 
 @pytest.mark.parametrize(
-    ("room", "source"),
+    ("module", "source"),
     [
         ("tasks", "from meltpoint.adapters.data.batch import Batch"),
         ("tasks", "import torch.nn"),
@@ -77,23 +55,56 @@ def test_every_import_of_every_room_runs_downwards() -> None:
         ("launch", "from meltpoint.benchmarks import job"),
         ("sweeps", "from . import cells"),
         ("sweeps", "from tasks.core import task"),
+        ("adapters.data.batching", "from meltpoint.adapters.heads import mlp"),
+        ("adapters.heads.mlp", "from meltpoint.adapters import model"),
+        ("adapters.hardware", "from meltpoint.adapters import files_of_a_new_kind"),
+        ("sweeps.ledger.ledger", "def late():\n    from meltpoint.sweeps.driver.run import run"),
+        ("sweeps.new", "from meltpoint.sweeps.ledger import records"),
     ],
 )
-def test_the_rule_sees_each_way_to_break_it(room: str, source: str) -> None:
-    assert faults(room, source)
+def test_the_rule_sees_each_way_to_break_it(module: str, source: str) -> None:
+    assert faults(module, source)
 
 
 @pytest.mark.parametrize(
-    ("room", "source"),
+    ("module", "source"),
     [
         ("launch", "from meltpoint.sweeps.machine.doctor import checks"),
         ("sweeps", "from meltpoint import __version__"),
         ("sweeps", "import ray, mlflow, optuna, torch"),
-        ("adapters", "from meltpoint.adapters.data.batch import Batch"),
+        ("adapters.data.batching", "from meltpoint.adapters.data.batch import Batch"),
     ],
 )
-def test_the_rule_lets_a_room_use_itself_and_what_lies_below(room: str, source: str) -> None:
-    assert not faults(room, source)
+def test_the_rule_lets_a_room_use_itself_and_what_lies_below(module: str, source: str) -> None:
+    assert not faults(module, source)
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    assert architecture.circle(architecture.module_arrows()) == []
+
+
+def test_a_circle_is_found() -> None:
+    assert architecture.circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert architecture.circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+@pytest.mark.parametrize("room", architecture.SUB_ROOMS)
+def test_every_folder_and_file_of_a_room_has_its_place_in_the_order(room: str) -> None:
+    there = {path.stem for path in (architecture.ROOT / room).iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert there - {"__init__", "__pycache__"} == set(architecture.SUB_ROOMS[room])
+
+
+def test_sweeps_holds_no_loose_file() -> None:
+    assert [path.name for path in (architecture.ROOT / "sweeps").glob("*.py")] == ["__init__.py"]
+
+
+def test_the_picture_is_drawn_of_todays_imports() -> None:
+    kept = architecture.PICTURE.read_text(encoding="utf-8")
+    assert kept == architecture.picture(), "run: .venv/bin/python tests/house/architecture.py"
+
+
+def test_an_arrow_that_a_longer_path_implies_is_not_drawn() -> None:
+    assert architecture.reduced({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
 
 
 def test_importing_the_door_imports_no_heavy_part() -> None:

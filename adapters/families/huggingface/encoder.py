@@ -21,7 +21,8 @@ from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.families.huggingface import attention as transformers_attention
 from meltpoint.adapters.families.huggingface import cls_only
-from meltpoint.adapters.families.huggingface.files import fingerprint, locate, weight_files
+from meltpoint.adapters.families.huggingface.files import fingerprint, weight_files
+from meltpoint.adapters.families.huggingface.location import locate
 from meltpoint.adapters.families.huggingface.pretrained import quiet, read
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.files import give_usual_mode

@@ -87,26 +87,6 @@ def _no_weights(folder: Path) -> ValueError:
     return ValueError(f"{folder} holds no model.safetensors; pass a folder with the encoder's weights.")
 
 
-def locate(reference: EncoderReference) -> tuple[Path, str]:
-    """The folder that holds an encoder's files, downloaded first where need be, and its revision in words.
-
-    Returns:
-        (folder, the folder's name again or `ID@COMMIT`).
-
-    Raises:
-        ValueError: the files cannot be had; one line with the remedy.
-    """
-    if reference.is_folder:
-        folder = check_folder(Path(reference.source))
-        return folder, str(folder)
-    from meltpoint.adapters.families.huggingface import (
-        hub as _hub,  # huggingface_hub is slow to import: only who downloads pays for it
-    )
-
-    folder = check_folder(_hub.snapshot(reference))
-    return folder, f"{reference.source}@{folder.name}"
-
-
 def digest_of(files: Sequence[Path]) -> str:
     """sha256 (hex) over the bytes of files, hashed once a process while they do not change."""
     digests = [file_digest(path) for path in files]
