@@ -1,4 +1,4 @@
-"""What flows from the tokenizer through the encoder to the head: rows of word pieces, and padded batches of them."""
+"""Tokenised inputs: rows of subword tokens ("pieces"), tokenised splits, and padded batches as tensors."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from meltpoint.tasks.core.task import Label
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One input of the encoder: an example, or one window of a sentence too long for it.
+    """One tokenised example, or one window of a sentence that is too long for the encoder.
 
     Attributes:
         example: the example's position in its split.
-        offset: the position, in its sentence, of the row's first word; 0 but for later windows.
-        pieces: word-piece ids, special tokens included.
-        segments: token types, as long as `pieces`; empty where the tokenizer has none.
-        word_starts: for each word of the row, the position of its first piece; empty but for sequence labelling.
-        label: the example's label; for sequence labelling those of the row's words; None where hidden.
-        spans: (start, stop) in `pieces` of each sentence of a pair, special tokens left out; empty for other kinds.
-        cut: where the second sentence's own input begins in `pieces`, for pairs that are encoded separately; else 0.
-        before, after: what the encoder reads around `pieces` (document context, special tokens) and no head sees.
+        offset: the position, in its sentence, of the row's first word; 0 except in later windows.
+        pieces: subword token ids, special tokens included.
+        segments: token type ids, as long as `pieces`; empty if the tokenizer has none.
+        word_starts: for each word of the row, the position of its first piece; empty except for sequence labelling.
+        label: the example's label; for sequence labelling, the labels of the row's words; None if hidden.
+        spans: (start, stop) in `pieces` of each sentence of a pair, without special tokens; empty for other kinds.
+        cut: the position in `pieces` at which the second sentence's input begins, if a pair is encoded separately;
+            else 0.
+        before, after: pieces that the encoder reads around `pieces` (document context, special tokens); no head reads
+            their states.
     """
 
     example: int
@@ -39,14 +41,14 @@ class Row:
 
     @property
     def inputs(self) -> tuple[tuple[int, ...], ...]:
-        """What the encoder is given: one sequence of pieces, or two where a pair is encoded separately."""
+        """The encoder's inputs: one sequence of pieces, or two for a pair that is encoded separately."""
         if self.cut:
             return self.pieces[: self.cut], self.pieces[self.cut :]
         return ((*self.before, *self.pieces, *self.after),)
 
     @property
     def input_segments(self) -> tuple[tuple[int, ...], ...]:
-        """The token types of each of `inputs`; empty where the tokenizer has none. Context has its sentence's own."""
+        """The token type ids of each of `inputs`; empty if the tokenizer has none. Context has its sentence's type."""
         if not self.segments:
             return ((),) * len(self.inputs)
         if self.cut:
@@ -55,7 +57,7 @@ class Row:
 
     @property
     def is_its_input(self) -> bool:
-        """Whether the encoder is given just the pieces that heads see."""
+        """True if the encoder's input is exactly `pieces`: no separate inputs, no context."""
         return not (self.cut or self.before or self.after)
 
 
@@ -64,13 +66,13 @@ class EncodedSplit:
     """A tokenised split.
 
     Attributes:
-        rows: in the examples' order; more rows than examples where sentences were cut into windows.
-        examples: how many examples the split has.
-        truncated: how many examples lost pieces to the length limit.
-        windowed: how many sequence-labelling sentences were cut into several windows (no word is lost).
-        word_counts: words of each sequence-labelling sentence.
-        alone: how many sentences that were to be read within their documents have no neighbour there.
-        name: "train", "dev" or "test", for what people read; "" where nobody said.
+        rows: in the examples' order; more rows than examples if sentences were cut into windows.
+        examples: number of examples in the split.
+        truncated: number of examples that lost pieces to the length limit.
+        windowed: number of sequence-labelling sentences that were cut into several windows (no word is lost).
+        word_counts: number of words of each sequence-labelling sentence.
+        alone: number of sentences that were to be read in document context and have no neighbouring sentence.
+        name: "train", "dev" or "test", used in messages; "" if unnamed.
     """
 
     rows: list[Row]
@@ -87,28 +89,30 @@ class Batch:
     """Padded rows as tensors.
 
     Attributes:
-        rows: which rows of the split these are, in this order.
+        rows: indices of the batch's rows in their split, in this order.
         pieces: (batch, pieces) int64.
         piece_mask: (batch, pieces) bool, True on real pieces.
-        segments: (batch, pieces) int64, or None where the tokenizer has no token types.
-        word_starts: (batch, words) int64, 0 where padded; None but for sequence labelling.
-        word_mask: (batch, words) bool; None but for sequence labelling.
-        labels: (batch,) int64 or float32, or (batch, words) int64 with 0 where padded; None where hidden.
-        lanes: how many trials' batches lie one after another in every tensor (`batch` is then lanes × rows); 1 where
+        segments: (batch, pieces) int64 token type ids, or None if the tokenizer has none.
+        word_starts: (batch, words) int64, 0 where padded; None except for sequence labelling.
+        word_mask: (batch, words) bool, True on real words; None except for sequence labelling.
+        labels: (batch,) int64 or float32, or (batch, words) int64 with 0 where padded; None if hidden.
+        lanes: number of trials whose batches are concatenated in every tensor (`batch` is then lanes × rows); 1 if
             all trials share the batch.
-        states: (layers, lanes, rows, pieces, dim): the frozen encoder's states, where they are cached; None where the
-            encoder has to run.
-        padded: whether any row may be shorter than the longest. Known on the host: asking a GPU would make it wait.
-        parts: (batch, pieces) int64: 1 on the first sentence's own pieces, 2 on the second's, 0 on special tokens and
-            padding; None but for pairs.
-        cuts: (batch,) int64, where the second sentence's own input begins, for pairs that are encoded separately; else
-            None.
-        source: what the encoder is given where that is not these rows; None where it is.
-        source_places: (batch, pieces) int64, each piece's place in `source`: row · longest + position; 0 where padded.
-        places, lengths: the real pieces' places in the padded rows and the rows' lengths, the shortest row first
-            (`unpadding.places_of`); None and () where nothing is padded or the states are cached.
-        cls_only: whether only each input's first state ([CLS]) will be read; an encoder that can then leaves the
-            others out: (batch, 1, dim).
+        states: (layers, lanes, rows, pieces, dim): cached hidden states of the frozen encoder; None if the encoder has
+            to run.
+        padded: whether any row may be shorter than the longest. Kept on the host: reading it from a GPU would
+            synchronise.
+        parts: (batch, pieces) int64: 1 on the first sentence's pieces, 2 on the second's, 0 on special tokens and
+            padding; None except for pairs.
+        cuts: (batch,) int64, the position at which the second sentence's input begins, for pairs that are encoded
+            separately; else None.
+        source: the batch of the encoder's inputs if they differ from these rows; else None.
+        source_places: (batch, pieces) int64, each piece's flat index in `source`: row · longest + position; 0 where
+            padded.
+        places, lengths: flat indices of the real pieces in the padded rows, and the rows' lengths, the shortest row
+            first (`unpadding.places_of`); None and () if nothing is padded or the states are cached.
+        cls_only: whether only each input's first state ([CLS]) will be read; an encoder that supports it then omits
+            the others and returns (batch, 1, dim).
     """
 
     rows: tuple[int, ...]

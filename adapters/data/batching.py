@@ -1,4 +1,4 @@
-"""Rows → padded batches, in an order that the seed and the epoch alone decide; and windows → sentences again."""
+"""Rows → padded batches, in an order determined by seed and epoch alone; predictions of windows → sentences."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.task import Kind
 
 POOL_BATCHES = 50
-"""Where batches go by length, rows are sorted within pools of this many: little padding, a new mix each epoch."""
+"""Batches per pool: with batching by length, rows are sorted within pools, so that batches differ between epochs."""
 
 
-class Features(Protocol):
-    """A split's cached states."""
+class CachedStates(Protocol):
+    """A split's cached hidden states."""
 
     def gather(self, rows: Sequence[int]) -> Tensor:
-        """(layers, rows, longest, dim), 0 where padded."""
+        """The states of some rows: (layers, rows, longest, dim), 0 where padded."""
 
 
 def steps_per_epoch(rows: int, batch_size: int) -> int:
-    """How many batches a pass over `rows` rows has; the last one may be smaller."""
+    """The number of batches in one pass over `rows` rows; the last one may be smaller."""
     return -(-rows // batch_size)
 
 
@@ -37,10 +37,10 @@ def collate(rows: Sequence[Row], indices: Sequence[int], pad_piece: int, kind: K
 
     Args:
         rows: a split's rows.
-        indices: which of them, in the batch's order.
+        indices: the rows to take, in the batch's order.
         pad_piece: the piece id of padded positions.
-        kind: the task's kind, which decides the labels' shape and type.
-        encoded: the rows' states are cached, so that no encoder will be given anything.
+        kind: the task's kind, which determines the labels' shape and type.
+        encoded: whether the rows' states are cached, so that no encoder input is needed.
     """
     chosen = [rows[index] for index in indices]
     counts = np.array([len(row.pieces) for row in chosen])
@@ -61,7 +61,7 @@ def collate(rows: Sequence[Row], indices: Sequence[int], pad_piece: int, kind: K
 
 
 def _with_labels(batch: Batch, chosen: Sequence[Row], kind: Kind) -> Batch:
-    """The batch with its labels, and with its words where those are labelled."""
+    """The batch with its labels and, for sequence labelling, its words."""
     hidden = any(row.label is None for row in chosen)
     if kind != "sequence_labelling":
         dtype = torch.float32 if kind == "pair_regression" else torch.int64
@@ -73,7 +73,7 @@ def _with_labels(batch: Batch, chosen: Sequence[Row], kind: Kind) -> Batch:
 
 
 def _parts(chosen: Sequence[Row], pieces: Tensor) -> Tensor | None:
-    """Which sentence of its pair each piece belongs to: (batch, pieces)."""
+    """The sentence of its pair that each piece belongs to (1, 2; 0 for neither): (batch, pieces)."""
     if not chosen[0].spans:
         return None
     parts = np.zeros(pieces.shape, dtype=np.int64)
@@ -84,23 +84,23 @@ def _parts(chosen: Sequence[Row], pieces: Tensor) -> Tensor | None:
 
 
 def _with_source(batch: Batch, chosen: Sequence[Row], pad_piece: int) -> Batch:
-    """The batch with the encoder's own inputs, which are not the rows."""
+    """The batch with `source`: the encoder's inputs, for rows that differ from them."""
     given = [pair for row in chosen for pair in zip(row.inputs, row.input_segments, strict=True)]
     rows = [Row(number, 0, pieces, segments, (), None) for number, (pieces, segments) in enumerate(given)]
     source = collate(rows, range(len(rows)), pad_piece, "sentence_classification")
     longest, number = source.pieces.shape[1], 0
     places = []
     for row in chosen:
-        own = [number * longest + len(row.before) + position for position in range(len(row.pieces))]
+        row_places = [number * longest + len(row.before) + position for position in range(len(row.pieces))]
         for position in range(row.cut, len(row.pieces)) if row.cut else ():
-            own[position] = (number + 1) * longest + position - row.cut
-        places.append(own)
+            row_places[position] = (number + 1) * longest + position - row.cut
+        places.append(row_places)
         number += len(row.inputs)
     return replace(batch, source=source, source_places=_pad(places, 0))
 
 
 def _pad(sequences: Sequence[Sequence[int]], padding: int) -> Tensor:
-    """Sequences of whole numbers as one (batch, longest) int64 tensor."""
+    """Pad integer sequences to one (batch, longest) int64 tensor."""
     padded = np.full((len(sequences), max(map(len, sequences))), padding, dtype=np.int64)
     for line, sequence in zip(padded, sequences, strict=True):
         line[: len(sequence)] = sequence
@@ -109,20 +109,21 @@ def _pad(sequences: Sequence[Sequence[int]], padding: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Inputs:
-    """A split as a model reads it.
+    """A split as batches are made from it, with or without cached hidden states.
 
     Attributes:
-        rows: what batches are made of: the split's own rows, or only the pieces whose cached states the head reads.
-        lengths: pieces of each of the split's own rows; they order the batches, the same with and without a cache.
-        features: the frozen encoder's states of `rows`; None where the encoder has to run.
+        rows: the split's rows, or rows of only those pieces whose cached states the head reads.
+        lengths: number of pieces of each complete row. They determine the order of batches, which is therefore the
+            same with and without a cache.
+        features: the frozen encoder's states of `rows`; None if the encoder has to run.
     """
 
     rows: list[Row]
     lengths: NDArray[np.int64]
-    features: Features | None = None
+    features: CachedStates | None = None
 
     def batch(self, indices: Sequence[int], pad_piece: int, kind: Kind, lanes: int = 1) -> Batch:
-        """Rows as a batch, with their states where those are cached."""
+        """Collate rows into a batch, with their states if those are cached."""
         batch = replace(collate(self.rows, indices, pad_piece, kind, self.features is not None), lanes=lanes)
         if self.features is None:
             return batch
@@ -130,14 +131,14 @@ class Inputs:
         return replace(batch, states=states.view(len(states), lanes, -1, *states.shape[2:]))
 
 
-def inputs(split: EncodedSplit, features: Features | None = None, first_pieces: bool = False) -> Inputs:
-    """A split's rows, whole, or only the positions of `first_pieces`."""
+def inputs(split: EncodedSplit, features: CachedStates | None = None, first_pieces: bool = False) -> Inputs:
+    """The inputs of a split: its complete rows or, with `first_pieces`, rows of their first pieces only."""
     lengths = np.array([len(row.pieces) for row in split.rows])
     return Inputs([first_piece_row(row) for row in split.rows] if first_pieces else split.rows, lengths, features)
 
 
 def first_piece_row(row: Row) -> Row:
-    """A row of those pieces alone that a head without context reads (`first_places`); only cached states have it."""
+    """A row of only the pieces that a head without context reads (`first_places`); used with cached states only."""
     starts = first_places(row)
     words = tuple(range(len(row.word_starts)))
     pieces = tuple(row.pieces[start] for start in starts)
@@ -148,7 +149,7 @@ def first_piece_row(row: Row) -> Row:
 
 
 def first_places(row: Row) -> tuple[int, ...]:
-    """Where a row's first pieces lie: each word's, or each input's ([CLS])."""
+    """The positions of a row's first pieces: each word's, or each input's ([CLS])."""
     if row.word_starts:
         return row.word_starts
     return (0, row.cut) if row.cut else (0,)
@@ -157,14 +158,14 @@ def first_places(row: Row) -> tuple[int, ...]:
 def training_batches(
     inputs: Inputs, kind: Kind, pad_piece: int, batch_size: int, seeds: Sequence[int], epoch: int, by_length: bool
 ) -> Iterator[Batch]:
-    """One epoch of training batches, shuffled.
+    """Yield one epoch of training batches, shuffled.
 
     The order is a function of (seed, epoch) and the rows' lengths, the same on every machine. The rows that do not
     fill a batch are a random sample too (not the longest or shortest ones), and come last as one smaller batch.
 
     Args:
-        seeds: one a lane; each lane has its own order.
-        by_length: whether a batch's rows are of about the same length.
+        seeds: one per lane; each lane has an order of its own.
+        by_length: whether the rows of a batch have about the same length.
     """
     pool = POOL_BATCHES if by_length else 1
     orders = [training_order(inputs.lengths, batch_size, seed, epoch, pool) for seed in seeds]
@@ -173,10 +174,10 @@ def training_batches(
 
 
 def training_order(lengths: NDArray[np.int64], batch_size: int, seed: int, epoch: int, pool: int) -> list[list[int]]:
-    """Which rows each batch of an epoch has: `steps_per_epoch` lists that hold every row once.
+    """The rows of each batch of an epoch: `steps_per_epoch` lists that hold every row exactly once.
 
     Args:
-        pool: of how many batches at a time the rows are sorted by length; 1 draws every batch at random.
+        pool: number of batches whose rows are sorted by length together; 1 draws every batch at random.
     """
     bits = np.random.Philox(np.random.SeedSequence([seed, epoch]))
     order = _permutation(len(lengths), bits)
@@ -195,26 +196,26 @@ def _permutation(size: int, bits: np.random.Philox) -> NDArray[np.int64]:
 
 
 def evaluation_batches(inputs: Inputs, kind: Kind, pad_piece: int, batch_size: int) -> Iterator[Batch]:
-    """Every row once, the longest first, so that memory runs out at once if at all."""
+    """Yield batches of every row once, the longest first: if memory does not suffice, the first batch shows it."""
     order = np.argsort(-inputs.lengths, kind="stable").tolist()
     for start in range(0, len(order), batch_size):
         yield inputs.batch(order[start : start + batch_size], pad_piece, kind)
 
 
 def stitch(split: EncodedSplit, predictions_by_row: Sequence[Prediction]) -> list[Prediction]:
-    """One prediction an example, in the split's order; a sentence's windows are joined again.
+    """Return one prediction per example, in the split's order; the windows of a sentence are joined.
 
     Args:
         split: the tokenised split.
-        predictions_by_row: one prediction a row, in the order of `split.rows`.
+        predictions_by_row: one prediction per row, in the order of `split.rows`.
     """
-    assert len(predictions_by_row) == len(split.rows), "one prediction a row"
+    assert len(predictions_by_row) == len(split.rows), "one prediction per row"
     if not split.word_counts:
         return list(predictions_by_row)
     sentences: list[list[int]] = [[] for _ in range(split.examples)]
     for row, prediction in zip(split.rows, predictions_by_row, strict=True):
-        assert isinstance(prediction, list), "sequence labelling predicts a list a row"
+        assert isinstance(prediction, list), "sequence labelling predicts a list per row"
         assert row.offset == len(sentences[row.example]), "windows follow one another"
         sentences[row.example].extend(prediction)
-    assert [len(labels) for labels in sentences] == split.word_counts, "one label a word"
+    assert [len(labels) for labels in sentences] == split.word_counts, "one label per word"
     return list(sentences)

@@ -1,8 +1,8 @@
-"""What a document has around a sentence: as many words on both sides as one input of the encoder holds.
+"""Document context: the words around a sentence in its document, as many on both sides as one encoder input holds.
 
-Each sentence is read in a window of its own, itself in the middle, so that each of its words is scored once, and with
-as much context as there is room for: the maximal context of Devlin et al. 2019's code for documents, without the words
-near a window's edge.
+Each sentence is encoded in a window of its own, in the middle, so that each of its words is predicted once and with as
+much context as fits. This is the maximum context of Devlin et al. 2019's code for documents, except that no word is
+predicted near a window's edge.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Surroundings:
 
     Attributes:
         words: the pieces of each of the document's words.
-        ends: where each word ends in the document's pieces, the first entry being 0: (words + 1,).
-        first: the place of the sentence's first word.
-        is_alone: whether the document has nothing but the sentence.
+        ends: the position at which each word ends in the document's pieces, after an initial 0: (words + 1,).
+        first: the index in `words` of the sentence's first word.
+        is_alone: whether the document consists of this sentence only.
     """
 
     words: Sequence[Sequence[int]]
@@ -36,13 +36,13 @@ class Surroundings:
     is_alone: bool
 
     def of(self, window: range, room: int) -> tuple[Pieces, Pieces]:
-        """The pieces before and after some words of the sentence: whole words, about as much on either side.
+        """The pieces before and after some words of the sentence: whole words, about as many pieces on either side.
 
-        What one side cannot use, because the document begins or ends there, goes to the other.
+        If the document's beginning or end leaves room on one side, the other side gets it.
 
         Args:
             window: words of the sentence, from 0.
-            room: how many pieces the input holds, special tokens not counted.
+            room: most pieces of the input, special tokens not counted.
         """
         start, stop = self.first + window.start, self.first + window.stop
         left = room - (self.ends[stop] - self.ends[start])
@@ -56,26 +56,28 @@ class Surroundings:
 
 
 def documents(examples: Sequence[Example], sentences: Sequence[Sequence[Sequence[int]]]) -> list[Surroundings]:
-    """Each sentence within what is there of its document: the sentences that follow one another in the source.
+    """Each sentence's surroundings: the sentences that directly precede and follow it in its document.
 
-    A sample of a split has gaps: what does not follow is no context.
+    A sample of a split has gaps: sentences beyond a gap are not used as context.
 
     Args:
         examples: sentences; `group` names their document.
-        sentences: the pieces of each word of each.
+        sentences: the pieces of each word of each sentence.
     """
-    found: list[Surroundings] = []
+    surroundings: list[Surroundings] = []
     for start, stop in _stretches(examples):
         words = [word for sentence in sentences[start:stop] for word in sentence]
         ends = [0, *accumulate(map(len, words))]
         firsts = accumulate(map(len, sentences[start:stop]), initial=0)
         alone = stop - start == 1
-        found += [Surroundings(words, ends, first, alone) for first, _ in zip(firsts, range(start, stop), strict=False)]
-    return found
+        surroundings += [
+            Surroundings(words, ends, first, alone) for first, _ in zip(firsts, range(start, stop), strict=False)
+        ]
+    return surroundings
 
 
 def documents_fingerprint(*splits: Sequence[Example]) -> str:
-    """sha256 (hex, 16 characters) over which sentences of each split are one another's context."""
+    """sha256 (first 16 hex digits) of the runs of consecutive sentences, each other's context, in each split."""
     stretches = [[stop - start for start, stop in _stretches(examples)] for examples in splits]
     return hashlib.sha256(json.dumps(stretches).encode()).hexdigest()[:16]
 
@@ -90,7 +92,7 @@ def _stretches(examples: Sequence[Example]) -> Iterator[tuple[int, int]]:
 
 
 def _follows(one: Example, other: Example) -> bool:
-    """Whether a sentence comes next after another one in the same document; numbered ids show the gaps of a sample."""
+    """True if `other` directly follows `one` in the same document; numeric ids reveal the gaps of a sample."""
     if not one.group or one.group != other.group:
         return False
     numbered = one.id.isdecimal() and other.id.isdecimal()

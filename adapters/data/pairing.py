@@ -1,6 +1,6 @@
-"""The input format of examples: the sentences of a pair together or apart, a sentence alone or in its document.
+"""The input format of examples: pairs encoded jointly or separately, sentences with or without document context.
 
-Imports nothing heavy: settings are checked where no encoder is loaded.
+Imports no torch: settings are checked in processes that load no encoder.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class InputFormat:
 
     Attributes:
         pairing: both sentences of a pair in one input ("joint"), each in its own ("separate"), or "auto": jointly
-            where the encoder can (ELMo and Skip-thoughts cannot).
-        context: a sentence to label alone ("sentence"), or with what its document has around it ("document").
+            if the encoder supports it (ELMo and Skip-thoughts do not).
+        context: a sentence to label alone ("sentence"), or with the surrounding text of its document ("document").
     """
 
     pairing: Pairing = "auto"
@@ -41,10 +41,11 @@ class InputFormat:
 
 
 def input_format_of(setting: Setting, joint_pairs: bool) -> InputFormat:
-    """The input format that a setting asks for, with defaults for what it does not name.
+    """The input format of a setting, with the defaults for hyperparameters that it does not name.
 
     Args:
-        joint_pairs: whether the head serves pairs in one input (`Head.joint_pairs`); else "auto" is "separate".
+        joint_pairs: whether the head supports jointly encoded pairs (`Head.joint_pairs`); if not, "auto" becomes
+            "separate".
     """
     pairing = PAIRING.check(setting.get(PAIRING.name, PAIRING.default))
     if pairing == "auto" and not joint_pairs:

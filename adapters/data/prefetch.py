@@ -1,4 +1,4 @@
-"""Batches on the device one step ahead, so that a GPU never waits for a copy and the host never waits for the GPU."""
+"""Prefetching: batches are copied to the GPU one step ahead, so that copies overlap with computation."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from meltpoint.adapters.data.batch import Batch
 
 
 def prefetched(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
-    """The same batches in the same order, on `device`.
+    """Yield the same batches in the same order, on `device`.
 
-    On a GPU the next batch is made, pinned and sent on a stream of its own before this one is handed out: while the
-    GPU is busy with a step, the CPU collates the next. On the CPU nothing is copied and nothing is read ahead.
+    On a GPU, the next batch is collated, pinned and copied on a separate stream before the current one is yielded, so
+    that collating overlaps with the GPU's step. On the CPU nothing is copied or prefetched.
 
     Args:
         batches: on the CPU.
-        device: where they are wanted.
+        device: the target device.
     """
     if device.type != "cuda":
         for batch in batches:
@@ -38,14 +38,14 @@ def prefetched(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch
 
 
 def _send(batch: Batch, device: torch.device, stream: torch.cuda.Stream) -> Batch:
-    """Start the copy; only from pinned memory does `non_blocking` mean what it says."""
+    """Start the copy; `non_blocking` copies are asynchronous only from pinned memory."""
     pinned = with_tensors(batch, Tensor.pin_memory)
     with torch.cuda.stream(stream):
         return pinned.to(device)
 
 
 def _arrived(batch: Batch, device: torch.device, stream: torch.cuda.Stream) -> Batch:
-    """Make the device's work wait for the copy (the host does not), and its memory live as long as that work."""
+    """Make the current stream, not the host, wait for the copy, and keep the memory as long as that stream uses it."""
     current = torch.cuda.current_stream(device)
     current.wait_stream(stream)
 
@@ -57,7 +57,7 @@ def _arrived(batch: Batch, device: torch.device, stream: torch.cuda.Stream) -> B
 
 
 def with_tensors(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:
-    """A batch with each of its tensors put through `function`; what is None stays None."""
+    """A batch with `function` applied to each of its tensors; fields that are None stay None."""
     fields: dict[str, Any] = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
     moved: dict[str, Any] = {name: function(v) for name, v in fields.items() if isinstance(v, Tensor)}
     return dataclasses.replace(batch, **moved)

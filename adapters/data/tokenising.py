@@ -1,4 +1,4 @@
-"""Examples → rows of word pieces: special tokens, truncation (counted), and windows for sentences that are too long."""
+"""Tokenise examples into rows: special tokens, truncation (counted), and windows of sentences that are too long."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PROBE_WORDS = ("the", "London", "x1", ",")
 
 @dataclass(frozen=True)
 class _Template:
-    """Where a tokenizer puts its special tokens around one or two texts, learned from its own post-processor.
+    """The positions of a tokenizer's special tokens around one or two texts, taken from its post-processor's output.
 
     Attributes:
-        specials: (piece, segment) before each text and after the last one.
-        segments: the segment of each text.
+        specials: (piece, segment) of the special tokens before each text and after the last one.
+        segments: the token type of each text.
     """
 
     specials: tuple[tuple[tuple[int, int], ...], ...]
@@ -39,15 +39,15 @@ class _Template:
         """(pieces, segments) of the texts with the special tokens around them."""
         pieces = [piece for piece, _ in self.specials[0]]
         segments = [segment for _, segment in self.specials[0]]
-        for text, own, after in zip(texts, self.segments, self.specials[1:], strict=True):
+        for text, text_segment, after in zip(texts, self.segments, self.specials[1:], strict=True):
             pieces.extend(text)
-            segments.extend([own] * len(text))
+            segments.extend([text_segment] * len(text))
             pieces.extend(piece for piece, _ in after)
             segments.extend(segment for _, segment in after)
         return pieces, segments
 
     def spans(self, first: int, second: int) -> tuple[Span, Span]:
-        """Where two texts of so many pieces lie among them all."""
+        """(start, stop) of each of two texts, given their numbers of pieces."""
         start, between = len(self.specials[0]), len(self.specials[1])
         return (start, start + first), (start + first + between, start + first + between + second)
 
@@ -55,8 +55,8 @@ class _Template:
 class PieceTokenizer:
     """A Hugging Face tokenizer as Meltpoint's `Tokenizer`.
 
-    Works on the tokenizer's Rust backend: its special tokens are read off once, and texts are encoded without them,
-    which makes cutting exact and needs no padding or truncation of the backend's own (all-MiniLM's file has both on).
+    Uses the tokenizer's Rust backend: the special tokens are determined once, and texts are encoded without them, so
+    that truncation is exact. The backend's padding and truncation (both enabled in all-MiniLM's file) are turned off.
 
     Args:
         tokenizer: a fast tokenizer of transformers.
@@ -77,7 +77,7 @@ class PieceTokenizer:
         self._word_prefix = self._find_word_prefix()
         candidates = (tokenizer.unk_token_id, tokenizer.mask_token_id, tokenizer.sep_token_id)
         self._unknown = next((piece for piece in candidates if piece is not None), 0)
-        self.pad_piece = int(tokenizer.pad_token_id or 0)  # padded positions are masked: any piece would do
+        self.pad_piece = int(tokenizer.pad_token_id or 0)  # padded positions are masked, so that any piece would do
 
     def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], bool]:
         """(pieces, segments or [], whether pieces were cut) of one sentence of at most `limit` pieces."""
@@ -87,9 +87,9 @@ class PieceTokenizer:
         return framed, segments if self._token_types else [], len(pieces) > room
 
     def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], tuple[Span, Span], bool]:
-        """(pieces, segments or [], each sentence's own stretch, whether pieces were cut) of a pair, encoded jointly.
+        """(pieces, segments or [], each sentence's span, whether pieces were cut) of a pair, encoded jointly.
 
-        The longer sentence is cut first.
+        The longer sentence is truncated first.
         """
         one, two = self._text(first), self._text(second)
         kept_one, kept_two = longest_first(len(one), len(two), limit - self._pair.size)
@@ -100,17 +100,17 @@ class PieceTokenizer:
     def word(self, word: str) -> list[int]:
         """The pieces of one word in the middle of a sentence, without special tokens; never empty.
 
-        A word that the tokenizer throws away (a control character, U+00A0) becomes the unknown piece.
+        A word that the tokenizer drops (a control character, U+00A0) becomes the unknown piece.
         """
         return self._pieces(self._word_prefix + word) or [self._unknown]
 
     def frame(self, pieces: Sequence[int]) -> tuple[list[int], list[int], int]:
-        """(pieces with special tokens, segments or [], how many specials come before the first piece)."""
+        """(pieces with special tokens, segments or [], number of special tokens before the first piece)."""
         framed, segments = self._single.fill(pieces)
         return framed, segments if self._token_types else [], len(self._single.specials[0])
 
     def save(self, folder: Path) -> None:
-        """Write the tokenizer in the hub's layout."""
+        """Write the tokenizer in the layout of the Hugging Face hub."""
         self._source.save_pretrained(folder)
 
     def _pieces(self, text: str) -> list[int]:
@@ -118,11 +118,11 @@ class PieceTokenizer:
         return pieces
 
     def _text(self, text: str) -> list[int]:
-        """The pieces of a text; not even an empty one may give a row without any pieces."""
+        """The pieces of a text; the unknown piece for an empty text without special tokens, so that no row is empty."""
         return self._pieces(text) or ([] if self._single.size else [self._unknown])
 
     def _find_word_prefix(self) -> str:
-        """What makes a lone word look like one in mid-sentence: a space for byte-level BPE, nothing for the others."""
+        """The prefix with which a lone word is tokenised as in mid-sentence: a space for byte-level BPE, else none."""
         for prefix in ("", " "):
             if all(self._pieces(f"a {w}") == self._pieces("a") + self._pieces(prefix + w) for w in _PROBE_WORDS):
                 return prefix
@@ -130,7 +130,7 @@ class PieceTokenizer:
 
 
 def _template(encoding: Any) -> _Template:
-    """Read the special tokens off the encoding of probe texts."""
+    """The special tokens in the encoding of probe texts."""
     texts = len({number for number in encoding.sequence_ids if number is not None})
     specials: list[list[tuple[int, int]]] = [[] for _ in range(texts + 1)]
     segments = [0] * texts
@@ -144,10 +144,10 @@ def _template(encoding: Any) -> _Template:
 
 
 def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many pieces each of two sentences keeps, as the `tokenizers` library's `longest_first` has it.
+    """The number of pieces that each of two sentences keeps, as with `longest_first` of the `tokenizers` library.
 
-    The shorter one is whole if it fits into half of the room; if neither does, both keep half, the second one the odd
-    piece where they are equally long, else the longer one.
+    The shorter sentence is kept whole if it fits into half of `room`. If neither does, each keeps half; an odd piece
+    goes to the longer one, or to the second one if they are equally long.
     """
     if first + second <= room:
         return first, second
@@ -164,7 +164,7 @@ def encode_split(
     """Tokenise a split.
 
     Sentences to label are never truncated: those that are too long are cut into consecutive windows at word
-    boundaries, each word in exactly one window; only a single word longer than a window loses its last pieces.
+    boundaries, with each word in exactly one window; only a single word longer than a window loses its last pieces.
     A sentence without words has no rows.
 
     Args:
@@ -175,7 +175,7 @@ def encode_split(
         input_format: None for the defaults.
 
     Raises:
-        ValueError: `max_pieces` is more than the encoder takes, or it cannot read pairs jointly.
+        ValueError: `max_pieces` is more than the encoder takes, or joint pairs are asked for and it cannot encode them.
     """
     if max_pieces > tokenizer.max_pieces:
         raise ValueError(f"max_pieces is {max_pieces}; this encoder takes at most {tokenizer.max_pieces}.")
@@ -193,7 +193,7 @@ def encode_split(
 def _text_row(
     position: int, example: Example, tokenizer: Tokenizer, max_pieces: int, input_format: InputFormat
 ) -> tuple[Row, bool]:
-    """The row of a sentence or a pair, and whether it lost pieces."""
+    """The row of a sentence or a pair, and whether it was truncated."""
     if len(example.texts) == 1:
         pieces, segments, cut = tokenizer.sentence(example.texts[0], max_pieces)
         return Row(position, 0, tuple(pieces), tuple(segments), (), example.label), cut
@@ -206,7 +206,7 @@ def _text_row(
 
 
 def _separate_row(position: int, example: Example, tokenizer: Tokenizer, max_pieces: int) -> tuple[Row, bool]:
-    """A pair whose sentences are inputs of their own, one after the other."""
+    """The row of a pair whose sentences are two separate inputs, and whether it was truncated."""
     (one, first, cut_one), (two, second, cut_two) = (tokenizer.sentence(text, max_pieces) for text in example.texts)
     framed, _, before = tokenizer.frame(())
     after = len(framed) - before
@@ -236,15 +236,16 @@ def _encode_words(
         for position, example in enumerate(examples)
         for window in windows[position]
     ]
-    alone = 0 if around is None else sum(one.is_alone for one in around)
+    alone = 0 if around is None else sum(sentence.is_alone for sentence in around)
     counts = [len(example.words) for example in examples]
-    return EncodedSplit(rows, len(examples), truncated, sum(len(own) > 1 for own in windows), counts, alone)
+    windowed = sum(len(sentence_windows) > 1 for sentence_windows in windows)
+    return EncodedSplit(rows, len(examples), truncated, windowed, counts, alone)
 
 
 def _window_row(
     position: int, label: Label, words: Sequence[Sequence[int]], window: range, tokenizer: Tokenizer
 ) -> Row:
-    """The row of the words `window` of a sentence."""
+    """The row of the words `window` of a sentence, with special tokens."""
     inside = [words[index] for index in window]
     pieces, segments, before = tokenizer.frame([piece for word in inside for piece in word])
     starts = tuple(accumulate((len(word) for word in inside[:-1]), initial=before))
@@ -254,7 +255,10 @@ def _window_row(
 def _row_in_context(
     position: int, label: Label, around: Surroundings, window: range, tokenizer: Tokenizer, room: int
 ) -> Row:
-    """The same row without special tokens, which go around its context: heads see the sentence's own pieces only."""
+    """The row of `window` with its document context, and the special tokens around both.
+
+    Context and special tokens are in `before` and `after`, so that heads read the sentence's pieces only.
+    """
     inside = [around.words[around.first + index] for index in window]
     before, after = around.of(window, room)
     framed, segments, specials = tokenizer.frame(())
@@ -273,12 +277,12 @@ def _labels(label: Label, window: range) -> Label:
 def split_windows(sizes: Sequence[int], room: int) -> list[range]:
     """Cut a sentence into consecutive windows of at most `room` pieces, of about equal length.
 
-    Halving at the word boundary nearest to an even share keeps every window near `room / 2` pieces or longer, where
-    filling windows from the left would leave a last one of a word or two without context.
+    Cutting at the word boundary nearest to an even share gives windows of about `room / 2` pieces or more; filling
+    windows from the left could leave a last one of a word or two, without context.
 
     Args:
-        sizes: pieces of each word, each at most `room`.
-        room: pieces a window may hold, special tokens not counted.
+        sizes: number of pieces of each word, each at most `room`.
+        room: most pieces of a window, special tokens not counted.
     """
     ends = [0, *accumulate(sizes)]
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Protocol
 
 Span = tuple[int, int]
-"""(start, stop) of a stretch of pieces."""
+"""(start, stop) of consecutive pieces."""
 
 
 class Tokenizer(Protocol):
-    """Text → word-piece ids, with the special tokens where the encoder wants them.
+    """Text → subword token ids ("pieces"), with the special tokens that the encoder expects.
 
     Attributes:
         pad_piece: the piece id of padded positions.
         max_pieces: the longest input of its encoder, special tokens included.
-        joins_pairs: whether its encoder reads both sentences of a pair as one input.
+        joins_pairs: whether its encoder can take both sentences of a pair as one input.
     """
 
     pad_piece: int
@@ -26,13 +26,13 @@ class Tokenizer(Protocol):
         """(pieces, segments or [], whether pieces were cut) of one sentence of at most `limit` pieces."""
 
     def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], tuple[Span, Span], bool]:
-        """(pieces, segments or [], each sentence's own stretch, whether pieces were cut) of a pair, encoded jointly.
+        """(pieces, segments or [], each sentence's span, whether pieces were cut) of a pair, encoded jointly.
 
-        The longer sentence is cut first.
+        The longer sentence is truncated first.
         """
 
     def word(self, word: str) -> list[int]:
         """The pieces of one word in the middle of a sentence, without special tokens; never empty."""
 
     def frame(self, pieces: Sequence[int]) -> tuple[list[int], list[int], int]:
-        """(pieces with special tokens, segments or [], how many specials come before the first piece)."""
+        """(pieces with special tokens, segments or [], number of special tokens before the first piece)."""

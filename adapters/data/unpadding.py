@@ -1,9 +1,9 @@
-"""Batches without their padding: an encoder's linear layers see the real pieces alone, only attention sees rows.
+"""Unpadded batches: an encoder's linear layers process the real pieces only, and attention restores the rows.
 
-A batch of rows drawn at random is half padding where lengths differ: 2.0 positions a real piece on SST-2, 2.6 on CoNLL
-2003. Rows of one length together would avoid that, but a step then sees one kind of sentence only. So the pieces lie
-one after another, (1, rounded pieces, dim), as in Zeng et al. 2022, "Boosting distributed training performance of the
-unpadded BERT model"; the encoder is told their positions, and attention the rows.
+At least half of a randomly drawn batch is padding: 2.0 positions per real piece on SST-2, 2.6 on CoNLL 2003. Batches of
+rows of one length would avoid that, but each step would then see only sentences of about one length. So the pieces of
+all rows are concatenated, (1, rounded pieces, dim), as in Zeng et al. 2022, "Boosting distributed training performance
+of the unpadded BERT model"; the encoder gets position ids, and attention the rows' lengths.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ UNPADDED = "meltpoint_unpadded"
 
 
 def rounded(pieces: int) -> int:
-    """How many pieces the linear layers are given where there are so many real ones: at most a sixteenth more.
+    """The number of pieces that the linear layers process for so many real ones: at most a sixteenth more.
 
-    A CPU's library writes a kernel of its own for every new shape (oneDNN, a tenth of a fine-tuning step where no two
-    batches have one length, and 10 MB a step of kernels that it keeps); a GPU likes multiples of 16, too.
+    Rounding limits the number of shapes. oneDNN generates a kernel for every new shape on a CPU (a tenth of a
+    fine-tuning step if no two batches have the same length, and 10 MB of kept kernels per step); on a GPU, multiples of
+    16 are faster, too.
     """
     step = 1 << max(0, pieces.bit_length() - 5)
     return -(-pieces // step) * step
 
 
 def places_of(lengths: NDArray[np.int64]) -> tuple[Tensor, tuple[int, ...]]:
-    """Where a padded batch's real pieces lie, the shortest row first.
+    """The flat indices of a padded batch's real pieces, the shortest row first.
 
     Args:
-        lengths: (batch,) pieces of each row.
+        lengths: (batch,) number of pieces of each row.
 
     Returns:
         ((real pieces,) int64: row · longest + position; the rows' lengths in that order).
@@ -48,14 +49,14 @@ def places_of(lengths: NDArray[np.int64]) -> tuple[Tensor, tuple[int, ...]]:
 
 @dataclass
 class Unpadded:
-    """A batch's real pieces as attention needs to know them.
+    """The layout of a batch's concatenated real pieces, for attention.
 
-    After them come a few that stand for nothing, up to a `rounded` count: the first piece once more, which no row
-    attends to and nobody reads, so that no gradient comes from them.
+    The pieces are filled up to a `rounded` count with copies of the first one. No row attends to the copies and their
+    states are not read, so that they contribute no gradient.
 
     Attributes:
-        places: (real pieces,) int64, where each lies in the padded batch.
-        lengths: of the rows in the pieces' order, ascending.
+        places: (real pieces,) int64, the flat index of each in the padded batch.
+        lengths: number of pieces of each row, ascending, in the order of the concatenation.
         cls_only: whether only each row's first state will be read.
     """
 
@@ -65,40 +66,40 @@ class Unpadded:
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """(rows + 1,) where among the real pieces each row begins, and their number."""
+        """(rows + 1,) the index among the real pieces at which each row begins, and the number of real pieces."""
         return np.concatenate([[0], np.cumsum(self.lengths)])
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
-        """(rows,) which of the batch's rows each one is."""
+        """(rows,) the index in the padded batch of each concatenated row."""
         return self.places.numpy()[self.starts[:-1]] // self.longest
 
     @property
     def longest(self) -> int:
-        """Pieces of the longest row: the padded batch's width."""
+        """Number of pieces of the longest row: the padded batch's width."""
         return self.lengths[-1]
 
     @cached_property
     def first(self) -> Tensor:
-        """(batch,) int64: where among the real pieces each row's first one lies, in the batch's order."""
+        """(batch,) int64: the index among the real pieces of each row's first one, in the padded batch's order."""
         lengths = torch.tensor(self.lengths, device=self.places.device)
         starts = torch.cumsum(lengths, 0) - lengths
         return torch.empty_like(starts).index_copy_(0, self.places[starts] // self.longest, starts)
 
     @cached_property
     def _filled(self) -> Tensor:
-        """(rounded pieces,) int64: `places`, and the first of them again and again."""
+        """(rounded pieces,) int64: `places`, filled up with its first element."""
         more = rounded(len(self.places)) - len(self.places)
         return torch.cat([self.places, self.places[:1].expand(more)])
 
     def positions(self) -> Tensor:
-        """(1, rounded pieces): each piece's place in its row, from 0."""
+        """(1, rounded pieces): each piece's position in its row, from 0."""
         return (self._filled % self.longest)[None]
 
     def pad(self, states: Tensor) -> Tensor:
         """(rounded pieces, …) → (batch, pieces, …), 0 where padded."""
         rows = states.new_zeros(len(self.lengths) * self.longest, *states.shape[1:])
-        rows.index_copy_(0, self.places, states[: len(self.places)])  # in place: the other kind copies the zeros first
+        rows.index_copy_(0, self.places, states[: len(self.places)])  # index_copy out of place would copy the zeros
         return rows.view(-1, self.longest, *states.shape[1:])
 
     def unpad(self, states: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from meltpoint.adapters import modes, tricks
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
-from meltpoint.adapters.data.batching import Features, Inputs, inputs, training_batches
+from meltpoint.adapters.data.batching import CachedStates, Inputs, inputs, training_batches
 from meltpoint.adapters.data.prefetch import prefetched
 from meltpoint.adapters.hardware import Hardware, resolve_precision
 from meltpoint.adapters.hyperparameters import Setting
@@ -44,7 +44,7 @@ FINITE_CHECK_STEPS = 64  # a loss is looked at this often: each look makes a GPU
 class FrozenStates(Protocol):
     """Where the states of frozen encoders are kept (`features.Cache`)."""
 
-    def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> Features | None:
+    def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> CachedStates | None:
         """A split's states; None where the cache has no room and the encoder has to run."""
 
 

@@ -138,7 +138,7 @@ def test_one_prediction_a_row_is_one_an_example_elsewhere():
 
 def test_a_lost_window_is_noticed():
     split = EncodedSplit([Row(0, 0, (2, 5, 6, 3), (), (1, 2), (1, 2))], 1, 0, 0, [2])
-    with pytest.raises(AssertionError, match="one label a word"):
+    with pytest.raises(AssertionError, match="one label per word"):
         stitch(split, [[1]])
 
 
