@@ -1,5 +1,5 @@
-"""What a frozen encoder says of a split, computed once and shared by all trials, processes and machines.
+"""The feature cache: a frozen encoder's hidden states of a split, shared by all trials, processes and machines.
 
-`opening.open_features` opens an entry and encodes what is missing, `reading.Features.gather` reads a batch of it,
-`budget.choose` says whether an entry may be kept at all, and `entries` lists and removes what there is.
+`opening.open_features` opens a cache entry and encodes the missing part of it, `reading.Features.gather` reads a batch
+of it, `budget.choose` decides whether an entry fits into the cache, and `entries` lists and removes entries.
 """

@@ -1,4 +1,4 @@
-"""Whether a split's features may be kept: what to remove for them, and what to do where they do not fit."""
+"""The size limit of the feature cache: eviction of old entries, and the alternatives for features that do not fit."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from meltpoint.adapters.features.layout import FeatureKey
 from meltpoint.adapters.features.opening import needed_bytes
 
 DISK_MARGIN_BYTES = 2**30
-"""Left free on the disk: weights, records and the tracking store are written while features are."""
+"""Kept free on the disk for weights, records and the tracking store, which are written at the same time."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What the cache may take.
+    """The limits of the cache.
 
     Attributes:
-        bytes: of all entries together.
-        overflow: what to do with features that do not fit: "bf16" keeps float32 features at half their size and their
-            precision, "on_the_fly" runs the encoder in each batch.
-        disk_margin_bytes: what must stay free on the disk.
+        bytes: largest total size of all entries.
+        overflow: the alternative for features that do not fit: "bf16" stores float32 features in bfloat16, at half the
+            size; "on_the_fly" runs the encoder in each batch.
+        disk_margin_bytes: space to keep free on the disk.
     """
 
     bytes: int
@@ -36,7 +36,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of a split's features.
+    """The decision about caching a split's features.
 
     Attributes:
         key: the entry to open; None to run the encoder in each batch.
@@ -50,10 +50,10 @@ class Decision:
 def choose(
     folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, layers: Sequence[int], budget: Budget
 ) -> Decision:  # fmt: skip
-    """Make room for an entry, or say what to do instead.
+    """Make room for an entry, or choose the alternative.
 
-    Entries that were used least recently go first; one that a process has open stays. Two workers that begin different
-    entries at the same moment do not see each other's: the budget can be exceeded by one entry, not by more.
+    The least recently used entries are removed first, except those that a process has open. Two workers that begin
+    different entries at the same moment do not see each other's, so that the budget can be exceeded by one entry.
     """
     needed = needed_bytes(folder, key, encoder, split, layers)
     if _make_room(folder, key, needed, budget):
@@ -67,7 +67,7 @@ def choose(
 
 
 def _make_room(folder: Path, key: FeatureKey, needed: int, budget: Budget) -> bool:
-    """Remove entries until the needed bytes fit; nothing is removed where that could not help."""
+    """Remove entries until the needed bytes fit; removes nothing if that could not suffice."""
     if needed == 0:
         return True
     kept = bytes_of(folder / key.id)
@@ -90,11 +90,11 @@ def _fits(folder: Path, total: int, needed: int, budget: Budget) -> bool:
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes free on the disk that the folder is, or will be, on."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(there).free
+    """The free bytes of the disk that the folder is, or will be, on."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free
 
 
 def _size(count: int) -> str:
-    """Bytes in words."""
+    """A number of bytes as text."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

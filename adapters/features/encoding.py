@@ -1,4 +1,4 @@
-"""Running a frozen encoder over a shard's rows, in batches that do not depend on who runs it."""
+"""Encoding a shard's rows with a frozen encoder, in batches that are the same for every process."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def encode(
     encoder: Encoder, split: EncodedSplit, kind: Kind, rows: Sequence[int], layers: Sequence[int], key: FeatureKey,
     device: torch.device,
 ) -> Iterator[Tensor]:  # fmt: skip
-    """The states of rows, batch by batch, without gradients or dropout.
+    """Yield the hidden states of rows, batch by batch, without gradients or dropout.
 
     Args:
-        encoder: at rest on the device (`at_rest`).
-        rows: a whole number of canonical batches, in the layout's order.
-        layers: indices into what the encoder gives, bottom → top.
+        encoder: in evaluation mode on the device (`at_rest`).
+        rows: the rows of whole batches of `ENCODING_BATCH`, in the layout's order.
+        layers: indices of the encoder's layers, bottom → top.
 
     Yields:
-        (layers, positions of the batch's rows one after another, dim) in the key's type, on the CPU.
+        (layers, positions of all rows of the batch, dim) in the key's type, on the CPU.
     """
     top = encoder.layers - 1
     for start in range(0, len(rows), ENCODING_BATCH):
@@ -41,7 +41,7 @@ def encode(
 
 @contextmanager
 def at_rest(encoder: Encoder, device: torch.device) -> Iterator[None]:
-    """The encoder in evaluation mode, on a device; afterwards as and where it was."""
+    """Put the encoder in evaluation mode on a device; its mode and device are restored afterwards."""
     training, home = encoder.training, next(encoder.parameters()).device
     encoder.to(device).eval()
     try:
@@ -51,7 +51,7 @@ def at_rest(encoder: Encoder, device: torch.device) -> Iterator[None]:
 
 
 def _positions(states: Tensor, batch: Batch, key: FeatureKey) -> Tensor:
-    """(batch, pieces, dim) → (positions, dim): real pieces, or the first ones (`batching.first_places`)."""
+    """(batch, pieces, dim) → (positions, dim): all real pieces, or the first ones (`batching.first_places`)."""
     if key.pieces == "all":
         return states[batch.piece_mask]
     if batch.word_starts is None or batch.word_mask is None:

@@ -1,7 +1,7 @@
-"""The entries of the feature cache: their folders, who uses them, what there is, and removing them.
+"""The entries of the feature cache: describing, locking, listing and removing them.
 
-`CACHE/ID/` holds an entry: `entry.json`, and three files a shard (`shards`). `CACHE/ID.lock` is held, shared, by each
-process that has the entry open; who wants to remove it needs it alone. Imports nothing heavy.
+`CACHE/ID/` is an entry: `entry.json`, and three files per shard (`shards`). Each process that has the entry open holds
+a shared lock on `CACHE/ID.lock`; removing the entry takes an exclusive one. Imports no torch.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from meltpoint.adapters.files import acquire, write_atomically
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry, as it lies on the disk.
+    """A cache entry's metadata, read from the disk.
 
     Attributes:
-        id: its folder's name.
-        encoder, task, split: who asked for it, in words; several tasks over the same texts share an entry.
+        id: the name of its folder.
+        encoder, task, split: its users, separated by commas; several tasks over the same texts share an entry.
         pieces, precision: as in its key.
-        layers: those that every shard has.
-        rows: of the split.
-        bytes: on the disk.
+        layers: the layers that every shard has.
+        rows: number of rows of the split.
+        bytes: size on the disk.
         last_used: seconds since 1970.
-        complete: whether every shard is there.
+        complete: whether every shard exists.
     """
 
     id: str
@@ -48,13 +48,13 @@ class Entry:
 
 @contextmanager
 def locked(path: Path, wait: bool) -> Iterator[bool]:
-    """Hold a lock file alone; gives False where another process holds it and `wait` is off."""
+    """Hold an exclusive lock on a file; yields False if another process holds one and `wait` is false."""
     with path.open("a") as file:
         yield acquire(file, shared=False, wait=wait)
 
 
 def hold(cache: Path, entry_id: str) -> IO[str]:
-    """Keep an entry from being removed, until the file that is returned is closed or forgotten."""
+    """Keep an entry from being removed until the returned file is closed or garbage-collected."""
     cache.mkdir(parents=True, exist_ok=True)
     file = (cache / f"{entry_id}.lock").open("a")
     acquire(file, shared=True, wait=True)
@@ -62,7 +62,7 @@ def hold(cache: Path, entry_id: str) -> IO[str]:
 
 
 def describe(folder: Path, facts: Mapping[str, Any], note: Mapping[str, str]) -> None:
-    """Write down what an entry is and who asked for it, and that it was used now; the caller holds it."""
+    """Write an entry's `entry.json`, add `note` (its user) to it, and set the time of last use; the caller holds it."""
     path = folder / "entry.json"
     known = _document(path)
     notes = [*known.get("notes", []), *([dict(note)] if dict(note) not in known.get("notes", []) else [])]
@@ -74,22 +74,22 @@ def describe(folder: Path, facts: Mapping[str, Any], note: Mapping[str, str]) ->
 
 
 def entries(cache: Path) -> list[Entry]:
-    """Every entry, the one that was used least recently first."""
-    found = [_read(path.parent) for path in cache.glob("*/entry.json")]
-    return sorted((entry for entry in found if entry is not None), key=lambda entry: (entry.last_used, entry.id))
+    """Every entry, the least recently used first."""
+    read = [_read(path.parent) for path in cache.glob("*/entry.json")]
+    return sorted((entry for entry in read if entry is not None), key=lambda entry: (entry.last_used, entry.id))
 
 
 def remove(cache: Path, entry_id: str) -> bool:
-    """Delete an entry; False, and nothing is deleted, where a process has it open."""
+    """Delete an entry; returns False, and deletes nothing, if a process has it open."""
     with locked(cache / f"{entry_id}.lock", wait=False) as free:
         if free:
-            (cache / entry_id / "entry.json").unlink(missing_ok=True)  # first, so that half an entry is none
+            (cache / entry_id / "entry.json").unlink(missing_ok=True)  # first: without it, the rest is not an entry
             shutil.rmtree(cache / entry_id, ignore_errors=True)
     return free
 
 
 def bytes_of(folder: Path) -> int:
-    """What a folder's files hold, in bytes; files that vanish meanwhile count nothing."""
+    """The total size of a folder's files, in bytes; files that are removed meanwhile are skipped."""
     total = 0
     for path in folder.glob("*"):
         try:
@@ -100,7 +100,7 @@ def bytes_of(folder: Path) -> int:
 
 
 def _document(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is none, or a damaged one."""
+    """A JSON object; empty if the file is missing or damaged."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -109,7 +109,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _read(folder: Path) -> Entry | None:
-    """An entry; None where it was removed meanwhile."""
+    """An entry; None if it was removed meanwhile."""
     path = folder / "entry.json"
     facts = _document(path)
     shards = [_document(manifest) for manifest in sorted(folder.glob("shard-*.json"))]
@@ -128,5 +128,5 @@ def _read(folder: Path) -> Entry | None:
 
 
 def _words(notes: Sequence[Mapping[str, str]], key: str) -> str:
-    """What the notes say under a key, each word once."""
+    """The distinct values of a key in the notes, separated by commas."""
     return ", ".join(dict.fromkeys(note[key] for note in notes if key in note))

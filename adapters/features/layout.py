@@ -1,4 +1,4 @@
-"""What decides the bytes of cached features, and where each row's states lie in the files."""
+"""The key of cached features, and the layout of a split's rows in the files of a cache entry."""
 
 from __future__ import annotations
 
@@ -23,33 +23,34 @@ from meltpoint.tasks.core.task import Kind
 Pieces = Literal["first", "all"]
 
 FORMAT = 4
-"""Raised when the files' layout or an encoder's arithmetic changes: old entries are then never read, and age out."""
+"""Increased when the files' layout or an encoder's arithmetic changes, so that older entries are never read again; they
+are removed as the least recently used ones."""
 
 ENCODING_BATCH = 64
-"""Rows; as many, in the same order, as `evaluation.evaluate` gives an encoder, so that both see the same numbers.
+"""Rows per batch. Same batch size and order as in `evaluation.evaluate`, so that both compute the same numbers.
 
-The last bits of a row's states depend on how far its batch is padded, and on nothing else in the batch (docs/log.md).
+The last bits of a row's states depend on the padded length of its batch, and on nothing else in it (docs/log.md).
 """
 
 ROWS_PER_SHARD = 128
 MOST_SHARDS = 64
-"""A shard is what one process encodes at a time, and what is lost with it: two batches of a small split, 1/64 of a
-large one. More shards would share the work no better among the tens of processes that one folder has."""
+"""A shard is the unit that one process encodes, and that is lost if it dies: two batches of a small split, 1/64 of a
+large one. More shards would not distribute the work better among the tens of processes that share a folder."""
 
 
 @dataclass(frozen=True)
 class FeatureKey:
-    """What decides the bytes of a split's features.
+    """The key of a split's cached features: everything that they are computed from.
 
-    Which machine encoded is not in it, so that machines share: on unlike processors the last bits are those of whoever
-    came first. A shard's manifest names the host.
+    The machine is not part of it, so that machines share entries; on different processors the last bits are those of
+    the machine that encoded the shard, whose name is in the shard's manifest.
 
     Attributes:
         encoder_fingerprint: `Encoder.fingerprint`: weights and configuration.
-        rows_digest: sha256 (16 hex) over the rows' pieces, segments, word starts and context; so the length limit,
-            the pairing, the tokenizer and the texts are all in it. Labels are not: tasks over the same texts share an
-            entry.
-        precision: "fp32" stores float32, "bf16" computes under autocast and stores bfloat16.
+        rows_digest: sha256 (16 hex digits) over the rows' pieces, segments, word starts and context, and so over the
+            effects of length limit, pairing, tokenizer and texts. Labels are not part of it: tasks over the same texts
+            share an entry.
+        precision: "fp32" stores float32; "bf16" computes under autocast and stores bfloat16.
         pieces: "all", or only the "first" ones that a linear or mlp head reads: [CLS], or each word's first piece.
     """
 
@@ -60,7 +61,7 @@ class FeatureKey:
 
     @property
     def id(self) -> str:
-        """The entry's name: 16 hex characters. Another torch may round otherwise, so its version is in it."""
+        """The entry's name, 16 hex digits. It covers torch's version too: versions may round differently."""
         written = json.dumps([FORMAT, torch.__version__, version("numba"), asdict(self)], sort_keys=True)
         return hashlib.sha256(written.encode()).hexdigest()[:16]
 
@@ -71,13 +72,16 @@ class FeatureKey:
 
 
 def feature_key(encoder: Encoder, split: EncodedSplit, kind: Kind, precision: Precision, pieces: Pieces) -> FeatureKey:
-    """The key of a split's features; the encoder must have the weights that it was loaded with."""
+    """The key of a split's features; the encoder must still have the weights that it was loaded with."""
     assert all(bool(row.word_starts) == (kind == "sequence_labelling") for row in split.rows), f"rows are not of {kind}"
     return FeatureKey(encoder.fingerprint, rows_digest(split.rows), precision, pieces)
 
 
 def rows_digest(rows: Sequence[Row]) -> str:
-    """sha256 (16 hex) over what the encoder is given, and where words begin; each list with its lengths before it."""
+    """sha256 (16 hex digits) over the encoder's inputs and the words' first positions.
+
+    The lengths of each field's lists are hashed before their contents, so that different rows never hash alike.
+    """
     digest = hashlib.sha256()
     given = [[row.before for row in rows], [row.after for row in rows], [(row.cut,) for row in rows]]
     for lists in (
@@ -95,14 +99,14 @@ def _whole_numbers(values: Iterable[int]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a split's rows lie: sorted by length, the longest first, cut into shards of consecutive rows.
+    """The order of a split's rows in an entry's files: by length, the longest first, cut into shards.
 
     Attributes:
-        order: the rows in the files' order.
-        counts: positions that each row has in the files, in the split's order.
-        shards: ranges of `order`.
-        shard_of: the shard that a row lies in, in the split's order.
-        starts: a row's first position within its shard, in the split's order.
+        order: row indices in the files' order.
+        counts: number of stored positions of each row, in the split's order.
+        shards: each shard's range of `order`.
+        shard_of: the number of each row's shard, in the split's order.
+        starts: each row's first position within its shard, in the split's order.
     """
 
     order: NDArray[np.int64]
@@ -117,7 +121,7 @@ class Layout:
         return chosen
 
     def positions(self, shard: int) -> int:
-        """How many positions a shard holds."""
+        """The number of positions in a shard."""
         return int(self.counts[self.rows(shard)].sum())
 
 

@@ -1,4 +1,4 @@
-"""Opening a split's features: what is there is mapped, what is missing or damaged is encoded, by many at once."""
+"""Opening a split's features: existing shards are memory-mapped; missing or damaged ones are encoded, in parallel."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def open_features(
     folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, kind: Kind, layers: Sequence[int],
     device: torch.device, note: Mapping[str, str],
 ) -> Features:  # fmt: skip
-    """Open what is there, and encode what is missing.
+    """Open a split's features, encoding the shards that are missing.
 
-    Any number of processes, of any machine that sees the folder, may open one entry at the same time: each encodes
-    the shards that no other one is at, and waits for the rest. One that dies leaves its shard to the others.
+    Any number of processes, on any machines that share the folder, may open one entry at the same time: each encodes
+    the shards that no other process is encoding, and waits for the rest. If one dies, the others encode its shard.
 
     Args:
         folder: the cache.
         key: `layout.feature_key` of this split.
-        encoder: with the weights that it was loaded with; left in the mode and on the device that it was on.
-        layers: indices into what the encoder gives.
-        device: where to encode.
-        note: who asks, in words ("encoder", "task", "split"), for `meltpoint cache ls`.
+        encoder: with the weights that it was loaded with; its mode and device are restored afterwards.
+        layers: indices of the encoder's layers.
+        device: the device to encode on.
+        note: the user of the features ("encoder", "task", "split"), shown by `meltpoint cache ls`.
 
     Raises:
         OSError: the folder cannot be written, or has no room.
@@ -50,7 +50,7 @@ def open_features(
 def needed_bytes(
     folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, layers: Sequence[int]
 ) -> int:  # fmt: skip
-    """How many bytes `open_features` would write: 0 where everything is there. Reads manifests, no states."""
+    """The number of bytes that `open_features` would write; 0 if nothing is missing. Reads manifests, no states."""
     if _has_all_pieces(folder, key, encoder, split, layers):
         return 0
     missing = [shard for shard in shards_of(folder, key, encoder, layout(split, key.pieces)) if not _has(shard, layers)]
@@ -64,13 +64,13 @@ def shards_of(folder: Path, key: FeatureKey, encoder: Encoder, where: Layout) ->
 
 
 def _has(shard: Shard, layers: Sequence[int]) -> bool:
-    """Whether a shard says that it has the layers; its bytes are checked when it is opened."""
+    """True if a shard's manifest lists the layers; the states are verified when the shard is opened."""
     manifest = shard.manifest()
     return manifest is not None and set(layers) <= set(manifest.layers) and shard.path("bin").exists()
 
 
 def _with_stored(shard: Shard, layers: Sequence[int]) -> tuple[int, ...]:
-    """The layers asked for and those that the shard had: nobody who needs the latter shall encode again."""
+    """The wanted layers and those already stored, which are written again so that nobody has to encode them again."""
     manifest = shard.manifest()
     return tuple(sorted({*layers, *(manifest.layers if manifest else ())}))
 
@@ -78,7 +78,7 @@ def _with_stored(shard: Shard, layers: Sequence[int]) -> tuple[int, ...]:
 def _has_all_pieces(
     folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, layers: Sequence[int]
 ) -> bool:  # fmt: skip
-    """Whether an entry with all pieces is there, complete, for a key that asks for the first ones only."""
+    """True if `key` asks for first pieces only and a complete entry with all pieces exists."""
     whole = replace(key, pieces="all")
     if key.pieces == "all" or not (folder / whole.id).is_dir():
         return False
@@ -89,22 +89,22 @@ def _from_all_pieces(
     folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, layers: tuple[int, ...],
     note: Mapping[str, str],
 ) -> Features | None:  # fmt: skip
-    """First pieces out of a complete entry with all pieces; None where there is no sound one."""
+    """First pieces from a complete entry with all pieces; None if there is none, or a damaged one."""
     if not _has_all_pieces(folder, key, encoder, split, layers):
         return None
     whole, where = replace(key, pieces="all"), layout(split, "all")
     held = hold(folder, whole.id)
     opened = [shard.open(layers) for shard in shards_of(folder, whole, encoder, where)]
-    sound = [one for one in opened if one is not None]
-    if len(sound) < len(opened):
+    intact = [shard for shard in opened if shard is not None]
+    if len(intact) < len(opened):
         return None
     describe(folder / whole.id, facts(whole, split, where), note)
     picks = [first_places(row) for row in split.rows]
-    return Features(sound, where, layers, key.dtype, held, picks)
+    return Features(intact, where, layers, key.dtype, held, picks)
 
 
 def facts(key: FeatureKey, split: EncodedSplit, where: Layout) -> dict[str, str | int]:
-    """What `entry.json` says of an entry."""
+    """The contents of an entry's `entry.json`, without the notes."""
     return {**asdict(key), "rows": len(split.rows), "shards": len(where.shards)}
 
 
@@ -122,11 +122,11 @@ class _Opening:
         self.opened: dict[int, tuple[Manifest, States]] = {}
 
     def run(self, note: Mapping[str, str]) -> Features:
-        """Take what is there, encode what no other process is at, then wait for what others encode."""
+        """Open existing shards, encode those that no other process is encoding, then wait for the others."""
         held: IO[str] = hold(self.cache, self.key.id)
         describe(self.cache / self.key.id, facts(self.key, self.split, self.layout), note)
         for shard in self._missing():
-            self._look(shard)
+            self._open(shard)
         for wait in (False, True):
             for shard in self._missing():
                 self._encode(shard, wait)
@@ -136,22 +136,22 @@ class _Opening:
     def _missing(self) -> Iterator[Shard]:
         yield from [shard for shard in self.shards if shard.number not in self.opened]
 
-    def _look(self, shard: Shard) -> bool:
-        """Open a shard if it is there and whole."""
-        found = shard.open(self.layers)
-        if found is not None:
-            self.opened[shard.number] = found
-        return found is not None
+    def _open(self, shard: Shard) -> bool:
+        """Open a shard; returns False if it is missing or damaged."""
+        opened = shard.open(self.layers)
+        if opened is not None:
+            self.opened[shard.number] = opened
+        return opened is not None
 
     def _encode(self, shard: Shard, wait: bool) -> None:
-        """Encode a shard unless another process did meanwhile, or (without `wait`) is at it."""
-        with locked(shard.path("lock"), wait) as mine:
-            if not mine or self._look(shard):
+        """Encode a shard unless another process has done it meanwhile or, without `wait`, is doing it."""
+        with locked(shard.path("lock"), wait) as acquired:
+            if not acquired or self._open(shard):
                 return
             layers = _with_stored(shard, self.layers)
             rows = self.layout.rows(shard.number)
             with at_rest(self.encoder, self.device):
                 states = encode(self.encoder, self.split, self.kind, rows, layers, self.key, self.device)
                 shard.write(layers, states)
-            found = self._look(shard)
-            assert found, "a shard that was just written is whole"
+            opened = self._open(shard)
+            assert opened, "a shard that was just written is complete"

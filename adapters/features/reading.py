@@ -15,21 +15,21 @@ from meltpoint.adapters.features.shards import Manifest, States
 
 
 class Features:
-    """One split's states, mapped into memory, read-only, one copy for all processes of a machine.
+    """The cached hidden states of one split: memory-mapped, read-only, one copy for all processes of a machine.
 
     Args:
         shards: each shard's manifest and states.
-        layout: where the rows lie in them.
-        layers: those to give, bottom → top.
-        dtype: of the states.
-        held: the entry's lock; it is held as long as this lives.
-        picks: for each row, the positions that are given of those that are stored; None gives all.
+        layout: the position of each row in the shards.
+        layers: indices of the layers to return, bottom → top.
+        dtype: type of the states.
+        held: the entry's lock file; the lock is kept as long as this object lives.
+        picks: for each row, the stored positions to return; None for all.
 
     Attributes:
-        layers: indices into what the encoder gives, bottom → top.
-        dtype: of the states.
-        lengths: positions of each row: its pieces, or its words (or 1) where only first pieces are given.
-        bytes: of the files that are mapped.
+        layers: indices of the encoder's layers, bottom → top.
+        dtype: type of the states.
+        lengths: number of positions of each row: its pieces, or its words (or 1) if only first pieces are returned.
+        bytes: size of the mapped files.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class Features:
         self._held = held
 
     def gather(self, rows: Sequence[int]) -> Tensor:
-        """The states of rows, in their order.
+        """The states of some rows, in the given order.
 
-        A copy of each row's own stretch of the file. Measured against `index_select` and `np.take` over all rows at
-        once, 32 rows of 7 layers × 25 × 384 in float32: 0.65 ms against 0.93 and 1.08 (docs/log.md).
+        Each row is copied from its slice of the file. That takes 0.65 ms for 32 rows of 7 layers × 25 × 384 in float32,
+        against 0.93 and 1.08 ms for `index_select` and `np.take` over all rows at once (docs/log.md).
 
         Returns:
-            (layers, rows, longest, dim) in the stored type, 0 where padded; `longest` is the most positions of these
-            rows.
+            (layers, rows, longest, dim) in the stored type, 0 where padded; `longest` is the largest number of
+            positions of these rows.
         """
         chosen = np.asarray(rows, dtype=np.int64)
         lengths = self.lengths[chosen].tolist()
@@ -73,10 +73,10 @@ class Features:
 
 
 def _select(stored: tuple[int, ...], wanted: tuple[int, ...], states: States) -> States:
-    """The wanted layers of a shard: a view where they lie at equal distances, as one layer and all of them do."""
+    """The wanted layers of a shard: a view if they are evenly spaced, as a single layer and all layers are."""
     places: NDArray[np.int64] = np.array([stored.index(layer) for layer in wanted], dtype=np.int64)
     steps = set(np.diff(places).tolist())
     if len(steps) > 1:
-        return states[places]  # a copy in memory, for an odd choice of layers
+        return states[places]  # fancy indexing copies the states into memory
     step = steps.pop() if steps else 1
     return states[places[0] : places[-1] + 1 : step]

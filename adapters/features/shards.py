@@ -1,4 +1,4 @@
-"""One shard of an entry: `shard-0007.bin` holds the states, (layers, positions, dim); its manifest is written last."""
+"""The shards of a cache entry: `shard-0007.bin` has the states, (layers, positions, dim), `.json` their manifest."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from torch import Tensor
 from meltpoint.adapters.files import write_atomically
 
 States = NDArray[Any]
-"""(layers, positions, dim), float32, or int16 that holds the bits of bfloat16, which NumPy does not know."""
+"""(layers, positions, dim), float32, or int16 with the bits of bfloat16, which NumPy does not have."""
 
 _DIGESTS: dict[tuple[int, int, int, int], str] = {}
-"""(device, inode, time of change, bytes) → sha256: a file is read through once a process, not at each opening."""
+"""(device, inode, modification time, bytes) → sha256, so that a process hashes a file once, not at every opening."""
 
 
 class Manifest(BaseModel):
-    """What a shard's file holds.
+    """The description of a shard's file of states.
 
     Attributes:
-        layers: the encoder's layers in it, bottom → top.
-        positions, dim: its shape, beside the layers.
+        layers: indices of the encoder's layers in it, bottom → top.
+        positions, dim: the other dimensions of its shape.
         dtype: "float32" or "bfloat16".
         bytes, sha256: of the file.
-        written_by: host and process.
+        written_by: host and process id.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -58,26 +58,27 @@ class Shard:
     dtype: torch.dtype
 
     def path(self, suffix: str) -> Path:
-        """One of its files."""
+        """The path of the shard's file with this suffix."""
         return self.folder / f"shard-{self.number:04}.{suffix}"
 
     def size_bytes(self, layers: int) -> int:
-        """What its states take with so many layers."""
+        """The size of the shard's states with this number of layers."""
         return layers * self.positions * self.dim * self.dtype.itemsize
 
     def manifest(self) -> Manifest | None:
-        """Its manifest; None where there is none, or one that does not fit the shard."""
+        """The shard's manifest; None if it is missing, damaged, or describes another shape."""
         try:
-            found = Manifest.model_validate_json(self.path("json").read_bytes())
+            manifest = Manifest.model_validate_json(self.path("json").read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
-        fits = (found.positions, found.dim, found.dtype) == (self.positions, self.dim, _name(self.dtype))
-        return found if fits and found.bytes == self.size_bytes(len(found.layers)) else None
+        fits = (manifest.positions, manifest.dim, manifest.dtype) == (self.positions, self.dim, _name(self.dtype))
+        return manifest if fits and manifest.bytes == self.size_bytes(len(manifest.layers)) else None
 
     def open(self, layers: Sequence[int]) -> tuple[Manifest, States] | None:
-        """Its states, mapped into memory; None where the file is missing, damaged or lacks a layer.
+        """The manifest and the memory-mapped states; None if the file is missing, damaged or lacks a layer.
 
-        Every process that maps it shares one copy in memory; a stray write would reach this process's pages only.
+        The processes that map it share one copy in memory. The mapping is private (copy-on-write), so that an
+        accidental write would not reach the others.
         """
         manifest = self.manifest()
         if manifest is None or not set(layers) <= set(manifest.layers):
@@ -86,11 +87,11 @@ class Shard:
             with self.path("bin").open("rb") as file:
                 if os.fstat(file.fileno()).st_size != manifest.bytes or _digest(file) != manifest.sha256:
                     return None
-                # np.memmap would keep a file descriptor a shard, and a worker has many shards open.
+                # np.memmap would keep one file descriptor per shard, and a worker has many shards open.
                 size = manifest.bytes // self.dtype.itemsize
                 mapped = torch.from_file(str(self.path("bin")), shared=False, size=size, dtype=self.dtype)
                 if not os.path.samestat(os.fstat(file.fileno()), self.path("bin").stat()):
-                    return None  # replaced just now, by one with more layers: another look, under the lock, finds it
+                    return None  # just replaced by one with more layers; the caller opens it again under the lock
         except FileNotFoundError:
             return None
         return manifest, _bits(mapped.view(len(manifest.layers), self.positions, self.dim))
@@ -99,13 +100,13 @@ class Shard:
         """Write the states and then the manifest; the caller holds the shard's lock.
 
         Args:
-            layers: bottom → top.
-            blocks: (layers, positions, dim) tensors on the CPU, which follow one another along the positions.
+            layers: indices of the encoder's layers, bottom → top.
+            blocks: (layers, positions, dim) tensors on the CPU, consecutive along the positions.
 
         Raises:
-            OSError: the disk is full or refuses; nothing is left that could be taken for a shard.
+            OSError: the file cannot be written, for example on a full disk; no incomplete shard is left.
         """
-        beside = self.path("part")  # one name is enough under the lock; what a killed process left is overwritten
+        beside = self.path("part")  # a fixed name suffices under the lock; a killed process's file is overwritten
         try:
             with beside.open("w+b") as file:
                 self._write_blocks(file, len(layers), blocks)
@@ -124,10 +125,10 @@ class Shard:
             beside.unlink(missing_ok=True)
 
     def _write_blocks(self, file: IO[bytes], layers: int, blocks: Iterable[Tensor]) -> None:
-        """Each layer is contiguous in the file, and a block goes to all of them: memory holds one batch at a time."""
+        """Write blocks one at a time, a block's layers to their parts of the file: only one batch is in memory."""
         start = 0
         for block in blocks:
-            assert block.dtype == self.dtype, "states come in the shard's type"
+            assert block.dtype == self.dtype, "states have the shard's type"
             for layer, states in enumerate(_bits(block)):
                 file.seek((layer * self.positions + start) * self.dim * self.dtype.itemsize)
                 file.write(states.data)
@@ -135,7 +136,7 @@ class Shard:
         assert start == self.positions, "a state for every position"
 
     def _refusal(self, error: OSError, layers: int) -> OSError:
-        """The error, in words that say what to do."""
+        """The error to raise: with the remedy if the disk or a quota is full, otherwise unchanged."""
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return error
         wanted = f"no room for {self.size_bytes(layers) / 1e6:.1f} MB of cached features"
@@ -143,7 +144,7 @@ class Shard:
 
 
 def _bits(block: Tensor) -> States:
-    """A tensor as an array: bfloat16 as the int16 of the same bits."""
+    """A tensor as an array; bfloat16 as int16 with the same bits."""
     block = block.contiguous()
     bits: States = (block.view(torch.int16) if block.dtype == torch.bfloat16 else block).numpy()
     return bits
@@ -154,9 +155,9 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _digest(file: IO[bytes]) -> str:
-    """sha256 of a file, once a process as long as the file does not change."""
-    found = os.fstat(file.fileno())
-    key = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+    """sha256 of a file; computed once per process as long as the file does not change."""
+    stat = os.fstat(file.fileno())
+    key = (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
     if key not in _DIGESTS:
         file.seek(0)
         _DIGESTS[key] = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]

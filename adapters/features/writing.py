@@ -1,4 +1,4 @@
-"""Features as a file: what an encoder says of each word of a text, for whoever wants to look at it from outside."""
+"""Export of hidden states: an encoder's states of each word of a text as an `.npz` file, for use elsewhere."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ from meltpoint.tasks.core.task import Example, Kind
 KIND: Kind = "sequence_labelling"
 
 SENTENCES_AT_ONCE = 32 * ENCODING_BATCH
-"""Encoded together, the longest first; what is in memory at a time, whatever the file's length."""
+"""Sentences that are encoded together, the longest first; bounds the memory whatever the file's length."""
 
 MOST_PIECES = 512
-"""The longest input, as BERT has it: a longer sentence is read in windows, each word in one. ELMo has no limit."""
+"""The longest input, as with BERT: a longer sentence is cut into windows, with each word in one."""
 
 
 @dataclass(frozen=True)
-class Written:
-    """What a features file holds: so many sentences, arrays of `layers` × words × `dim`."""
+class FeaturesFile:
+    """The contents of a features file: the number of sentences, each an array of `layers` × words × `dim`."""
 
     sentences: int
     layers: int
     dim: int
 
     def in_words(self) -> str:
-        """`3 sentences, 1 layer of 384`."""
+        """The contents as text: `3 sentences, 1 layer of 384`."""
         return f"{some(self.sentences, 'sentence')}, {some(self.layers, 'layer')} of {self.dim}"
 
 
-def write_features(word: str, text: Path, out: Path, layers: str = "all") -> Written:
-    """Encode a text, a sentence a line, and write an `.npz` file: `0`, `1`, … and `words`.
+def write_features(word: str, text: Path, out: Path, layers: str = "all") -> FeaturesFile:
+    """Encode a text with one sentence per line, and write an `.npz` file with the arrays `0`, `1`, … and `words`.
 
-    `0`, `1`, … are the lines' arrays, (layers, words, dim) float32, bottom → top; of a word in several pieces the
-    first one's state stands for it. `words` is (lines,) of str: each line's words, one space between them. An empty
-    line has an array of no words, so that arrays are numbered as the lines are.
+    `0`, `1`, … are the lines' states, (layers, words, dim) float32, bottom → top; a word of several pieces has the
+    state of its first piece. `words` is (lines,) of str: each line's words, separated by one space. An empty line has
+    an array without words, so that the arrays' numbers are the lines' numbers, from 0.
 
     Args:
-        word: the encoder's.
-        text: a UTF-8 file; words are what white space divides.
-        out: replaced if it is there; whole or not at all.
-        layers: "all", "top", or numbers from 0, the embeddings, with commas between them.
+        word: the encoder, as on the command line.
+        text: a UTF-8 file; words are separated by white space.
+        out: the file to write; an existing one is replaced atomically.
+        layers: "all", "top", or comma-separated indices from 0 (the embeddings).
 
     Raises:
-        ValueError: the encoder, the text or the layers cannot be had; one line with the remedy.
+        ValueError: the encoder or the text cannot be read, or there is no such layer; one line with the remedy.
     """
     reference = encoders.resolve(word, KIND)
     lines = _lines(text)
@@ -67,7 +67,7 @@ def write_features(word: str, text: Path, out: Path, layers: str = "all") -> Wri
         for number, states in enumerate(_states(encoder, lines, chosen)):
             _write(archive, str(number), states)
         _write(archive, "words", np.array([" ".join(words) for words in lines], dtype=np.str_))
-    return Written(len(lines), len(chosen), encoder.dim)
+    return FeaturesFile(len(lines), len(chosen), encoder.dim)
 
 
 def _lines(text: Path) -> list[list[str]]:
@@ -83,21 +83,21 @@ def _lines(text: Path) -> list[list[str]]:
     return [line.split() for line in lines]
 
 
-def _layers(said: str, encoder: Encoder) -> list[int]:
-    """The indices of the layers asked for."""
-    if said in ("all", "top"):
-        return list(range(encoder.layers)) if said == "all" else [encoder.layers - 1]
+def _layers(option: str, encoder: Encoder) -> list[int]:
+    """The layer indices that `--layers` asks for."""
+    if option in ("all", "top"):
+        return list(range(encoder.layers)) if option == "all" else [encoder.layers - 1]
     try:
-        found = [int(part) for part in said.split(",")]
+        indices = [int(part) for part in option.split(",")]
     except ValueError:
-        found = [-1]
-    if not all(0 <= layer < encoder.layers for layer in found):
-        raise ValueError(f"--layers {said!r}: write all, top, or numbers from 0 to {encoder.layers - 1}, as 0,1.")
-    return found
+        indices = [-1]
+    if not all(0 <= layer < encoder.layers for layer in indices):
+        raise ValueError(f"--layers {option!r}: write all, top, or numbers from 0 to {encoder.layers - 1}, as 0,1.")
+    return indices
 
 
 def _states(encoder: Encoder, lines: Sequence[list[str]], layers: Sequence[int]) -> Iterator[NDArray[np.float32]]:
-    """Each line's array, in the lines' order."""
+    """Yield each line's array, in the lines' order."""
     device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     with at_rest(encoder, device):
         for start in range(0, len(lines), SENTENCES_AT_ONCE):
@@ -107,23 +107,24 @@ def _states(encoder: Encoder, lines: Sequence[list[str]], layers: Sequence[int])
 def _some_states(
     encoder: Encoder, lines: Sequence[list[str]], layers: Sequence[int], device: torch.device
 ) -> list[NDArray[np.float32]]:
+    """The arrays of lines that are encoded together, with the windows of long sentences joined."""
     examples = [Example(str(number), words=tuple(words)) for number, words in enumerate(lines)]
     split = encode_split(KIND, examples, encoder.tokenizer, min(MOST_PIECES, encoder.max_pieces))
     order = sorted(range(len(split.rows)), key=lambda row: -len(split.rows[row].pieces))
     key = feature_key(encoder, split, KIND, "fp32", "first")
-    found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(order)
+    states_of_rows: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(order)
     batches = encode(encoder, split, KIND, order, layers, key, device)
     for start, batch in zip(range(0, len(order), ENCODING_BATCH), batches, strict=True):
         rows = order[start : start + ENCODING_BATCH]
         parts = batch.numpy().astype(np.float32, copy=False)
         ends = np.cumsum([len(split.rows[row].word_starts) for row in rows])
         for row, part in zip(rows, np.split(parts, ends[:-1], axis=1), strict=True):
-            found[row] = part
+            states_of_rows[row] = part
     windows: list[list[NDArray[np.float32]]] = [[] for _ in lines]
-    for window, states in zip(split.rows, found, strict=True):
+    for window, states in zip(split.rows, states_of_rows, strict=True):
         windows[window.example].append(states)
     empty = np.empty((len(layers), 0, encoder.dim), np.float32)
-    return [np.concatenate(own, axis=1) if own else empty for own in windows]
+    return [np.concatenate(parts, axis=1) if parts else empty for parts in windows]
 
 
 def _write(archive: zipfile.ZipFile, name: str, array: NDArray[np.float32] | NDArray[np.str_]) -> None:
