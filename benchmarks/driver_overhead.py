@@ -18,8 +18,8 @@ import psutil
 from rich.console import Console
 
 from meltpoint.sweeps.driver.driver import SweepConductor
+from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.progress import Progress
-from meltpoint.sweeps.driver.run import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import Cluster, slots

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,18 +16,16 @@ from meltpoint.adapters.head import HeadShape
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.settings import complete
+from meltpoint.sweeps.driver.opening import asked_sweep, check_same, closed_lines, planned_closing
 from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
 from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
 from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.search.closing import Closing
 from meltpoint.sweeps.search.planner import CellProgress, Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
-from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.tasks.core.counts import some
-
-if TYPE_CHECKING:
-    from meltpoint.sweeps.specification.sweep_spec import Resources
 
 PIECES_PER_WORD = 1.3  # English text under WordPiece, special tokens included; measured on SST-2 and MRPC
 SHARE_OF_PEAK = 0.45  # of the matmul rate that a training step reaches, evaluation and padding included
@@ -109,8 +107,6 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     Raises:
         ValueError: bad input, the same as `sweep` would refuse.
     """
-    from meltpoint.sweeps.driver.run import asked_sweep, check_same, closed_lines, planned_closing
-
     storage = storage_folder(resources.storage)
     if resources.tracking_uri is None:
         default_uri(storage)  # it refuses what `sweep` would refuse

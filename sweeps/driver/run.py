@@ -13,26 +13,18 @@ from rich.console import Console
 
 from meltpoint.adapters.files import write_atomically
 from meltpoint.sweeps.driver.driver import SweepConductor
+from meltpoint.sweeps.driver.opening import closed_lines, settle_specification
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
-from meltpoint.sweeps.ledger.records import CellKey, strays_in_words
+from meltpoint.sweeps.ledger.records import strays_in_words
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.on_ray.placement import place
 from meltpoint.sweeps.results.export import export_cells
-from meltpoint.sweeps.results.summary import (
-    CellHeader,
-    CellSummary,
-    SweepFile,
-    SweepSummary,
-    read_sweep,
-    summarise,
-    write_sweep,
-)
-from meltpoint.sweeps.search.closing import Closing, closing_of, in_words
-from meltpoint.sweeps.search.planner import CellProgress, Planner, planned_trials
-from meltpoint.sweeps.specification.cells import OpenCell, open_cells
-from meltpoint.sweeps.specification.sweep_spec import Overflow, Resources, SweepSpec, code_version
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.cells import open_cells
+from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec, code_version
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
@@ -102,108 +94,6 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def settle_specification(
-    ledger: Ledger, spec: SweepSpec, cells: list[OpenCell], overflow: Overflow = "on_the_fly"
-) -> None:
-    """Write down what the sweep is, or check that it is what stands there.
-
-    Raises:
-        ValueError: the name is taken by another specification; it says what differs.
-    """
-    now = asked_sweep(spec, cells, overflow)
-    if not ledger.specification.exists():
-        ledger.create()
-        write_sweep(ledger, now)
-        return
-    then = check_same(ledger, now)
-    ledger.create()
-    if then.spec.blocks != spec.blocks:  # cells of an encoder that was left out before
-        write_sweep(ledger, now)
-
-
-def asked_sweep(spec: SweepSpec, cells: list[OpenCell], overflow: Overflow) -> SweepFile:
-    """What `sweep.json` would say of a sweep."""
-    headers = tuple(header(spec, cell) for cell in cells)
-    return SweepFile(spec=spec, code=code_version(), cells=headers, cache_overflow=overflow)
-
-
-def check_same(ledger: Ledger, now: SweepFile) -> SweepFile:
-    """The sweep that stands under a name, if it is the one that is asked for.
-
-    Raises:
-        ValueError: it is another; one line says what differs.
-    """
-    then = read_sweep(ledger)
-    differs = differences(then, now)
-    if differs:
-        raise ValueError(
-            f"The name '{now.spec.name}' is taken by another specification; what differs: {'; '.join(differs)}. "
-            "Take another --name, or the old options and files."
-        )
-    return then
-
-
-def header(spec: SweepSpec, cell: OpenCell) -> CellHeader:
-    """What `sweep.json` says of a cell."""
-    return CellHeader(
-        encoder=cell.encoder, mode=cell.mode, task=cell.task_name, head=cell.head, kind=cell.task.kind,
-        metric=cell.metric, planned=planned_trials(cell, spec), space=cell.space.dump(),
-        space_fingerprint=cell.space.fingerprint(),
-        data_fingerprint=cell.data_fingerprint, documents_fingerprint=cell.documents_fingerprint,
-        encoder_fingerprint=cell.encoder_fingerprint, train_examples=cell.train_examples,
-        dev_examples=cell.dev_examples, notes=cell.notes, variant=cell.variant, seeds=cell.seeds,
-    )  # fmt: skip
-
-
-def differences(then: SweepFile, now: SweepFile) -> list[str]:
-    """What differs between the sweep that stands and the one that is asked for, in words."""
-    differs = now.spec.differences(then.spec)
-    old, new = ({cell.key: cell for cell in sweep.cells} for sweep in (then, now))
-    differs = differs or _renamed(then.spec, now.spec, list(old), list(new))
-    for key in new:
-        differs += _cell_differences(old[key], new[key]) if key in old else []
-    if then.cache_overflow != now.cache_overflow:
-        differs.append(f"--cache-overflow {then.cache_overflow} → {now.cache_overflow}")
-    if then.code != now.code:
-        differs.append(f"Meltpoint's code {then.code} → {now.code}")
-    return list(dict.fromkeys(differs))
-
-
-def closed_lines(ledger: Ledger, planner: Planner) -> list[str]:
-    """A line for each cell that was closed before all its search trials were run: more budget changes nothing there."""
-    closings = {key: planned_closing(ledger, progress) for key, progress in planner.cells.items()}
-    return [in_words(key, closing) for key, closing in closings.items() if closing and closing.is_early]
-
-
-def planned_closing(ledger: Ledger, progress: CellProgress) -> Closing | None:
-    """How a planner's cell was closed; None while it is open."""
-    return closing_of(ledger, [*progress.search.values(), *progress.finals.values()], progress.target)
-
-
-def _renamed(then: SweepSpec, now: SweepSpec, old: list[CellKey], new: list[CellKey]) -> list[str]:
-    """Cells that are gone or new though the words are the same: a task file has another name in it."""
-    joining = {encoder for word, encoder in now.replacements().items() if word in then.left_out}
-    found = [f"{'.'.join(key)} is gone" for key in old if key not in new]
-    return found + [f"{'.'.join(key)} is new" for key in new if key not in old and key[0] not in joining]
-
-
-def _cell_differences(then: CellHeader, now: CellHeader) -> list[str]:
-    """What differs in one cell; what an older file does not say is not compared."""
-    cell = ".".join(now.key)
-    pairs = {
-        f"the metric of {now.task}": (then.metric, now.metric), f"the kind of {now.task}": (then.kind, now.kind),
-        f"the head of {cell}": (then.head, now.head),
-    }  # fmt: skip
-    found = [f"{what}: {before} → {after}" for what, (before, after) in pairs.items() if before != after]
-    wholes = {
-        f"the space of {cell}": (then.space_fingerprint, now.space_fingerprint),
-        f"the data of {now.task}": (then.data_fingerprint, now.data_fingerprint),
-        f"which sentences of {now.task} share a document": (then.documents_fingerprint, now.documents_fingerprint),
-        f"the files of encoder {now.encoder}": (then.encoder_fingerprint, now.encoder_fingerprint),
-    }
-    return found + [what for what, (before, after) in wholes.items() if before and before != after]
 
 
 def note_runs(ledger: Ledger, tracker: Tracker) -> None:

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from meltpoint.adapters.hyperparameters import Setting
-from meltpoint.sweeps.driver.run import asked_sweep, differences
+from meltpoint.sweeps.driver.opening import asked_sweep, differences
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells

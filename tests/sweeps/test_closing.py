@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
-from meltpoint.sweeps.driver.run import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.closing import Closing, closing_of, in_words, note_spent_budget

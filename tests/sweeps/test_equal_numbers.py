@@ -17,7 +17,7 @@ import yaml
 
 from meltpoint import launch
 from meltpoint.sweeps.driver.driver import SweepConductor
-from meltpoint.sweeps.driver.run import asked_sweep, differences
+from meltpoint.sweeps.driver.opening import asked_sweep, differences
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.launch import app
-from meltpoint.sweeps.driver.run import settle_specification
+from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord
 from meltpoint.sweeps.results.export import export_cells

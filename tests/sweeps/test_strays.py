@@ -9,8 +9,8 @@ import yaml
 
 from meltpoint.reports.notes import notes
 from meltpoint.sweeps.driver.driver import SweepConductor
+from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
-from meltpoint.sweeps.driver.run import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import FACTS
 from meltpoint.sweeps.results.summary import summarise
