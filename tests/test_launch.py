@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from meltpoint.launch import app
-from meltpoint.sweeps.command_line.options import resources_of
+from meltpoint.sweeps.command_line.option_values import resources_of
+from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import Resources
 
 GOOD_ROWS = "sentence\tlabel\nthe film was fine\tgood\nthe meal was cold\tbad\n"
@@ -284,7 +285,7 @@ def test_cache_rm_leaves_an_entry_that_is_in_use_and_says_so(tmp_path, kept):
 
 
 def test_what_the_command_line_gives_by_default_is_what_the_sweeps_take_by_default():
-    assert resources_of("runs", None, None, 1.0, "auto", None, False) == Resources()
+    assert resources_of(SweepOptions()) == Resources()
 
 
 SPEC = """\

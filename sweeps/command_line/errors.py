@@ -1,4 +1,4 @@
-"""How the command line answers: its exit statuses, and one line for what went wrong. Imports nothing heavy."""
+"""Exit statuses, one-line error messages and JSON output of the command line. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ DONE, FAILED, BAD_INPUT = 0, 1, 2
 
 
 def accept_any_character() -> None:
-    """Let both outputs take every character, in any locale: a file or a pipe gets UTF-8, a terminal "?" for the rest.
+    """Make standard output and error take every character in any locale.
 
-    Files' names that are no text go through as the bytes that they are.
+    A file or a pipe gets UTF-8, and file names that are no valid text byte by byte; a terminal gets "?" for a
+    character that it lacks.
     """
     for stream in (sys.stdout, sys.stderr):
         if not isinstance(stream, io.TextIOWrapper):
@@ -32,7 +33,11 @@ def accept_any_character() -> None:
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Bad input ends with status 2 and one line; a full disk or a refused file with status 1 and one line."""
+    """Context manager and decorator that ends a command with one line on standard error and its exit status.
+
+    Status 2 for bad input (`ValueError`); 1 for numbers that diverge (`ArithmeticError`), a full disk or a refused
+    file (`OSError`), and Ctrl-C; 0 where the reader of standard output has closed it.
+    """
     try:
         yield
     except ValueError as error:
@@ -41,7 +46,7 @@ def exit_on_error() -> Iterator[None]:
     except ArithmeticError as error:
         complain(str(error))
         raise typer.Exit(FAILED) from None
-    except BrokenPipeError:  # `meltpoint list tasks | head`: the reader has seen enough
+    except BrokenPipeError:  # `meltpoint list tasks | head` closes standard output early
         sys.stderr.close()
         raise typer.Exit(DONE) from None
     except OSError as error:
@@ -54,15 +59,15 @@ def exit_on_error() -> Iterator[None]:
 
 
 def complain(text: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error, without passwords."""
     print(f"meltpoint: {redacted(' '.join(text.split()))}", file=sys.stderr)
 
 
 def again() -> str:
-    """The command that was typed, to be typed again; a password in it is `***`."""
+    """The command as it was typed, for the line that says how to go on; a password in it is `***`."""
     return shlex.join(["meltpoint", *map(redacted, sys.argv[1:])])
 
 
 def print_json(document: object) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     print(json.dumps(document, indent=1, ensure_ascii=False))

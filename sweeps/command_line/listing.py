@@ -1,4 +1,4 @@
-"""What there is to put on a command line, as rows of plain values that a table or JSON can show."""
+"""Listings for `meltpoint list`: plug-ins, search spaces and specifications as rows of plain values."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Row = dict[str, object]
 
 
 def inventory(what: str) -> list[Row]:
-    """One row a plug-in, its name first.
+    """One row per plug-in, space or specification, its name first.
 
     Args:
         what: "encoders", "modes", "tasks", "heads", "tricks", "spaces" or "specs".
 
     Raises:
-        ValueError: another word; near misses are named.
+        ValueError: any other text; near misses are named.
     """
     if what not in ROWS:
         raise unknown(what, "list", ROWS)
@@ -36,7 +36,7 @@ def inventory(what: str) -> list[Row]:
 
 def _encoders() -> list[Row]:
     named = [_encoder(name) for name in encoders.names()]
-    others: list[Row] = [
+    families: list[Row] = [
         {"name": "elmo:FOLDER", "from": [], "summary": "an ELMo as released: options.json and weights.hdf5"},
         {
             "name": "skipthoughts:FOLDER", "from": [],
@@ -44,14 +44,14 @@ def _encoders() -> list[Row]:
         },
         {"name": "hf:ID or hf:FOLDER", "from": [], "summary": "any other Hugging Face encoder"},
     ]  # fmt: skip
-    return [*named, *others]
+    return [*named, *families]
 
 
 def _encoder(name: str) -> Row:
-    found = [encoders.resolve(name, kind) for kind in KINDS]
+    references = [encoders.resolve(name, kind) for kind in KINDS]
     return {
         "name": name,
-        "from": list(dict.fromkeys(_place(reference) for reference in found)),
+        "from": list(dict.fromkeys(_place(reference) for reference in references)),
         "summary": encoders.summary(name),
     }
 
@@ -66,7 +66,7 @@ def _modes() -> list[Row]:
 
 
 def _mode(mode: Mode) -> Row:
-    layers = mode.layers({own.name: own.default for own in mode.hyperparameters})
+    layers = mode.layers({parameter.name: parameter.default for parameter in mode.hyperparameters})
     return {
         "name": mode.name, "symbol": mode.symbol, "default_head": mode.head, "trains_encoder": mode.trains_encoder,
         "layers": layers, "parameters": _parameters(mode.hyperparameters), "summary": mode.summary,
@@ -121,8 +121,8 @@ def _trick(trick: Trick) -> Row:
 
 
 def _parameters(parameters: tuple[Parameter, ...]) -> list[str]:
-    """`name = default: what it takes`, each."""
-    return [f"{own.name} = {_written(own.default)}: {own.domain()}" for own in parameters]
+    """`name = default: domain` of each."""
+    return [f"{one.name} = {_written(one.default)}: {one.domain()}" for one in parameters]
 
 
 def _spaces() -> list[Row]:
@@ -131,8 +131,8 @@ def _spaces() -> list[Row]:
 
 def _space(name: str) -> Row:
     data = documents.read(documents.SHIPPED / f"{name}.yaml")
-    said = files.parameters_of(data, f"{name}.yaml")
-    ranges = [f"{key} {_range(entry)}" for key, entry in said.items()]
+    entries_by_key = files.parameters_of(data, f"{name}.yaml")
+    ranges = [f"{key} {_range(entry)}" for key, entry in entries_by_key.items()]
     return {"name": f"{name}.yaml", "parameters": ranges, "early_stopping": _stopping(data)}
 
 
@@ -141,7 +141,7 @@ def _specs() -> list[Row]:
 
 
 def _spec(file: SpecFile) -> Row:
-    folders = [f"--with {word}=FOLDER: {what}" for word, what in file.folders.items()]
+    folders = [f"--with {encoder}=FOLDER: {what}" for encoder, what in file.folders.items()]
     return {
         "name": file.name, "encoders": file.words("encoders"), "modes": file.words("modes"),
         "tasks": file.words("tasks"), "cells": sum(block.size for block in file.blocks),
@@ -162,11 +162,11 @@ def _range(entry: object) -> str:
 
 
 def _stopping(data: Mapping[str, object]) -> str:
-    """What a file says of early stopping: its numbers, "off", or nothing, where a more general file decides."""
-    said = data.get("early_stopping", "")
-    if isinstance(said, Mapping):
-        return ", ".join(f"{key} {value}" for key, value in said.items())
-    return "off" if said is None else ""
+    """The early stopping that a file declares: its numbers, "off", or "" where a more general file decides."""
+    declared = data.get("early_stopping", "")
+    if isinstance(declared, Mapping):
+        return ", ".join(f"{key} {value}" for key, value in declared.items())
+    return "off" if declared is None else ""
 
 
 def _written(value: Value) -> str:
@@ -178,4 +178,4 @@ ROWS: Mapping[str, Callable[[], list[Row]]] = {
     "encoders": _encoders, "modes": _modes, "tasks": _tasks, "heads": _heads, "tricks": _tricks, "spaces": _spaces,
     "specs": _specs,
 }  # fmt: skip
-"""What can be listed → its rows."""
+"""Argument of `meltpoint list` → the function that makes its rows."""

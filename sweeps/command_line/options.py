@@ -1,22 +1,22 @@
-"""The options of a sweep, as the command line types and explains them. Imports nothing heavy."""
+"""The options of the command line: names, types, defaults and help texts. Imports nothing heavy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Concatenate, ParamSpec, cast, get_type_hints
 
 import typer
 
-from meltpoint.sweeps.specification.tracking_uri import check_sign_in
-
-if TYPE_CHECKING:
-    from meltpoint.sweeps.specification.sweep_spec import Resources
+P = ParamSpec("P")
 
 
 class SearcherName(StrEnum):
-    """Who proposes settings."""
+    """Values of `--searcher`."""
 
     tpe = "tpe"
     random = "random"
@@ -24,133 +24,14 @@ class SearcherName(StrEnum):
 
 
 class Overflow(StrEnum):
-    """What becomes of frozen states that do not fit the cache."""
+    """Values of `--cache-overflow`: how hidden states that do not fit the cache are treated."""
 
     on_the_fly = "on_the_fly"
     bf16 = "bf16"
 
 
-SWEEP, MACHINE = "What is searched", "Where it runs"
-
-Words = list[str]
-NameArgument = Annotated[str, typer.Argument(help="The sweep's name.", show_default=False)]
-Name = Annotated[str, typer.Option(help="A name; the same name and options again go on.", rich_help_panel=SWEEP)]
-MaybeName = Annotated[
-    str | None,
-    typer.Option("--name", help="A name; the same again goes on. The --spec's own otherwise.", rich_help_panel=SWEEP),
-]
-Encoders = Annotated[
-    Words | None,
-    typer.Option(
-        "--encoder", help="bert-base, minilm, hf:ID, hf:FOLDER, elmo:FOLDER; commas or repeats.", rich_help_panel=SWEEP
-    ),
-]
-OneEncoder = Annotated[
-    str, typer.Option("--encoder", help="bert-base, minilm, hf:ID, hf:FOLDER or elmo:FOLDER.", show_default=False)
-]
-Modes = Annotated[
-    Words | None,
-    typer.Option(
-        "--mode", help="feature_extraction (❄), fine_tuning (🔥), stack_and_finetune (❄🔥).", rich_help_panel=SWEEP
-    ),
-]
-Tasks = Annotated[
-    Words | None, typer.Option("--task", help="A name of `list tasks`, or your own task.yaml.", rich_help_panel=SWEEP)
-]
-HeadName = Annotated[
-    str | None, typer.Option("--head", help="A head for every cell; each mode's own by default.", rich_help_panel=SWEEP)
-]
-Trials = Annotated[
-    int | None, typer.Option(help="Settings to try, each cell; 16, or as the --spec says.", rich_help_panel=SWEEP)
-]
-Seeds = Annotated[
-    int | None,
-    typer.Option(help="Seeds for each cell's best setting; 5, or as the --spec says.", rich_help_panel=SWEEP),
-]
-SearcherOption = Annotated[
-    SearcherName, typer.Option("--searcher", help="Who proposes settings.", rich_help_panel=SWEEP)
-]
-SpaceFile = Annotated[
-    Path | None, typer.Option("--space", help="A space file, in place of the shipped spaces.", rich_help_panel=SWEEP)
-]
-Overrides = Annotated[
-    Words | None,
-    typer.Option("--set", help="KEY=VALUE: fix a parameter, or give it a range in YAML.", rich_help_panel=SWEEP),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option("--data-dir", help="Original files, D/<task folder>/…; the hub otherwise.", rich_help_panel=SWEEP),
-]
-MaxTrain = Annotated[
-    int | None,
-    typer.Option("--max-train-examples", help="Train on a seeded sample of this size.", rich_help_panel=SWEEP),
-]
-TestFrom = Annotated[
-    str | None,
-    typer.Option("--test-from", help="Carve a labelled test off: train[-1000:] or dev[:400].", rich_help_panel=SWEEP),
-]
-Seed = Annotated[int, typer.Option("--seed", help="Of the searcher and of the search trials.", rich_help_panel=SWEEP)]
-SpecName = Annotated[
-    str | None,
-    typer.Option("--spec", help="A whole specification: a name of `list specs`, or FILE.yaml.", rich_help_panel=SWEEP),
-]
-Replacing = Annotated[
-    Words | None,
-    typer.Option(
-        "--with", help="WORD=ENCODER in a --spec: elmo=FOLDER says where it lies, bert-base=minilm puts another.",
-        rich_help_panel=SWEEP,
-    ),
-]  # fmt: skip
-BesideName = Annotated[
-    str | None, typer.Option("--beside", help="A paper's table to set beside ours, such as to_tune_or_not.")
-]
-Storage = Annotated[str, typer.Option(help="The folder of all sweeps.", rich_help_panel=MACHINE)]
-TrackingUri = Annotated[
-    str | None,
-    typer.Option("--tracking-uri", help="An MLflow server; SQLite in the storage otherwise.", rich_help_panel=MACHINE),
-]
-Address = Annotated[
-    str | None, typer.Option(help="A running Ray cluster; a local one is started otherwise.", rich_help_panel=MACHINE)
-]
-Cpus = Annotated[float, typer.Option("--cpus-per-trial", help="CPUs of one trial.", rich_help_panel=MACHINE)]
-Gpus = Annotated[
-    str,
-    typer.Option(
-        "--gpus-per-trial",
-        help="GPUs of one trial: 0 is the CPU, 0.25 shares one; auto measures, where Ray has any.",
-        rich_help_panel=MACHINE,
-    ),
-]
-Budget = Annotated[
-    str | None,
-    typer.Option("--time-budget", help="Longest search: 90s, 30m, 2h. Finals follow.", rich_help_panel=MACHINE),
-]
-CacheBudget = Annotated[
-    str,
-    typer.Option("--cache-budget", help="Room for frozen states, shared by trials: 50GB.", rich_help_panel=MACHINE),
-]
-CacheOverflow = Annotated[
-    Overflow,
-    typer.Option("--cache-overflow", help="What to do with those that do not fit.", rich_help_panel=MACHINE),
-]
-CacheKeep = Annotated[
-    str,
-    typer.Option("--cache-keep", help="What stays of them once the sweep is done.", rich_help_panel=MACHINE),
-]
-Retry = Annotated[bool, typer.Option("--retry-failed", help="Run failed trials once more.", rich_help_panel=MACHINE)]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
-
-
-Analyses = Annotated[
-    Words,
-    typer.Argument(
-        metavar="ANALYSIS…", help="guidelines, genres, diagnostic_classifiers, mutual_information.", show_default=False
-    ),
-]
-
-
 class TableFormat(StrEnum):
-    """What `report` writes."""
+    """Formats that `report` writes."""
 
     md = "md"
     html = "html"
@@ -159,14 +40,14 @@ class TableFormat(StrEnum):
 
 
 class ExportFormat(StrEnum):
-    """What `export` writes."""
+    """Formats that `export` writes."""
 
     yaml = "yaml"
     json = "json"
 
 
 class Listable(StrEnum):
-    """What `list` lists."""
+    """Kinds of things that `list` lists."""
 
     encoders = "encoders"
     modes = "modes"
@@ -177,98 +58,152 @@ class Listable(StrEnum):
     specs = "specs"
 
 
-def seconds_of(text: str) -> float:
-    """`90s`, `30m`, `2h` or `1.5h` in seconds.
+_search_option = functools.partial(typer.Option, rich_help_panel="What is searched")
+_machine_option = functools.partial(typer.Option, rich_help_panel="Where it runs")
 
-    Raises:
-        ValueError: anything else.
+NameArgument = Annotated[str, typer.Argument(help="The sweep's name.", show_default=False)]
+AnalysesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="ANALYSIS…", help="guidelines, genres, diagnostic_classifiers, mutual_information.", show_default=False
+    ),
+]
+
+Name = Annotated[str, _search_option(help="A name; the same name and options again go on.")]
+Encoders = Annotated[
+    list[str] | None,
+    _search_option("--encoder", help="bert-base, minilm, hf:ID, hf:FOLDER, elmo:FOLDER; commas or repeats."),
+]
+Tasks = Annotated[list[str] | None, _search_option("--task", help="A name of `list tasks`, or your own task.yaml.")]
+DataDir = Annotated[
+    Path | None, _search_option("--data-dir", help="Original files, D/<task folder>/…; the hub otherwise.")
+]
+MaxTrainExamples = Annotated[
+    int | None, _search_option("--max-train-examples", help="Train on a seeded sample of this size.")
+]
+
+Storage = Annotated[str, _machine_option(help="The folder of all sweeps.")]
+TrackingUri = Annotated[
+    str | None, _machine_option("--tracking-uri", help="An MLflow server; SQLite in the storage otherwise.")
+]
+Address = Annotated[str | None, _machine_option(help="A running Ray cluster; a local one is started otherwise.")]
+CpusPerTrial = Annotated[float, _machine_option("--cpus-per-trial", help="CPUs of one trial.")]
+GpusPerTrial = Annotated[
+    str,
+    _machine_option(
+        "--gpus-per-trial", help="GPUs of one trial: 0 is the CPU, 0.25 shares one; auto measures, where Ray has any."
+    ),
+]
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
+OneEncoder = Annotated[
+    str, typer.Option("--encoder", help="bert-base, minilm, hf:ID, hf:FOLDER or elmo:FOLDER.", show_default=False)
+]
+Beside = Annotated[
+    str | None, typer.Option("--beside", help="A paper's table to set beside ours, such as to_tune_or_not.")
+]
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """The options of `sweep` and `plan` as they were typed, in the order of the help, which explains each.
+
+    `spec_from_options` and `option_values.resources_of` translate them.
     """
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-    try:
-        value = float(text[:-1]) * units[text[-1:]]
-    except (ValueError, KeyError):
-        value = -1.0
-    if value <= 0:
-        raise ValueError(f"--time-budget {text!r}: write 90s, 30m, 2h or 1d.")
-    return value
 
-
-def gpus_of(text: str) -> float | Literal["auto"]:
-    """`auto`, or a number of GPUs, fractions too.
-
-    Raises:
-        ValueError: anything else.
-    """
-    if text == "auto":
-        return "auto"
-    try:
-        gpus = float(text)
-    except ValueError:
-        gpus = -1.0
-    if not 0 <= gpus < float("inf"):
-        raise ValueError(f"--gpus-per-trial {text!r}: write 0, a share as 0.25, a number of GPUs, or auto.")
-    return gpus
-
-
-def bytes_of(option: str, text: str) -> int:
-    """`500MB`, `50GB` or `2TB` in bytes.
-
-    Raises:
-        ValueError: anything else.
-    """
-    units = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
-    try:
-        value = float(text[:-2]) * units[text[-2:].upper()]
-    except (ValueError, KeyError):
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"{option} {text!r}: write 500MB, 50GB or 2TB; 0MB keeps nothing.")
-    return int(value)
-
-
-def split_words(words: Sequence[str]) -> tuple[str, ...]:
-    """`--task a,b --task c` is three words; a folder with a comma in its name is not to be had."""
-    return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
-
-
-def task_words(words: Sequence[str]) -> tuple[str, ...]:
-    """A task file by its absolute path: the workers may run elsewhere."""
-    return tuple(
-        str(Path(word).absolute()) if word.endswith((".yaml", ".yml")) else word for word in split_words(words)
+    name: Annotated[
+        str | None, _search_option("--name", help="A name; the same again goes on. The --spec's own otherwise.")
+    ] = None
+    encoder: Encoders = None
+    mode: Annotated[
+        list[str] | None,
+        _search_option("--mode", help="feature_extraction (❄), fine_tuning (🔥), stack_and_finetune (❄🔥)."),
+    ] = None
+    task: Tasks = None
+    spec: Annotated[
+        str | None, _search_option("--spec", help="A whole specification: a name of `list specs`, or FILE.yaml.")
+    ] = None
+    replacing: Annotated[
+        list[str] | None,
+        _search_option(
+            "--with",
+            help="WORD=ENCODER in a --spec: elmo=FOLDER says where it lies, bert-base=minilm puts another.",
+        ),
+    ] = None
+    head: Annotated[str | None, _search_option("--head", help="A head for every cell; each mode's own by default.")] = (
+        None
+    )
+    trials: Annotated[int | None, _search_option(help="Settings to try, each cell; 16, or as the --spec says.")] = None
+    seeds: Annotated[
+        int | None, _search_option(help="Seeds for each cell's best setting; 5, or as the --spec says.")
+    ] = None
+    searcher: Annotated[SearcherName, _search_option("--searcher", help="Who proposes settings.")] = SearcherName.tpe
+    space: Annotated[Path | None, _search_option("--space", help="A space file, in place of the shipped spaces.")] = (
+        None
+    )
+    overrides: Annotated[
+        list[str] | None,
+        _search_option("--set", help="KEY=VALUE: fix a parameter, or give it a range in YAML."),
+    ] = None
+    data_dir: DataDir = None
+    max_train_examples: MaxTrainExamples = None
+    test_from: Annotated[
+        str | None, _search_option("--test-from", help="Carve a labelled test off: train[-1000:] or dev[:400].")
+    ] = None
+    seed: Annotated[int, _search_option("--seed", help="Of the searcher and of the search trials.")] = 0
+    storage: Storage = "runs"
+    tracking_uri: TrackingUri = None
+    address: Address = None
+    cpus_per_trial: CpusPerTrial = 1.0
+    gpus_per_trial: GpusPerTrial = "auto"
+    time_budget: Annotated[
+        str | None, _machine_option("--time-budget", help="Longest search: 90s, 30m, 2h. Finals follow.")
+    ] = None
+    retry_failed: Annotated[bool, _machine_option("--retry-failed", help="Run failed trials once more.")] = False
+    cache_budget: Annotated[
+        str, _machine_option("--cache-budget", help="Room for frozen states, shared by trials: 50GB.")
+    ] = "50GB"
+    cache_overflow: Annotated[
+        Overflow, _machine_option("--cache-overflow", help="What to do with those that do not fit.")
+    ] = Overflow.on_the_fly
+    cache_keep: Annotated[str, _machine_option("--cache-keep", help="What stays of them once the sweep is done.")] = (
+        "200MB"
     )
 
 
-def encoder_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Encoders' folders by their absolute paths, for the same reason."""
-    return tuple(encoder_word(word) for word in split_words(words))
+def with_sweep_options(
+    *, without: tuple[str, ...] = ()
+) -> Callable[[Callable[Concatenate[SweepOptions, P], None]], Callable[..., None]]:
+    """Decorator of a command that takes `SweepOptions`: on the command line each field is an option of its own.
 
+    Typer reads a command's options from its signature. That of the decorated command has a parameter for each field
+    in the place of the first parameter, and then the command's own parameters.
 
-def encoder_word(word: str) -> str:
-    """An encoder's word; a folder in it by its absolute path, and what follows a `#` as it is."""
-    family, _, source = word.partition(":")
-    folder, mark, variant = source.partition("#")
-    path = Path(folder).expanduser()
-    return f"{family}:{path.resolve()}{mark}{variant}" if folder and path.is_dir() else word
-
-
-def resources_of(
-    storage: str, tracking_uri: str | None, address: str | None, cpus: float, gpus: str, budget: str | None,
-    retry_failed: bool, cache_budget: str = "50GB", cache_overflow: Overflow = Overflow.on_the_fly,
-    cache_keep: str = "200MB",
-) -> Resources:  # fmt: skip
-    """The options of a machine as what a sweep may take of it.
+    Args:
+        without: fields that are no options of this command; they have their defaults.
 
     Raises:
-        ValueError: a share, time or size that cannot be read, or is none.
+        KeyError: a name in `without` is no field.
     """
-    from meltpoint.sweeps.specification.sweep_spec import Resources
 
-    if cpus <= 0:
-        raise ValueError("--cpus-per-trial must be above 0.")
-    if tracking_uri is not None:
-        check_sign_in(tracking_uri)
-    seconds = None if budget is None else seconds_of(budget)
-    room, kept = bytes_of("--cache-budget", cache_budget), bytes_of("--cache-keep", cache_keep)
-    return Resources(
-        storage, tracking_uri, address, cpus, gpus_of(gpus), seconds, retry_failed, room, cache_overflow.value, kept
-    )  # fmt: skip
+    def decorate(command: Callable[Concatenate[SweepOptions, P], None]) -> Callable[..., None]:
+        types = get_type_hints(SweepOptions, include_extras=True)
+        options = {field.name: field.default for field in fields(SweepOptions)}
+        for name in without:
+            del options[name]
+        _, *own = inspect.signature(command, eval_str=True).parameters.values()
+        kind = inspect.Parameter.KEYWORD_ONLY
+        shared = [
+            inspect.Parameter(name, kind, default=default, annotation=types[name]) for name, default in options.items()
+        ]
+
+        @functools.wraps(command)
+        def called(**values: Any) -> None:
+            given = SweepOptions(**{name: values.pop(name) for name in options})
+            cast(Callable[..., None], command)(given, **values)
+
+        parameters = [*shared, *(parameter.replace(kind=kind) for parameter in own)]
+        cast(Any, called).__signature__ = inspect.Signature(parameters, return_annotation=None)
+        return called
+
+    return decorate

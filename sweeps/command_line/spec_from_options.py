@@ -1,13 +1,13 @@
-"""From the options of `sweep` and `plan`, and a specification file where one is named, to what a sweep is."""
+"""Translation of the options of `sweep` and `plan`, and of a specification file that they name, to a `SweepSpec`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from meltpoint.sweeps.command_line.options import SearcherName, encoder_word, encoder_words, split_words, task_words
+from meltpoint.sweeps.command_line.option_values import encoder_name, encoder_names, split_at_commas, task_names
+from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.early_checks import check_overrides, check_spec
 from meltpoint.sweeps.specification.spec_files import FileBlock, SpecFile
@@ -16,77 +16,72 @@ from meltpoint.tasks import get
 from meltpoint.tasks.core.words import unknown
 
 TRIALS, SEEDS = 16, 5
-"""Of a plain command line that says nothing of them."""
-
-Texts = Sequence[str] | None
+"""Defaults of a sweep without a specification file."""
 
 
-def asked_spec(
-    name: str | None, encoder: Texts, mode: Texts, task: Texts, head: str | None, trials: int | None,
-    seeds: int | None, searcher: SearcherName, space: Path | None, overrides: Texts, data_dir: Path | None,
-    max_train_examples: int | None, test_from: str | None, seed: int, spec: str | None = None, replacing: Texts = None,
-) -> SweepSpec:  # fmt: skip
-    """What a sweep is, by its options.
+def asked_spec(options: SweepOptions) -> SweepSpec:
+    """The specification that the options ask for.
 
-    Args:
-        name: its name; None for that of the specification file.
-        encoder, mode, task: words; with a file those of its cells that are wanted, None for all.
-        head, trials, seeds: None for those of the file, or the defaults.
-        overrides: `--set` texts; with a file they are laid over every block that has the parameter.
-        spec: a shipped specification's name, or the path of a file.
-        replacing: `WORD=ENCODER` texts, which encoder stands for which word of the file.
+    Without `--spec` the options name everything. With it the name, trials and seeds that are None are the file's, the
+    encoders, modes and tasks narrow its cells, `--with` replaces its encoders, and a `--set` is laid over every block
+    that has the parameter.
 
     Raises:
         ValueError: options that are missing or do not fit the file, or a mistake in the file; one line.
     """
     common = SweepSpec(
-        name=name or "", searcher=searcher.value, space=str(space.absolute()) if space else None,
-        overrides=tuple(overrides or ()), data_dir=str(data_dir.absolute()) if data_dir else None,
-        max_train_examples=max_train_examples, test_from=test_from, seed=seed,
+        name=options.name or "", searcher=options.searcher.value, overrides=tuple(options.overrides or ()),
+        space=str(options.space.absolute()) if options.space else None,
+        data_dir=str(options.data_dir.absolute()) if options.data_dir else None,
+        max_train_examples=options.max_train_examples, test_from=options.test_from, seed=options.seed,
     )  # fmt: skip
-    if spec is None:
-        _check_plain(name, encoder, mode, task, replacing)
-        words = {"encoders": encoder_words(encoder or ()), "modes": split_words(mode or ())}
-        words["tasks"] = task_words(task or ())
-        counts = {"trials": TRIALS if trials is None else trials, "seeds": SEEDS if seeds is None else seeds}
-        return common.model_copy(update={**words, **counts, "head": head})
-    if head is not None:
-        raise ValueError(f"--head {head}: the blocks of {spec} name their heads; copy the file and change it there.")
-    file = spec_files.read(spec)
-    wanted = _wanted(file, spec, encoder, mode, task, _replacements(file, spec, replacing or ()))
-    return _merged(common, file, spec, wanted, trials, seeds)
+    if options.spec is None:
+        return common.model_copy(update=_product(options))
+    if options.head is not None:
+        raise ValueError(
+            f"--head {options.head}: the blocks of {options.spec} name their heads; copy the file and change it there."
+        )
+    file = spec_files.read(options.spec)
+    wanted = _wanted(file, options.spec, options, _replacements(file, options.spec, options.replacing or ()))
+    return _merged(common, file, wanted, options)
 
 
-def checked_spec(*options: Any) -> SweepSpec:
-    """The same, with every word, file and value checked that can be checked without torch.
-
-    Args:
-        options: those of `asked_spec`, in its order.
+def checked_spec(options: SweepOptions) -> SweepSpec:
+    """`asked_spec`, with every name, file and value checked that can be checked without torch.
 
     Raises:
         ValueError: whatever `asked_spec` and `early_checks.check_spec` refuse; one line.
     """
-    spec = asked_spec(*options)
+    spec = asked_spec(options)
     check_spec(spec)
     return spec
 
 
-def _check_plain(name: str | None, encoder: Texts, mode: Texts, task: Texts, replacing: Texts) -> None:
-    given = {"--name": name, "--encoder": encoder, "--mode": mode, "--task": task}
-    missing = [option for option, value in given.items() if not value]
+def _product(options: SweepOptions) -> dict[str, object]:
+    """The fields of the only block, of a sweep without a specification file."""
+    required = {
+        "--name": options.name, "--encoder": options.encoder, "--mode": options.mode, "--task": options.task,
+    }  # fmt: skip
+    missing = [option for option, value in required.items() if not value]
     if missing:
         raise ValueError(f"{missing[0]} is missing; name it, or a whole specification with --spec.")
-    if replacing:
-        raise ValueError(f"--with {replacing[0]}: goes with --spec; name encoders with --encoder otherwise.")
+    if options.replacing:
+        raise ValueError(f"--with {options.replacing[0]}: goes with --spec; name encoders with --encoder otherwise.")
+    return {
+        "encoders": encoder_names(options.encoder or ()), "modes": split_at_commas(options.mode or ()),
+        "tasks": task_names(options.task or ()), "head": options.head,
+        "trials": TRIALS if options.trials is None else options.trials,
+        "seeds": SEEDS if options.seeds is None else options.seeds,
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which cells of a file are wanted, by its own words.
+    """The part of a specification file that the options ask for.
 
     Attributes:
-        encoders, modes, tasks: its words.
-        replaced: word → the encoder in its place.
+        encoders, modes, tasks: names in the file.
+        replaced: encoder of the file → the encoder in its place.
     """
 
     encoders: Sequence[str]
@@ -95,91 +90,94 @@ class Wanted:
     replaced: Mapping[str, str]
 
 
-def _replacements(file: SpecFile, where: str, texts: Iterable[str]) -> dict[str, str]:
-    """The encoders that `--with WORD=ENCODER` puts in the place of the file's words."""
+def _replacements(file: SpecFile, where: str, texts: Sequence[str]) -> dict[str, str]:
+    """Encoder of the file → the encoder that `--with WORD=ENCODER` puts in its place."""
     found: dict[str, str] = {}
-    for text in split_words(list(texts)):
-        word, equals, encoder = (part.strip() for part in text.partition("="))
-        if not equals or not word or not encoder:
+    for text in split_at_commas(texts):
+        name, equals, encoder = (part.strip() for part in text.partition("="))
+        if not equals or not name or not encoder:
             raise ValueError(f"--with {text}: write WORD=ENCODER, as in --with bert-base=minilm.")
-        if word not in file.words("encoders"):
-            raise unknown(word, f"encoder of {where}", file.words("encoders"))
-        if word in found:
-            raise ValueError(f"--with {text}: {word} is replaced twice; replace it once.")
-        found[word] = _encoder(word, encoder, file)
+        if name not in file.words("encoders"):
+            raise unknown(name, f"encoder of {where}", file.words("encoders"))
+        if name in found:
+            raise ValueError(f"--with {text}: {name} is replaced twice; replace it once.")
+        found[name] = _replacement(name, encoder, file)
     return found
 
 
-def _encoder(word: str, said: str, file: SpecFile) -> str:
-    """An encoder as `--with` names it: a bare folder is of the word's own family, or else Hugging Face's."""
-    folder = Path(said).expanduser()
-    if ":" not in said and folder.is_dir():
-        return f"{word if word in file.folders else 'hf'}:{folder.resolve()}"
-    return encoder_word(said)
+def _replacement(name: str, encoder: str, file: SpecFile) -> str:
+    """The encoder that `--with` names; a folder without a family is of the replaced encoder's, or Hugging Face's."""
+    folder = Path(encoder).expanduser()
+    if ":" not in encoder and folder.is_dir():
+        return f"{name if name in file.folders else 'hf'}:{folder.resolve()}"
+    return encoder_name(encoder)
 
 
-def _wanted(file: SpecFile, where: str, encoder: Texts, mode: Texts, task: Texts, replaced: dict[str, str]) -> Wanted:
-    """The file's words that the options leave; `--encoder elmo:FOLDER` also says where the file's elmo lies."""
+def _wanted(file: SpecFile, where: str, options: SweepOptions, replaced: dict[str, str]) -> Wanted:
+    """The file's names that the options select; `--encoder elmo:FOLDER` also says where the file's elmo lies."""
     encoders = file.words("encoders")
-    if encoder:
-        back = {own: word for word, own in replaced.items()}
+    if options.encoder:
+        names = {encoder: name for name, encoder in replaced.items()}
         encoders = []
-        for said in encoder_words(encoder):
-            family = said.partition(":")[0]
-            if said not in file.words("encoders") and family in file.folders and family not in replaced:
-                replaced = {**replaced, family: said}
+        for encoder in encoder_names(options.encoder):
+            family = encoder.partition(":")[0]
+            if encoder not in file.words("encoders") and family in file.folders and family not in replaced:
+                replaced = {**replaced, family: encoder}
                 encoders.append(family)
             else:
-                encoders.append(_known(back.get(said, said), "encoders", file, where))
-    modes = [_known(word, "modes", file, where) for word in split_words(mode)] if mode else file.words("modes")
-    tasks = [_known(word, "tasks", file, where) for word in split_words(task)] if task else file.words("tasks")
-    return Wanted(encoders, modes, tasks, replaced)
+                encoders.append(_known(names.get(encoder, encoder), "encoders", file, where))
+    modes = _selected(options.mode, "modes", file, where)
+    return Wanted(encoders, modes, _selected(options.task, "tasks", file, where), replaced)
 
 
-def _known(word: str, what: str, file: SpecFile, where: str) -> str:
-    if word not in file.words(what):
-        refused = unknown(word, f"{what[:-1]} of {where}", file.words(what))
-        example = f"--with {file.words(what)[0]}={word}"
+def _selected(texts: Sequence[str] | None, what: str, file: SpecFile, where: str) -> list[str]:
+    """The file's modes or tasks that an option names; all where it is not given."""
+    return [_known(name, what, file, where) for name in split_at_commas(texts)] if texts else file.words(what)
+
+
+def _known(name: str, what: str, file: SpecFile, where: str) -> str:
+    if name not in file.words(what):
+        refused = unknown(name, f"{what[:-1]} of {where}", file.words(what))
+        example = f"--with {file.words(what)[0]}={name}"
         raise ValueError(f"{refused} To put another in its place: {example}.") if what == "encoders" else refused
-    return word
+    return name
 
 
-def _merged(
-    common: SweepSpec, file: SpecFile, where: str, wanted: Wanted, trials: int | None, seeds: int | None
-) -> SweepSpec:
-    """The specification of a file's wanted cells, whatever the command line changes about them."""
-    missing = [word for word in wanted.encoders if word in file.folders and word not in wanted.replaced]
-    there = [word for word in wanted.encoders if word not in missing]
-    own = _overrides(common.overrides)
+def _merged(common: SweepSpec, file: SpecFile, wanted: Wanted, options: SweepOptions) -> SweepSpec:
+    """The specification of a file's wanted cells, with what the options change about them."""
+    missing = [name for name in wanted.encoders if name in file.folders and name not in wanted.replaced]
+    there = [name for name in wanted.encoders if name not in missing]
+    changes = _overrides(common.overrides)
     check_overrides(common.overrides)  # before `_fitting`, which imports torch
-    fitting = _fitting(file, own)
+    fitting = _fitting(file, changes)
     blocks = []
     for block in file.blocks:
-        words = {
-            "encoders": tuple(wanted.replaced.get(word, word) for word in block.encoders if word in there),
-            "modes": tuple(word for word in block.modes if word in wanted.modes),
-            "tasks": tuple(word for word in block.tasks if word in wanted.tasks),
+        names = {
+            "encoders": tuple(wanted.replaced.get(name, name) for name in block.encoders if name in there),
+            "modes": tuple(name for name in block.modes if name in wanted.modes),
+            "tasks": tuple(name for name in block.tasks if name in wanted.tasks),
         }
-        if all(words.values()):
-            overrides = {**block.overrides(), **{key: text for key, text in own.items() if fitting(block, key)}}
+        if all(names.values()):
+            overrides = block.overrides() | {key: text for key, text in changes.items() if fitting(block, key)}
             blocks.append(
                 Block(
-                    name=block.name, **words, head=block.head, variant=block.variant,
+                    name=block.name, **names, head=block.head, variant=block.variant,
                     overrides=tuple(f"{key}={text}" for key, text in overrides.items()),
-                    trials=block.trials or file.trials if trials is None else trials,
-                    seeds=block.seeds or file.seeds if seeds is None else seeds,
+                    trials=block.trials or file.trials if options.trials is None else options.trials,
+                    seeds=block.seeds or file.seeds if options.seeds is None else options.seeds,
                 )
             )  # fmt: skip
     if not blocks:
-        remedy = " ".join(f"Add --with {word}=FOLDER, {file.folders[word]}." for word in missing)
-        raise ValueError(f"--spec {where}: no cell is left. {remedy or 'Name other words, or leave some out.'}")
-    replaced = [f"{word}={encoder}" for word, encoder in wanted.replaced.items() if word in there]
-    said = {"blocks": tuple(blocks), "origin": file.name, "replaced": tuple(replaced), "left_out": tuple(missing)}
-    return common.model_copy(update={**said, "name": common.name or file.name})
+        remedy = " ".join(f"Add --with {name}=FOLDER, {file.folders[name]}." for name in missing)
+        remedy = remedy or "Name other encoders, modes or tasks, or leave some out."
+        raise ValueError(f"--spec {options.spec}: no cell is left. {remedy}")
+    replaced = [f"{name}={encoder}" for name, encoder in wanted.replaced.items() if name in there]
+    from_file = {"blocks": tuple(blocks), "origin": file.name, "replaced": tuple(replaced), "left_out": tuple(missing)}
+    return common.model_copy(update={**from_file, "name": common.name or file.name})
 
 
 def _overrides(texts: Sequence[str]) -> dict[str, str]:
-    """`--set` texts as parameter → value; what is malformed stays whole, and is refused where it is read."""
+    """`--set` texts as parameter → value; of a text without "=" the value is "", and refused later."""
     split = [text.partition("=") for text in texts]
     keys = [key.strip() for key, _, _ in split]
     for key in keys:
@@ -188,23 +186,20 @@ def _overrides(texts: Sequence[str]) -> dict[str, str]:
     return {key: value.strip() for key, (_, _, value) in zip(keys, split, strict=True)}
 
 
-def _fitting(file: SpecFile, own: Mapping[str, str]) -> Callable[[FileBlock, str], bool]:
-    """(block, key) → whether a key of the command line is laid over a block: where all of its cells have it.
+def _fitting(file: SpecFile, changes: Mapping[str, str]) -> Callable[[FileBlock, str], bool]:
+    """A predicate of (block, key): true where a `--set` key is laid over a block, because all of its cells have it.
 
-    A key that no block has goes to all of them, so that it is refused by its name.
+    A key that no block has is laid over all of them, so that it is refused by its name.
     """
-    if not own:
+    if not changes:
         return lambda block, key: False
-    from meltpoint.adapters import (
-        modes,
-        settings,  # imports torch: only who needs it waits for it
-    )
+    from meltpoint.adapters import modes, settings  # torch, for which only `--set` has to wait
 
     def has(block: FileBlock, key: str) -> bool:
         heads = {mode: block.head or modes.get(mode).head for mode in block.modes}
         kinds = {get(task).kind for task in block.tasks}
         each = [settings.parameters(mode, head, kind) for mode, head in heads.items() for kind in kinds]
-        return key == "early_stopping" or all(key in {own.name for own in allowed} for allowed in each)
+        return key == "early_stopping" or all(key in {allowed.name for allowed in parameters} for parameters in each)
 
-    nowhere = {key for key in own if not any(has(block, key) for block in file.blocks)}
+    nowhere = {key for key in changes if not any(has(block, key) for block in file.blocks)}
     return lambda block, key: key in nowhere or has(block, key)

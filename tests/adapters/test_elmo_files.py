@@ -22,7 +22,7 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder, save_folder
 from meltpoint.adapters.families.elmo.characters import piece_of, spelling_of
 from meltpoint.adapters.families.elmo.tokenizer import WordTokenizer
-from meltpoint.sweeps.command_line.options import encoder_words
+from meltpoint.sweeps.command_line.option_values import encoder_names
 from meltpoint.tasks.core.task import Example, Kind
 
 Make = Callable[..., Any]
@@ -57,7 +57,7 @@ def test_only_an_elmo_cannot_join_pairs(tiny_folder: Callable[[str], Path]):
 
 def test_a_relative_folder_on_the_command_line_becomes_absolute(copied: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(copied.parent)
-    assert encoder_words([f"elmo:{copied.name},minilm", "hf:some/id"]) == (f"elmo:{copied}", "minilm", "hf:some/id")
+    assert encoder_names([f"elmo:{copied.name},minilm", "hf:some/id"]) == (f"elmo:{copied}", "minilm", "hf:some/id")
 
 
 @pytest.mark.parametrize("name", ["lm_weights.hdf5", "elmo_2x1024_128_2048cnn_1xhighway_weights.hdf5"])

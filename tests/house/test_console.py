@@ -30,20 +30,20 @@ def test_the_console_command_and_the_checkout_give_the_same_help(words: tuple[st
     assert installed.stdout.replace("launch.py", "meltpoint") == checkout.stdout.replace("launch.py", "meltpoint")
 
 
-def test_the_help_names_every_word_of_the_contract() -> None:
+def test_the_help_names_every_command_of_the_contract() -> None:
     text = run(str(COMMAND), "--help").stdout
-    words = (
+    commands = (
         "sweep", "plan", "demo", "status", "export", "train", "report", "ensemble", "analyse", "features", "list",
         "doctor", "ui", "cache",
     )  # fmt: skip
-    assert [word for word in words if word not in text] == []
+    assert [command for command in commands if command not in text] == []
 
 
 def test_the_checkouts_door_works_from_another_folder(tmp_path: Path) -> None:
     assert run(sys.executable, str(ROOT / "launch.py"), "--help", cwd=tmp_path).returncode == 0
 
 
-def test_an_unknown_word_is_bad_usage_without_a_traceback() -> None:
+def test_an_unknown_command_is_bad_usage_without_a_traceback() -> None:
     done = run(str(COMMAND), "swep")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from meltpoint.sweeps.command_line.options import SearcherName
+from meltpoint.sweeps.command_line.options import SearcherName, SweepOptions
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec, check
 
@@ -42,9 +42,7 @@ def file(tmp_path: Path) -> str:
 
 
 def asked(spec: str | None, **said: Any) -> SweepSpec:
-    options: dict[str, Any] = dict.fromkeys(("name", "encoder", "mode", "task", "head", "trials", "seeds", "space"))
-    options |= dict.fromkeys(("overrides", "data_dir", "max_train_examples", "test_from", "replacing"))
-    return asked_spec(**(options | {"searcher": SearcherName.tpe, "seed": 0, "spec": spec} | said))
+    return asked_spec(SweepOptions(spec=spec, **said))
 
 
 def cells(spec: SweepSpec) -> list[str]:

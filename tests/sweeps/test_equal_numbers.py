@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from meltpoint import launch
+from meltpoint.reports.commands import search
 from meltpoint.sweeps.driver.driver import SweepConductor
 from meltpoint.sweeps.driver.opening import asked_sweep, differences
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -68,7 +68,7 @@ MACHINE = {
 
 
 def test_the_tables_have_every_option_every_resource_and_every_field_of_an_order():
-    assert SPECIFICATION.keys() | MACHINE.keys() == set(inspect.signature(launch.sweep).parameters)
+    assert SPECIFICATION.keys() | MACHINE.keys() == set(inspect.signature(search.sweep).parameters)
     assert set(SPECIFICATION.values()) <= set(SweepSpec.model_fields), (
         "each is in the table of test_identity_of_searches"
     )

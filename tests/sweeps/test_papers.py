@@ -10,7 +10,7 @@ import pytest
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes
 from meltpoint.search_spaces.space import Space
-from meltpoint.sweeps.command_line.options import SearcherName
+from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.cells import cell_space
@@ -35,9 +35,7 @@ FROZEN_BOTH_WORLDS = {"learning_rate"}
 def shipped(name: str) -> SweepSpec:
     """A shipped specification with a folder for every encoder that wants one; the folders are not opened."""
     wanted = [FOLDERS[word] for word in spec_files.read(name).folders]
-    return asked_spec(
-        None, None, None, None, None, None, None, SearcherName.tpe, None, None, None, None, None, 0, name, wanted
-    )
+    return asked_spec(SweepOptions(spec=name, replacing=wanted))
 
 
 def is_task(word: str) -> bool:
@@ -149,10 +147,11 @@ def test_the_two_sides_of_a_comparison_differ_in_one_key(name, key, values):
 
 def test_a_laptop_can_run_a_specification_small(minilm: Path, shared: Path):
     """The papers' joint against separate encoding on the embedded encoder: every cell opens on real data."""
-    spec = asked_spec(
-        None, None, None, ["mrpc"], None, 1, 1, SearcherName.tpe, None, ["epochs=1"], shared / "data", 64, None, 0,
-        "table_4", ["bert-base=minilm"],
+    options = SweepOptions(
+        spec="table_4", replacing=["bert-base=minilm"], task=["mrpc"], trials=1, seeds=1, overrides=["epochs=1"],
+        data_dir=shared / "data", max_train_examples=64,
     )  # fmt: skip
+    spec = asked_spec(options)
     assert [(block.trials, block.seeds, block.encoders) for block in spec.blocks] == [(1, 1, ("minilm",))] * 2
     for block in spec.blocks:
         for space in spaces(block).values():

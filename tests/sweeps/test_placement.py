@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from meltpoint.sweeps.command_line.options import gpus_of, resources_of
+from meltpoint.sweeps.command_line.option_values import gpus_of, resources_of
+from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.driver.plan import planned_gpus
 from meltpoint.sweeps.on_ray.placement import UNKNOWN, ClusterGpus, gpus_of_nodes, in_words, settle, share_in_words
 from meltpoint.sweeps.specification.cells import cell_name
@@ -57,7 +58,7 @@ def test_a_node_whose_gpus_ray_cannot_name_is_a_kind_of_its_own():
 
 def test_auto_is_the_default_of_the_command_line_and_of_every_caller():
     assert Resources().gpus == "auto"
-    assert resources_of("runs", None, None, 1.0, "auto", None, False).gpus == "auto"
+    assert resources_of(SweepOptions()).gpus == "auto"
 
 
 def test_auto_is_the_cpu_where_ray_has_no_gpu_whatever_torch_sees(has_cuda: bool):

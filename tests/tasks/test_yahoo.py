@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from meltpoint import tasks
-from meltpoint.sweeps.command_line.options import split_words
+from meltpoint.sweeps.command_line.option_values import split_at_commas
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.sources import check
@@ -97,7 +97,7 @@ def test_the_order_of_the_words_does_not_matter_and_all_ten_are_the_whole_task()
 def test_the_name_of_a_variant_is_a_word_of_the_command_line_and_fit_for_a_file_name():
     name = tasks.get("yahoo:sports+health").name
     assert tasks.get(name).name == name
-    assert split_words([f"sst2,{name}"]) == ("sst2", name)
+    assert split_at_commas([f"sst2,{name}"]) == ("sst2", name)
     assert cell_name("minilm", "fine_tuning", name) == "minilm.fine_tuning.yahoo_health_sports"
 
 

@@ -1,4 +1,4 @@
-"""`meltpoint cache`: what a storage folder keeps of frozen encoders' features, listed and removed."""
+"""`meltpoint cache`: the features of frozen encoders that a storage folder keeps, listed and removed."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ cache = typer.Typer(no_args_is_help=True, help="The features of frozen encoders 
 
 
 @cache.command("ls")
+@exit_on_error()
 def cache_list(storage: Storage = "runs", as_json: AsJson = False) -> None:
     """What is kept, the least recently used first."""
-    with exit_on_error():
-        from meltpoint.sweeps.results.cache import listed, shown
+    from meltpoint.sweeps.results.cache import listed, shown
 
-        rows = listed(Path(storage))
-        if as_json:
-            print_json(rows)
-            return
-        from meltpoint.reports.screen import show_rows
+    rows = listed(Path(storage))
+    if as_json:
+        print_json(rows)
+        return
+    from meltpoint.reports.screen import show_rows
 
-        show_rows(shown(rows), Console(highlight=False))
+    show_rows(shown(rows), Console(highlight=False))
 
 
 @cache.command("rm")
+@exit_on_error()
 def cache_remove(
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids, or their beginnings.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every entry.")] = False,
     task: Annotated[str | None, typer.Option(help="What this task asked for.")] = None, storage: Storage = "runs",
 ) -> None:  # fmt: skip
     """Remove entries; what a running process reads stays."""
-    with exit_on_error():
-        from meltpoint.sweeps.results.cache import remove_entries
+    from meltpoint.sweeps.results.cache import remove_entries
 
-        done = remove_entries(Path(storage), ids or [], task, everything)
-        for entry in done.removed:
-            print(f"{entry.id} {entry.bytes}")
-        for entry in done.busy:
-            complain(f"{entry.id} is in use; stop the sweep that reads it first.")
-        if done.busy:
-            raise typer.Exit(FAILED)
+    done = remove_entries(Path(storage), ids or [], task, everything)
+    for entry in done.removed:
+        print(f"{entry.id} {entry.bytes}")
+    for entry in done.busy:
+        complain(f"{entry.id} is in use; stop the sweep that reads it first.")
+    if done.busy:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,77 @@
+"""The commands on what is there, without a sweep: `features`, `list`, `doctor` and `ui`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
+from meltpoint.sweeps.command_line.options import Address, AsJson, Listable, OneEncoder, Storage, TrackingUri
+
+
+@exit_on_error()
+def features(
+    encoder: OneEncoder,
+    file: Annotated[Path, typer.Option("--input", help="A text: each line a sentence, words apart by white space.")],
+    out: Annotated[Path, typer.Option("--out", help="The .npz file to write.")],
+    layers: Annotated[str, typer.Option(help="all, top, or numbers from 0 (the embeddings): 0,6.")] = "all",
+) -> None:  # fmt: skip
+    """Each sentence's layers as an encoder has them: arrays 0, 1, … of (layers, words, dim), and the words."""
+    from meltpoint.sweeps.command_line.option_values import encoder_name
+    from meltpoint.sweeps.specification.early_checks import check_features
+
+    name = encoder_name(encoder)
+    check_features(name, file, layers)
+    from meltpoint.adapters.features.writing import write_features  # torch, which takes seconds
+
+    written = write_features(name, file, out, layers)
+    print(f"{written.in_words()} → {out}", file=sys.stderr)
+
+
+@exit_on_error()
+def list_names(what: Annotated[Listable, typer.Argument(show_default=False)], as_json: AsJson = False) -> None:
+    """What there is: encoders, modes, tasks, heads, tricks, spaces or specs."""
+    from meltpoint.sweeps.command_line.listing import inventory
+
+    rows = inventory(what.value)
+    if as_json:
+        print_json(rows)
+        return
+    from meltpoint.reports.screen import show_rows
+
+    show_rows(rows, Console(highlight=False))
+
+
+@exit_on_error()
+def doctor(
+    storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, as_json: AsJson = False
+) -> None:
+    """What this machine has and lacks, each lack with its remedy."""
+    from dataclasses import asdict
+
+    from meltpoint.reports.screen import show_checks
+    from meltpoint.sweeps.machine.doctor import checks
+
+    found = checks(Path(storage), tracking_uri, address)
+    if as_json:
+        print_json([asdict(check) for check in found])
+    else:
+        show_checks(found, Console(highlight=False))
+    if not all(check.ok for check in found):
+        raise typer.Exit(FAILED)
+
+
+@exit_on_error()
+def ui(
+    storage: Storage = "runs", tracking_uri: TrackingUri = None,
+    host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="On which port.")] = 5000,
+) -> None:  # fmt: skip
+    """The MLflow dashboard on this storage, until Ctrl-C."""
+    from meltpoint.sweeps.tracking.dashboard import serve
+
+    raise typer.Exit(serve(Path(storage).absolute(), tracking_uri, host, port))

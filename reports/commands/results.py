@@ -1,0 +1,154 @@
+"""The commands on a sweep's results: `status`, `report`, `export`, `ensemble`, `analyse` and `train`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
+from meltpoint.sweeps.command_line.options import (
+    AnalysesArgument,
+    AsJson,
+    Beside,
+    DataDir,
+    Encoders,
+    ExportFormat,
+    MaxTrainExamples,
+    NameArgument,
+    Storage,
+    TableFormat,
+    Tasks,
+)
+
+if TYPE_CHECKING:
+    from meltpoint.sweeps.results.summary import SweepSummary
+
+
+@exit_on_error()
+def status(name: NameArgument, storage: Storage = "runs", as_json: AsJson = False) -> None:
+    """Each cell: trials planned, finished, stopped, failed, running; best dev; finals."""
+    summary = _summary(name, storage)
+    if as_json:
+        print_json(summary.as_json())
+        return
+    from meltpoint.reports.screen import show_status
+
+    show_status(summary, Console(highlight=False))
+
+
+def _summary(name: str, storage: str) -> SweepSummary:
+    from meltpoint.sweeps.ledger.ledger import Ledger
+    from meltpoint.sweeps.results.summary import summarise
+
+    return summarise(Ledger(Path(storage).absolute() / name))
+
+
+@exit_on_error()
+def report(
+    name: NameArgument, table_format: Annotated[TableFormat, typer.Option("--format")] = TableFormat.md,
+    beside: Beside = None, storage: Storage = "runs",
+) -> None:  # fmt: skip
+    """The table of a sweep on standard output, whatever has finished so far."""
+    from meltpoint.reports.report import report as make
+
+    print(make(_summary(name, storage), table_format.value, beside), end="")
+
+
+@exit_on_error()
+def export(
+    name: NameArgument,
+    cell: Annotated[str | None, typer.Option(help="One cell, E.M.T or E.M.T.VARIANT; all otherwise.")] = None,
+    export_format: Annotated[ExportFormat, typer.Option("--format")] = ExportFormat.yaml,
+    out: Annotated[Path | None, typer.Option(help="Where to; the sweep's exports/ otherwise.")] = None,
+    model: Annotated[bool, typer.Option("--model", help="Also the best finalist as a folder that predicts.")] = False,
+    storage: Storage = "runs",
+) -> None:  # fmt: skip
+    """The best settings, one file per cell; each trains again with `meltpoint train FILE`."""
+    from meltpoint.sweeps.ledger.ledger import Ledger
+    from meltpoint.sweeps.results.export import export_cells, export_model
+    from meltpoint.sweeps.specification.cells import cell_name
+
+    ledger, summary = Ledger(Path(storage).absolute() / name), _summary(name, storage)
+    target = out or ledger.folder / "exports"
+    for path in export_cells(ledger, summary, target, cell, export_format.value):
+        print(path)
+    chosen = [one for one in summary.cells if model and cell in (None, cell_name(*one.header.key))]
+    for one in chosen:
+        print(export_model(ledger, summary, cell_name(*one.header.key), target))
+
+
+@exit_on_error()
+def ensemble(
+    name: NameArgument, task: Annotated[str, typer.Option(help="The task whose cells are combined.")],
+    cell: Annotated[list[str] | None, typer.Option(help="E.M.T or SWEEP/E.M.T; every finished one otherwise.")] = None,
+    storage: Storage = "runs", as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Average the probabilities of several cells' finalists, seed by seed: a row of its own in the tables."""
+    from meltpoint.adapters.files import write_atomically
+    from meltpoint.reports.screen import show_ensemble
+    from meltpoint.reports.tables import render
+    from meltpoint.sweeps.results.ensemble import ensemble as combine
+
+    made = combine(Path(storage).absolute(), name, task, cell or [])
+    for file, text in render(_summary(name, storage)).items():
+        write_atomically(Path(storage).absolute() / name / file, text)
+    if as_json:
+        print_json(made.model_dump(mode="json"))
+    else:
+        show_ensemble(made, name, Console(highlight=False))
+
+
+@exit_on_error()
+def analyse(
+    name: NameArgument, analysis: AnalysesArgument,
+    encoder: Encoders = None, task: Tasks = None,
+    model: Annotated[Path | None, typer.Option(help="A fine-tuned finalist's folder (`export --model`).")] = None,
+    corpus: Annotated[Path | None, typer.Option(help="A text file to compare the tasks' words with.")] = None,
+    data_dir: DataDir = None, max_train_examples: MaxTrainExamples = None,
+    out: Annotated[Path | None, typer.Option(help="Where to; analyses/ in the sweep's folder otherwise.")] = None,
+    formats: Annotated[list[str] | None, typer.Option("--format", help="md, csv, tex, svg, png; all.")] = None,
+    storage: Storage = "runs",
+) -> None:  # fmt: skip
+    """The papers' analyses: of a finished sweep, or with - in its place of encoders and tasks alone."""
+    from meltpoint.reports.analyses import analyse as run
+    from meltpoint.sweeps.command_line.option_values import encoder_names, split_at_commas, task_names
+
+    written = run(
+        name, split_at_commas(analysis), Path(storage).absolute(), encoders=encoder_names(encoder or ()),
+        tasks=task_names(task or ()), model=model, corpus=corpus,
+        data_dir=str(data_dir.absolute()) if data_dir else None, max_train_examples=max_train_examples, out=out,
+        formats=split_at_commas(formats or ()), tell=lambda line: print(line, file=sys.stderr),
+    )  # fmt: skip
+    for path in written:
+        print(path)
+
+
+@exit_on_error()
+def train(
+    file: Annotated[Path, typer.Argument(help="An exported setting, E.M.T.yaml.", show_default=False)],
+    seed: Annotated[int | None, typer.Option(help="Another seed than the search's.")] = None,
+    test: Annotated[bool, typer.Option("--test", help="Score the test split too.")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the data lie now, if they moved.")] = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Train an exported setting again; same machine and versions, same last bit. Status 1 if dev is another score."""
+    from meltpoint.sweeps.specification.early_checks import check_point
+
+    check_point(str(file))
+    from meltpoint.reports.screen import show_epoch
+    from meltpoint.sweeps.worker.retrain import retrain  # torch, which takes seconds
+
+    talk = Console(stderr=True, highlight=False)
+    where = str(data_dir.absolute()) if data_dir else None
+    done = retrain(str(file), seed, test, where, lambda epoch: show_epoch(epoch, talk))
+    if as_json:
+        print_json(done.as_json())
+    else:
+        print(f"dev {done.metric} {done.dev!r}" + ("" if done.test is None else f", test {done.test!r}"))
+    talk.print(done.comparison(), markup=False, soft_wrap=True)
+    if done.same is False:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,91 @@
+"""The commands that search: `sweep`, `plan` and `demo`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+
+from meltpoint.sweeps.command_line.errors import FAILED, again, exit_on_error, print_json
+from meltpoint.sweeps.command_line.options import (
+    AsJson,
+    CpusPerTrial,
+    GpusPerTrial,
+    Name,
+    Storage,
+    SweepOptions,
+    with_sweep_options,
+)
+
+if TYPE_CHECKING:
+    from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+
+
+@exit_on_error()
+@with_sweep_options()
+def sweep(options: SweepOptions) -> None:
+    """Search every cell, re-run its best setting over seeds, score it once on test, export it.
+
+    The cells are encoders × modes × tasks. Cut off (Ctrl-C, a reboot), the same command goes on where it stopped.
+
+    Example: meltpoint sweep --name first --encoder minilm --mode feature_extraction,fine_tuning --task sst2,mrpc
+    A paper's whole experiment: meltpoint sweep --spec to_tune_or_not --with elmo=FOLDER --data-dir DATA
+    """
+    from meltpoint.sweeps.command_line.option_values import resources_of
+    from meltpoint.sweeps.command_line.spec_from_options import asked_spec
+
+    resources = resources_of(options)
+    _run(asked_spec(options), resources)
+
+
+def _run(spec: SweepSpec, resources: Resources) -> None:
+    """Run a sweep, show its table, and end with its status."""
+    from meltpoint.sweeps.driver.early_start import head_start
+    from meltpoint.sweeps.results.cache import trim
+
+    with head_start(spec, resources) as cluster:  # Ray starts while Python imports the rest
+        from meltpoint.reports.tables import render
+        from meltpoint.sweeps.driver.run import sweep as run_sweep
+
+        outcome = run_sweep(spec, resources, Console(stderr=True), render, cluster)
+    if outcome.state == "done":  # the workers, which had the cache open, are gone now
+        trim(resources)
+    from meltpoint.reports.screen import show_outcome
+
+    show_outcome(outcome, resources, again(), Console(highlight=False))
+    if outcome.state != "done":
+        raise typer.Exit(FAILED)
+
+
+@exit_on_error()
+@with_sweep_options(without=("cache_budget", "cache_keep"))
+def plan(options: SweepOptions, as_json: AsJson = False) -> None:
+    """Show what `sweep` with the same options would do and cost; trains nothing."""
+    from meltpoint.sweeps.command_line.option_values import resources_of
+    from meltpoint.sweeps.command_line.spec_from_options import checked_spec
+
+    resources = resources_of(options)
+    spec = checked_spec(options)
+    from meltpoint.sweeps.driver.plan import plan_sweep  # torch, which takes seconds
+
+    planned = plan_sweep(spec, resources)
+    if as_json:
+        print_json(planned.as_json())
+        return
+    from meltpoint.reports.screen import show_plan
+
+    show_plan(planned, Console(highlight=False))
+
+
+@exit_on_error()
+def demo(
+    storage: Storage = "runs", name: Name = "demo", cpus_per_trial: CpusPerTrial = 1.0,
+    gpus_per_trial: GpusPerTrial = "auto",
+) -> None:  # fmt: skip
+    """A small sweep on the embedded encoder and four small tasks of every kind; no network, a few minutes."""
+    from meltpoint.sweeps.command_line.demo import demo_spec
+    from meltpoint.sweeps.command_line.option_values import resources_of
+
+    options = SweepOptions(storage=storage, cpus_per_trial=cpus_per_trial, gpus_per_trial=gpus_per_trial)
+    _run(demo_spec(name), resources_of(options))

@@ -1,0 +1,109 @@
+"""Values of the command line's texts: durations, sizes, shares of a GPU, lists of names, paths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from meltpoint.sweeps.command_line.options import SweepOptions
+from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.tracking_uri import check_sign_in
+
+
+def resources_of(options: SweepOptions) -> Resources:
+    """The resources of a sweep, by its options.
+
+    Raises:
+        ValueError: a share, time or size that cannot be read, or is none.
+    """
+    if options.cpus_per_trial <= 0:
+        raise ValueError("--cpus-per-trial must be above 0.")
+    if options.tracking_uri is not None:
+        check_sign_in(options.tracking_uri)
+    return Resources(
+        storage=options.storage,
+        tracking_uri=options.tracking_uri,
+        address=options.address,
+        cpus=options.cpus_per_trial,
+        gpus=gpus_of(options.gpus_per_trial),
+        time_budget_seconds=None if options.time_budget is None else seconds_of(options.time_budget),
+        retry_failed=options.retry_failed,
+        cache_bytes=bytes_of("--cache-budget", options.cache_budget),
+        cache_overflow=options.cache_overflow.value,
+        cache_keep_bytes=bytes_of("--cache-keep", options.cache_keep),
+    )
+
+
+def seconds_of(text: str) -> float:
+    """`90s`, `30m`, `2h` or `1.5h` in seconds.
+
+    Raises:
+        ValueError: anything else.
+    """
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    try:
+        value = float(text[:-1]) * units[text[-1:]]
+    except (ValueError, KeyError):
+        value = -1.0
+    if value <= 0:
+        raise ValueError(f"--time-budget {text!r}: write 90s, 30m, 2h or 1d.")
+    return value
+
+
+def gpus_of(text: str) -> float | Literal["auto"]:
+    """`auto`, or a number of GPUs, fractions too.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if text == "auto":
+        return "auto"
+    try:
+        gpus = float(text)
+    except ValueError:
+        gpus = -1.0
+    if not 0 <= gpus < float("inf"):
+        raise ValueError(f"--gpus-per-trial {text!r}: write 0, a share as 0.25, a number of GPUs, or auto.")
+    return gpus
+
+
+def bytes_of(option: str, text: str) -> int:
+    """`500MB`, `50GB` or `2TB` in bytes.
+
+    Raises:
+        ValueError: anything else; the message names the option.
+    """
+    units = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
+    try:
+        value = float(text[:-2]) * units[text[-2:].upper()]
+    except (ValueError, KeyError):
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{option} {text!r}: write 500MB, 50GB or 2TB; 0MB keeps nothing.")
+    return int(value)
+
+
+def split_at_commas(texts: Sequence[str]) -> tuple[str, ...]:
+    """The names in the values of a repeated option: `--task a,b --task c` has three. No name can hold a comma."""
+    return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
+
+
+def task_names(texts: Sequence[str]) -> tuple[str, ...]:
+    """The names of `--task`; a task file by its absolute path, because workers may run in another folder."""
+    return tuple(
+        str(Path(name).absolute()) if name.endswith((".yaml", ".yml")) else name for name in split_at_commas(texts)
+    )
+
+
+def encoder_names(texts: Sequence[str]) -> tuple[str, ...]:
+    """The names of `--encoder`; folders by their absolute paths, because workers may run in another folder."""
+    return tuple(encoder_name(name) for name in split_at_commas(texts))
+
+
+def encoder_name(text: str) -> str:
+    """An encoder's name: the folder of `FAMILY:FOLDER#VARIANT` by its absolute path, any other name as it is."""
+    family, _, source = text.partition(":")
+    folder, mark, variant = source.partition("#")
+    path = Path(folder).expanduser()
+    return f"{family}:{path.resolve()}{mark}{variant}" if folder and path.is_dir() else text
