@@ -89,6 +89,11 @@ class Plan:
         """Steps of all phases."""
         return self.epochs * self.steps_per_epoch
 
+    @property
+    def first_phase_steps(self) -> int:
+        """Steps of the first phase."""
+        return self.phases[0].epochs * self.steps_per_epoch
+
     def phase_at(self, step: int) -> tuple[Phase, int]:
         """The phase that a step lies in, and that phase's first step."""
         first = 0

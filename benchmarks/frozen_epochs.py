@@ -30,6 +30,7 @@ from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.shared_first_phase import open_frozen_states
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.benchmarks.alternation import Spread, spread
@@ -94,7 +95,7 @@ def encoding_seconds(encoder: Encoder, data: EncodedData, head: str, batch_size:
     """Wall seconds to write the training split's states, all that the head's mix reads, and a few rows' of dev."""
     trainer = trainer_of(encoder, data, head, batch_size, 1, cache)
     started = time.perf_counter()
-    trainer.open_frozen_states()
+    open_frozen_states(trainer)
     return time.perf_counter() - started
 
 

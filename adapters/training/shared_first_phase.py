@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -18,24 +19,43 @@ from torch import Tensor
 from meltpoint.adapters.features.entries import locked
 from meltpoint.adapters.files import replacing
 from meltpoint.adapters.settings import first_phase_parameters
+from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
-from meltpoint.adapters.training.trial_state import FirstPhaseCheckpoint, Outcome, without_encoder
+from meltpoint.adapters.training.trial_state import Outcome
 
 PARTS = ("best_state", "weights", "optimiser")
 
-ROOM_BYTES = 256 * 10**6
-"""What the stages may take: ten of a bilstm's. A stage serves the trials of one search, soon after it was trained."""
+MOST_BYTES = 256 * 10**6
+"""Size of the folder: ten first phases of a bilstm. Each serves the trials of one search, soon after it was trained."""
+
+
+@dataclass(frozen=True)
+class FirstPhaseCheckpoint:
+    """The end of a first phase, for other trials to continue from.
+
+    Attributes:
+        results: one an epoch.
+        best: (dev score, epoch) of the best epoch.
+        weights, best_state: the head's, as a bundle of one has them; at the end, and at the best epoch.
+        optimiser: the head optimiser's state at the end.
+    """
+
+    results: list[EpochResult]
+    best: tuple[float, int]
+    best_state: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]
+    optimiser: dict[str, Tensor]
 
 
 class SharedFirstPhases:
-    """A folder of stages, one file each; workers of several machines may share it."""
+    """A folder of first-phase checkpoints, one file each; workers of several machines may share it."""
 
-    def __init__(self, folder: Path, room_bytes: int = ROOM_BYTES) -> None:
-        self.folder, self.room_bytes = folder, room_bytes
+    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
+        self.folder, self.most_bytes = folder, most_bytes
 
     def epochs(self, trainer: Trainer, facts: Mapping[str, object]) -> Iterator[list[Outcome]]:
-        """A trial's epochs, the first phase out of the folder where another trial has trained it.
+        """A trial's epochs, those of the first phase out of the folder where another trial has trained it.
 
         Args:
             trainer: a bundle of one, before its first step.
@@ -52,65 +72,93 @@ class SharedFirstPhases:
         lock = path.with_suffix(".lock")
         with locked(lock, wait=False) as mine:
             if mine:
-                yield from self._made_or_read(trainer, path)
-        if not mine:  # who comes second helps the first one to encode, waits, and goes on from its stage
-            trainer.open_frozen_states()
+                yield from self._read_or_train(trainer, path)
+        if not mine:  # a second trial helps the first one to encode, waits, and continues from its checkpoint
+            open_frozen_states(trainer)
             with locked(lock, wait=True):
-                yield from self._made_or_read(trainer, path)
+                yield from self._read_or_train(trainer, path)
 
-    def _made_or_read(self, trainer: Trainer, path: Path) -> Iterator[list[Outcome]]:
+    def _read_or_train(self, trainer: Trainer, path: Path) -> Iterator[list[Outcome]]:
         """The first phase's epochs; the caller holds its lock."""
-        stage = read_stage(path)
-        if stage is not None:
-            trainer.resume(stage)
-            for result in stage.results:
+        checkpoint = read_checkpoint(path)
+        if checkpoint is not None:
+            resume(trainer, checkpoint)
+            for result in checkpoint.results:
                 yield [(0, result)]
             return
-        yield from trainer.first_phase()
+        # The gap rule may end the phase earlier than planned, so the plan is looked at after every epoch.
+        while trainer.active and trainer.step < trainer.trials[0].table.plan.first_phase_steps:
+            yield trainer.epoch()
         if trainer.active:
-            write_stage(path, without_encoder(trainer.stage()))
+            write_checkpoint(path, checkpoint_of(trainer))
             self._make_room(path)
 
     def _make_room(self, newest: Path) -> None:
-        """Remove the oldest stages until the rest fit; the newest one stays."""
+        """Remove the oldest checkpoints until the rest fit; the newest one stays."""
         found = []
         for path in self.folder.glob("*.safetensors"):
             with suppress(FileNotFoundError):  # another worker makes room too
                 found.append((path == newest, path.stat().st_mtime, path.stat().st_size, path))
         used = sum(size for _, _, size, _ in found)
         for is_newest, _, size, path in sorted(found):
-            if used <= self.room_bytes or is_newest:
+            if used <= self.most_bytes or is_newest:
                 return
             used -= size
             path.unlink(missing_ok=True)
+
+
+def open_frozen_states(trainer: Trainer) -> None:
+    """Open the hidden states that a frozen phase reads; what is missing is encoded, together with other workers."""
+    for split in (trainer.data.train, trainer.data.dev):
+        trainer.inputs.open(split, frozen=True)
+
+
+def checkpoint_of(trainer: Trainer) -> FirstPhaseCheckpoint:
+    """The checkpoint of a bundle of one that has ended its first phase; the optimiser's state is not copied."""
+    (trial,) = trainer.trials
+    # The encoder has its pretrained weights still.
+    best_state = {name: trial.best_state[name] for name in trial.best_state if not name.startswith("encoder.")}
+    weights, optimiser = trainer.model.own_weights(0), trainer.head_optimiser.state()
+    return FirstPhaseCheckpoint(list(trial.results), trial.best, best_state, weights, optimiser)
+
+
+def resume(trainer: Trainer, checkpoint: FirstPhaseCheckpoint) -> None:
+    """Put a fresh bundle of one where a checkpoint was taken."""
+    (trial,) = trainer.trials
+    trial.results, trial.best = list(checkpoint.results), checkpoint.best
+    trial.best_state = trainer.model.pretrained_weights() | Snapshot(checkpoint.best_state)
+    trainer.model.load_trained([checkpoint.weights])
+    trainer.head_optimiser.load(checkpoint.optimiser)
+    trainer.step = checkpoint.results[-1].step
+    trial.end_first_phase(len(checkpoint.results))
 
 
 def first_phase_key(trainer: Trainer, facts: Mapping[str, object]) -> str:
     """A digest of all that a first phase depends on: its rates as numbers, so that any two ways to them share it."""
     (trial,) = trainer.trials
     table, setting = trial.table, trial.member.setting
-    steps = table.plan.phases[0].epochs * table.plan.steps_per_epoch
-    rates = [table.learning_rate(table.plan.groups - 1, step) for step in range(steps)]
+    rates = [table.learning_rate(table.plan.groups - 1, step) for step in range(table.plan.first_phase_steps)]
     shaping = first_phase_parameters(str(facts["mode"]), str(facts["head"]))
     own = {parameter.name: setting.get(parameter.name, parameter.default) for parameter in shaping}
     parts = {**facts, **own, "seed": trial.member.seed, "rates": rates, "precision": trainer.precision}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def write_stage(path: Path, stage: FirstPhaseCheckpoint) -> None:
-    """Write a stage, whole or not at all."""
-    tensors = {f"{part}/{name}": t.contiguous().cpu() for part in PARTS for name, t in getattr(stage, part).items()}
-    facts = {"results": [result.model_dump() for result in stage.results], "best": stage.best}
+def write_checkpoint(path: Path, checkpoint: FirstPhaseCheckpoint) -> None:
+    """Write a checkpoint, whole or not at all."""
+    parts = {part: getattr(checkpoint, part) for part in PARTS}
+    tensors = {f"{part}/{name}": t.contiguous().cpu() for part, own in parts.items() for name, t in own.items()}
+    facts = {"results": [result.model_dump() for result in checkpoint.results], "best": checkpoint.best}
     with replacing(path) as beside:
-        save_file(tensors, beside, {"stage": json.dumps(facts)})
+        save_file(tensors, beside, {"first_phase": json.dumps(facts)})
 
 
-def read_stage(path: Path) -> FirstPhaseCheckpoint | None:
-    """A stage; None where there is none, or where the file is damaged and has to be made again."""
+def read_checkpoint(path: Path) -> FirstPhaseCheckpoint | None:
+    """A checkpoint; None where there is none, or where the file is damaged and has to be made again."""
     parts: dict[str, dict[str, Tensor]] = {part: {} for part in PARTS}
     try:
         with safe_open(path, "pt") as file:
-            facts = json.loads(file.metadata()["stage"])
+            facts = json.loads(file.metadata()["first_phase"])
             for name in file.keys():  # noqa: SIM118 - the handle is no mapping
                 part, _, own = name.partition("/")
                 parts[part][own] = file.get_tensor(name)

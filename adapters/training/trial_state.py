@@ -1,17 +1,13 @@
-"""What a trial trains on, what its epochs gave, and where it stands: the values that the loop reads and writes."""
+"""The state of one trial in the training loop: its data, its multiplier table, its epochs so far, its best weights."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from torch import Tensor
-
-from meltpoint.adapters import modes
+from meltpoint.adapters import modes, tricks
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.batching import steps_per_epoch
-from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.model import Member
 from meltpoint.adapters.multiplier_table import Plan, Table
 from meltpoint.adapters.snapshot import Snapshot
@@ -25,8 +21,7 @@ class EncodedData:
 
     Attributes:
         train, dev: the rows.
-        dev_examples, train_examples: the gold labels' owners; train's are read only by the rule on the gap between
-            train and dev.
+        dev_examples, train_examples: the examples with the gold labels; train's are read only by the gap rule.
     """
 
     task: Task
@@ -41,20 +36,18 @@ class NotFiniteError(ArithmeticError):
 
 
 Outcome = tuple[int, EpochResult | NotFiniteError]
-"""(which member, what its epoch gave)."""
+"""(index of the trial in its bundle, result of its epoch)."""
 
 
 @dataclass
 class TrialState:
-    """One member on its way.
+    """One trial of a bundle, as training changes it.
 
     Attributes:
         table: its multiplier table.
         best: (dev score, epoch) of the best epoch so far: highest dev metric, the earliest where equal.
         best_state: the trained weights at that epoch.
-        results: what its epochs gave.
-        within: where it stood after the last epoch of its first phase whose gap between train and dev was small
-            enough; None where there is no such epoch, or no rule.
+        results: one an epoch so far.
     """
 
     member: Member
@@ -62,42 +55,41 @@ class TrialState:
     best: tuple[float, int] = (-math.inf, 0)
     best_state: Snapshot = field(default_factory=lambda: Snapshot({}))
     results: list[EpochResult] = field(default_factory=list)
-    within: FirstPhaseCheckpoint | None = None
 
-    @property
-    def largest_gap(self) -> float:
-        """The gap between train and dev that ends the first phase; 0 for no such rule."""
-        return float(self.member.setting.get("stack_and_finetune.largest_gap", 0.0))
+    @classmethod
+    def start(cls, member: Member, mode: str, groups: int, rows: int) -> TrialState:
+        """A trial before its first step.
+
+        Args:
+            groups: how many layer groups the model has.
+            rows: how many rows the training split has.
+        """
+        setting = member.setting
+        restart = bool(setting.get("stack_and_finetune.restart_schedule", True))
+        per_epoch = steps_per_epoch(rows, int(setting["batch_size"]))
+        plan = Plan(groups, per_epoch, modes.get(mode).phases(setting), restart)
+        active = tuple(trick for trick in tricks.every() if trick.is_on(setting))
+        return cls(member, Table(plan, active, setting))
 
     def end_first_phase(self, epochs: int) -> None:
-        """Let the first phase be over after so many epochs."""
+        """Shorten the first phase to so many epochs."""
         self.table = replace(self.table, plan=self.table.plan.with_first_phase(epochs))
 
+    def head_rates(self, first_step: int) -> list[float]:
+        """The head's learning rate at each step of the epoch that begins at a step."""
+        plan = self.table.plan
+        return [self.table.learning_rate(plan.groups - 1, first_step + n) for n in range(plan.steps_per_epoch)]
 
-@dataclass(frozen=True)
-class FirstPhaseCheckpoint:
-    """A first phase that is over, for other trials to go on from.
+    def is_frozen_epoch(self, first_step: int) -> bool:
+        """True where the encoder is frozen at every step of the epoch that begins at a step."""
+        steps = range(first_step, first_step + self.table.plan.steps_per_epoch)
+        # From the end: an encoder that has thawed stays so, and the last step usually decides.
+        return all(self.table.encoder_is_frozen(step) for step in reversed(steps))
 
-    Attributes:
-        weights, best_state: the head's, as a bundle of one has them; at the end, and at the best epoch.
-        optimiser: the optimiser's state.
-    """
-
-    results: list[EpochResult]
-    best: tuple[float, int]
-    best_state: Mapping[str, Tensor]
-    weights: Mapping[str, Tensor]
-    optimiser: dict[str, Tensor]
-
-
-def plan(task_rows: int, groups: int, mode: str, setting: Setting) -> Plan:
-    """The trial's plan, before its first step."""
-    restart = bool(setting.get("stack_and_finetune.restart_schedule", True))
-    per_epoch = steps_per_epoch(task_rows, int(setting["batch_size"]))
-    return Plan(groups, per_epoch, modes.get(mode).phases(setting), restart)
-
-
-def without_encoder(stage: FirstPhaseCheckpoint) -> FirstPhaseCheckpoint:
-    """A stage whose best weights are the head's alone: that is what is kept of it."""
-    own = [name for name in stage.best_state if not name.startswith("encoder.")]
-    return replace(stage, best_state={name: stage.best_state[name] for name in own})
+    def not_finite(self, epoch: int, step: int) -> NotFiniteError:
+        """The error of a trial whose loss or weights were not finite by the end of an epoch, after so many steps."""
+        phase, _ = self.table.plan.phase_at(step - 1)
+        return NotFiniteError(
+            f"the loss or a weight is not finite in epoch {epoch} ({phase.name}), by step {step}; "
+            f"a lower learning rate than {phase.learning_rate:g} or a gradient_clip may cure it"
+        )

@@ -28,7 +28,8 @@ from meltpoint.adapters.hyperparameters import Setting, Value
 from meltpoint.adapters.model import AdaptedModel, Member, build
 from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.evaluation import Evaluation
-from meltpoint.adapters.training.trainer import FrozenStates, Trainer
+from meltpoint.adapters.training.split_inputs import FrozenStates
+from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, TrialState
 from meltpoint.tasks.core.task import Example, Kind, Task
 

@@ -60,9 +60,9 @@ def test_the_second_phase_goes_on_from_the_last_weights_within_the_gap(make_trai
         if result.phase == "finetune":
             break
         before.append(trainer.model.own_weights(0))
-        last = trainer.trial
-    assert last.within is not None
-    for name, tensor in last.within.weights.items():
+    within = trainer.gap_rule.within
+    assert within is not None
+    for name, tensor in within.items():
         assert torch.equal(before[-1][name], tensor), "the second phase began elsewhere"
         assert torch.equal(before[-2][name], tensor), "these are not the weights of the last epoch within the gap"
 
@@ -75,11 +75,11 @@ def test_a_gap_that_is_too_wide_from_the_start_ends_the_phase_after_one_epoch(ma
 
 
 def test_a_trial_that_shares_the_shortened_phase_goes_on_as_if_it_had_trained_it(make_trainer: Make, tmp_path):
-    stages = SharedFirstPhases(tmp_path)
+    first_phases = SharedFirstPhases(tmp_path)
     alone = [result.dev for result in overfitting(make_trainer, 0.6, dropout=0.0).results()]
     for _ in range(2):
         trainer = overfitting(make_trainer, 0.6, dropout=0.0)
-        found = [result.dev for ((_, result),) in stages.epochs(trainer, FACTS)]
+        found = [result.dev for ((_, result),) in first_phases.epochs(trainer, FACTS)]
         assert found == alone
     assert len(list(tmp_path.glob("*.safetensors"))) == 1
 

@@ -182,20 +182,18 @@ def test_a_probe_runs_two_steps_on_the_longest_rows_with_all_layers_open_and_an_
     rehearsed, mode, monkeypatch
 ):
     steps, evaluated = [], []
-    step, evaluate = Trainer._train_step, Trainer.evaluate
+    open_rows, evaluate = Trainer._set_encoder_rates, Trainer.evaluate
 
-    def train_step(self, batch, *rest):
-        state = self.encoder_optimiser.state if self.encoder_optimiser is not None else {}
-        found = step(self, batch, *rest)
-        open_rows = all(p.requires_grad for p in self.model.encoder.parameters())
-        steps.append((self, self.model.members, open_rows and not self.model.encoder_is_frozen, len(state)))
-        return found
+    def begin_step(self, table):
+        open_rows(self, table)
+        all_open = all(p.requires_grad for p in self.model.encoder.parameters())
+        steps.append((self, self.model.members, all_open and not self.model.encoder_is_frozen))
 
     def score(self, split, examples):
-        evaluated.append(len(split.rows))
+        evaluated.append(len(self.encoder_optimiser.state) if self.trains_encoder else 0)
         return evaluate(self, split, examples)
 
-    monkeypatch.setattr(Trainer, "_train_step", train_step)
+    monkeypatch.setattr(Trainer, "_set_encoder_rates", begin_step)
     monkeypatch.setattr(Trainer, "evaluate", score)
     meter = FakeMeter(Need(3 * GIB, 80 * GIB))
     need = memory_probe.rehearse(rehearsed[mode], claim_device(1), meter)
@@ -205,8 +203,8 @@ def test_a_probe_runs_two_steps_on_the_longest_rows_with_all_layers_open_and_an_
     assert [members for _, members, *_ in steps] == [len(work.orders) for work in stacks for _ in range(2)]
     assert len(evaluated) == len(stacks)
     if mode != "feature_extraction":
-        assert all(is_open for _, _, is_open, _ in steps)
-        assert steps[-1][-1] > 0, "the optimiser's state was there"
+        assert all(is_open for _, _, is_open in steps)
+        assert all(state > 0 for state in evaluated), "the optimiser's state was there"
         assert any(name.startswith("encoder.") for name in steps[-1][0].trials[0].best_state)
 
 

@@ -14,6 +14,7 @@ import torch
 
 from meltpoint.adapters import heads
 from meltpoint.adapters.hyperparameters import Value
+from meltpoint.adapters.training import shared_first_phase
 from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases, first_phase_key
 from meltpoint.adapters.training.trainer import Trainer
@@ -149,24 +150,24 @@ def two_phases(make_trainer: Make, **setting: Value) -> Any:
 def test_a_trial_that_goes_on_from_anothers_first_phase_is_the_trial_that_trained_it_to_the_last_bit(
     make_trainer: Make, tmp_path
 ):
-    stages = SharedFirstPhases(tmp_path)
+    first_phases = SharedFirstPhases(tmp_path)
     first, second = two_phases(make_trainer), two_phases(make_trainer, learning_rate=3e-3, weight_decay=0.01)
     alone = two_phases(make_trainer, learning_rate=3e-3, weight_decay=0.01)
-    told(first, stages.epochs(first, FACTS))
+    told(first, first_phases.epochs(first, FACTS))
     steps: list[int] = []
     step = second.head_optimiser.step
     second.head_optimiser.step = lambda rates: (steps.append(second.step), step(rates))
-    assert told(second, stages.epochs(second, FACTS)) == told(alone)
+    assert told(second, first_phases.epochs(second, FACTS)) == told(alone)
     assert min(steps) == 2 * alone.trial.table.plan.steps_per_epoch, "the first phase was not trained again"
     assert same_weights(second.trial.best_state, alone.trial.best_state)
     assert second.trial.best == alone.trial.best
 
 
 def test_the_best_epoch_may_lie_in_the_shared_phase(make_trainer: Make, tmp_path):
-    stages = SharedFirstPhases(tmp_path)
+    first_phases = SharedFirstPhases(tmp_path)
     trial = {"stack_and_finetune__stack_learning_rate": 0.05, "learning_rate": 1e-7, "encoder_dropout": 0.0}
     for trainer in (two_phases(make_trainer, **trial), two_phases(make_trainer, **trial)):
-        told(trainer, stages.epochs(trainer, FACTS))
+        told(trainer, first_phases.epochs(trainer, FACTS))
         assert trainer.trial.best[1] <= 2
         trainer.model.load_trained([trainer.trial.best_state])
         found = trainer.score(trainer.data.dev, trainer.data.dev_examples)
@@ -176,15 +177,21 @@ def test_the_best_epoch_may_lie_in_the_shared_phase(make_trainer: Make, tmp_path
 def test_who_finds_a_first_phase_under_way_helps_to_encode_and_goes_on_from_it(
     make_trainer: Make, kept_states: Any, tmp_path, monkeypatch: pytest.MonkeyPatch
 ):
-    stages, alone = SharedFirstPhases(tmp_path), two_phases(make_trainer, frozen_states=kept_states)
+    first_phases, alone = SharedFirstPhases(tmp_path), two_phases(make_trainer, frozen_states=kept_states)
     expected = told(alone)[0][:2]
     first, second = (two_phases(make_trainer, frozen_states=kept_states) for _ in range(2))
-    begun = stages.epochs(first, FACTS)
+    begun = first_phases.epochs(first, FACTS)
     next(begun)  # the first epoch; the first phase is its own until the second one ends
     opened, found = threading.Event(), []
-    look = second.open_frozen_states
-    monkeypatch.setattr(second, "open_frozen_states", lambda: (look(), opened.set()))
-    goes_on = islice(stages.epochs(second, FACTS), 2)  # its own steps would draw from the first one's random numbers
+    look = shared_first_phase.open_frozen_states
+
+    def watched(trainer: Trainer) -> None:
+        look(trainer)
+        opened.set()
+
+    monkeypatch.setattr(shared_first_phase, "open_frozen_states", watched)
+    # Its own steps would draw from the first one's random numbers.
+    goes_on = islice(first_phases.epochs(second, FACTS), 2)
     waiting = threading.Thread(target=lambda: found.extend(told(second, goes_on)[0]))
     waiting.start()
     assert opened.wait(20), "it does not wait with its hands in its lap"
@@ -222,13 +229,13 @@ def test_trials_share_a_first_phase_exactly_where_nothing_in_it_differs(
     assert (keys[0] == keys[1]) is shared
 
 
-def test_a_damaged_stage_is_trained_again(make_trainer: Make, tmp_path):
-    stages, first = SharedFirstPhases(tmp_path), two_phases(make_trainer)
-    whole = told(first, stages.epochs(first, FACTS))
+def test_a_damaged_checkpoint_is_trained_again(make_trainer: Make, tmp_path):
+    first_phases, first = SharedFirstPhases(tmp_path), two_phases(make_trainer)
+    whole = told(first, first_phases.epochs(first, FACTS))
     (path,) = tmp_path.glob("*.safetensors")
     path.write_bytes(path.read_bytes()[:100])
     again = two_phases(make_trainer)
-    assert told(again, stages.epochs(again, FACTS)) == whole
+    assert told(again, first_phases.epochs(again, FACTS)) == whole
     assert path.stat().st_size > 1000
 
 
@@ -240,14 +247,14 @@ def test_a_first_phase_that_diverged_is_not_kept(make_trainer: Make, tmp_path, m
     assert list(tmp_path.glob("*.safetensors")) == []
 
 
-def test_the_oldest_stages_make_room_for_the_newest(make_trainer: Make, tmp_path):
-    stages = SharedFirstPhases(tmp_path)
+def test_the_oldest_checkpoints_make_room_for_the_newest(make_trainer: Make, tmp_path):
+    first_phases = SharedFirstPhases(tmp_path)
     for number in range(3):
         trainer = two_phases(make_trainer, dropout=0.1 * number)
-        told(trainer, stages.epochs(trainer, FACTS))
+        told(trainer, first_phases.epochs(trainer, FACTS))
         if number < 2:
             path = tmp_path / f"{first_phase_key(two_phases(make_trainer, dropout=0.1 * number), FACTS)}.safetensors"
             os.utime(path, (number, number))
-            stages = SharedFirstPhases(tmp_path, room_bytes=int(2.5 * path.stat().st_size))
+            first_phases = SharedFirstPhases(tmp_path, most_bytes=int(2.5 * path.stat().st_size))
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
     assert path.exists(), "the oldest one went"
