@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from meltpoint.reports.differences import Pair, Side
 from meltpoint.search_spaces import documents
-from meltpoint.tasks.core.words import unknown
+from meltpoint.tasks.core.registry import unknown
 
 FOLDER = Path(__file__).resolve().parent / "papers"
 

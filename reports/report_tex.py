@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from meltpoint.reports.beside import set_beside
 from meltpoint.reports.ensembles import ENSEMBLE_NOTE
 from meltpoint.reports.latex import booktabs, latex_text
 from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Block, Row, Shown
+from meltpoint.reports.paper_comparison import set_beside
 from meltpoint.sweeps.results.summary import SweepSummary
 
 

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from meltpoint.reports.beside import QUOTED, set_beside
 from meltpoint.reports.ensembles import ENSEMBLE_NOTE, members_text
 from meltpoint.reports.formats import NOTHING, duration, listed, marks, percent, spread_text, title
 from meltpoint.reports.layout import Column, new_table, say, show_groups, stacked, width_of
 from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Block, Row, Shown
 from meltpoint.reports.notes import task_notes, trial_notes
+from meltpoint.reports.paper_comparison import QUOTED, set_beside
 from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.ledger.records import strays_in_words
 from meltpoint.sweeps.machine.services import Check

@@ -7,7 +7,6 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from meltpoint.reports.beside import paper_score, set_beside, table_of
 from meltpoint.reports.ensembles import ENSEMBLE_NOTE, members_text
 from meltpoint.reports.formats import (
     NOTHING,
@@ -21,6 +20,7 @@ from meltpoint.reports.formats import (
 )
 from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Block, Row, Shown, searched_less
 from meltpoint.reports.notes import notes
+from meltpoint.reports.paper_comparison import paper_score, set_beside, table_of
 from meltpoint.reports.paper_tables import PaperTable
 from meltpoint.reports.report_tex import latex
 from meltpoint.sweeps.results.ensemble_record import Ensemble

@@ -9,7 +9,7 @@ from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.search_spaces import documents, early_stopping, entries
 from meltpoint.search_spaces.early_stopping import EarlyStopping
 from meltpoint.search_spaces.ranges import Fixed, Range, same
-from meltpoint.tasks.core.words import unknown
+from meltpoint.tasks.core.registry import unknown
 
 Filler = Callable[[str, Range], Value]
 """(name, its range) → the value that a setting gets."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces.ranges import Range
-from meltpoint.tasks.core.words import unknown
+from meltpoint.tasks.core.registry import unknown
 
 FIELDS = ("grace_epochs", "grace_fraction", "reduction_factor")
 

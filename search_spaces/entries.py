@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.search_spaces.ranges import Choice, Conditions, Fixed, Integer, Range, Real
-from meltpoint.tasks.core.words import unknown
+from meltpoint.tasks.core.registry import unknown
 
 KINDS = ("fixed", "choice", "integer", "uniform", "log_uniform")
 EXTRAS = ("first", "grid", "source", "when")

@@ -12,7 +12,7 @@ from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces import build, documents, entries
 from meltpoint.search_spaces.documents import SHIPPED
 from meltpoint.search_spaces.space import Space
-from meltpoint.tasks.core.words import unknown
+from meltpoint.tasks.core.registry import unknown
 
 CELL = ("encoder", "mode", "task", "head")
 SECTION = ("parameters", "early_stopping")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from meltpoint.tasks.core import words
+from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.task import Task
 
 __all__ = ["get", "names"]
@@ -12,7 +12,7 @@ __all__ = ["get", "names"]
 
 def names() -> list[str]:
     """The tasks that ship with Meltpoint, by the word they have on the command line."""
-    return words.names(sys.modules[__name__])
+    return registry.names(sys.modules[__name__])
 
 
 def get(word: str) -> Task:
@@ -25,12 +25,12 @@ def get(word: str) -> Task:
     Raises:
         ValueError: nobody knows the word (near misses are named), or the task file is missing or wrong.
     """
-    if words.is_task_file(word):
-        from meltpoint.tasks.core.own import read_task_file  # pydantic and NumPy, which a name does not need
+    if registry.is_task_file(word):
+        from meltpoint.tasks.core.user_task import read_task_file  # pydantic and NumPy, which a name does not need
 
         return read_task_file(word, taken=names())
     name, colon, chosen = word.partition(":")
-    module = words.load(sys.modules[__name__], name, "task")
+    module = registry.load(sys.modules[__name__], name, "task")
     if colon and not hasattr(module, "variant"):
         raise ValueError(f"Task '{name}' takes no words behind a colon; write --task {name}.")
     task = module.variant(chosen.split("+")) if colon else module.TASK

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core import words
+from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.hub import Row, text_row
 from meltpoint.tasks.core.readers import first_present, read_table
 from meltpoint.tasks.core.task import Example, HubSource, Split, Task
@@ -99,7 +99,7 @@ def variant(chosen: Sequence[str]) -> Task:
     """
     for name in chosen:
         if name not in GENRES:
-            raise words.unknown(name, "genre of mnli", GENRES)
+            raise registry.unknown(name, "genre of mnli", GENRES)
     if len(set(chosen)) < len(chosen):
         raise ValueError(f"mnli:{'+'.join(chosen)} names a genre twice; name each once.")
     genres = tuple(name for name in GENRES if name in chosen)

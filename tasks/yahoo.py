@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core import words
+from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.hub import Row
 from meltpoint.tasks.core.readers import Record
 from meltpoint.tasks.core.streams import stream_csv
@@ -109,7 +109,7 @@ def _hub_row(
     # The hub writes "Society & Culture".
     name = re.sub(r"[^a-z]+", "_", names[number].lower()) if names else CLASSES[number]
     if name not in CLASSES:
-        raise ValueError(f"{words.unknown(name, 'class of yahoo', CLASSES)} Check the hub's pinned revision.")
+        raise ValueError(f"{registry.unknown(name, 'class of yahoo', CLASSES)} Check the hub's pinned revision.")
     text = _joined(str(row[column] or "") for column in ("question_title", "question_content", "best_answer"))
     return _example(position, name, text, labels)
 
@@ -157,7 +157,7 @@ def variant(chosen: Sequence[str]) -> Task:
     """
     for name in chosen:
         if name not in CLASSES:
-            raise words.unknown(name, "class of yahoo", CLASSES)
+            raise registry.unknown(name, "class of yahoo", CLASSES)
     if len(set(chosen)) < len(chosen):
         raise ValueError(f"yahoo:{'+'.join(chosen)} names a class twice; name each once.")
     if len(chosen) < 2:

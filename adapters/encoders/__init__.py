@@ -17,7 +17,7 @@ from meltpoint.adapters.families.huggingface.files import fingerprint as files_f
 from meltpoint.adapters.families.huggingface.location import locate
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.families.unknown import HUB_ID, unknown_encoder
-from meltpoint.tasks.core import words
+from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ FAMILIES = {"elmo": "meltpoint.adapters.families.elmo", "skipthoughts": "meltpoi
 
 def names() -> list[str]:
     """The named encoders, as the command line writes them."""
-    return [name.replace("_", "-") for name in words.names(sys.modules[__name__])]
+    return [name.replace("_", "-") for name in registry.names(sys.modules[__name__])]
 
 
 def summary(word: str) -> str:

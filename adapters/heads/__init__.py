@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from meltpoint.adapters.hyperparameters import Parameter
-from meltpoint.tasks.core import words
+from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def names() -> list[str]:
     """The heads, as the command line writes them."""
-    return words.names(sys.modules[__name__])
+    return registry.names(sys.modules[__name__])
 
 
 def get(word: str, kind: Kind | None = None) -> type[Head]:
@@ -31,7 +31,7 @@ def get(word: str, kind: Kind | None = None) -> type[Head]:
     Raises:
         ValueError: an unknown head, or one that cannot serve the kind; the message names those that can.
     """
-    head = cast("type[Head]", words.load(sys.modules[__name__], word, "head").HEAD)
+    head = cast("type[Head]", registry.load(sys.modules[__name__], word, "head").HEAD)
     if kind is not None and kind not in head.kinds:
         able = ", ".join(name for name in names() if kind in get(name).kinds)
         raise ValueError(f"Head '{word}' cannot serve {kind.replace('_', ' ')}; these can: {able}.")

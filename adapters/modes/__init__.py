@@ -3,12 +3,12 @@
 import sys
 
 from meltpoint.adapters.multiplier_table import Mode
-from meltpoint.tasks.core import words
+from meltpoint.tasks.core import registry
 
 
 def names() -> list[str]:
     """Every mode there is."""
-    return words.names(sys.modules[__name__])
+    return registry.names(sys.modules[__name__])
 
 
 def get(word: str) -> Mode:
@@ -17,5 +17,5 @@ def get(word: str) -> Mode:
     Raises:
         ValueError: there is none; the message names near misses.
     """
-    mode: Mode = words.load(sys.modules[__name__], word, "mode").MODE
+    mode: Mode = registry.load(sys.modules[__name__], word, "mode").MODE
     return mode

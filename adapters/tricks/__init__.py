@@ -3,12 +3,12 @@
 import sys
 
 from meltpoint.adapters.multiplier_table import Trick
-from meltpoint.tasks.core import words
+from meltpoint.tasks.core import registry
 
 
 def names() -> list[str]:
     """Every trick there is."""
-    return words.names(sys.modules[__name__])
+    return registry.names(sys.modules[__name__])
 
 
 def get(word: str) -> Trick:
@@ -17,7 +17,7 @@ def get(word: str) -> Trick:
     Raises:
         ValueError: there is none; the message names near misses.
     """
-    trick: Trick = words.load(sys.modules[__name__], word, "trick").TRICK
+    trick: Trick = registry.load(sys.modules[__name__], word, "trick").TRICK
     return trick
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from meltpoint.reports.analyses.core.analysis import FORMATS, Analysis, Options
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise
-from meltpoint.tasks.core import words
+from meltpoint.tasks.core import registry
 
 __all__ = ["NO_SWEEP", "analyse", "get", "names"]
 
@@ -22,7 +22,7 @@ NO_SWEEP = "-"
 
 def names() -> list[str]:
     """The analyses, by their words on the command line."""
-    return words.names(sys.modules[__name__])
+    return registry.names(sys.modules[__name__])
 
 
 def get(word: str) -> Analysis:
@@ -31,7 +31,7 @@ def get(word: str) -> Analysis:
     Raises:
         ValueError: nobody knows the word; near misses are named.
     """
-    found = words.load(sys.modules[__name__], word, "analysis").ANALYSIS
+    found = registry.load(sys.modules[__name__], word, "analysis").ANALYSIS
     assert isinstance(found, Analysis)
     return found
 
@@ -59,10 +59,10 @@ def analyse(
     """
     for word in chosen:
         if word not in names():
-            raise words.unknown(word, "analysis", names())
+            raise registry.unknown(word, "analysis", names())
     for form in formats:
         if form not in FORMATS:
-            raise words.unknown(form, "format", FORMATS)
+            raise registry.unknown(form, "format", FORMATS)
     if model is not None and (len(encoders), len(tasks)) != (1, 1):
         raise ValueError("--model is one encoder tuned on one task; say which with one --encoder and one --task.")
     ledger = None if name == NO_SWEEP else Ledger(storage / name)

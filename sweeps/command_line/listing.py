@@ -14,8 +14,8 @@ from meltpoint.adapters.multiplier_table import Mode, Trick
 from meltpoint.search_spaces import documents, entries, files
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.spec_files import SpecFile
+from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.task import KINDS, SPLITS, HubSource, Task
-from meltpoint.tasks.core.words import unknown
 
 Row = dict[str, object]
 

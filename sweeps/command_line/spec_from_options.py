@@ -13,7 +13,7 @@ from meltpoint.sweeps.specification.early_checks import check_overrides, check_s
 from meltpoint.sweeps.specification.spec_files import FileBlock, SpecFile
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.tasks import get
-from meltpoint.tasks.core.words import unknown
+from meltpoint.tasks.core.registry import unknown
 
 TRIALS, SEEDS = 16, 5
 """Defaults of a sweep without a specification file."""

@@ -20,9 +20,9 @@ from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, w
 from meltpoint.tasks import get, names
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.registry import is_task_file
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Task, TrainingData
-from meltpoint.tasks.core.words import is_task_file
 
 MAX_PIECES = "max_pieces"
 

@@ -16,7 +16,7 @@ from meltpoint.sweeps.specification.cells import data_spec
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, within
 from meltpoint.tasks import get
 from meltpoint.tasks.core import sources
-from meltpoint.tasks.core.words import unknown
+from meltpoint.tasks.core.registry import unknown
 
 
 def check_spec(spec: SweepSpec) -> None:

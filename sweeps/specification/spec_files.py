@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from meltpoint.search_spaces import documents
 from meltpoint.tasks.core.mistakes import first_mistake
-from meltpoint.tasks.core.words import unknown
+from meltpoint.tasks.core.registry import unknown
 
 FOLDER = documents.SHIPPED / "papers"
 

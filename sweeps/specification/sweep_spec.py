@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 import meltpoint
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
-from meltpoint.tasks.core.words import unknown
+from meltpoint.tasks.core.registry import unknown
 
 Searcher = Literal["tpe", "random", "grid"]
 Overflow = Literal["on_the_fly", "bf16"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from meltpoint.tasks.core import words
+from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.readers import read_lines
 from meltpoint.tasks.core.task import Example
@@ -100,6 +100,6 @@ def _check(path: Path, number: int, columns: Sequence[str], layout: ConllLayout)
 def _known(path: Path, number: int, tag: str, ids: dict[str, int]) -> str:
     # An IOB1 file's I-X may turn into B-X, which is a label wherever I-X is.
     if tag not in ids:
-        unknown = words.unknown(tag, "tag", ids)
+        unknown = registry.unknown(tag, "tag", ids)
         raise ValueError(f"{path}, line {number}, the tag's column: {unknown} Correct the file or the labels.")
     return tag

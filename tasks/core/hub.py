@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from meltpoint.tasks.core import words
+from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.task import Example, HubSource, Label, Split
 
 Row = Mapping[str, object]
@@ -81,7 +81,7 @@ def class_id(value: object, names: Sequence[str], labels: Sequence[str]) -> int 
     name = names[value] if isinstance(value, int) else str(value)
     known = {label.lower(): position for position, label in enumerate(labels)}
     if name.lower() not in known:
-        raise ValueError(f"{words.unknown(name, 'label', labels)} Check the hub's pinned revision.")
+        raise ValueError(f"{registry.unknown(name, 'label', labels)} Check the hub's pinned revision.")
     return known[name.lower()]
 
 

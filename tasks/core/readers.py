@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from meltpoint.tasks.core import words
+from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.counts import some
 
 
@@ -111,7 +111,7 @@ class Record:
         """
         label = labels.get(self.cell(column))
         if label is None:
-            unknown = words.unknown(self.cell(column), "label", labels)
+            unknown = registry.unknown(self.cell(column), "label", labels)
             raise self.problem(column, f"{unknown} Correct the file.")
         return label
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from meltpoint.tasks.core import words
+from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.task import Task
@@ -37,7 +37,7 @@ def write_glue_submission(task: Task, predictions: Sequence[Prediction], ids: Se
         ValueError: no task of GLUE's, unequal lengths, or ids that are not each number from 0 once.
     """
     if task.name not in FILES:
-        raise words.unknown(task.name, "GLUE task", FILES)
+        raise registry.unknown(task.name, "GLUE task", FILES)
     if len(predictions) != len(ids):
         given = f"{some(len(predictions), 'prediction')} for {some(len(ids), 'id')}"
         raise ValueError(f"{given} of {task.name}; give one for each.")

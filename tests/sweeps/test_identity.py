@@ -22,8 +22,8 @@ from meltpoint.sweeps.specification import cells as opening
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks.core.locked import open_test
-from meltpoint.tasks.core.own import Columns, Files, OwnTask
 from meltpoint.tasks.core.task import DataSpec, Example, Task
+from meltpoint.tasks.core.user_task import Columns, Files, UserTask
 
 CHANGES, REFUSED = "changes", "refused"
 
@@ -132,7 +132,7 @@ YAML_TABLE: dict[str, list[tuple[str, object, str]]] = {
 
 
 def test_the_table_has_every_key_of_a_task_file():
-    own = set(OwnTask.model_fields) - {"files", "columns"}
+    own = set(UserTask.model_fields) - {"files", "columns"}
     parts = {f"{key}.{part}" for key, model in (("files", Files), ("columns", Columns)) for part in model.model_fields}
     assert set(YAML_TABLE) == own | parts
 

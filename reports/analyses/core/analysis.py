@@ -14,8 +14,8 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import data_spec, word_of
 from meltpoint.tasks import get
+from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.task import DataSpec
-from meltpoint.tasks.core.words import unknown
 
 FORMATS = ("md", "csv", "tex", "svg", "png")
 

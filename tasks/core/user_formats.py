@@ -22,7 +22,7 @@ COLUMNS: Mapping[Kind, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class OwnLayout:
+class UserFileLayout:
     """How a user's files are to be read; the fields are those of the task file."""
 
     kind: Kind
@@ -35,7 +35,7 @@ class OwnLayout:
     tag_scheme: TagScheme
 
 
-def read_own(folder: Path, name: str, layout: OwnLayout) -> list[Example]:
+def read_user_file(folder: Path, name: str, layout: UserFileLayout) -> list[Example]:
     """The examples of one file.
 
     Raises:
@@ -50,7 +50,7 @@ def read_own(folder: Path, name: str, layout: OwnLayout) -> list[Example]:
     return [_labelled(position, record, layout) for position, record in enumerate(_records(path, layout))]
 
 
-def _records(path: Path, layout: OwnLayout) -> list[Record]:
+def _records(path: Path, layout: UserFileLayout) -> list[Record]:
     """Rows whose columns have the names of `COLUMNS`, whatever the file calls them."""
     if layout.format in {"tsv", "csv"}:
         read = read_csv if layout.quoting else read_table
@@ -60,7 +60,7 @@ def _records(path: Path, layout: OwnLayout) -> list[Record]:
     return [_as_record(path, line, row, layout) for line, row in _numbered(path, layout)]
 
 
-def _renamed(row: Record, layout: OwnLayout) -> Record:
+def _renamed(row: Record, layout: UserFileLayout) -> Record:
     positions = {}
     for name, column in layout.columns.items():
         if column not in row.positions:
@@ -69,13 +69,13 @@ def _renamed(row: Record, layout: OwnLayout) -> Record:
     return Record(row.path, row.line, row.fields, positions)
 
 
-def _as_record(path: Path, line: int, row: Mapping[str, object], layout: OwnLayout) -> Record:
+def _as_record(path: Path, line: int, row: Mapping[str, object], layout: UserFileLayout) -> Record:
     names = list(layout.columns)
     cells = [_text(path, line, row, layout.columns[name]) for name in names]
     return Record(path, line, cells, {name: position for position, name in enumerate(names)})
 
 
-def _labelled(position: int, record: Record, layout: OwnLayout) -> Example:
+def _labelled(position: int, record: Record, layout: UserFileLayout) -> Example:
     texts = tuple(record.text(name) for name in COLUMNS[layout.kind] if name != "label")
     if layout.label_range is not None:
         return Example(str(position), texts, label=record.score("label", layout.label_range))
@@ -83,7 +83,7 @@ def _labelled(position: int, record: Record, layout: OwnLayout) -> Example:
     return Example(str(position), texts, label=record.label("label", ids))
 
 
-def _tagged(path: Path, line: int, row: Mapping[str, object], layout: OwnLayout) -> Example:
+def _tagged(path: Path, line: int, row: Mapping[str, object], layout: UserFileLayout) -> Example:
     columns = layout.columns
     tokens, tags = (_list(path, line, row, columns[name]) for name in ("words", "tags"))
     if len(tokens) != len(tags):
@@ -98,7 +98,7 @@ def _tagged(path: Path, line: int, row: Mapping[str, object], layout: OwnLayout)
     return Example(str(line - 1), words=tuple(tokens), label=tuple(ids[tag] for tag in scheme_tags))
 
 
-def _numbered(path: Path, layout: OwnLayout) -> Iterator[tuple[int, Mapping[str, object]]]:
+def _numbered(path: Path, layout: UserFileLayout) -> Iterator[tuple[int, Mapping[str, object]]]:
     """(line or row, counted from 1; column → value) of a jsonl or parquet file."""
     return _json_rows(path) if layout.format == "jsonl" else _parquet_rows(path, list(layout.columns.values()))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from meltpoint.reports.beside import set_beside
+from meltpoint.reports.paper_comparison import set_beside
 from meltpoint.reports.screen import show_summary
 from meltpoint.reports.tables import render
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary

@@ -12,10 +12,10 @@ from pyarrow import parquet
 
 from meltpoint import tasks
 from meltpoint.tasks.core.locked import open_test
-from meltpoint.tasks.core.own import Columns, Files, OwnTask
 from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
+from meltpoint.tasks.core.user_task import Columns, Files, UserTask
 
 SENTENCES = """\
 name: reviews
@@ -191,7 +191,7 @@ def test_every_mistake_is_one_line_that_names_it(tmp_path, old, new, wanted):
 
 
 KEYS = (
-    *OwnTask.model_fields, *(f"files.{key}" for key in Files.model_fields),
+    *UserTask.model_fields, *(f"files.{key}" for key in Files.model_fields),
     *(f"columns.{key}" for key in Columns.model_fields),
 )  # fmt: skip
 

@@ -11,12 +11,12 @@ from typing import Literal, Self, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from meltpoint.tasks.core import mistakes, words
+from meltpoint.tasks.core import mistakes, registry
 from meltpoint.tasks.core.conll import TagScheme
 from meltpoint.tasks.core.metrics import DEFAULT, METRICS
-from meltpoint.tasks.core.own_formats import COLUMNS, OwnLayout, read_own
 from meltpoint.tasks.core.readers import read_text
 from meltpoint.tasks.core.task import KINDS, Kind, Split, Task
+from meltpoint.tasks.core.user_formats import COLUMNS, UserFileLayout, read_user_file
 
 Format = Literal["tsv", "csv", "jsonl", "parquet", "conll"]
 
@@ -66,7 +66,7 @@ class Columns(_Strict):
     label: str | None = None
 
 
-class OwnTask(_Strict):
+class UserTask(_Strict):
     """The task file.
 
     Attributes:
@@ -139,7 +139,7 @@ class OwnTask(_Strict):
             m.name for m in METRICS.values() if self.kind in m.kinds and (not m.two_classes or len(self.labels) == 2)
         ]
         if self.metric not in known:
-            raise ValueError(f"metric: {words.unknown(self.metric, f'metric of {self.kind}', known)}")
+            raise ValueError(f"metric: {registry.unknown(self.metric, f'metric of {self.kind}', known)}")
 
 
 def read_task_file(word: str, taken: Iterable[str] = ()) -> Task:
@@ -156,7 +156,7 @@ def read_task_file(word: str, taken: Iterable[str] = ()) -> Task:
     document = _parse(path)
     _refuse_unknown(path, document)
     try:
-        own = OwnTask.model_validate(document)
+        own = UserTask.model_validate(document)
     except ValidationError as error:
         raise ValueError(f"{path}: {_first_line(error, document)} See docs/tasks.md.") from None
     if own.name in taken:
@@ -181,26 +181,26 @@ def _parse(path: Path) -> Mapping[str, object]:
 
 
 def _refuse_unknown(path: Path, document: Mapping[str, object]) -> None:
-    for place, model in (("", OwnTask), ("files", Files), ("columns", Columns)):
+    for place, model in (("", UserTask), ("files", Files), ("columns", Columns)):
         part = document.get(place) if place else document
         for key in part if isinstance(part, dict) else ():
             if key not in model.model_fields:
                 what = f"key in {place}" if place else "key"
-                raise ValueError(f"{path}: {words.unknown(str(key), what, model.model_fields)}")
+                raise ValueError(f"{path}: {registry.unknown(str(key), what, model.model_fields)}")
 
 
 def _first_line(error: ValidationError, document: Mapping[str, object]) -> str:
     first = error.errors(include_url=False, include_context=False)[0]
     if first["type"] == "literal_error" and isinstance(first["input"], str):
         key = ".".join(map(str, first["loc"]))
-        return f"{key}: {words.unknown(first['input'], key, get_args(OwnTask.model_fields[key].annotation))}"
+        return f"{key}: {registry.unknown(first['input'], key, get_args(UserTask.model_fields[key].annotation))}"
     return mistakes.first_mistake(error, document, WANTED)
 
 
-def _task(own: OwnTask, folder: Path) -> Task:
+def _task(own: UserTask, folder: Path) -> Task:
     quoting = own.format == "csv" if own.quoting is None else own.quoting
     columns = {name: column for name, column in own.columns.model_dump().items() if column is not None}
-    layout = OwnLayout(
+    layout = UserFileLayout(
         own.kind, own.format, columns, own.header, quoting, own.labels, own.range, own.tag_scheme
     )  # fmt: skip
     files: dict[Split, str] = {"train": own.files.train, "dev": own.files.dev}
@@ -211,7 +211,7 @@ def _task(own: OwnTask, folder: Path) -> Task:
         kind=own.kind,
         metric=own.metric or DEFAULT[own.kind],
         folder=str(folder),
-        readers={split: partial(read_own, name=name, layout=layout) for split, name in files.items()},
+        readers={split: partial(read_user_file, name=name, layout=layout) for split, name in files.items()},
         files={split: (name,) for split, name in files.items()},
         labels=own.labels,
         label_range=own.range,
