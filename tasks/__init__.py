@@ -1,4 +1,4 @@
-"""What a model is adapted to: one file a task; `core` holds what the tasks share."""
+"""The tasks that models are adapted to, one module per task; `core` holds the shared code."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ __all__ = ["get", "names"]
 
 
 def names() -> list[str]:
-    """The tasks that ship with Meltpoint, by the word they have on the command line."""
+    """The names of the built-in tasks, as written on the command line."""
     return registry.names(sys.modules[__name__])
 
 
-def get(word: str) -> Task:
-    """The task that a word names.
+def get(name: str) -> Task:
+    """The task with a name.
 
     Args:
-        word: a name from `names()`; a variant of one, `NAME:WORD+WORD`, where the task's file exports
-            `variant(words) -> Task`; or the path of a user's own task file (`*.yaml`, `*.yml`; docs/tasks.md).
+        name: a name from `names()`; a variant of one, `NAME:PART+PART`, if the task's module exports
+            `variant(parts) -> Task`; or the path of a user's own task file (`*.yaml`, `*.yml`; docs/tasks.md).
 
     Raises:
-        ValueError: nobody knows the word (near misses are named), or the task file is missing or wrong.
+        ValueError: the name is unknown (close matches are listed), or the task file is missing or invalid.
     """
-    if registry.is_task_file(word):
-        from meltpoint.tasks.core.user_task import read_task_file  # pydantic and NumPy, which a name does not need
+    if registry.is_task_file(name):
+        from meltpoint.tasks.core.user_task import (
+            read_task_file,  # imports pydantic and NumPy, which a built-in task does not need
+        )
 
-        return read_task_file(word, taken=names())
-    name, colon, chosen = word.partition(":")
-    module = registry.load(sys.modules[__name__], name, "task")
+        return read_task_file(name, taken=names())
+    module_name, colon, parts = name.partition(":")
+    module = registry.load(sys.modules[__name__], module_name, "task")
     if colon and not hasattr(module, "variant"):
-        raise ValueError(f"Task '{name}' takes no words behind a colon; write --task {name}.")
-    task = module.variant(chosen.split("+")) if colon else module.TASK
+        raise ValueError(f"Task '{module_name}' has no variants; write --task {module_name}.")
+    task = module.variant(parts.split("+")) if colon else module.TASK
     assert isinstance(task, Task)
-    assert task.name.partition(":")[0] == name, f"tasks/{name}.py calls its task {task.name}"
+    assert task.name.partition(":")[0] == module_name, f"tasks/{module_name}.py calls its task {task.name}"
     return task

@@ -30,7 +30,7 @@ TASK = Task(
     },
     files={"train": ("eng.train",), "dev": ("eng.testa",), "test": ("eng.testb",)},
     labels=LABELS,
-    # The hub's copy has no -DOCSTART- lines: its examples carry no document.
+    # The hub's copy has no -DOCSTART- lines, so its examples have no group.
     hub=HubSource(
         id="eriktks/conll2003",
         revision="refs/convert/parquet",

@@ -64,22 +64,22 @@ NOISE_SHARE = 0.04
 
 @dataclass(frozen=True)
 class Scene:
-    """What a premise tells; a colour or a place that it leaves out is an empty text."""
+    """The facts behind a premise; its sentence omits the colour or the place where the flag is False."""
 
     person: tuple[str, str, str]
     action: tuple[str, str, str, str]
     colour: str
     garment: str
     place: tuple[str, str, str]
-    tells_colour: bool
-    tells_place: bool
+    mentions_colour: bool
+    mentions_place: bool
 
     def premise(self, draw: Draw) -> str:
         """The scene in one sentence, in one of a few orders."""
         who = self.person[0]
         what = f"{self.action[0]} a {self.action[1]}"
-        where = self.place[0] if self.tells_place else ""
-        worn = f"a {self.colour} {self.garment}" if self.tells_colour else f"a {self.garment}"
+        where = self.place[0] if self.mentions_place else ""
+        worn = f"a {self.colour} {self.garment}" if self.mentions_colour else f"a {self.garment}"
         forms = (
             f"A {who} in {worn} is {what} {where} .",
             f"{where} a {who} wearing {worn} is {what} .",
@@ -98,17 +98,17 @@ def _scene(draw: Draw) -> Scene:
 def _about_colour(scene: Scene, draw: Draw) -> tuple[str, int]:
     same = draw.chance(0.5)
     colour = scene.colour if same else draw.other(COLOURS, scene.colour)
-    label = NEUTRAL if not scene.tells_colour else ENTAILMENT if same else CONTRADICTION
+    label = NEUTRAL if not scene.mentions_colour else ENTAILMENT if same else CONTRADICTION
     forms = (f"The {scene.garment} is {colour} .", f"Someone is wearing a {colour} {scene.garment} .")
     return draw.any(forms), label
 
 
 def _about_place(scene: Scene, draw: Draw) -> tuple[str, int]:
-    if scene.action in OUTDOORS and not scene.tells_place:
-        return _about_colour(scene, draw)  # nobody needs to be told where a goose is chased
+    if scene.action in OUTDOORS and not scene.mentions_place:
+        return _about_colour(scene, draw)  # the action implies the place
     inside = draw.chance(0.5)
     where = scene.place[1 if inside else 2]
-    label = NEUTRAL if not scene.tells_place else ENTAILMENT if inside else CONTRADICTION
+    label = NEUTRAL if not scene.mentions_place else ENTAILMENT if inside else CONTRADICTION
     return f"The {scene.person[0]} is {where} .", label
 
 

@@ -1,7 +1,7 @@
 """Demo: people, places and organisations in short news sentences, many of whose names are ambiguous.
 
-Half of all names are drawn from a list whose names can be a person, a place or a team, so that only the sentence
-tells which; dev and test also use names and words that training never shows.
+Half of all names are drawn from a list whose names can be a person, a place or a team, so that only the context
+decides; dev and test also use names and words that train does not contain.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FIRMS = (
     "Lumen Systems", "Pacific Rail", "Orion Steel", "Granite Bank", "Meridian Oil", "United Textiles", "Crown Shipping",
 )  # fmt: skip
 
-# {per}, {loc}, {org}: names. {day}, {job}, {event}, {work}, {deal}: words. The same neighbours come with different
+# {per}, {loc}, {org}: names. {day}, {job}, {event}, {work}, {deal}: words. The same context words occur with different
 # types on purpose: "X beat Y" is about teams or about players, "visited X" about places or people.
 TEMPLATES = (
     "{per} told reporters on {day} that the {event} would go ahead in {loc} .",
@@ -89,7 +89,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 
 AMBIGUOUS_SHARE = 0.5
 NOISE_SHARE = 0.02
-"""How many entities an annotator gave another type."""
+"""Share of entities with a random type, to imitate annotation errors."""
 
 
 def _name(draw: Draw, kind: Type) -> list[str]:

@@ -1,4 +1,4 @@
-"""Demo: is a short review positive? Negation, contrast and broken expectations turn the words' own sentiment round."""
+"""Demo: is a short review positive? Negation, contrast and broken expectations invert the sentiment of single words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from meltpoint.tasks.core.task import Example, Task
 
 LABELS = ("negative", "positive")
 
-# Noun and what is said of it, by field: (nouns, praise, blame).
+# By field: (nouns, positive adjectives, negative adjectives).
 FIELDS = (
     (
         ("soup", "pasta", "dessert", "steak", "breakfast", "curry", "salad", "bread", "coffee", "pie"),
@@ -31,8 +31,8 @@ FIELDS = (
     ),
 )
 
-# What a review says, given an opinion {x} and one {y} of the opposite sentiment: True where it sides with {x}.
-# {n} and {m} are nouns of one field. In the plain ones the words' own sentiment is the answer.
+# (review with an opinion {x} and one {y} of the opposite sentiment, True if the review has the sentiment of {x}).
+# {n} and {m} are nouns of one field. The plain reviews contain no negation or contrast.
 PLAIN = (
     ("The {n} was {x} .", True),
     ("The {n} was really {x} , and so was the {m} .", True),
@@ -67,13 +67,13 @@ NOISE_SHARE = 0.04
 
 def _make(draw: Draw) -> Example:
     nouns, praise, blame = draw.any(FIELDS)
-    template, sides = draw.any(PLAIN if draw.chance(PLAIN_SHARE) else TURNING)
+    template, agrees_with_x = draw.any(PLAIN if draw.chance(PLAIN_SHARE) else TURNING)
     x_is_praise = draw.chance(0.5)
     x = draw.word(praise if x_is_praise else blame)
     y = draw.word(blame if x_is_praise else praise)
     noun = draw.word(nouns)
     text = sentence(template.format(n=noun, m=draw.other(nouns, noun), x=x, y=y))
-    positive = x_is_praise == sides
+    positive = x_is_praise == agrees_with_x
     if draw.chance(NOISE_SHARE):
         positive = not positive
     return Example("", texts=(text,), label=int(positive))

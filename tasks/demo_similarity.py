@@ -1,7 +1,7 @@
 """Demo: how similar are two sentences, 0 to 5? As many of four facts as they share, paraphrased, with some noise.
 
-The facts are who, what is done, to what, and where. A shared fact may be told in other words, and a fact that is
-not shared is another of the same sort, so that counting common words is a poor guess.
+The facts are who, what is done, to what, and where. A shared fact may be paraphrased, and a fact that is not shared is
+replaced by another of the same sort, so that word overlap predicts the score poorly.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NOISE_DEVIATION = 0.35
 Facts = list[tuple[str, str]]
 
 
-def _told(draw: Draw, facts: Facts, second: bool) -> str:
+def _sentence_of(draw: Draw, facts: Facts, second: bool) -> str:
     who, does, what, where = (fact[int(second and draw.chance(PARAPHRASE_SHARE))] for fact in facts)
     forms = (f"{who} {does} {what} {where} .", f"{where} , {who} {does} {what} .")
     return sentence(draw.any(forms))
@@ -66,7 +66,7 @@ def _make(draw: Draw) -> Example:
     ]
     score = shared * LABEL_RANGE[1] / len(SORTS) + draw.random.gauss(0, NOISE_DEVIATION)
     label = round(min(max(score, LABEL_RANGE[0]), LABEL_RANGE[1]), 1)
-    return Example("", texts=(_told(draw, first, False), _told(draw, second, True)), label=label)
+    return Example("", texts=(_sentence_of(draw, first, False), _sentence_of(draw, second, True)), label=label)
 
 
 TASK = Task(

@@ -1,7 +1,7 @@
 """MultiNLI (Williams et al. 2018), scored on matched dev; only GLUE's server has the matched test's labels.
 
-`mnli` is all of it; `mnli:fiction` one genre of its five, trained and scored on that genre alone, as in table 6 of
-Peters, Ruder & Smith 2019. A genre has no test: the server scores all of them together.
+`mnli` is the whole dataset; `mnli:fiction` is one of its five genres, trained and scored on that genre alone, as in
+table 6 of Peters, Ruder & Smith 2019. A genre has no test split, since the server scores all of them together.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from functools import partial
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.hub import Row, text_row
+from meltpoint.tasks.core.hub import HubRow, text_row
 from meltpoint.tasks.core.readers import first_present, read_table
 from meltpoint.tasks.core.task import Example, HubSource, Split, Task
 
 LABELS = ("entailment", "neutral", "contradiction")
 
 GENRES = ("fiction", "government", "slate", "telephone", "travel")
-"""Those of the training data; matched dev has the same."""
+"""The genres of the training data; matched dev has the same."""
 
 SPLIT_FILES: dict[Split, str] = {"train": "train.tsv|train_subset.tsv", "dev": "dev_matched.tsv"}
 
@@ -29,10 +29,10 @@ def _read(folder: Path, name: str, genres: Sequence[str] = ()) -> list[Example]:
     path = first_present(folder, name)
     records = read_table(path, columns, header=True)
     ids = {label: position for position, label in enumerate(LABELS)}
-    found = [
+    examples = [
         Example(
             id=str(position),
-            # Two hypotheses are the text " n/a": a sentence like any other.
+            # Two hypotheses are the text " n/a"; they are kept.
             texts=(record.text("sentence1"), record.text("sentence2")),
             label=record.label("gold_label", ids),
             group=record.cell("genre"),
@@ -40,9 +40,9 @@ def _read(folder: Path, name: str, genres: Sequence[str] = ()) -> list[Example]:
         for position, record in enumerate(records)
         if not genres or record.cell("genre") in genres
     ]
-    if genres and not found:
+    if genres and not examples:
         raise ValueError(f"{path} has no example of {', '.join(genres)}; put the original file there.")
-    return found
+    return examples
 
 
 def _read_unlabelled(folder: Path) -> list[Example]:
@@ -95,7 +95,7 @@ def variant(chosen: Sequence[str]) -> Task:
     """The task of some of the genres; their order on the command line does not matter.
 
     Raises:
-        ValueError: an unknown genre (near misses are named), or one that is named twice.
+        ValueError: an unknown genre (close matches are listed), or one that is named twice.
     """
     for name in chosen:
         if name not in GENRES:
@@ -113,5 +113,5 @@ def variant(chosen: Sequence[str]) -> Task:
     return replace(TASK, name=f"mnli:{'+'.join(genres)}", readers=readers, files=files, hub=hub)
 
 
-def _row_of(row: Row, position: int, names: tuple[str, ...], *, genres: Sequence[str]) -> Example | None:
+def _row_of(row: HubRow, position: int, names: tuple[str, ...], *, genres: Sequence[str]) -> Example | None:
     return _ROW(row, position, names) if row["genre"] in genres else None

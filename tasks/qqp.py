@@ -1,8 +1,8 @@
 """QQP: do two questions of Quora ask the same? (Iyer, Dandekar & Csernai 2017), with GLUE's split.
 
-Two things are mended that GLUE's own files have: a question that holds a line break goes on in the next line, and two
-training pairs have an empty question; such pairs are left out of train and dev. Where only a sample of Quora's release
-is there (`sample.tsv`), the sample is read, with a split by the pairs' ids that is not GLUE's.
+Two defects of GLUE's files are repaired: a question with a line break continues on the next line, and two training
+pairs have an empty question; such pairs are dropped from train and dev. If only a sample of Quora's release exists
+(`sample.tsv`), the sample is read, with splits by the pairs' ids that are not GLUE's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core.hub import Row, text_row
+from meltpoint.tasks.core.hub import HubRow, text_row
 from meltpoint.tasks.core.readers import Record, read_table
 from meltpoint.tasks.core.task import SPLITS, Example, HubSource, Split, Task
 
@@ -42,7 +42,7 @@ def _read_unlabelled(folder: Path) -> list[Example]:
 
 
 def _read_sample(folder: Path, split: Split) -> list[Example]:
-    # Some characters of the sample lack a byte: such a character becomes U+FFFD.
+    # Some characters of the sample are truncated; they become U+FFFD.
     columns = ["label", "question1", "question2", "id"]
     records = read_table(folder / SAMPLE, columns, header=False, damaged=True)
     return [
@@ -59,9 +59,9 @@ def _last_digit(record: Record) -> str:
     return pair[-1]
 
 
-def _hub_row(row: Row, position: int, names: tuple[str, ...]) -> Example | None:
-    found = text_row(row, position, names, texts=("question1", "question2"), labels=LABELS, id_column="idx")
-    return found if all(found.texts) or found.label is None else None
+def _hub_row(row: HubRow, position: int, names: tuple[str, ...]) -> Example | None:
+    example = text_row(row, position, names, texts=("question1", "question2"), labels=LABELS, id_column="idx")
+    return example if all(example.texts) or example.label is None else None
 
 
 TASK = Task(

@@ -1,7 +1,7 @@
 """SST-2, trained on whole sentences: the Stanford Sentiment Treebank's two classes (Socher et al. 2013).
 
-The treebank's escapes (`-lrb-`, `\\/`, `\\*`) are undone, so that the three SST-2 tasks share one dev and one test,
-word for word GLUE's dev.
+The treebank's escapes (`-lrb-`, `\\/`, `\\*`) are undone, so that the three SST-2 tasks share one dev and one test
+split; dev equals GLUE's dev word for word.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core.hub import Row, text_row
+from meltpoint.tasks.core.hub import HubRow, text_row
 from meltpoint.tasks.core.sst import LABELS, plain, read_sentences
 from meltpoint.tasks.core.task import Example, HubSource, Task
 
@@ -18,7 +18,7 @@ def _read(folder: Path, name: str) -> list[Example]:
     return read_sentences(folder / name)
 
 
-def _hub_row(row: Row, position: int, names: tuple[str, ...]) -> Example:
+def _hub_row(row: HubRow, position: int, names: tuple[str, ...]) -> Example:
     unescaped = {**row, "text": plain(str(row["text"]))}
     return text_row(unescaped, position, names, texts=("text",), labels=LABELS)
 

@@ -1,12 +1,12 @@
-r"""Yahoo Answers: the topic of a question with its best answer (Zhang, Zhao & LeCun 2015), ten classes or some of them.
+r"""Yahoo Answers: the topic of a question with its best answer (Zhang, Zhao & LeCun 2015), ten classes or a subset.
 
-`yahoo` is all ten; `yahoo:society_culture+science_mathematics` those two alone, the setting of arXiv 1907.05338. The
-text is the question's title, its content and the best answer, with spaces between them; the two characters `\n`, which
-the release writes for a line break, become one.
+`yahoo` has all ten; `yahoo:society_culture+science_mathematics` only those two, the setting of arXiv 1907.05338. The
+text is the question's title, its content and the best answer, joined with spaces; the two characters `\n`, by which the
+release represents a line break, become one.
 
-The release has no dev split: every 139th row of `train.csv` is dev, 10 071 of 1 400 000. Where only the sample of two
-classes is there, every 11th row of its training file is. Both are prime, so that each class has its share of dev in a
-file that is sorted by class and in one that takes the classes in turn.
+The release has no dev split: every 139th row of `train.csv` is dev, 10 071 of 1 400 000. If only the sample of two
+classes exists, every 11th row of its training file is dev. Both numbers are prime, so that dev has the class
+proportions of train both in a file sorted by class and in one that alternates the classes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.hub import Row
+from meltpoint.tasks.core.hub import HubRow
 from meltpoint.tasks.core.readers import Record
 from meltpoint.tasks.core.streams import stream_csv
 from meltpoint.tasks.core.task import SPLITS, Example, HubSource, Split, Task
@@ -56,25 +56,25 @@ def _example(position: int, name: str, text: str, labels: Sequence[str]) -> Exam
 
 
 def _is_of(split: Split, position: int, step: int) -> bool:
-    """Whether a row is of a split: dev is `train[step - 1::step]`, test a file of its own."""
+    """True if a row belongs to a split: dev is `train[step - 1::step]`, test is a separate file."""
     return split == "test" or (position % step == step - 1) == (split == "dev")
 
 
 @dataclass(frozen=True)
 class Release:
-    """One layout of the files.
+    """File layout of a release.
 
     Attributes:
-        train, test: their names; dev is cut from train.
-        columns: the names of a row's cells.
-        cut: a row → its class and its text.
-        dev_step: a row in so many of train is dev, the last of each such run.
+        train, test: the file names; dev is a part of train.
+        columns: the column names, in order.
+        parse: row → (class, text).
+        dev_step: every `dev_step`-th row of the training file is dev.
     """
 
     train: str
     test: str
     columns: tuple[str, ...]
-    cut: Callable[[Record], tuple[str, str]]
+    parse: Callable[[Record], tuple[str, str]]
     dev_step: int
 
 
@@ -86,21 +86,21 @@ def _read(folder: Path, release: Release, labels: Sequence[str], split: Split) -
     path = folder / (release.test if split == "test" else release.train)
     seen, examples = set(), []
     for position, record in enumerate(stream_csv(path, release.columns)):
-        name, text = release.cut(record)
+        name, text = release.parse(record)
         seen.add(name)
         example = _example(position, name, text, labels)
         if example is not None and _is_of(split, position, release.dev_step):
             examples.append(example)
     missing = [name for name in labels if name not in seen]
     if missing:
-        there = "+".join(name for name in CLASSES if name in seen)
-        remedy = f"Ask for classes that it has (yahoo:{there}), or put the original train.csv and test.csv there."
+        available = "+".join(name for name in CLASSES if name in seen)
+        remedy = f"Ask for classes that it has (yahoo:{available}), or put the original train.csv and test.csv there."
         raise ValueError(f"{path} has no example of {', '.join(missing)}. {remedy}")
     return examples
 
 
 def _hub_row(
-    row: Row, position: int, names: tuple[str, ...], *, labels: Sequence[str], split: Split
+    row: HubRow, position: int, names: tuple[str, ...], *, labels: Sequence[str], split: Split
 ) -> Example | None:  # fmt: skip
     if not _is_of(split, position, ORIGINAL.dev_step):
         return None
@@ -132,7 +132,7 @@ def _hub(labels: Sequence[str]) -> HubSource:
 
 
 def _task(labels: tuple[str, ...], release: Release = ORIGINAL) -> Task:
-    """The task of some classes, in the order of `CLASSES`."""
+    """The task with a subset of the classes, in the order of `CLASSES`."""
     is_original = release is ORIGINAL
     return Task(
         name="yahoo" if labels == CLASSES else f"yahoo:{'+'.join(labels)}",
@@ -150,10 +150,10 @@ def _task(labels: tuple[str, ...], release: Release = ORIGINAL) -> Task:
 
 
 def variant(chosen: Sequence[str]) -> Task:
-    """The task of some of the classes; their order on the command line does not matter.
+    """The task with some of the classes; their order on the command line does not matter.
 
     Raises:
-        ValueError: an unknown class (near misses are named), one that is named twice, or fewer than two.
+        ValueError: an unknown class (close matches are listed), one that is named twice, or fewer than two.
     """
     for name in chosen:
         if name not in CLASSES:

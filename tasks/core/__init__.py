@@ -1,1 +1,1 @@
-"""What every task shares: the types, the readers, the sources, the metrics, the locked test split."""
+"""Shared code of the tasks: types, file readers, data sources, metrics and the locked test split."""

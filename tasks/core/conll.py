@@ -1,4 +1,4 @@
-"""Column files of tagged words, one word a line, a blank line between sentences (CoNLL shared tasks)."""
+"""CoNLL column files: one tagged word per line, a blank line between sentences."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ DOCUMENT_START = "-DOCSTART-"
 
 @dataclass(frozen=True)
 class ConllLayout:
-    """How the columns of a file are to be read.
+    """Column layout of a CoNLL file.
 
     Attributes:
-        word, tag: their columns, counted from 0; negative ones count from the end.
-        width: how many columns every line has, or None where any width that holds both will do.
-        scheme: `iob1` (B- only where two entities of a type touch) is turned into `iob2`; `iob2` stays.
+        word, tag: the indices of their columns, from 0; negative ones count from the end.
+        width: the number of columns of every line, or None to accept any width that has both columns.
+        scheme: `iob1` (B- only between adjacent entities of one type) is converted to `iob2`; `iob2` is kept.
     """
 
     word: int = 0
@@ -35,34 +35,34 @@ class ConllLayout:
 
 
 def iob1_to_iob2(tags: Sequence[str]) -> list[str]:
-    """The same entities with every first word tagged B-.
+    """Convert tags to IOB2: the first word of every entity is tagged B-.
 
     Args:
         tags: IOB1 or IOB2 tags of one sentence, such as `I-PER`, `B-PER`, `O`.
     """
-    found: list[str] = []
-    before = "O"
+    converted: list[str] = []
+    previous = "O"
     for tag in tags:
-        starts = tag.startswith("I-") and (before == "O" or before[2:] != tag[2:])
-        found.append(f"B-{tag[2:]}" if starts else tag)
-        before = tag
-    return found
+        starts = tag.startswith("I-") and (previous == "O" or previous[2:] != tag[2:])
+        converted.append(f"B-{tag[2:]}" if starts else tag)
+        previous = tag
+    return converted
 
 
 def read_conll(path: Path, labels: Sequence[str], layout: ConllLayout) -> list[Example]:
-    """The sentences of a column file; `group` is the document's number where the file marks documents.
+    """Read the sentences of a column file; `group` is the document's number if the file marks documents.
 
-    Columns are divided by spaces or tabs only: a word may hold U+00A0. `-DOCSTART-` lines are no sentences.
+    Columns are separated by spaces or tabs only, since a word may contain U+00A0. `-DOCSTART-` lines are skipped.
 
     Raises:
-        ValueError: a line with a wrong number of columns, a tag that is not a label, or no sentence at all.
+        ValueError: a line with a wrong number of columns, an unknown tag, or a file without sentences.
     """
     ids = {label: position for position, label in enumerate(labels)}
     examples: list[Example] = []
     document = 0
     tokens: list[str] = []
     tags: list[str] = []
-    # A blank line after the last one ends the last sentence too.
+    # The appended blank line ends the last sentence.
     for number, line in enumerate([*read_lines(path), ""], 1):
         columns = _columns(line)
         if columns and columns[0] == DOCUMENT_START:
@@ -70,7 +70,7 @@ def read_conll(path: Path, labels: Sequence[str], layout: ConllLayout) -> list[E
         elif columns:
             _check(path, number, columns, layout)
             tokens.append(columns[layout.word])
-            tags.append(_known(path, number, columns[layout.tag], ids))
+            tags.append(_checked_tag(path, number, columns[layout.tag], ids))
         elif tokens:
             scheme_tags = iob1_to_iob2(tags) if layout.scheme == "iob1" else tags
             label = tuple(ids[tag] for tag in scheme_tags)
@@ -88,17 +88,17 @@ def _columns(line: str) -> list[str]:
 
 def _check(path: Path, number: int, columns: Sequence[str], layout: ConllLayout) -> None:
     need = max(position + 1 if position >= 0 else -position for position in (layout.word, layout.tag))
-    wrong = len(columns) != layout.width if layout.width else len(columns) < need
-    if wrong:
-        wanted = str(layout.width) if layout.width else f"at least {need}"
+    is_wrong = len(columns) != layout.width if layout.width else len(columns) < need
+    if is_wrong:
+        expected = str(layout.width) if layout.width else f"at least {need}"
         raise ValueError(
-            f"{path}, line {number}: {some(len(columns), 'column')}, not {wanted}. "
-            "Write one word a line with its columns, and a blank line between sentences."
+            f"{path}, line {number}: {some(len(columns), 'column')}, not {expected}. "
+            "Write one word per line with its columns, and a blank line between sentences."
         )
 
 
-def _known(path: Path, number: int, tag: str, ids: dict[str, int]) -> str:
-    # An IOB1 file's I-X may turn into B-X, which is a label wherever I-X is.
+def _checked_tag(path: Path, number: int, tag: str, ids: dict[str, int]) -> str:
+    # Checked before the conversion to IOB2: I-X may become B-X, and a label set with I-X has B-X too.
     if tag not in ids:
         unknown = registry.unknown(tag, "tag", ids)
         raise ValueError(f"{path}, line {number}, the tag's column: {unknown} Correct the file or the labels.")

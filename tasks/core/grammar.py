@@ -1,7 +1,7 @@
-"""The seeded generator behind the demo's tasks: templates, word lists with a held-out half, and some label noise.
+"""Seeded generator of the demo tasks: templates, word lists with a held-out half, and label noise.
 
-Every split is generated on its own: a text belongs to the split that its checksum says, so the splits are disjoint
-and whoever asks for train or dev never makes a test example.
+Each split is generated separately. A text's CRC-32 assigns it to one split, so the splits are disjoint, and generating
+train or dev never creates a test example.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from meltpoint.tasks.core.task import Example, Split
 SIZES: Mapping[Split, int] = {"train": 400, "dev": 200, "test": 400}
 
 HELD_OUT_SHARE = 0.5
-"""How often a word of dev and test comes from the half of its list that training never shows."""
+"""Probability that a word of dev or test comes from the half of its list that train never uses."""
 
 _BUCKETS: Mapping[Split, range] = {"train": range(4), "dev": range(4, 7), "test": range(7, 10)}
 
@@ -27,10 +27,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Draw:
-    """The choices of one split's examples.
+    """Random choices for the examples of one split.
 
     Attributes:
-        random: the split's own generator.
+        random: the split's generator.
         split: train draws from the first half of a list only; dev and test from both.
     """
 
@@ -38,34 +38,34 @@ class Draw:
     split: Split
 
     def word(self, words: Sequence[T]) -> T:
-        """One item; even positions are the half that training sees, odd ones the held-out half."""
+        """One item; even indices are the half that train uses, odd ones the held-out half."""
         held_out = self.split != "train" and self.random.random() < HELD_OUT_SHARE
         return self.random.choice(words[1::2] if held_out else words[::2])
 
     def other(self, words: Sequence[T], *taken: T) -> T:
-        """One item that is none of `taken`."""
+        """One item that is not in `taken`."""
         while (item := self.word(words)) in taken:
             pass
         return item
 
     def any(self, items: Sequence[T]) -> T:
-        """One item of the whole list: for what is grammar rather than vocabulary."""
+        """One item of the whole list, for choices of grammar rather than of vocabulary."""
         return self.random.choice(items)
 
     def chance(self, share: float) -> bool:
-        """True in this share of the draws."""
+        """True with this probability."""
         return self.random.random() < share
 
 
 def generate(name: str, split: Split, make: Callable[[Draw], Example]) -> list[Example]:
-    """The examples of one split, always the same.
+    """Generate the examples of one split deterministically.
 
     Args:
         name: the task's name, part of the seed.
-        split: which split.
-        make: makes one example from a draw; its id is overwritten.
+        split: the split to generate.
+        make: creates one example; its id is overwritten.
     """
-    # Random seeds itself from a text by sha512, the same in every process.
+    # Random hashes a string seed with SHA-512, unlike `hash` the same in every process.
     draw = Draw(Random(f"{name} {split}"), split)
     examples: list[Example] = []
     seen: set[str] = set()
@@ -80,7 +80,7 @@ def generate(name: str, split: Split, make: Callable[[Draw], Example]) -> list[E
 
 
 def readers(name: str, make: Callable[[Draw], Example]) -> Mapping[Split, Callable[[Path], list[Example]]]:
-    """The readers of a generated task; the folder that they are given does not matter."""
+    """The readers of a generated task, which ignore the folder that they are given."""
 
     def reader(split: Split) -> Callable[[Path], list[Example]]:
         return lambda _folder: generate(name, split, make)
@@ -89,7 +89,7 @@ def readers(name: str, make: Callable[[Draw], Example]) -> Mapping[Split, Callab
 
 
 def sentence(text: str) -> str:
-    """The text with a capital first letter and single spaces, `a` before a vowel made `an`."""
+    """The text with a capital first letter, single spaces, and `an` for `a` before a vowel."""
     words = text.split()
     for position, following in enumerate(words[1:]):
         if words[position] in {"a", "A"} and following[0].lower() in "aeiou":

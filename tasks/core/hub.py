@@ -1,4 +1,4 @@
-"""One split of a data set on the Hugging Face hub, from its parquet files, through `datasets`."""
+"""Loading of one split from the Hugging Face hub: its parquet files, through `datasets`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import cast
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.task import Example, HubSource, Label, Split
 
-Row = Mapping[str, object]
+HubRow = Mapping[str, object]
 
 BATCH_ROWS = 10_000
 
 
 def parquet_files(source: HubSource, split: Split) -> str:
-    """Where the parquet files of one split lie: a pattern on the hub at the pinned revision, or in a folder.
+    """The path pattern of one split's parquet files, on the hub at the pinned revision or in a folder.
 
-    A source whose id is an absolute path is a folder in the data set's layout: a mirror, or a test's fixture.
+    A source whose id is an absolute path is a folder in the dataset's layout, such as a mirror.
     """
     inside = source.pattern.format(config=source.config or "default", split=source.splits[split])
     folder = Path(source.id)
@@ -26,14 +26,14 @@ def parquet_files(source: HubSource, split: Split) -> str:
 
 
 def load_hub_split(source: HubSource, split: Split) -> list[Example]:
-    """The examples of exactly one split; no other split's files are opened or downloaded.
+    """Load the examples of one split; no other split's files are opened or downloaded.
 
-    `load_dataset(id, split=…)` would prepare every split, the test split too: so the files of one are named.
+    `load_dataset(id, split=…)` would prepare every split including test, so the files of the one split are named.
 
     Raises:
-        ValueError: the hub cannot be reached, or the data set lacks the files or a column.
+        ValueError: the hub cannot be reached, or the dataset lacks the files or a column.
     """
-    # Imported here: a run on local files needs neither `datasets` nor its second of start-up.
+    # Imported here: `datasets` takes a second to import, and reading local files does not need it.
     import datasets
 
     source = source.elsewhere.get(split, source)
@@ -42,7 +42,7 @@ def load_hub_split(source: HubSource, split: Split) -> list[Example]:
         loaded = datasets.load_dataset(
             "parquet", data_files={"asked": files}, split="asked", columns=list(source.columns) or None
         )
-    # The hub's client passes on the errors of its HTTP library, whose package has changed name before.
+    # Any exception: the hub's client passes on those of its HTTP library, which differs between versions.
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
@@ -50,7 +50,7 @@ def load_hub_split(source: HubSource, split: Split) -> list[Example]:
             "Check the network, or read the original files with --data-dir."
         ) from error
     names = _class_names(loaded.features, source)
-    # In batches: all of Yahoo's rows as Python objects, beside the examples, would take gigabytes.
+    # In batches: all rows of Yahoo Answers as Python objects at once would take gigabytes.
     batches = loaded.with_format("arrow").iter(batch_size=BATCH_ROWS)
     rows = enumerate(row for batch in batches for row in batch.to_pylist())
     examples = (source.example(row, position, names) for position, row in rows)
@@ -62,12 +62,12 @@ def _class_names(features: Mapping[str, object], source: HubSource) -> tuple[str
         known = ", ".join(features)
         raise ValueError(f"{source.id} has no column '{source.label_column}'; its columns are: {known}.")
     feature = features[source.label_column]
-    inner = getattr(feature, "feature", feature)  # a list of classes holds the class feature inside
+    inner = getattr(feature, "feature", feature)  # a list feature wraps the class feature
     return tuple(getattr(inner, "names", None) or ())
 
 
 def class_id(value: object, names: Sequence[str], labels: Sequence[str]) -> int | None:
-    """Our class id of a hub label: by name where the column has class names, else by number; -1 is hidden.
+    """The class id of a hub label, by name if the column has class names, else by number; None for -1 (hidden).
 
     Raises:
         ValueError: a label that the task does not have.
@@ -86,7 +86,7 @@ def class_id(value: object, names: Sequence[str], labels: Sequence[str]) -> int 
 
 
 def text_row(
-    row: Row,
+    row: HubRow,
     position: int,
     names: tuple[str, ...],
     *,
@@ -96,7 +96,7 @@ def text_row(
     id_column: str | None = None,
     group: str | None = None,
 ) -> Example:
-    """A row with one or two texts and a class; see `class_id` for its label."""
+    """Convert a row with one or two texts and a class label (see `class_id`)."""
     return Example(
         id=str(row[id_column]) if id_column else str(position),
         texts=tuple(str(row[column]).strip(" ") for column in texts),
@@ -106,7 +106,7 @@ def text_row(
 
 
 def score_row(
-    row: Row,
+    row: HubRow,
     position: int,
     names: tuple[str, ...],
     *,
@@ -115,7 +115,7 @@ def score_row(
     scale: float = 1.0,
     id_column: str | None = None,
 ) -> Example:
-    """A row with two texts and a score, which is multiplied by `scale`; -1 (a hidden score) gives None."""
+    """Convert a row with two texts and a score, which is multiplied by `scale`; -1 (a hidden score) gives None."""
     return Example(
         id=str(row[id_column]) if id_column else str(position),
         texts=tuple(str(row[column]).strip(" ") for column in texts),
@@ -126,14 +126,14 @@ def score_row(
 def _scaled(score: float | None, scale: float) -> Label:
     if score is None or score < 0 or math.isnan(score):
         return None
-    # 6 decimals undo the error of scaling there and back, and of scores kept as float32.
+    # 6 decimals remove the rounding errors of scaling and of scores stored as float32.
     return round(score * scale, 6)
 
 
 def tagged_row(
-    row: Row, position: int, names: tuple[str, ...], *, tokens: str, tags: str, labels: Sequence[str]
+    row: HubRow, position: int, names: tuple[str, ...], *, tokens: str, tags: str, labels: Sequence[str]
 ) -> Example:
-    """A row with a list of words and a list of IOB2 tags."""
+    """Convert a row with a list of words and a list of IOB2 tags."""
     ids = [class_id(tag, names, labels) for tag in cast(Sequence[object], row[tags])]
     hidden = any(tag is None for tag in ids)
     label = None if hidden else tuple(tag for tag in ids if tag is not None)

@@ -1,4 +1,4 @@
-"""The locked test split: the one place that opens it, once for each finalist, after selection."""
+"""Access to the locked test split: the only module that opens it, once per finalist, after selection."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class TestData:
 
     Attributes:
         examples: the examples; their labels are None where they are hidden.
-        labelled: whether every example has its label, so that it can be scored here.
+        labelled: True if every example has a label, so that predictions can be scored locally.
         fingerprint: sha256 (hex, 16 characters) over the task's labels and every example.
-        notes: what a table has to say of this test ("test = train[-1000:]").
+        notes: remarks on this split for the result tables ("test = train[-1000:]").
     """
 
-    __test__: ClassVar[bool] = False  # not a test class, whatever pytest thinks of its name
+    __test__: ClassVar[bool] = False  # pytest would collect it by its name
 
     examples: list[Example]
     labelled: bool
@@ -31,9 +31,9 @@ class TestData:
 
 
 def open_test(spec: DataSpec) -> TestData:
-    """Open the test split: the task's own, or the slice that `test_from` carved off train or dev.
+    """Open the test split: the task's own, or the slice that `test_from` carves off train or dev.
 
-    The caller writes down that it did. A carved test never overlaps what `load_training_data` gives.
+    The caller records that it did. A carved test split never overlaps what `load_training_data` returns.
 
     Raises:
         ValueError: the task has no test split, or its file is missing or broken.

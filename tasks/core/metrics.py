@@ -1,4 +1,4 @@
-"""The metrics: fractions from 0 to 1 (correlations from -1), higher is better."""
+"""Evaluation metrics: fractions from 0 to 1 (correlations from -1); higher is better."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CLASSIFICATION: tuple[Kind, ...] = ("sentence_classification", "pair_classificat
 
 @dataclass(frozen=True)
 class Metric:
-    """One way to score.
+    """An evaluation metric.
 
     Attributes:
         name: its key in `METRICS`, in MLflow and in tables.
-        kinds: the kinds of task that it fits.
-        compute: (task, gold labels, predictions) → score; both non-empty, of equal length, checked before.
-        two_classes: it needs exactly two labels; the second is the positive one.
+        kinds: the kinds of task that it applies to.
+        compute: (task, gold labels, predictions) → score; `score` has checked that both have the same length, not 0.
+        two_classes: True if it needs exactly two labels, of which the second is the positive one.
     """
 
     name: str
@@ -37,24 +37,24 @@ class Metric:
     two_classes: bool = False
 
     def fits(self, task: Task) -> bool:
-        """Whether the metric can score the task."""
+        """True if the metric applies to the task."""
         return task.kind in self.kinds and (not self.two_classes or len(task.labels) == 2)
 
 
 def score(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> dict[str, float]:
-    """The task's metric first, then the ones that are shown beside it.
+    """Compute the task's metric, then the other metrics that are reported for its kind.
 
     Args:
-        task: what was predicted.
+        task: the task of the predictions.
         gold: the examples' labels, in order.
-        predicted: a class id, a score, or a list of label ids (one a word) for each example.
+        predicted: a class id, a score, or a list of label ids (one per word) for each example.
 
     Raises:
-        ValueError: nothing to score, unequal lengths, a hidden label, or a prediction that is no finite number.
+        ValueError: no examples, unequal lengths, a hidden label, or a non-finite prediction.
     """
     _check(task, gold, predicted)
-    beside = [name for name in BESIDE[task.kind] if name != task.metric and METRICS[name].fits(task)]
-    return {name: METRICS[name].compute(task, gold, predicted) for name in [task.metric, *beside]}
+    others = [name for name in REPORTED[task.kind] if name != task.metric and METRICS[name].fits(task)]
+    return {name: METRICS[name].compute(task, gold, predicted) for name in [task.metric, *others]}
 
 
 def _check(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> None:
@@ -66,8 +66,8 @@ def _check(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -
         raise ValueError(f"{task.name} cannot be scored: labels are hidden. Carve a labelled test with --test-from.")
     if task.kind == "sequence_labelling":
         pairs = zip(gold, predicted, strict=True)
-        for position, (tags, found) in enumerate(pairs):
-            lengths = len(cast(tuple[int, ...], tags)), len(cast(list[int], found))
+        for position, (gold_tags, tags) in enumerate(pairs):
+            lengths = len(cast(tuple[int, ...], gold_tags)), len(cast(list[int], tags))
             if lengths[0] != lengths[1]:
                 raise ValueError(
                     f"{task.name}, sentence {position}: {some(lengths[1], 'label')} for {some(lengths[0], 'word')}."
@@ -77,21 +77,21 @@ def _check(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -
 
 
 def correlation(left: Floats, right: Floats) -> float:
-    """Pearson's correlation; 0 where either side is constant.
+    """Pearson's correlation; 0 if either side is constant.
 
     Args:
         left, right: (examples,) float64.
     """
     if np.ptp(left) == 0 or np.ptp(right) == 0:
         return 0.0
-    # Scaled before squaring, so that tiny or huge values neither vanish nor overflow.
+    # Scaled before squaring, so that tiny values do not underflow and huge ones do not overflow.
     centred = [(side - side.mean()) / np.ptp(side) for side in (left, right)]
     lengths = [math.sqrt(float(side @ side)) for side in centred]
     return float(np.clip(float(centred[0] @ centred[1]) / (lengths[0] * lengths[1]), -1.0, 1.0))
 
 
 def ranks(values: Floats) -> Floats:
-    """Ranks from 1; equal values share the mean of theirs.
+    """Ranks from 1; ties get the mean of their ranks.
 
     Args:
         values: (examples,) float64.
@@ -110,8 +110,8 @@ def _accuracy(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]
 
 
 def _f1_of(gold: Floats, predicted: Floats, label: int) -> float:
-    right = int(np.sum((gold == label) & (predicted == label)))
-    return 2 * right / int(np.sum(gold == label) + np.sum(predicted == label)) if right else 0.0
+    hits = int(np.sum((gold == label) & (predicted == label)))
+    return 2 * hits / int(np.sum(gold == label) + np.sum(predicted == label)) if hits else 0.0
 
 
 def _f1(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
@@ -119,20 +119,20 @@ def _f1(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> f
 
 
 def _macro_f1(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
-    wanted, found = _array(gold), _array(predicted)
-    seen = [label for label in range(len(task.labels)) if label in wanted or label in found]
-    return sum(_f1_of(wanted, found, label) for label in seen) / len(seen)
+    left, right = _array(gold), _array(predicted)
+    present = [label for label in range(len(task.labels)) if label in left or label in right]
+    return sum(_f1_of(left, right, label) for label in present) / len(present)
 
 
 def _matthews(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
-    """Gorodkin 2004's correlation for any number of classes, which is Matthews' for two."""
+    """Matthews correlation, generalised to any number of classes (Gorodkin 2004)."""
     classes = np.arange(len(task.labels))
-    wanted = (_array(gold)[:, None] == classes).astype(np.float64)  # (examples, classes)
-    found = (_array(predicted)[:, None] == classes).astype(np.float64)
-    wanted -= wanted.mean(axis=0)
-    found -= found.mean(axis=0)
-    spread = math.sqrt(float(np.sum(wanted**2)) * float(np.sum(found**2)))
-    return float(np.sum(wanted * found)) / spread if spread > 0 else 0.0
+    left = (_array(gold)[:, None] == classes).astype(np.float64)  # (examples, classes)
+    right = (_array(predicted)[:, None] == classes).astype(np.float64)
+    left -= left.mean(axis=0)
+    right -= right.mean(axis=0)
+    scale = math.sqrt(float(np.sum(left**2)) * float(np.sum(right**2)))
+    return float(np.sum(left * right)) / scale if scale > 0 else 0.0
 
 
 def _pearson(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
@@ -180,13 +180,13 @@ METRICS: Mapping[str, Metric] = {
     )
 }
 
-BESIDE: Mapping[Kind, tuple[str, ...]] = {
+REPORTED: Mapping[Kind, tuple[str, ...]] = {
     "sentence_classification": ("accuracy",),
     "pair_classification": ("accuracy", "f1"),
     "pair_regression": ("pearson", "spearman"),
     "sequence_labelling": ("span_f1", "span_precision", "span_recall", "word_accuracy"),
 }
-"""What is shown beside a task's own metric, where it fits the task."""
+"""The metrics that are reported for a kind of task, where they apply; the first is the kind's default."""
 
-DEFAULT: Mapping[Kind, str] = {kind: names[0] for kind, names in BESIDE.items()}
-"""The metric of a kind of task whose file names none."""
+DEFAULT: Mapping[Kind, str] = {kind: names[0] for kind, names in REPORTED.items()}
+"""The metric of a user's task whose file names none."""

@@ -1,4 +1,4 @@
-"""Strict reading of text files: every error names the file, the line, the field and the remedy."""
+"""Strict readers of text files; every error names the file, the line, the field and the remedy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read_text(path: Path, *, damaged: bool = False) -> str:
 
     Args:
         path: the file.
-        damaged: whether it is known to hold bytes that are not UTF-8; they become U+FFFD.
+        damaged: True if the file is known to contain bytes that are not UTF-8, which become U+FFFD.
 
     Raises:
         ValueError: the file is missing, unreadable, empty, or not UTF-8 (the line and byte are named).
@@ -31,7 +31,7 @@ def read_text(path: Path, *, damaged: bool = False) -> str:
     try:
         text = data.decode("utf-8-sig", "replace" if damaged else "strict")
     except UnicodeDecodeError as error:
-        # `start` counts from after the byte order mark, where there is one.
+        # `error.start` does not count the byte order mark.
         start = error.start + (3 if data.startswith(b"\xef\xbb\xbf") else 0)
         raise not_utf8(path, data.count(b"\n", 0, start) + 1, start, data[start]) from None
     if not text.strip():
@@ -53,14 +53,14 @@ def not_utf8(path: Path, line: int, start: int, byte: int) -> ValueError:
 
 
 def empty(path: Path) -> ValueError:
-    """The error for a file with nothing in it."""
+    """The error for an empty file."""
     return ValueError(f"{path} is empty. Replace it with the complete file.")
 
 
 def read_lines(path: Path, *, damaged: bool = False) -> list[str]:
-    r"""The lines of a UTF-8 file, ended by `\n` or `\r\n` and by nothing else; the last may lack its end.
+    r"""The lines of a UTF-8 file, ended by `\n` or `\r\n` only; the last line may lack its end.
 
-    `str.splitlines` would also cut at U+0085, U+2028 and other characters that real sentences hold.
+    `str.splitlines` would also split at U+0085, U+2028 and others, which occur within real sentences.
     """
     lines = read_text(path, damaged=damaged).split("\n")
     if not lines[-1]:
@@ -70,13 +70,13 @@ def read_lines(path: Path, *, damaged: bool = False) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One row of a table, which knows where it stands so that its errors can say so.
+    """One row of a table, with its position for error messages.
 
     Attributes:
         path: the file.
         line: the row's (last) line, counted from 1.
         fields: the cells.
-        positions: column name → its place in `fields`.
+        positions: column name → index in `fields`.
     """
 
     path: Path
@@ -85,18 +85,18 @@ class Record:
     positions: Mapping[str, int]
 
     def problem(self, column: str, what: str) -> ValueError:
-        """The error for a wrong cell: file, line, field, and what is wrong."""
+        """The error for a wrong cell: file, line, field, and the problem."""
         return ValueError(f"{self.path}, line {self.line}, field {self.positions[column] + 1} ({column}): {what}")
 
     def cell(self, column: str) -> str:
-        """The cell as it stands."""
+        """The unchanged cell."""
         return self.fields[self.positions[column]]
 
     def text(self, column: str) -> str:
-        """The cell without spaces around it; other white space, such as U+00A0, belongs to the text.
+        """The cell without surrounding spaces; other white space, such as U+00A0, is part of the text.
 
         Raises:
-            ValueError: there is nothing left.
+            ValueError: the result is empty.
         """
         text = self.cell(column).strip(" ")
         if not text:
@@ -104,10 +104,10 @@ class Record:
         return text
 
     def label(self, column: str, labels: Mapping[str, int]) -> int:
-        """The class id that the cell's label has.
+        """The class id of the cell's label.
 
         Raises:
-            ValueError: an unknown label; the known ones are named.
+            ValueError: an unknown label; the known ones are listed.
         """
         label = labels.get(self.cell(column))
         if label is None:
@@ -116,7 +116,7 @@ class Record:
         return label
 
     def score(self, column: str, label_range: tuple[float, float]) -> float:
-        """The cell as a number within the range.
+        """The cell as a number within a range.
 
         Raises:
             ValueError: not a number, or outside the range.
@@ -139,17 +139,17 @@ def read_table(
     path: Path, columns: Sequence[str] | None, *, header: bool, widths: Collection[int] = (), separator: str = "\t",
     damaged: bool = False, broken_rows: bool = False,
 ) -> list[Record]:  # fmt: skip
-    """The rows of a file that separates cells by one character and quotes nothing.
+    """Read the rows of a file that separates cells by one character, without quoting.
 
     Args:
         path: the file.
-        columns: with a header, the columns that must be in it; without, the names of the cells in order. None asks for
-            whatever there is: the header's names, or "0", "1", … as many as the first row has cells.
-        header: whether the first line names the columns.
-        widths: other numbers of cells that a row may have, where there is no header.
-        separator: what stands between two cells.
+        columns: with a header, the columns that it must have; without, the names of the cells in order. None accepts
+            any columns: those of the header, or "0", "1", … for the cells of the first row.
+        header: True if the first line names the columns.
+        widths: further allowed numbers of cells per row, if there is no header.
+        separator: the character between two cells.
         damaged: see `read_text`.
-        broken_rows: whether a row of fewer cells than the first goes on in the next line: a text holds a line break.
+        broken_rows: True if a row with fewer cells than the first continues on the next line (a line break in a text).
 
     Raises:
         ValueError: the file cannot be read, lacks a column, has no rows, or a row has a wrong number of cells.
@@ -160,7 +160,7 @@ def read_table(
 
 
 def _joined(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
-    """Rows that a line break cut in pieces, put together again until they are as wide as the first."""
+    """Join rows that line breaks have split, until they have as many cells as the first."""
     width, line = 0, 0
     cells: list[str] = []
     for line, fields in rows:
@@ -176,7 +176,10 @@ def _joined(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[s
 def read_csv(
     path: Path, columns: Sequence[str] | None, *, header: bool, widths: Collection[int] = (), separator: str = ","
 ) -> list[Record]:
-    """The same for a file whose cells may stand in double quotes and hold separators and line ends (RFC 4180)."""
+    """Read a file whose cells may be in double quotes and contain separators and line ends (RFC 4180).
+
+    Arguments and errors are those of `read_table`.
+    """
     reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=separator, strict=True)
 
     def numbered() -> Iterable[tuple[int, list[str]]]:
@@ -201,10 +204,10 @@ def _records(
 ) -> list[Record]:
     rows = iter(numbered)
     if header:
-        line, found = next(rows)
+        line, names = next(rows)
         if columns is None:
-            _check_separator(path, line, found, separator)
-        columns, widths = _header(path, found, columns or ()), ()
+            _check_separator(path, line, names, separator)
+        columns, widths = _header(path, names, columns or ()), ()
     elif columns is None:
         first = next(rows)
         _check_separator(path, *first, separator)
@@ -214,9 +217,9 @@ def _records(
     records = []
     for line, fields in rows:
         if len(fields) not in allowed:
-            wanted = " or ".join(str(width) for width in sorted(allowed))
+            expected = " or ".join(str(width) for width in sorted(allowed))
             hint = _other_separator(fields, separator) or "Repair or remove the row."
-            raise ValueError(f"{path}, line {line}: {some(len(fields), 'field')}, not {wanted}. {hint}")
+            raise ValueError(f"{path}, line {line}: {some(len(fields), 'field')}, not {expected}. {hint}")
         records.append(Record(path, line, fields, positions))
     if not records:
         raise ValueError(f"{path} has no rows under its header. Replace it with the complete file.")
@@ -224,18 +227,18 @@ def _records(
 
 
 SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
-"""What stands between the cells of tables that people have, and its name."""
+"""Common separators of tables, and their names."""
 
 
 def _check_separator(path: Path, line: int, fields: Sequence[str], separator: str) -> None:
-    """Refuse a table of one's own whose first line is one field, and only because another character divides it."""
+    """Refuse a user's table whose first line is one field because the file has another separator."""
     hint = _other_separator(fields, separator)
     if hint:
         raise ValueError(f"{path}, line {line}: 1 field, and a task needs two or more. {hint}")
 
 
 def _other_separator(fields: Sequence[str], separator: str) -> str:
-    """What to do about a row of one field that looks divided by something else; "" where nothing does."""
+    """The remedy for a row of one field that seems to have another separator; "" if it does not."""
     other = next((mark for mark in SEPARATORS if mark != separator and mark in fields[0]), None)
     if len(fields) > 1 or other is None:
         return ""
@@ -244,22 +247,22 @@ def _other_separator(fields: Sequence[str], separator: str) -> str:
     return f"It looks separated by {SEPARATORS[other]}, and is read as separated by {SEPARATORS[separator]}. {remedy}"
 
 
-def _header(path: Path, found: Sequence[str], columns: Iterable[str]) -> Sequence[str]:
+def _header(path: Path, names: Sequence[str], columns: Iterable[str]) -> Sequence[str]:
     for column in columns:
-        if column not in found:
-            raise no_column(path, 1, column, found)
-    return found
+        if column not in names:
+            raise no_column(path, 1, column, names)
+    return names
 
 
-def no_column(path: Path, line: int, column: str, found: Iterable[str]) -> ValueError:
-    """The error for a column that a table lacks: the ones it has are named."""
+def no_column(path: Path, line: int, column: str, existing: Iterable[str]) -> ValueError:
+    """The error for a missing column; the existing ones are listed."""
     remedy = "Name one of these, or restore the file's header."
     return ValueError(
-        f"{path}, line {line}: there is no column '{column}'. The columns are: {', '.join(found)}. {remedy}"
+        f"{path}, line {line}: there is no column '{column}'. The columns are: {', '.join(existing)}. {remedy}"
     )
 
 
 def first_present(folder: Path, names: str) -> Path:
-    """The first of the files `a|b|c` that the folder has; the first name where it has none."""
+    """The first of the files `a|b|c` that exists in the folder; the first name if none does."""
     candidates = [folder / name for name in names.split("|")]
     return next((path for path in candidates if path.exists()), candidates[0])

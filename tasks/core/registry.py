@@ -1,4 +1,4 @@
-"""The registry that every room uses: a plug-in's file name is its word on the command line."""
+"""Plug-in registry: the modules of a package, which are named on the command line by their module names."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from functools import cache
 from types import ModuleType
 
 MOST_LISTED = 30
-"""Words in one message: three lines of a terminal."""
+"""The most names that one message lists: about three lines of a terminal."""
 
 
 def names(package: ModuleType) -> list[str]:
-    """The plug-ins of a package: its modules, by file name; packages and `_private` files are not plug-ins."""
+    """The names of a package's plug-ins: its modules, without sub-packages and modules with a leading underscore."""
     return list(_names(tuple(package.__path__)))
 
 
 @cache
 def _names(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """Folders are listed once a process: what a setting may hold is asked thousands of times."""
-    found = pkgutil.iter_modules(folders)
-    return tuple(sorted(item.name for item in found if not item.ispkg and not item.name.startswith("_")))
+    """The same for folders, cached: the names are looked up thousands of times per sweep."""
+    modules = pkgutil.iter_modules(folders)
+    return tuple(sorted(item.name for item in modules if not item.ispkg and not item.name.startswith("_")))
 
 
-def is_task_file(word: str) -> bool:
-    """Whether a word on the command line is meant as a task file."""
-    return word.endswith((".yaml", ".yml"))
+def is_task_file(name: str) -> bool:
+    """True if a task is given as the path of a task file."""
+    return name.endswith((".yaml", ".yml"))
 
 
-def unknown(word: str, what: str, known: Iterable[str]) -> ValueError:
-    """The one message for a word that nobody knows: what it is, its near misses, and all there is.
+def unknown(name: str, what: str, known: Iterable[str]) -> ValueError:
+    """The error for an unknown name: close matches, and the known names.
 
-    Of more than `MOST_LISTED` words it names the near misses alone, where there are any.
+    If there are close matches and more than `MOST_LISTED` known names, only the close matches are listed.
 
     Args:
-        word: what the user wrote.
-        what: what it should have been ("task", "encoder", "key of a space", …).
-        known: every word that would have been right.
+        name: the name that the user wrote.
+        what: the kind of name that was expected ("task", "encoder", "key of a space", …).
+        known: every valid name.
     """
     known = sorted(known)
-    near = difflib.get_close_matches(word, known, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     listed = "" if near and len(known) > MOST_LISTED else f" There is: {', '.join(known)}."
-    return ValueError(f"Unknown {what} '{word}'.{hint}{listed}")
+    return ValueError(f"Unknown {what} '{name}'.{hint}{listed}")
 
 
-def load(package: ModuleType, word: str, what: str) -> ModuleType:
-    """Import the plug-in `word` of a package.
+def load(package: ModuleType, name: str, what: str) -> ModuleType:
+    """Import a plug-in of a package by its name.
 
     Raises:
-        ValueError: nobody knows the word; the message names the near misses.
+        ValueError: the name is unknown; close matches are listed.
     """
-    if word not in names(package):
-        raise unknown(word, what, names(package))
-    return importlib.import_module(f"{package.__name__}.{word}")
+    if name not in names(package):
+        raise unknown(name, what, names(package))
+    return importlib.import_module(f"{package.__name__}.{name}")

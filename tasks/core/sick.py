@@ -1,4 +1,4 @@
-"""SICK's own files (Marelli et al. 2014), which two tasks read: entailment and relatedness."""
+"""The files of SICK (Marelli et al. 2014), which the tasks entailment and relatedness share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from meltpoint.tasks.core.hub import Row, score_row, text_row
+from meltpoint.tasks.core.hub import HubRow, score_row, text_row
 from meltpoint.tasks.core.readers import read_table
 from meltpoint.tasks.core.task import Example, HubSource, Split
 
@@ -26,7 +26,7 @@ Field = Literal["entailment", "relatedness"]
 
 
 def read_sick(folder: Path, split: Split, field: Field) -> list[Example]:
-    """A split of SICK, labelled with one of its two fields."""
+    """Read a split of SICK, labelled with one of its two fields."""
     ids = {label.upper(): position for position, label in enumerate(LABELS)}
     return [
         Example(
@@ -40,7 +40,7 @@ def read_sick(folder: Path, split: Split, field: Field) -> list[Example]:
     ]
 
 
-def _hub_row(row: Row, position: int, names: tuple[str, ...], field: Field) -> Example:
+def _hub_row(row: HubRow, position: int, names: tuple[str, ...], field: Field) -> Example:
     texts = ("sentence_A", "sentence_B")
     if field == "entailment":
         return text_row(row, position, names, texts=texts, labels=LABELS, id_column="id")
@@ -48,7 +48,7 @@ def _hub_row(row: Row, position: int, names: tuple[str, ...], field: Field) -> E
 
 
 def hub(field: Field) -> HubSource:
-    """SICK on the hub: 4 439 / 495 / 4 906 pairs, a little less than the original's 4 500 / 500 / 4 927."""
+    """SICK on the hub: 4 439 / 495 / 4 906 pairs, slightly fewer than the original's 4 500 / 500 / 4 927."""
     return HubSource(
         id="RobZamp/sick",
         revision="refs/convert/parquet",

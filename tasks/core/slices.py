@@ -1,4 +1,4 @@
-"""A labelled test split carved off train or dev by an explicit slice, for tasks whose own test labels are hidden."""
+"""A labelled test split that a slice carves off train or dev, for tasks whose test labels are hidden."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _FORM = re.compile(r"(train|dev)\[(-?\d+)?:(-?\d+)?\]")
 
 @dataclass(frozen=True)
 class Slice:
-    """A slice of a split, with Python's meaning of its ends.
+    """A slice of a split, with the semantics of Python's slices.
 
     Attributes:
-        text: as the user wrote it (`train[-1000:]`), for the tables.
-        split: the split that it is carved off.
+        text: the slice as written by the user (`train[-1000:]`), for the tables.
+        split: the split that is sliced.
     """
 
     text: str
@@ -27,22 +27,22 @@ class Slice:
     stop: int | None
 
     def carve(self, examples: list[Example]) -> tuple[list[Example], list[Example]]:
-        """(what remains of the split, what is carved off), both in the split's order.
+        """Split the examples into (the rest, the carved part), both in their original order.
 
         Raises:
-            ValueError: the slice is empty, or leaves nothing of the split.
+            ValueError: the slice is empty, or covers the whole split.
         """
         first, last, _ = slice(self.start, self.stop).indices(len(examples))
         carved, rest = examples[first:last], examples[:first] + examples[max(first, last) :]
         if not carved or not rest:
-            fault = "is empty" if not carved else "leaves nothing of the split"
+            problem = "is empty" if not carved else "leaves nothing of the split"
             has = some(len(examples), "example")
-            raise ValueError(f"--test-from {self.text} {fault}: {self.split} has {has}. Choose other ends.")
+            raise ValueError(f"--test-from {self.text} {problem}: {self.split} has {has}. Choose other ends.")
         return rest, carved
 
 
 def parse_slice(text: str) -> Slice:
-    """Read `train[-1000:]`, `dev[:400]` or `train[100:200]`.
+    """Parse `train[-1000:]`, `dev[:400]` or `train[100:200]`.
 
     Raises:
         ValueError: any other form.

@@ -1,4 +1,4 @@
-"""Where a task's examples come from, one split at a time: original files, the hub, or a generator."""
+"""Data sources of a task, one split at a time: original files, the hub, or a generator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TestState = Literal["labelled", "carved", "hidden", "absent"]
 
 
 def find(spec: DataSpec) -> Task:
-    """The task of a specification; its sample where the folder has only that.
+    """The task of a data specification; its sample if the folder has only the files of the sample.
 
     Raises:
         ValueError: an unknown task, or a missing folder.
@@ -30,10 +30,10 @@ def find(spec: DataSpec) -> Task:
 
 
 def read_split(spec: DataSpec, split: OpenSplit) -> list[Example]:
-    """The examples of train or dev as the source has them, whole.
+    """Read all examples of train or dev.
 
     Raises:
-        ValueError: any other split is asked for, or the source is missing or broken.
+        ValueError: the split is neither, or the source is missing or broken.
     """
     if split not in get_args(OpenSplit):
         raise ValueError(f"The {split} split is locked; only tasks/core/locked.py opens it, once for each finalist.")
@@ -41,10 +41,10 @@ def read_split(spec: DataSpec, split: OpenSplit) -> list[Example]:
 
 
 def read_locked_split(spec: DataSpec) -> list[Example]:
-    """The examples of the test split. `tasks/core/locked.py` alone may call this; a test sees to it.
+    """Read the examples of the test split. Only `tasks/core/locked.py` may call this, which a test enforces.
 
     Raises:
-        ValueError: there is nothing to open, or the source is missing or broken.
+        ValueError: the task has no test split, or the source is missing or broken.
     """
     task = find(spec)
     if _test_state(task, _folder(task, spec)) == "absent":
@@ -53,11 +53,11 @@ def read_locked_split(spec: DataSpec) -> list[Example]:
 
 
 def check(spec: DataSpec) -> TestState:
-    """Stop early: see that a cell's data is there, all splits of it, without opening a file.
+    """Check that the data of all splits exists, without opening a file.
 
     Returns:
-        what `locked.open_test` will give: `labelled` (the task's own test), `carved` (by `test_from`),
-        `hidden` (examples without labels, for a server), or `absent` (nothing to open).
+        the state of the test split: `labelled` (the task's own), `carved` (by `test_from`), `hidden` (examples
+        without labels, for a server), or `absent` (`locked.open_test` would fail).
 
     Raises:
         ValueError: an unknown task, a missing folder or file, or a `test_from` that is not a slice.
@@ -77,9 +77,9 @@ def check(spec: DataSpec) -> TestState:
 
 
 def _test_state(task: Task, folder: Path | None) -> TestState:
-    has_own = task.hub is not None and "test" in task.hub.splits if folder is None else "test" in task.readers
+    has_test = task.hub is not None and "test" in task.hub.splits if folder is None else "test" in task.readers
     missing = _missing(task, folder, "test")
-    if not has_own or (missing and task.test_labels == "hidden"):
+    if not has_test or (missing and task.test_labels == "hidden"):
         return "absent"
     if missing:
         raise _absent_file(missing, task)
@@ -87,7 +87,7 @@ def _test_state(task: Task, folder: Path | None) -> TestState:
 
 
 def _folder(task: Task, spec: DataSpec) -> Path | None:
-    """The folder with the task's original files; None where the hub is read."""
+    """The folder with the task's original files; None if the hub is read."""
     if task.generated:
         return Path()
     if Path(task.folder).is_absolute():

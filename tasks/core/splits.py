@@ -1,4 +1,4 @@
-"""What a training worker loads: train and dev of a task. Nothing here can open a test split."""
+"""Training data of a task: train and dev. Nothing in this module can open a test split."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAMPLE_SEED = 0
 
 
 def load_training_data(spec: DataSpec) -> TrainingData:
-    """Train and dev of a task as a sweep specifies them.
+    """Load train and dev of a task as a sweep specifies them.
 
     Raises:
         ValueError: the data is missing or broken, or the specification does not fit it.
@@ -40,7 +40,7 @@ def load_training_data(spec: DataSpec) -> TrainingData:
 
 
 def sample(examples: Sequence[Example], size: int) -> list[Example]:
-    """A seeded sample without replacement, in the examples' own order.
+    """A seeded sample without replacement, in the examples' original order.
 
     Raises:
         ValueError: a size below 1.

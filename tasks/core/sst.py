@@ -1,4 +1,4 @@
-"""The Stanford Sentiment Treebank's own formats: `stsa.binary.*` sentences and bracketed trees."""
+"""File formats of the Stanford Sentiment Treebank: `stsa.binary.*` sentences and bracketed trees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meltpoint.tasks.core.task import Example
 
 LABELS = ("negative", "positive")
 
-# What the Penn Treebank writes for these characters; `stsa.binary.*` writes them in lower case.
+# The Penn Treebank's escapes for these characters; `stsa.binary.*` has them in lower case.
 ESCAPES: Mapping[str, str] = {
     "-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}",
 }  # fmt: skip
@@ -24,12 +24,12 @@ def unescape(token: str) -> str:
 
 
 def plain(sentence: str) -> str:
-    """A sentence without the treebank's escapes; tokens are divided by the ASCII space alone (some hold U+00A0)."""
+    """A sentence without the treebank's escapes; tokens are separated by the ASCII space only (some contain U+00A0)."""
     return " ".join(unescape(token) for token in sentence.strip(" ").split(" "))
 
 
 def read_sentences(path: Path) -> list[Example]:
-    """`stsa.binary.*`: `label sentence`, lower-cased, 1 = positive. The id is the line's position."""
+    """Read `stsa.binary.*`: lines of `label sentence`, lower-cased, 1 = positive. The id is the line index."""
     examples = []
     for number, line in enumerate(read_lines(path), 1):
         fields = line.split(" ", 1)
@@ -44,10 +44,10 @@ def read_sentences(path: Path) -> list[Example]:
 
 
 def read_subtrees(path: Path) -> list[Example]:
-    """Every node of every tree that is not neutral, as a phrase: 3 and 4 positive, 0 and 1 negative.
+    """Read the non-neutral nodes of every tree as phrases: ratings 3 and 4 are positive, 0 and 1 negative.
 
-    The phrases are lower-cased as `stsa.binary.*` is, so that a cased encoder sees the same spelling on dev.
-    `group` is the tree's number, so that a slice can be seen to keep sentences together.
+    The phrases are lower-cased like `stsa.binary.*`, so that a cased encoder sees the same spelling on dev.
+    `group` is the tree's index.
     """
     examples = []
     for number, line in enumerate(read_lines(path), 1):
@@ -60,16 +60,16 @@ def read_subtrees(path: Path) -> list[Example]:
 
 
 def parse_tree(path: Path, number: int, line: str) -> list[tuple[int, list[str]]]:
-    """The nodes of a tree such as `(3 (2 It) (4 works))`, each with its rating and its tokens; the root comes last.
+    """Parse a tree such as `(3 (2 It) (4 works))` into its nodes (rating, tokens); the root comes last.
 
     Raises:
         ValueError: brackets that do not match, or a rating that is not 0 to 4.
     """
     broken = ValueError(f"{path}, line {number}: not a tree such as (3 (2 It) (4 works)). Restore the line.")
     nodes: list[tuple[int, list[str]]] = []
-    stack: list[tuple[int, int]] = []  # (rating, how many tokens of the tree come before the node)
+    stack: list[tuple[int, int]] = []  # (rating, number of tokens before the node)
     tokens: list[str] = []
-    # Brackets of the text itself are written -LRB- and -RRB-, so every bracket here is structure.
+    # Brackets in the text are escaped as -LRB- and -RRB-, so every bracket is structure.
     for part in line.replace("(", " ( ").replace(")", " ) ").split(" "):
         if part == "(":
             stack.append((-1, len(tokens)))

@@ -1,4 +1,4 @@
-"""Large csv files, a row at a time: strict as `readers`, without the whole text in memory beside its examples."""
+"""Streaming reader of large csv files, as strict as `readers` but without the whole text in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from meltpoint.tasks.core.readers import Record, empty, not_utf8, unreadable
 
 
 def stream_csv(path: Path, columns: Sequence[str]) -> Iterator[Record]:
-    """The rows of a csv file without a header, whose cells may stand in double quotes (RFC 4180).
+    """Yield the rows of a csv file without a header, whose cells may be in double quotes (RFC 4180).
 
     Args:
         path: the file.
@@ -22,23 +22,23 @@ def stream_csv(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     """
     positions = {column: position for position, column in enumerate(columns)}
     reader = csv.reader(_lines(path), strict=True)
-    found = False
+    has_rows = False
     try:
         for fields in reader:
             if len(fields) != len(columns):
-                wrong = f"{path}, line {reader.line_num}: {some(len(fields), 'field')}, not {len(columns)}."
-                raise ValueError(f"{wrong} Repair or remove the row.")
-            found = True
+                problem = f"{path}, line {reader.line_num}: {some(len(fields), 'field')}, not {len(columns)}."
+                raise ValueError(f"{problem} Repair or remove the row.")
+            has_rows = True
             yield Record(path, reader.line_num, fields, positions)
     except csv.Error as error:
         remedy = "Close every quote and double the ones inside a cell."
         raise ValueError(f"{path}, line {reader.line_num}: broken row ({error}). {remedy}") from None
-    if not found:
+    if not has_rows:
         raise empty(path)
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """The lines with their ends, decoded one by one; a byte order mark is dropped."""
+    """Yield the lines with their line ends, decoded one by one; a byte order mark is dropped."""
     try:
         file = path.open("rb")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The GLUE server's submission files, for tasks whose test labels only the server has."""
+"""Submission files for the GLUE server, for tasks whose test labels only the server has."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ FILES: Mapping[str, str] = {
     "rte": "RTE.tsv", "sst2": "SST-2.tsv", "sst2_phrases": "SST-2.tsv", "sst2_subtrees": "SST-2.tsv",
     "stsb": "STS-B.tsv", "wnli": "WNLI.tsv",
 }  # fmt: skip
-"""Task → the file name that the server wants; a user's own task of one of these names has one too."""
+"""Task → the file name that the server expects; also for a user's task with one of these names."""
 
-# The server wants these tasks' labels in words and the others' as numbers.
-_IN_WORDS = frozenset({"mnli", "qnli", "rte"})
+# The server expects these tasks' labels as names and the others' as numbers.
+_LABELS_AS_NAMES = frozenset({"mnli", "qnli", "rte"})
 
 
 def write_glue_submission(task: Task, predictions: Sequence[Prediction], ids: Sequence[str], folder: Path) -> Path:
-    """Write the predictions on GLUE's test split as the server reads them: a header, then `index TAB prediction`.
+    """Write the predictions on GLUE's test split in the server's format: a header, then `index TAB prediction`.
 
     Args:
         task: a GLUE task.
         predictions: one class id or score for each test example.
         ids: the examples' ids: GLUE's own indices.
-        folder: where the file goes; made where it is missing.
+        folder: the folder of the file; created if missing.
 
     Returns:
         the file's path.
 
     Raises:
-        ValueError: no task of GLUE's, unequal lengths, or ids that are not each number from 0 once.
+        ValueError: not a GLUE task, unequal lengths, or ids that are not a permutation of the numbers from 0.
     """
     if task.name not in FILES:
         raise registry.unknown(task.name, "GLUE task", FILES)
@@ -43,7 +43,7 @@ def write_glue_submission(task: Task, predictions: Sequence[Prediction], ids: Se
         raise ValueError(f"{given} of {task.name}; give one for each.")
     if sorted(ids) != sorted(str(index) for index in range(len(ids))):
         raise ValueError(f"The ids are not GLUE's indices 0 to {len(ids) - 1}; predict on GLUE's own {task.name} test.")
-    rows = sorted((int(index), _written(task, value)) for index, value in zip(ids, predictions, strict=True))
+    rows = sorted((int(index), _formatted(task, value)) for index, value in zip(ids, predictions, strict=True))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILES[task.name]
     lines = ["index\tprediction", *(f"{index}\t{value}" for index, value in rows)]
@@ -51,10 +51,10 @@ def write_glue_submission(task: Task, predictions: Sequence[Prediction], ids: Se
     return path
 
 
-def _written(task: Task, value: Prediction) -> str:
+def _formatted(task: Task, value: Prediction) -> str:
     assert isinstance(value, int | float), "GLUE has no sequence labelling"
     if task.label_range is not None:
         low, high = task.label_range
         return f"{min(max(value, low), high):.3f}"
     assert isinstance(value, int)
-    return task.labels[value] if task.name in _IN_WORDS else str(value)
+    return task.labels[value] if task.name in _LABELS_AS_NAMES else str(value)

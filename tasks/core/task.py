@@ -1,4 +1,4 @@
-"""The types of the tasks room: an example, a task, and which data a cell is trained on."""
+"""Data types of the tasks: examples, hub sources, tasks, and the data of a cell."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Example:
         id: unique within its split, stable between runs; the source's own id where it has one.
         texts: one sentence, or the two of a pair; empty for sequence labelling.
         words: the words of a sentence to label; empty for the other kinds.
-        label: a class id (an index into `Task.labels`), a score in `Task.label_range`, one label id a word,
-            or None where the label is hidden.
-        group: what the source groups by: a document (CoNLL-2003), a genre (MultiNLI), a domain (CoLA), or "".
+        label: a class id (an index into `Task.labels`), a score in `Task.label_range`, one label id per
+            word, or None if the label is hidden.
+        group: the source's grouping: a document (CoNLL-2003), a genre (MultiNLI), a domain (CoLA), or "".
     """
 
     id: str
@@ -38,20 +38,20 @@ class Example:
 
 @dataclass(frozen=True)
 class HubSource:
-    """Where a task's parquet files lie on the Hugging Face hub, and what their columns mean.
+    """A task's parquet files on the Hugging Face hub, and the meaning of their columns.
 
     Attributes:
-        id: the data set's id on the hub.
+        id: the dataset's id on the hub.
         revision: the pinned commit or the `refs/convert/parquet` branch; never a moving branch with scripts.
         config: the configuration's name, or None.
-        splits: our split → the data set's split.
-        example: (row, position in its split, the column's class names or ()) → an example; None for a row that is not
-            of this task or of this split.
+        splits: split → the dataset's name of the split.
+        example: (row, index in its split, the label column's class names or ()) → an example; None for a row that does
+            not belong to this task or split.
         label_column: the column whose feature holds the class names.
-        pattern: where a split's parquet files lie in the repository; `{config}` and `{split}` (the data set's word)
-            are filled in. The default is the layout of the hub's own `refs/convert/parquet` branch.
+        pattern: the path of a split's parquet files in the repository; `{config}` and `{split}` (the dataset's name)
+            are filled in. The default is the layout of the hub's `refs/convert/parquet` branches.
         columns: the columns to read; empty for all.
-        elsewhere: splits that another data set holds: a release with labels, or a server's test split.
+        elsewhere: splits that come from another dataset: a release with labels, or a server's test split.
     """
 
     id: str
@@ -67,26 +67,26 @@ class HubSource:
 
 @dataclass(frozen=True)
 class Task:
-    """What a model is adapted to; metric, direction, splits and label names are its fields.
+    """A dataset with its kind, labels, metric and splits, to which a model is adapted.
 
     Attributes:
-        name: its file name, and its word on the command line; a variant's has its words behind a colon.
+        name: its module name, which is its name on the command line; a variant's parts follow after a colon.
         kind: one of `KINDS`.
-        metric: the key in `metrics.METRICS` that settings are chosen by; always higher is better.
+        metric: the key in `metrics.METRICS` that settings are selected by; higher is always better.
         labels: the label names in id order; empty for regression. Sequence labelling uses IOB2 names.
         label_range: lowest and highest score, for regression only.
         folder: the folder under `--data-dir` that holds the original files; absolute for a user's own task.
-        readers: split → a function from that folder to its examples; a split that the original release
-            does not have is absent.
+        readers: split → a function from that folder to the examples; a split that the original release
+            lacks is absent.
         hub: the same data on the hub, or None for tasks that live in files only.
-        test_labels: "public", or "hidden" where only a server (GLUE) can score the test split.
+        test_labels: "public", or "hidden" if only a server (GLUE) can score the test split.
         description: one line for `meltpoint list tasks`.
-        files: split → the names of its original files in `folder`, `a|b` where either will do; what is checked to be
-            there before the first trial.
-        generated: the examples come from a seeded generator; no file is read and `--data-dir` does not matter.
-        notes: what a table has to say of the task's splits, wherever they are read from.
-        sample: the same task as a part of the data gives it, with a split of its own: what is read where the folder has
-            the sample's training file and not the task's.
+        files: split → the names of its original files in `folder`, `a|b` for alternatives; their existence is checked
+            before the first trial.
+        generated: the examples come from a seeded generator; no file is read and `--data-dir` is ignored.
+        notes: remarks on the task's splits for the result tables, whatever the source.
+        sample: the same task on a published sample of the data, with its own splits; used if the folder has the
+            sample's training file but not the task's.
     """
 
     name: str
@@ -106,18 +106,18 @@ class Task:
 
     @property
     def outputs(self) -> int:
-        """How many numbers a head gives for one example (or one word): the labels, or one score."""
+        """The number of a head's outputs per example (or per word): one per label, or one score."""
         return len(self.labels) if self.labels else 1
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """Which data a cell is trained and scored on; part of a sweep's specification.
+    """The data that a cell is trained and scored on; part of a sweep's specification.
 
     Attributes:
-        task: a task's name, a variant (`yahoo:sports+health`), or the path of a user's own task file (`*.yaml`).
-        data_dir: the folder with the original files, or None for the hub (or a task's own generator).
-        max_train_examples: train on a seeded sample of this many examples; dev and test stay whole.
+        task: a task's name, a variant (`yahoo:sports+health`), or the path of a user's task file (`*.yaml`).
+        data_dir: the folder with the original files, or None for the hub (or for a generated task).
+        max_train_examples: train on a seeded sample of this size; dev and test are not sampled.
         test_from: an explicit slice (`train[-1000:]`, `dev[:400]`) that is carved off as the labelled test
             split, or None for the task's own.
     """
@@ -130,12 +130,12 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a training worker may see: train and dev, never test.
+    """The data that a training worker may see: train and dev, never test.
 
     Attributes:
         fingerprint: sha256 (hex, 16 characters) over the task's labels and every example of both splits (texts, words
             and label; not ids, groups or paths, so the same data from the hub or from a folder has the same one).
-        notes: what a table has to say of this data ("1 000 of 6 920 training examples, seed 0").
+        notes: remarks on this data for the result tables ("1 000 of 6 920 training examples, seed 0").
     """
 
     task: Task

@@ -1,4 +1,4 @@
-"""The file formats of a user's own task: tsv, csv, jsonl, parquet and conll, all to the same examples."""
+"""File formats of a user's task: tsv, csv, jsonl, parquet and conll, all read into the same examples."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ COLUMNS: Mapping[Kind, tuple[str, ...]] = {
     "pair_classification": ("text_a", "text_b", "label"),
     "pair_regression": ("text_a", "text_b", "label"),
 }
-"""What each kind's `columns` have to name."""
+"""The keys that `columns` must have for each kind of task."""
 
 
 @dataclass(frozen=True)
 class UserFileLayout:
-    """How a user's files are to be read; the fields are those of the task file."""
+    """File layout of a user's task; the fields are those of the task file."""
 
     kind: Kind
     format: str
@@ -36,7 +36,7 @@ class UserFileLayout:
 
 
 def read_user_file(folder: Path, name: str, layout: UserFileLayout) -> list[Example]:
-    """The examples of one file.
+    """Read the examples of one file.
 
     Raises:
         ValueError: the file is missing or broken; the line and the column are named.
@@ -51,7 +51,7 @@ def read_user_file(folder: Path, name: str, layout: UserFileLayout) -> list[Exam
 
 
 def _records(path: Path, layout: UserFileLayout) -> list[Record]:
-    """Rows whose columns have the names of `COLUMNS`, whatever the file calls them."""
+    """The rows, with the file's column names mapped to those of `COLUMNS`."""
     if layout.format in {"tsv", "csv"}:
         read = read_csv if layout.quoting else read_table
         separator = "\t" if layout.format == "tsv" else ","
@@ -88,7 +88,7 @@ def _tagged(path: Path, line: int, row: Mapping[str, object], layout: UserFileLa
     tokens, tags = (_list(path, line, row, columns[name]) for name in ("words", "tags"))
     if len(tokens) != len(tags):
         raise ValueError(
-            f"{path}, line {line}: {some(len(tokens), 'word')} but {some(len(tags), 'tag')}. Give one tag a word."
+            f"{path}, line {line}: {some(len(tokens), 'word')} but {some(len(tags), 'tag')}. Give one tag per word."
         )
     record = Record(path, line, tags, {columns["tags"]: 0})
     ids = {label: number for number, label in enumerate(layout.labels)}
@@ -99,7 +99,7 @@ def _tagged(path: Path, line: int, row: Mapping[str, object], layout: UserFileLa
 
 
 def _numbered(path: Path, layout: UserFileLayout) -> Iterator[tuple[int, Mapping[str, object]]]:
-    """(line or row, counted from 1; column → value) of a jsonl or parquet file."""
+    """The rows of a jsonl or parquet file: (line or row number from 1, column → value)."""
     return _json_rows(path) if layout.format == "jsonl" else _parquet_rows(path, list(layout.columns.values()))
 
 
@@ -108,26 +108,24 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path}, line {number}: not JSON ({error}). Write one object a line.") from None
+            raise ValueError(f"{path}, line {number}: not JSON ({error}). Write one object per line.") from None
         except RecursionError:
-            raise ValueError(
-                f"{path}, line {number}: values lie too deep inside each other. Write plain fields."
-            ) from None
+            raise ValueError(f"{path}, line {number}: values are nested too deeply. Write plain fields.") from None
         if not isinstance(row, dict):
-            raise ValueError(f"{path}, line {number}: not a JSON object. Write one object a line.")
+            raise ValueError(f"{path}, line {number}: not a JSON object. Write one object per line.")
         yield number, row
 
 
 def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Mapping[str, object]]]:
-    # Imported here: only parquet files need it.
+    # Imported here, since only parquet files need it.
     import pyarrow
     from pyarrow import parquet
 
     try:
-        found = parquet.read_schema(path).names
+        names = parquet.read_schema(path).names
         for column in columns:
-            if column not in found:
-                raise no_column(path, 1, column, found)
+            if column not in names:
+                raise no_column(path, 1, column, names)
         table = parquet.read_table(path, columns=list(columns))
     except FileNotFoundError:
         raise ValueError(f"{path} is missing. Put the file there, or correct its name in the task file.") from None
@@ -145,7 +143,7 @@ def _value(path: Path, line: int, row: Mapping[str, object], column: str) -> obj
 
 
 def _text(path: Path, line: int, row: Mapping[str, object], column: str) -> str:
-    """A scalar as the task file would spell it: `true`, `1`, `0.5`, or the text itself."""
+    """A scalar in the spelling of the task file: `true`, `1`, `0.5`, or the text itself."""
     value = _value(path, line, row, column)
     if isinstance(value, bool):
         return str(value).lower()

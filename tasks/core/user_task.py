@@ -1,4 +1,4 @@
-"""A user's own task: one YAML file, checked before anything is read (docs/tasks.md describes it)."""
+"""A user's task: one YAML file (docs/tasks.md), which is validated before any data is read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WANTED = {
     "tag_scheme": f"write one of {', '.join(get_args(TagScheme))}",
     "description": "write one line of text",
 }
-"""What to write for each key of a task file."""
+"""The remedy for each key of a task file."""
 
 
 class _Strict(BaseModel):
@@ -48,7 +48,7 @@ class _Strict(BaseModel):
 
 
 class Files(_Strict):
-    """The files of the splits, relative to the task file; test may be left out (see `--test-from`)."""
+    """The files of the splits, relative to the task file; test is optional (see `--test-from`)."""
 
     train: str
     dev: str
@@ -56,7 +56,7 @@ class Files(_Strict):
 
 
 class Columns(_Strict):
-    """The columns by name, or by position counted from 0 where there is no header."""
+    """The columns by name, or by index from 0 if there is no header."""
 
     text: str | None = None
     text_a: str | None = None
@@ -67,18 +67,18 @@ class Columns(_Strict):
 
 
 class UserTask(_Strict):
-    """The task file.
+    """The contents of a task file.
 
     Attributes:
-        name: lower-case letters, digits and `_`; the task's word in tables and file names.
+        name: lower-case letters, digits and `_`; used in tables and file names.
         kind: one of the four kinds.
-        metric: what settings are chosen by; the kind's own where it is left out.
-        files, format, columns: where the examples are.
-        header: whether a tsv or csv file names its columns in the first line.
-        quoting: whether cells may stand in double quotes; csv yes, tsv no where it is left out.
-        labels: the label words as the files spell them, in id order; IOB2 names for sequence labelling.
+        metric: the metric that settings are selected by; the kind's default if omitted.
+        files, format, columns: the location and layout of the examples.
+        header: True if the first line of a tsv or csv file names the columns.
+        quoting: True if cells may be in double quotes; by default true for csv, false for tsv.
+        labels: the label names as spelled in the files, in id order; IOB2 names for sequence labelling.
         range: lowest and highest score, for regression.
-        tag_scheme: how a conll file's tags are written.
+        tag_scheme: the tagging scheme of the files, `iob1` or `iob2`.
     """
 
     name: str
@@ -115,7 +115,7 @@ class UserTask(_Strict):
                 if not re.fullmatch(r"O|[BI]-.+", label):
                     raise ValueError(f"labels: '{label}' is no IOB2 name; write O, B-X and I-X.")
                 if label.startswith("I-") and f"B-{label[2:]}" not in self.labels:
-                    raise ValueError(f"labels: I-{label[2:]} needs B-{label[2:]} beside it.")
+                    raise ValueError(f"labels: I-{label[2:]} needs B-{label[2:]} too.")
 
     def _check_columns(self) -> None:
         if (self.format == "conll") != (self.kind == "sequence_labelling") and self.format in {"conll", "tsv", "csv"}:
@@ -142,41 +142,39 @@ class UserTask(_Strict):
             raise ValueError(f"metric: {registry.unknown(self.metric, f'metric of {self.kind}', known)}")
 
 
-def read_task_file(word: str, taken: Iterable[str] = ()) -> Task:
-    """The task that a YAML file describes.
+def read_task_file(file: str, taken: Iterable[str] = ()) -> Task:
+    """Read the task that a YAML file defines.
 
     Args:
-        word: the file's path.
-        taken: names that a user's own task must not have.
+        file: the file's path.
+        taken: names that a user's task must not have: those of the built-in tasks.
 
     Raises:
-        ValueError: the file is missing, is no YAML, has an unknown key, or its parts do not fit together.
+        ValueError: the file is missing or not YAML, has an unknown key, or its values are inconsistent.
     """
-    path = Path(word).expanduser().resolve()
+    path = Path(file).expanduser().resolve()
     document = _parse(path)
     _refuse_unknown(path, document)
     try:
-        own = UserTask.model_validate(document)
+        user_task = UserTask.model_validate(document)
     except ValidationError as error:
         raise ValueError(f"{path}: {_first_line(error, document)} See docs/tasks.md.") from None
-    if own.name in taken:
-        raise ValueError(f"{path}: name: '{own.name}' is a task of Meltpoint's own. Choose another name.")
-    return _task(own, path.parent)
+    if user_task.name in taken:
+        raise ValueError(f"{path}: name: '{user_task.name}' is the name of a built-in task. Choose another name.")
+    return _task(user_task, path.parent)
 
 
 def _parse(path: Path) -> Mapping[str, object]:
     try:
-        # BaseLoader keeps every scalar as written: `labels: [no, yes]` are words here, not booleans.
+        # BaseLoader keeps every scalar as text: `labels: [no, yes]` are names, not booleans.
         document = yaml.load(read_text(path), Loader=yaml.BaseLoader)
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} is not YAML ({reason}). Correct the file; docs/tasks.md has examples.") from None
     except RecursionError:
-        raise ValueError(
-            f"{path}: lists or mappings lie too deep inside each other. docs/tasks.md has examples."
-        ) from None
+        raise ValueError(f"{path}: lists or mappings are nested too deeply. docs/tasks.md has examples.") from None
     if not isinstance(document, dict):
-        raise ValueError(f"{path} is not a list of keys with values. docs/tasks.md has examples.")
+        raise ValueError(f"{path} is not a mapping of keys to values. docs/tasks.md has examples.")
     return document
 
 
@@ -197,23 +195,24 @@ def _first_line(error: ValidationError, document: Mapping[str, object]) -> str:
     return mistakes.first_mistake(error, document, WANTED)
 
 
-def _task(own: UserTask, folder: Path) -> Task:
-    quoting = own.format == "csv" if own.quoting is None else own.quoting
-    columns = {name: column for name, column in own.columns.model_dump().items() if column is not None}
+def _task(user_task: UserTask, folder: Path) -> Task:
+    quoting = user_task.format == "csv" if user_task.quoting is None else user_task.quoting
+    columns = {name: column for name, column in user_task.columns.model_dump().items() if column is not None}
     layout = UserFileLayout(
-        own.kind, own.format, columns, own.header, quoting, own.labels, own.range, own.tag_scheme
+        user_task.kind, user_task.format, columns, user_task.header, quoting, user_task.labels, user_task.range,
+        user_task.tag_scheme,
     )  # fmt: skip
-    files: dict[Split, str] = {"train": own.files.train, "dev": own.files.dev}
-    if own.files.test is not None:
-        files["test"] = own.files.test
+    files: dict[Split, str] = {"train": user_task.files.train, "dev": user_task.files.dev}
+    if user_task.files.test is not None:
+        files["test"] = user_task.files.test
     return Task(
-        name=own.name,
-        kind=own.kind,
-        metric=own.metric or DEFAULT[own.kind],
+        name=user_task.name,
+        kind=user_task.kind,
+        metric=user_task.metric or DEFAULT[user_task.kind],
         folder=str(folder),
         readers={split: partial(read_user_file, name=name, layout=layout) for split, name in files.items()},
         files={split: (name,) for split, name in files.items()},
-        labels=own.labels,
-        label_range=own.range,
-        description=own.description,
+        labels=user_task.labels,
+        label_range=user_task.range,
+        description=user_task.description,
     )

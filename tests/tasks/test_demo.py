@@ -1,4 +1,4 @@
-"""The demo's generated tasks: the same each time, disjoint, balanced, with words that training never shows."""
+"""The generated demo tasks: deterministic, disjoint, balanced, with held-out words in dev and test."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def splits(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_splits_have_their_sizes_and_share_no_text(name):
-    found = splits(name)
-    assert {split: len(examples) for split, examples in found.items()} == SIZES
-    texts = [text(example) for examples in found.values() for example in examples]
+    by_split = splits(name)
+    assert {split: len(examples) for split, examples in by_split.items()} == SIZES
+    texts = [text(example) for examples in by_split.values() for example in examples]
     assert len(set(texts)) == len(texts) == 1_000
 
 
@@ -40,10 +40,10 @@ def test_the_generator_gives_the_same_examples_each_time(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_dev_has_words_that_training_never_shows(name):
-    found = splits(name)
-    seen = {word for example in found["train"] for word in text(example).split()}
-    new = sum(any(word not in seen for word in text(example).split()) for example in found["dev"])
-    assert 0.4 < new / len(found["dev"]) < 1.0
+    by_split = splits(name)
+    seen = {word for example in by_split["train"] for word in text(example).split()}
+    new = sum(any(word not in seen for word in text(example).split()) for example in by_split["dev"])
+    assert 0.4 < new / len(by_split["dev"]) < 1.0
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -67,9 +67,9 @@ def test_classes_are_balanced(name):
 
 
 def bag_of_words(name, pick):
-    found = splits(name)
-    texts = {split: [pick(example) for example in examples] for split, examples in found.items()}
-    labels = {split: [example.label for example in examples] for split, examples in found.items()}
+    by_split = splits(name)
+    texts = {split: [pick(example) for example in examples] for split, examples in by_split.items()}
+    labels = {split: [example.label for example in examples] for split, examples in by_split.items()}
     words = CountVectorizer(token_pattern=r"[^ ]+").fit(texts["train"])
     model = LogisticRegression(max_iter=1000).fit(words.transform(texts["train"]), labels["train"])
     return model.score(words.transform(texts["test"]), labels["test"])
@@ -90,7 +90,7 @@ def test_ambiguous_names_have_several_types():
         for word, tag in zip(example.words, example.label, strict=True):
             if tag:
                 kinds.setdefault(word, set()).add(task.labels[tag][2:])
-    several = [word for word, found in kinds.items() if len(found) > 1]
+    several = [word for word, tags in kinds.items() if len(tags) > 1]
     assert len(several) >= 15
 
 

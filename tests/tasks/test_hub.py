@@ -1,4 +1,4 @@
-"""The hub's parquet files, in its own layouts, through `datasets`: one split at a time, labels by their names."""
+"""Parquet files in the hub's layouts, read through `datasets`: one split at a time, labels by their names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def mirror(source, folder):
-    """The same source, read from a folder in the data set's layout."""
+    """The same source, read from a folder in the dataset's layout."""
     elsewhere = {split: mirror(other, folder) for split, other in source.elsewhere.items()}
     return dataclasses.replace(source, id=str(folder), elsewhere=elsewhere)
 
@@ -46,8 +46,8 @@ def test_glue_labels_come_by_name_and_hidden_ones_as_none(tmp_path):
     hidden = [{"sentence": "x", "label": -1, "idx": 0}]
     write(tmp_path, "cola/test-00000-of-00001.parquet", hidden, features)
     source = mirror(tasks.get("cola").hub, tmp_path)
-    found = load_hub_split(source, "dev")
-    assert [(e.id, e.texts, e.label) for e in found] == [("7", ("Good.",), 1), ("8", ("bad the",), 0)]
+    examples = load_hub_split(source, "dev")
+    assert [(e.id, e.texts, e.label) for e in examples] == [("7", ("Good.",), 1), ("8", ("bad the",), 0)]
     assert load_hub_split(source, "test")[0].label is None
 
 
@@ -74,8 +74,8 @@ def test_stsb_scores_are_scaled_back_to_0_to_5(tmp_path):
     rows = [{"sentence1": "a", "sentence2": "b", "score": score / 5} for score in (0.0, 3.8, 2.917, 5.0)]
     features = {"sentence1": TEXT, "sentence2": TEXT, "score": Value("float32")}
     write(tmp_path, "data/test-00000-of-00001.parquet", rows, features)
-    found = load_hub_split(mirror(tasks.get("stsb").hub, tmp_path), "test")
-    assert [example.label for example in found] == pytest.approx([0.0, 3.8, 2.917, 5.0], abs=1e-6)
+    examples = load_hub_split(mirror(tasks.get("stsb").hub, tmp_path), "test")
+    assert [example.label for example in examples] == pytest.approx([0.0, 3.8, 2.917, 5.0], abs=1e-6)
 
 
 @pytest.mark.parametrize(("name", "label"), [("sick_e", 2), ("sick_r", 3.6)])
@@ -95,7 +95,7 @@ def test_sst2_sentences_lose_the_treebanks_escapes(tmp_path):
     rows = [{"text": "a -lrb- b\\/c -rrb-", "label": 1, "label_text": "positive"}]
     features = {"text": TEXT, "label": Value("int64"), "label_text": TEXT}
     write(tmp_path, "default/test/0000.parquet", rows, features)
-    for name in ("sst2", "sst2_phrases"):  # the phrases' test is the labelled one, from elsewhere
+    for name in ("sst2", "sst2_phrases"):  # the test split of the phrases comes from the dataset with labels
         (example,) = load_hub_split(mirror(tasks.get(name).hub, tmp_path), "test")
         assert (example.texts, example.label) == (("a ( b/c )",), 1)
 
@@ -150,7 +150,7 @@ def test_yahoo_on_the_hub_gives_the_rows_of_the_classes_and_every_139th_row_as_d
         }
         for place in range(300)
     ]
-    for part, some in enumerate((rows[:150], rows[150:])):  # the hub's train has two files
+    for part, some in enumerate((rows[:150], rows[150:])):  # train has two files on the hub
         write(tmp_path, f"yahoo_answers_topics/train-0000{part}-of-00002.parquet", some, features)
     write(tmp_path, "yahoo_answers_topics/test-00000-of-00001.parquet", rows[:20], features)
     task = tasks.get("yahoo:family_relationships+entertainment_music")
@@ -173,8 +173,8 @@ def test_a_split_of_several_batches_keeps_its_order_and_positions(tmp_path, monk
     monkeypatch.setattr(hub, "BATCH_ROWS", 3)
     rows = [{"text": f"t{number}", "label": number % 2} for number in range(8)]
     write(tmp_path, "default/train/0000.parquet", rows, {"text": TEXT, "label": Value("int64")})
-    found = load_hub_split(mirror(tasks.get("sst2").hub, tmp_path), "train")
-    assert [(e.id, e.texts) for e in found] == [(str(number), (f"t{number}",)) for number in range(8)]
+    examples = load_hub_split(mirror(tasks.get("sst2").hub, tmp_path), "train")
+    assert [(e.id, e.texts) for e in examples] == [(str(number), (f"t{number}",)) for number in range(8)]
 
 
 WATCH = """
@@ -198,7 +198,7 @@ def test_one_split_opens_no_other_splits_file(tmp_path):
         [sys.executable, "-c", WATCH, str(tmp_path)], capture_output=True, encoding="utf-8", check=True
     )
     opened = [path.rsplit("/", 1)[-1] for path in json.loads(done.stdout.splitlines()[-1]) if path.endswith(".parquet")]
-    # pyarrow opens without telling Python, so the files are also made unreadable for the other splits below.
+    # pyarrow opens files without an audit event, so the other splits' files are also made unreadable below.
     assert not [name for name in opened if not name.startswith("train")]
     for split in ("validation", "test"):
         (tmp_path / f"data/{split}-00000-of-00001.parquet").write_bytes(b"not parquet: reading this would fail")
@@ -239,4 +239,4 @@ def test_labels_that_the_task_lacks_are_refused():
 
 
 def test_local_files_need_no_datasets_library():
-    assert "datasets" not in vars(hub)  # imported where it is used: a second of start-up for every worker
+    assert "datasets" not in vars(hub)  # imported lazily: the import takes a second in every worker

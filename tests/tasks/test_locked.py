@@ -1,4 +1,4 @@
-"""Nothing that trains can open a test split: by the source text, by the imports, and by watching the files opened."""
+"""No training code can open a test split: checked by source text, imports and an audit hook on opened files."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ def modules():
 
 
 def mentions(tree, name):
-    """Whether a module names something: as a variable, an attribute, an import or a text."""
+    """True if a module uses a name: as a variable, an attribute, an import or a string."""
     for node in ast.walk(tree):
-        words = (getattr(node, key, None) for key in ("id", "attr", "name", "value"))
-        if any(word == name for word in words if isinstance(word, str)):
+        names = (getattr(node, key, None) for key in ("id", "attr", "name", "value"))
+        if any(word == name for word in names if isinstance(word, str)):
             return True
     return False
 
 
 def test_only_the_locked_room_asks_for_the_test_split():
-    found = {path for path, tree in modules() if mentions(tree, "read_locked_split")}
+    users = {path for path, tree in modules() if mentions(tree, "read_locked_split")}
     defined = {
         path for path, tree in modules() if any(getattr(n, "name", "") == "read_locked_split" for n in tree.body)
     }
-    assert found - defined == {LOCKED}
+    assert users - defined == {LOCKED}
     assert defined == {SOURCES}
 
 
 def reads(tree):
-    """Whether a module takes a reader out of a task; `set(task.readers)` only asks which splits there are."""
+    """True if a module accesses a reader of a task; `set(task.readers)` only lists the splits."""
     names_only = {
         id(argument)
         for node in ast.walk(tree)
@@ -122,7 +122,7 @@ def test_loading_training_data_opens_no_test_file(shared_data):
     for name in REAL:
         task = tasks.get(name)
         folder = shared_data / task.folder
-        # The watch itself works: the training files are among what it saw.
+        # The audit hook works: it has seen the training files.
         assert any(folder / one in opened for names in task.files["train"] for one in names.split("|"))
         for names in task.files["test"]:
             assert not any(folder / one in opened for one in names.split("|")), f"{name} opened its test"

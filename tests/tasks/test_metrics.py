@@ -1,4 +1,4 @@
-"""The metrics equal seqeval, scikit-learn and scipy, and say so when there is nothing to score."""
+"""The metrics equal those of seqeval, scikit-learn and scipy, and refuse empty or invalid inputs."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ tagged = st.lists(
 def test_span_scores_equal_seqeval(sentences):
     gold, predicted = ([list(pair[side]) for pair in sentences] for side in (0, 1))
     names = [[[NER[tag] for tag in tags] for tags in side] for side in (gold, predicted)]
-    found = score(ENTITIES, gold, predicted)
+    scores = score(ENTITIES, gold, predicted)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # seqeval warns where there is nothing to divide by; both give 0
-        assert found["span_f1"] == pytest.approx(f1_score(*names), abs=1e-12)
-        assert found["span_precision"] == pytest.approx(precision_score(*names), abs=1e-12)
-        assert found["span_recall"] == pytest.approx(recall_score(*names), abs=1e-12)
+        warnings.simplefilter("ignore")  # seqeval warns about divisions by 0; both give 0
+        assert scores["span_f1"] == pytest.approx(f1_score(*names), abs=1e-12)
+        assert scores["span_precision"] == pytest.approx(precision_score(*names), abs=1e-12)
+        assert scores["span_recall"] == pytest.approx(recall_score(*names), abs=1e-12)
 
 
 def test_an_i_tag_starts_a_span_where_its_type_changes():
@@ -73,10 +73,10 @@ classes = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, 
 @given(classes)
 def test_classification_equals_scikit_learn(pairs):
     gold, predicted = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    found = score(PAIRS, gold, predicted)
-    assert list(found) == ["accuracy", "f1"]
-    assert found["accuracy"] == pytest.approx(sk.accuracy_score(gold, predicted))
-    assert found["f1"] == pytest.approx(sk.f1_score(gold, predicted, zero_division=0))
+    scores = score(PAIRS, gold, predicted)
+    assert list(scores) == ["accuracy", "f1"]
+    assert scores["accuracy"] == pytest.approx(sk.accuracy_score(gold, predicted))
+    assert scores["f1"] == pytest.approx(sk.f1_score(gold, predicted, zero_division=0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         matthews = score(JUDGED, gold, predicted)["matthews"]
@@ -98,11 +98,11 @@ def test_three_classes_equal_scikit_learn_and_have_no_f1_of_one_class(pairs):
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(-9, 9)), min_size=3, max_size=30))
 def test_correlations_equal_scipy(pairs):
     gold, predicted = [pair[0] / 4 for pair in pairs], [pair[1] / 3 for pair in pairs]
-    found = score(SIMILAR, gold, predicted)
-    assert list(found) == ["pearson", "spearman"]
+    scores = score(SIMILAR, gold, predicted)
+    assert list(scores) == ["pearson", "spearman"]
     if len(set(gold)) > 1 and len(set(predicted)) > 1:
-        assert found["pearson"] == pytest.approx(stats.pearsonr(gold, predicted).statistic, abs=1e-9)
-        assert found["spearman"] == pytest.approx(stats.spearmanr(gold, predicted).statistic, abs=1e-9)
+        assert scores["pearson"] == pytest.approx(stats.pearsonr(gold, predicted).statistic, abs=1e-9)
+        assert scores["spearman"] == pytest.approx(stats.spearmanr(gold, predicted).statistic, abs=1e-9)
 
 
 def test_constant_predictions_correlate_0_without_a_warning():

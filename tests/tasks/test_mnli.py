@@ -1,4 +1,4 @@
-"""MultiNLI by genre: a variant is the task of some genres, in files of the original form and on the hub."""
+"""MultiNLI by genre: variants of the task, in files of the original format and on the hub."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from meltpoint.tasks.mnli import GENRES, LABELS
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """Three pairs a genre in train, one in dev, genres in turn."""
+    """Three pairs per genre in train, one in dev, in alternating genres."""
     folder = tmp_path / "mnli"
     folder.mkdir()
     for name, count in (("train.tsv", 3), ("dev_matched.tsv", 1)):

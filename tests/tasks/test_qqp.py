@@ -1,4 +1,4 @@
-"""Quora's question pairs, in GLUE's three files and in the sample's one, written here in their published form."""
+"""Quora's question pairs: GLUE's three files and the sample's file, in their published formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from meltpoint.tasks.core.task import DataSpec
 HEADER = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
 TRAIN = [
     "133273\t213221\t213222\tHow does \"it\" work?\tHow do I do it?\t1",
-    "402555\t536040\t536041\t\"Was he a real figure?\n\"\tWhat is the evidence? \t0",  # GLUE has such a line break
+    "402555\t536040\t536041\t\"Was he a real figure?\n\"\tWhat is the evidence? \t0",  # GLUE has such line breaks
     "201841\t303951\t174364\tHow can I create an Android app?\t\t0",
     "360472\t364011\t490273\tWhat can one do after MBBS?\tWhat do I do after my MBBS ?\t1",
 ]  # fmt: skip
@@ -68,7 +68,7 @@ def test_glues_test_is_hidden_and_predictions_on_it_become_the_servers_file(glue
 
 def test_f1_of_duplicates_stands_beside_accuracy(glue):
     task = load_training_data(DataSpec("qqp", str(glue))).task
-    # Three are called duplicates, two rightly, of two: precision 2/3, recall 1.
+    # Three predicted duplicates, of which two are right, and two gold ones: precision 2/3, recall 1.
     assert score(task, [1, 0, 1, 0], [1, 1, 1, 0]) == {"accuracy": 0.75, "f1": pytest.approx(0.8)}
 
 

@@ -1,4 +1,4 @@
-"""Readers refuse what is broken, in one line that names the file, the line, the field and the remedy."""
+"""Readers refuse broken files, in one line with the file, the line, the field and the remedy."""
 
 from __future__ import annotations
 
@@ -196,8 +196,8 @@ def test_iob2_has_the_entities_of_iob1_and_is_stable(tags):
     ids = {"O": ("O", ""), **{f"{p}-{t}": (p, t) for p in "BI" for t in ("PER", "LOC")}}
     names = list(ids)
     wanted = spans([names.index(tag) for tag in tags], [ids[name] for name in names])
-    found = spans([names.index(tag) for tag in converted], [ids[name] for name in names])
-    assert found == wanted
+    result = spans([names.index(tag) for tag in converted], [ids[name] for name in names])
+    assert result == wanted
     assert iob1_to_iob2(converted) == converted
     assert sum(tag.startswith("B-") for tag in converted) == len(wanted)
 
@@ -216,8 +216,8 @@ def test_a_treebank_line_without_a_sentence_is_named(tmp_path):
 
 def test_subtrees_are_the_nodes_that_are_not_neutral(tmp_path):
     path = write(tmp_path, "(3 (2 It) (4 (2 's) (4 (3 -LRB-) (1 Fun))))\n")
-    found = {(example.texts[0], example.label) for example in read_subtrees(path)}
-    assert found == {("it 's ( fun", 1), ("'s ( fun", 1), ("( fun", 1), ("(", 1), ("fun", 0)}
+    phrases = {(example.texts[0], example.label) for example in read_subtrees(path)}
+    assert phrases == {("it 's ( fun", 1), ("'s ( fun", 1), ("( fun", 1), ("(", 1), ("fun", 0)}
 
 
 @pytest.mark.parametrize("line", ["(3 (2 It)", "3 It", "(5 It)", "(3 )", "()", "(3 a) b", ")"])

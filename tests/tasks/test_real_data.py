@@ -1,4 +1,4 @@
-"""The real files give the published counts, with every trap of theirs handled."""
+"""The real files give the published counts, with their irregularities handled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meltpoint.tasks.core.spans import spans, split_labels
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 
-# ../shared/data/README.md; MultiNLI's train is the subset that lies there, CoLA and MultiNLI have no public test.
+# ../shared/data/README.md; MultiNLI's train is the subset in that folder; CoLA and MultiNLI have no public test split.
 COUNTS = {
     "conll2003": (14_041, 3_250, 3_453),
     "sst2": (6_920, 872, 1_821),
@@ -24,7 +24,7 @@ COUNTS = {
     "stsb": (5_749, 1_500, 1_379),
     "mnli": (25_072, 9_815, None),
     "cola": (8_551, 1_043, None),
-    # What lies there of these two are samples, with splits of their own.
+    # Only samples of these two are in that folder, with splits that differ from the original ones.
     "qqp": (7_992, 983, 1_025),
     "yahoo:society_culture+science_mathematics": (3_637, 363, 418),
 }
@@ -68,8 +68,8 @@ def test_conll2003_has_the_published_documents_and_entities(shared_data):
     for split, (documents, entities) in wanted.items():
         examples = task.readers[split](folder)
         assert len({example.group for example in examples}) == documents
-        found = Counter(kind for example in examples for _, _, kind in spans(example.label, labels))
-        assert found == entities
+        counts = Counter(kind for example in examples for _, _, kind in spans(example.label, labels))
+        assert counts == entities
         assert not any("-DOCSTART-" in example.words for example in examples)
 
 

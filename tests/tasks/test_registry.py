@@ -1,4 +1,4 @@
-"""Every task there is, by one table-driven test; and the words that name no task."""
+"""Every task, in one table-driven test; and the errors for unknown names."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_unknown_task_names_its_near_misses():
 
 
 def test_a_task_without_variants_says_so():
-    with pytest.raises(ValueError, match=r"^Task 'sst2' takes no words behind a colon; write --task sst2\.$"):
+    with pytest.raises(ValueError, match=r"^Task 'sst2' has no variants; write --task sst2\.$"):
         tasks.get("sst2:a+b")
     with pytest.raises(ValueError, match=r"^Unknown task 'yaho'\. Did you mean yahoo\?"):
         tasks.get("yaho:sports+health")

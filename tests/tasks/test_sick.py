@@ -1,4 +1,4 @@
-"""SICK's own three files, written here in their published form: tabs, a header, and CRLF in the test file."""
+"""SICK's three files in their published format: tabs, a header, and CRLF in the test file."""
 
 from __future__ import annotations
 

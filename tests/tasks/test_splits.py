@@ -1,4 +1,4 @@
-"""Samples, carved tests and fingerprints: the same from any process and any folder."""
+"""Samples, carved test splits and fingerprints: independent of the process and the folder."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def folder(tmp_path, lines=40, name="data"):
 
 @given(st.integers(1, 50))
 def test_a_sample_is_the_same_each_time_in_order_and_without_repeats(size):
-    found = sample(MANY, size)
-    assert found == sample(MANY, size)
-    ids = [int(example.id) for example in found]
+    sampled = sample(MANY, size)
+    assert sampled == sample(MANY, size)
+    ids = [int(example.id) for example in sampled]
     assert ids == sorted(set(ids))
     assert len(ids) == size
 

@@ -1,4 +1,4 @@
-"""The GLUE server's files: names, header, order, words and numbers."""
+"""Submission files for the GLUE server: file names, header, order, labels as names or numbers."""
 
 from __future__ import annotations
 

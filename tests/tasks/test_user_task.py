@@ -1,4 +1,4 @@
-"""A user's own task: every format and kind, and one clear line for every mistake."""
+"""Task files of users: every format and kind, and a one-line error for every mistake."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ labels: [no, yes]
 """
 
 
-def own(folder, text, **files):
+def task_file(folder, text, **files):
     for name, content in files.items():
         (folder / name.replace("__", ".")).write_text(content, encoding="utf-8")
     path = folder / "task.yaml"
@@ -36,7 +36,7 @@ def own(folder, text, **files):
 
 
 def load(folder, text, **files):
-    return load_training_data(DataSpec(own(folder, text, **files)))
+    return load_training_data(DataSpec(task_file(folder, text, **files)))
 
 
 def problem(folder, text, **files):
@@ -57,7 +57,7 @@ def test_columns_are_found_by_name_and_labels_are_words_even_where_yaml_would_ta
 
 
 def test_the_files_lie_beside_the_task_file_whatever_data_dir_says(tmp_path):
-    path = own(tmp_path, SENTENCES, **GOOD)
+    path = task_file(tmp_path, SENTENCES, **GOOD)
     assert load_training_data(DataSpec(path, data_dir="/nowhere")).train
 
 
@@ -95,7 +95,7 @@ def lines(*rows):
 
 def test_json_lines_with_booleans_and_a_test_of_its_own(tmp_path):
     rows = lines({"q": "who?", "a": "me", "ok": True}, {"q": "why?", "a": 7, "ok": False})
-    path = own(tmp_path, PAIRS, train__jsonl=rows, dev__jsonl=rows, test__jsonl=rows)
+    path = task_file(tmp_path, PAIRS, train__jsonl=rows, dev__jsonl=rows, test__jsonl=rows)
     data = load_training_data(DataSpec(path))
     assert [(e.texts, e.label) for e in data.train] == [(("who?", "me"), 1), (("why?", "7"), 0)]
     assert check(DataSpec(path)) == "labelled"
@@ -179,7 +179,7 @@ def test_tagged_words_as_json_lists(tmp_path):
         ("format: tsv", "format: tsv\nmetric: acuracy", "Unknown metric of sentence_classification 'acuracy'. Did you"),
         ("format: tsv", "format: tsv\nmetric: pearson", "There is: accuracy, f1, macro_f1, matthews."),
         ("name: reviews", "name: My Reviews", "name: 'My Reviews' has to be lower-case letters"),
-        ("name: reviews", "name: sst2", "'sst2' is a task of Meltpoint's own"),
+        ("name: reviews", "name: sst2", "'sst2' is the name of a built-in task"),
         ("text: review", "text: reviews", "no column 'reviews'. The columns are: id, review, verdict."),
         ("train.tsv", "trainn.tsv", "trainn.tsv is missing"),
         ("[no, yes]", "[no, yes", "is not YAML"),
@@ -202,22 +202,22 @@ def test_a_value_of_a_wrong_type_is_answered_with_what_to_write_and_never_in_pyd
     document = yaml.load(SENTENCES, Loader=yaml.BaseLoader)
     part, _, inner = key.partition(".")
     document[part] = {**document[part], inner: wrong} if inner else wrong
-    path = own(tmp_path, yaml.dump(document))
+    path = task_file(tmp_path, yaml.dump(document))
     try:
         tasks.get(path)
     except ValueError as error:
-        said = str(error)
-        assert said.startswith(path)
-        assert (inner or part) in said
-        assert "\n" not in said
-        assert not re.search(r"Input should|valid|pydantic|tuple|dict\b|instance", said), said
+        message = str(error)
+        assert message.startswith(path)
+        assert (inner or part) in message
+        assert "\n" not in message
+        assert not re.search(r"Input should|valid|pydantic|tuple|dict\b|instance", message), message
     else:
         assert isinstance(wrong, str) or (key, wrong) == ("labels", ["a", "b"]), "only texts take any text"
 
 
 def test_one_label_instead_of_a_list_is_answered_with_a_list(tmp_path):
-    said = problem(tmp_path, SENTENCES.replace("labels: [no, yes]", "labels: no, yes"), **GOOD)
-    assert "labels is 'no, yes'; write a list of words, as in labels: [bad, good]." in said
+    message = problem(tmp_path, SENTENCES.replace("labels: [no, yes]", "labels: no, yes"), **GOOD)
+    assert "labels is 'no, yes'; write a list of words, as in labels: [bad, good]." in message
 
 
 @pytest.mark.parametrize(
@@ -240,9 +240,9 @@ def test_a_table_with_another_separator_is_answered_with_the_one_it_seems_to_hav
     task = SENTENCES.replace("format: tsv", f"format: {format}")
     if not header:
         task = task.replace("text: review, label: verdict", "text: 0, label: 1") + "header: false\n"
-    said = problem(tmp_path, task, train__tsv=text, dev__tsv=text)
+    message = problem(tmp_path, task, train__tsv=text, dev__tsv=text)
     for part in (*wanted, "train.tsv"):
-        assert part in said
+        assert part in message
 
 
 def test_a_text_may_hold_other_separators(tmp_path):
@@ -252,14 +252,14 @@ def test_a_text_may_hold_other_separators(tmp_path):
 
 @pytest.mark.parametrize("levels", [200, 5_000])
 def test_a_task_file_nested_too_deep_is_one_line(tmp_path, levels):
-    said = problem(tmp_path, SENTENCES.replace("[no, yes]", "[" * levels + "]" * levels), **GOOD)
-    assert said.startswith(str(tmp_path / "task.yaml"))
-    assert len(said) < 400
+    message = problem(tmp_path, SENTENCES.replace("[no, yes]", "[" * levels + "]" * levels), **GOOD)
+    assert message.startswith(str(tmp_path / "task.yaml"))
+    assert len(message) < 400
     rows = lines({"q": "a", "a": "b", "ok": True})
     deep = rows + '{"q": ' + "[" * levels + "]" * levels + "}\n"
-    said = problem(tmp_path, PAIRS, train__jsonl=deep, dev__jsonl=rows, test__jsonl=rows)
-    assert "train.jsonl, line 2" in said
-    assert len(said) < 900
+    message = problem(tmp_path, PAIRS, train__jsonl=deep, dev__jsonl=rows, test__jsonl=rows)
+    assert "train.jsonl, line 2" in message
+    assert len(message) < 900
 
 
 def test_labels_of_sequences_are_iob2_names(tmp_path):
@@ -275,7 +275,7 @@ def test_regression_takes_a_range(tmp_path):
 def test_a_missing_task_file_and_a_text_that_is_no_mapping(tmp_path):
     with pytest.raises(ValueError, match=r"none\.yaml is missing"):
         tasks.get(str(tmp_path / "none.yaml"))
-    assert "is not a list of keys with values" in problem(tmp_path, "- a\n- b\n")
+    assert "is not a mapping of keys to values" in problem(tmp_path, "- a\n- b\n")
 
 
 def test_broken_json_names_its_line(tmp_path):
@@ -288,7 +288,7 @@ def test_broken_json_names_its_line(tmp_path):
 
 
 def test_a_task_without_a_test_asks_for_a_slice(tmp_path):
-    path = own(tmp_path, SENTENCES, **GOOD)
+    path = task_file(tmp_path, SENTENCES, **GOOD)
     assert check(DataSpec(path)) == "absent"
     with pytest.raises(ValueError, match="--test-from"):
         open_test(DataSpec(path))

@@ -1,4 +1,4 @@
-"""Yahoo's topics: all ten or some, from the release's files and from a sample's, written here in their form."""
+"""Yahoo's topics: all ten or some, from the files of the release and of the sample, in their formats."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def test_each_class_has_its_share_of_dev_in_a_sorted_file_and_in_one_that_takes_
 
 
 def test_the_order_of_the_words_does_not_matter_and_all_ten_are_the_whole_task():
-    found = {tasks.get(f"yahoo:{'+'.join(three)}").name for three in permutations(("sports", "health", CLASSES[0]))}
-    assert found == {"yahoo:society_culture+health+sports"}
+    names = {tasks.get(f"yahoo:{'+'.join(three)}").name for three in permutations(("sports", "health", CLASSES[0]))}
+    assert names == {"yahoo:society_culture+health+sports"}
     assert tasks.get(f"yahoo:{'+'.join(reversed(CLASSES))}").name == "yahoo"
 
 
