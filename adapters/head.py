@@ -1,4 +1,4 @@
-"""What a head is: from the encoder's states to scores, a loss, and predictions, for a whole bundle of trials."""
+"""The base class of heads: from the encoder's hidden states to scores, a loss, and predictions, for a bundle."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from meltpoint.tasks.core.task import KINDS, Kind
 
 @dataclass(frozen=True)
 class HeadShape:
-    """What a head is built for.
+    """The sizes of a head's input and output.
 
     Attributes:
         kind: the task's kind.
-        dim: size of a state of the encoder.
+        dim: size of a hidden state of the encoder.
         outputs: label count, or 1 for regression.
         label_range: lowest and highest score, for regression only.
     """
@@ -37,25 +37,24 @@ class HeadShape:
 
 
 class Head(nn.Module, ABC):
-    """A task model on top of an encoder, for T trials at a time: every parameter has a leading dimension T.
+    """A task model on top of an encoder, for the T trials of a bundle; what it owes them is in `layers.bundle`.
 
-    One trial is a bundle of one. A member's scores, loss and gradients are those of the single run with its setting and
-    seed, within rounding. The base gives the loss and the predictions of a softmax or a single regressed score; a CRF
-    overrides them.
+    A head is a subclass with the class attributes below, `compose` and `forward`; `heads/mlp.py` is an example. The
+    base class gives the loss and the predictions of a softmax or of a single regressed score; a CRF overrides them.
 
     Attributes:
         kinds: the kinds of task that it can serve.
         hyperparameters: its own, beside the common ones; dotted by the head's (family) name.
         summary: one line for `meltpoint list heads`.
-        reads: "first" where the scores depend on [CLS] or each word's first piece only, so that a batch may hold
-            nothing else; "all" where they depend on every piece.
-        separate_pairs: whether it serves pairs whose sentences are encoded separately: it then tells them apart by
+        reads: "first" where the scores depend on [CLS] or each word's first subword token only, so that a batch may
+            hold no other hidden states; "all" where they depend on every token.
+        separate_pairs: True where it serves pairs whose sentences are encoded separately: it then tells them apart by
             `Batch.parts`. A head that reads [CLS] alone cannot.
-        joint_pairs: whether it serves pairs whose sentences are encoded together.
+        joint_pairs: True where it serves pairs whose sentences are encoded together.
 
     Args:
-        shape: what it is built for.
-        settings: one a member; they agree on the sizes.
+        shape: the sizes of its input and output.
+        settings: one a member; they agree on what shapes the computation.
         rng: the members' random numbers.
     """
 
@@ -74,15 +73,16 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def compose(self, bundle: Bundle) -> None:
-        """Make the head's parts, once, when it is built."""
+        """Make the head's layers, for every member of a bundle; called once, when the head is made."""
 
     @abstractmethod
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
-        """Scores from states.
+        """Scores from hidden states, which are left as they are.
 
         Args:
-            states: (T or 1, batch, pieces, dim), one layer or a mix of all; 1 where all members see the same states.
-            batch: the batch that the states belong to; its tensors' first dimension is lanes × batch.
+            states: (T or 1, batch, pieces, dim), one layer or a mix of all; 1 where all members read the same states.
+            batch: the batch that the states belong to; its tensors' first dimension is lanes × batch, which
+                `layers.bundle.lanes_of` splits.
 
         Returns:
             (T, batch, outputs), or (T, batch, words, outputs) for sequence labelling; float32.
@@ -132,7 +132,7 @@ class Head(nn.Module, ABC):
         return rows
 
     def keep(self, members: Sequence[int]) -> None:
-        """Go on with some members, in this order: parameters, dropout ratios and rng.
+        """Continue with some members, in this order: parameters, dropout ratios and random numbers.
 
         The parameters stay the same objects; where an optimiser holds them, call its own `keep` after this one.
         """
@@ -140,7 +140,7 @@ class Head(nn.Module, ABC):
         self.rng.keep(members)
 
 
-_IGNORED = -100  # torch's own mark for a target that has no loss
+_IGNORED = -100  # torch's own value for a target that has no loss
 
 
 def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:

@@ -29,11 +29,11 @@ class Member:
 
 
 class AdaptedModel(nn.Module):
-    """What is trained: encoder → states → head, for a bundle of trials that share the encoder.
+    """Encoder → hidden states → head, for a bundle of trials that share the encoder.
 
     Attributes:
-        mix: the learned mixes of all layers, or None where the heads see the top layer.
-        members: how many trials there are; more than one only where the encoder never trains.
+        mix: the learned mixes of all layers, or None where the heads read the top layer.
+        members: number of trials; more than one only where the encoder never trains.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class AdaptedModel(nn.Module):
         self.encoder_is_frozen = False
 
     def freeze_encoder(self, frozen: bool) -> None:
-        """A frozen encoder runs in evaluation mode and without gradients, so that its features never vary."""
+        """Freeze or thaw the encoder; frozen, it runs in evaluation mode and without gradients."""
         self.encoder_is_frozen = frozen
         self.encoder.train(self.training and not frozen)
 
@@ -61,11 +61,11 @@ class AdaptedModel(nn.Module):
 
     @property
     def layers_read(self) -> tuple[int, ...]:
-        """Which of the encoder's layers the heads see, bottom → top."""
+        """Indices of the encoder's layers that the heads read, bottom → top."""
         return tuple(range(self.encoder.layers)) if self.mix is not None else (self.encoder.layers - 1,)
 
     def states(self, batch: Batch) -> Tensor:
-        """What the heads see: (members or 1, rows, pieces, dim)."""
+        """The hidden states that the heads read: (members or 1, rows, pieces, dim)."""
         layers = batch.states if batch.states is not None else self._encode(batch)
         if self.mix is None:
             return layers[-1]
@@ -73,9 +73,9 @@ class AdaptedModel(nn.Module):
         return mixed
 
     def _encode(self, batch: Batch) -> Tensor:
-        """The layers that are read, by running the encoder: (layers, lanes, rows, pieces, dim), or 1 piece, the first.
+        """Run the encoder: (layers, lanes, rows, pieces, dim) of the layers that are read, or [CLS]'s states alone.
 
-        A frozen encoder gives all its states, which are kept for every head; one that trains those that this one reads.
+        A frozen encoder gives all its states, which are cached for every head; else those that this head reads.
         """
         labels_words = self.head.shape.kind == "sequence_labelling"
         cls_only = self.head.reads == "first" and not (self.encoder_is_frozen or labels_words)
@@ -101,24 +101,24 @@ class AdaptedModel(nn.Module):
         return groups
 
     def own_weights(self, member: int) -> Snapshot:
-        """A copy of a member's head and mix, as a bundle of it alone would have them."""
+        """A copy of a member's head and mix, in the shapes of a bundle of one."""
         own = self.own_parameters().items()
         return Snapshot({name: parameter.detach()[member : member + 1].clone() for name, parameter in own})
 
     def encoder_weights(self, copied: bool = True) -> Snapshot:
-        """The encoder's, named as in this model.
+        """The encoder's weights, named as in this model.
 
         Args:
-            copied: whether further training leaves them as they are.
+            copied: True for copies that further training leaves as they are.
         """
         return snapshot(self.encoder, "encoder.", copied)
 
     def pretrained_weights(self) -> Snapshot:
-        """The encoder's before its first step: those of the one that was handed in, not copied."""
+        """The encoder's weights before its first step, not copied."""
         return snapshot(self._pretrained[0], "encoder.", copied=False)
 
     def load_trained(self, states: Sequence[Mapping[str, Tensor]]) -> None:
-        """Put the members' weights back: of each its own, and where they trained it the encoder's.
+        """Load weights: each member's own, and the encoder's where it was trained.
 
         Raises:
             ValueError: names or shapes that are not this model's.
@@ -136,7 +136,7 @@ class AdaptedModel(nn.Module):
             self.encoder.load_state_dict(rest)
 
     def keep(self, members: Sequence[int]) -> None:
-        """Let the other members go."""
+        """Continue with some members, in this order."""
         self.head.keep(members)
         if self.mix is not None:
             self.mix.keep(members)

@@ -1,4 +1,4 @@
-"""The heads: one file a head, each exporting `HEAD`. A head's class imports torch; the names of heads do not."""
+"""Heads, one file each, which exports `HEAD`. A head's class imports torch; the names of heads do not."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The biattentive classification network (McCann et al. 2017, section 5) with AllenNLP's sizes: the task model of
-frozen encoders for sentences in Peters, Ruder & Smith 2019, appendix A.1.
+"""The biattentive classification network (McCann et al. 2017, section 5), with the sizes of AllenNLP.
+
+Peters, Ruder & Smith 2019, appendix A.1: the task model of frozen encoders for sentences.
 
 Here the two texts that attend to each other are one sentence, twice, as the papers have it; pairs have heads of their
 own. AllenNLP drops out at six places with ratios of 0.25, 0.25, 0, 0.1, 0.2 and 0.3. They stay in these proportions:
@@ -46,9 +47,7 @@ class Bcn(Head):
         """The two BiLSTMs, and what lies before, between and after them."""
         hidden, pool_size = bundle.size(HIDDEN_SIZE), bundle.size(POOL_SIZE)
         self.dropout = bundle.dropout()
-        self.feedforward = Affine(
-            self.shape.dim, hidden, bundle, std=nn.init.calculate_gain("relu") * self.shape.dim**-0.5
-        )
+        self.feedforward = Affine(self.shape.dim, hidden, bundle, "relu")
         self.encoder = BiLSTM(hidden, bundle, hidden, layers=1)
         self.integrator = BiLSTM(6 * hidden, bundle, hidden, layers=1, dropout=bundle.dropout(INTEGRATOR_INPUT))
         self.attention = AttentivePooling(2 * hidden, bundle)

@@ -46,8 +46,7 @@ class BiAttention(Head):
         both = sentences(states, batch)
         if self.attends:
             both = enhance(*both)
-        scores: Tensor = self.scores(cat([pool_masked(*sentence) for sentence in both], -1))
-        return scores
+        return self.scores(cat([pool_masked(*sentence) for sentence in both], -1))
 
 
 HEAD = BiAttention

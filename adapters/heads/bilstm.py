@@ -1,6 +1,6 @@
-"""A BiLSTM over all word pieces (Peters, Ruder & Smith 2019, appendix A: the task model of frozen BERT for NER).
+"""A BiLSTM over all subword tokens (Peters, Ruder & Smith 2019, appendix A: the task model of frozen BERT for NER).
 
-Words are labelled from the state of their first piece; sentences and pairs from the maximum and the mean over pieces.
+Words are labelled from the state of their first token; sentences and pairs from the maximum and the mean over tokens.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ class BiLstm(Head):
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
         read = self.bilstm(states, lanes_of(batch.piece_mask, batch.lanes))  # (T, batch, pieces, 2 * hidden)
         labelling = batch.word_starts is not None
-        scores: Tensor = self.scores(first_states(read, batch) if labelling else pool(read, batch))
-        return scores
+        return self.scores(first_states(read, batch) if labelling else pool(read, batch))
 
 
 HEAD = BiLstm

@@ -1,4 +1,4 @@
-"""A BiLSTM over all word pieces, and a CRF over the words' labels (Lample et al. 2016; ELMo's task model for NER)."""
+"""A BiLSTM over all subword tokens, and a CRF over the words' labels (Lample et al. 2016; ELMo's model for NER)."""
 
 from __future__ import annotations
 

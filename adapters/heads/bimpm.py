@@ -1,5 +1,6 @@
-"""BiMPM, bilateral multi-perspective matching (Wang, Hamza & Florian 2017, "Bilateral Multi-Perspective Matching for
-Natural Language Sentences"): the task model that arXiv 1907.05338, experiment C, bundles on BERT for similarity.
+"""BiMPM, bilateral multi-perspective matching of sentence pairs (Wang, Hamza & Florian 2017).
+
+arXiv 1907.05338, experiment C, stacks it on BERT for similarity.
 
 Sizes, the tanh and the width of the prediction layer are the authors'; without its first BiLSTM (`bimpm.first_bilstm`)
 it is the paper's variant that does as well on BERT. It compares words, so it helps where what decides is which words of
@@ -44,8 +45,7 @@ class BiMpm(Head):
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
         read = read_both(self.aggregation, *self.matching(states, batch))
-        scores: Tensor = self.prediction(torch.cat([ends(*own) for own in read], -1))
-        return scores
+        return self.prediction(torch.cat([ends(*own) for own in read], -1))
 
 
 HEAD = BiMpm

@@ -1,4 +1,4 @@
-"""Each word's first piece → dropout → linear → CRF over the sentence's labels (Lafferty et al. 2001)."""
+"""Each word's first subword token → dropout → linear → CRF over the sentence's labels (Lafferty et al. 2001)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meltpoint.tasks.core.metrics import Prediction
 
 
 class CrfHead(Head):
-    """The loss and the predictions of a CRF over another head's scores; the first base class, that head the second."""
+    """Loss and predictions of a CRF over another head's scores: a subclass has this base first, that head second."""
 
     kinds = ("sequence_labelling",)
 

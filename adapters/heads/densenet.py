@@ -1,11 +1,11 @@
-"""DenseNet over word pieces: four dense blocks of four convolutions, and [CLS]; a text classifier of arXiv 1907.05338.
+"""DenseNet over subword tokens: four dense blocks of four convolutions, and [CLS]; text classifier of arXiv 1907.05338.
 
 The paper (experiment B): "four independent blocks and each block has four CNNs connected by residual", its output
 concatenated with [CLS] for prediction, Kaiming initialisation. What it leaves open: a block is that of Huang et al.
 2017, where each convolution reads the states and the outputs of all before it, then ReLU and dropout; the blocks, being
 independent, all read the encoder's states, without transitions between them; a row's vector is the maximum over its
 pieces (Kim 2014) of all that the blocks hold, the states among it. Without batch normalisation, which would let a row's
-scores depend on its neighbours. Padding is zero before each convolution, as is what lies beyond a row's ends.
+scores depend on other rows. Padding is zero before each convolution, as is what lies beyond a row's ends.
 
 It is for stack-and-finetune; the paper's gain of 0.72 % is that of an ensemble with `highway_lstm` and BERT alone.
 """
@@ -48,7 +48,7 @@ class DenseLayer(nn.Module):
         super().__init__()
         growth, size = bundle.size(GROWTH_RATE), bundle.size(KERNEL_SIZE)
         std = nn.init.calculate_gain("relu") * (size * (dim + layer * growth)) ** -0.5
-        self.from_states = Affine(size * dim, BLOCKS * growth, bundle, std)
+        self.from_states = Affine(size * dim, BLOCKS * growth, bundle, std=std)
         self.from_block = GroupedConvolution(layer * growth, growth, size, BLOCKS, bundle, std) if layer else None
         self.dropout = bundle.dropout()
 
@@ -63,11 +63,11 @@ class DenseLayer(nn.Module):
         Returns:
             (T, blocks, batch, pieces, growth), zeros on padding.
         """
-        found: Tensor = self.from_states(seen).unflatten(-1, (BLOCKS, -1)).movedim(-2, 1)
+        read = self.from_states(seen)
+        found = read.view(*read.shape[:-1], BLOCKS, -1).movedim(-2, 1)
         if self.from_block is not None:
             found = found + self.from_block(torch.cat(earlier, -1))
-        kept: Tensor = self.dropout(functional.relu(found))
-        return kept * inside
+        return self.dropout(functional.relu(found)) * inside
 
 
 class DenseNet(Head):
@@ -96,8 +96,7 @@ class DenseNet(Head):
         blocks = torch.cat(found, -1).amax(3)  # (T, blocks, batch, layers * growth): none is below the zeros of padding
         parts = [first_states(states, batch), pool_rows(highest, states, mask)]
         shared = [part.float().expand(trials, -1, -1) for part in parts]
-        scores: Tensor = self.scores(torch.cat([*shared, blocks.float().movedim(1, 2).flatten(2)], -1))
-        return scores
+        return self.scores(torch.cat([*shared, blocks.float().movedim(1, 2).flatten(2)], -1))
 
 
 HEAD = DenseNet

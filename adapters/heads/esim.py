@@ -12,7 +12,7 @@ It is for frozen encoders, which need a task model that can learn much; on one t
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch
@@ -42,10 +42,10 @@ class Esim(Head):
         """Both sentences share every part."""
         hidden = bundle.size(HIDDEN_SIZE)
         self.encoder = BiLSTM(self.shape.dim, bundle, hidden, 1, FeatureDropout(bundle))
-        self.projection = Affine(8 * hidden, hidden, bundle, nn.init.calculate_gain("relu") * (8 * hidden) ** -0.5)
+        self.projection = Affine(8 * hidden, hidden, bundle, "relu")
         self.composition = BiLSTM(hidden, bundle, hidden, 1, FeatureDropout(bundle))
         self.dropout = bundle.dropout()
-        self.hidden = Affine(8 * hidden, hidden, bundle, nn.init.calculate_gain("tanh") * (8 * hidden) ** -0.5)
+        self.hidden = Affine(8 * hidden, hidden, bundle, "tanh")
         self.scores = Scores(hidden, self.shape.outputs, bundle)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
@@ -56,8 +56,7 @@ class Esim(Head):
             Sentence(read[:, :, : own.mask.shape[2]], own.mask) for read, own in zip(encoded, both, strict=True)
         )
         pooled = torch.cat(on_both(self._composed, *enhance(one, two)), -1)  # eq. 20
-        scores: Tensor = self.scores(elementwise(torch.tanh, self.hidden(self.dropout(pooled))))
-        return scores
+        return self.scores(elementwise(torch.tanh, self.hidden(self.dropout(pooled))))
 
     def _composed(self, enhanced: Sentence) -> Tensor:
         """A sentence's vector: (T, batch, 4 * hidden)."""

@@ -1,4 +1,4 @@
-"""Highway-LSTM: BiLSTM layers that a gate may pass by; one of the three text classifiers of arXiv 1907.05338.
+"""Highway-LSTM: BiLSTM layers with gated skip connections; one of the three text classifiers of arXiv 1907.05338.
 
 The paper (experiment B) says no more than the name and Kaiming initialisation. Taken here is the highway connection of
 Srivastava et al. 2015 (arXiv 1505.00387) around each BiLSTM layer but the first: y = t ∗ BiLSTM(x) + (1 − t) ∗ x
@@ -26,11 +26,11 @@ LAYERS = Parameter(
 )
 
 CARRY_BIAS = -1.0
-"""Where the gates' biases start: mostly passing by (Srivastava et al. 2015: "e.g. -1, -3")."""
+"""Initial value of the gates' biases: mostly carrying (Srivastava et al. 2015: "e.g. -1, -3")."""
 
 
 class HighwayLayer(nn.Module):
-    """A BiLSTM layer and the gate between what it reads and what comes in.
+    """A BiLSTM layer, and the gate between its output and its input.
 
     Args:
         dim: size of a state, twice the units of a direction.
@@ -40,13 +40,13 @@ class HighwayLayer(nn.Module):
     def __init__(self, dim: int, bundle: Bundle) -> None:
         super().__init__()
         self.bilstm = BiLSTM(dim, bundle, dim // 2, layers=1)
-        self.gate = Affine(dim, dim, bundle, std=dim**-0.5, bias=CARRY_BIAS)
+        self.gate = Affine(dim, dim, bundle, bias=CARRY_BIAS)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """(T, batch, pieces, dim) and the mask of real pieces → the same, anything on padding."""
         open_part = elementwise(torch.sigmoid, self.gate(states))
         # Not `torch.lerp`, whose last bits depend on how its factors lie in memory.
-        read: Tensor = self.bilstm(states, mask)
+        read = self.bilstm(states, mask)
         return states + open_part * (read - states)
 
 
@@ -70,8 +70,7 @@ class HighwayLstm(Head):
         states = self.first(states, mask)
         for layer in self.highways:
             states = layer(states, mask)
-        scores: Tensor = self.scores(pool(states, batch))
-        return scores
+        return self.scores(pool(states, batch))
 
 
 HEAD = HighwayLstm

@@ -1,4 +1,4 @@
-"""[CLS], or each word's first piece → dropout → linear: the task model of BERT (Devlin et al. 2019)."""
+"""[CLS], or each word's first subword token → dropout → linear: the task model of BERT (Devlin et al. 2019)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ class Linear(Head):
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
-        scores: Tensor = self.scores(first_states(states, batch))
-        return scores
+        return self.scores(first_states(states, batch))
 
 
 HEAD = Linear

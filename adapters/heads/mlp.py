@@ -1,8 +1,13 @@
-"""Two fully connected layers: the finetune-only baseline's task model of arXiv 1907.05338, section 3."""
+"""Two fully connected layers: the finetune-only baseline's task model of arXiv 1907.05338, section 3.
+
+The file to start a new head from. A head serves several trials at once: the first dimension of its weights and scores
+is theirs. `compose` makes the layers, `forward` applies them; those of `adapters/layers/` keep the trials apart. What
+to look after beyond them is in `layers.bundle`.
+"""
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch
@@ -24,17 +29,16 @@ class Mlp(Head):
     reads = "first"
 
     def compose(self, bundle: Bundle) -> None:
-        """The hidden layer and the score layer."""
+        """Make the hidden layer and the score layer, which has its own dropout."""
         hidden = bundle.size(HIDDEN_SIZE)
         self.dropout = bundle.dropout()
-        self.hidden = Affine(self.shape.dim, hidden, bundle, std=nn.init.calculate_gain("relu") * self.shape.dim**-0.5)
+        self.hidden = Affine(self.shape.dim, hidden, bundle, nonlinearity="relu")
         self.scores = Scores(hidden, self.shape.outputs, bundle)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
-        """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
+        """Scores, (T, batch, outputs), from hidden states, (T or 1, batch, pieces, dim); see `Head.forward`."""
         hidden = functional.relu(self.hidden(self.dropout(first_states(states, batch))))
-        scores: Tensor = self.scores(hidden)
-        return scores
+        return self.scores(hidden)
 
 
 HEAD = Mlp

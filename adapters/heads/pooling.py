@@ -34,15 +34,14 @@ class PoolingHead(Head):
 
     def compose(self, bundle: Bundle) -> None:
         """The score layer."""
-        self.kind = bundle.word(KIND)
+        self.kind = bundle.choice(KIND)
         pooled = 2 if self.kind == "first_last" else 1
         self.scores = Scores(pooled * self.shape.dim, self.shape.outputs, bundle)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
         mask = lanes_of(batch.piece_mask, batch.lanes)
-        scores: Tensor = self.scores(pool_rows(POOLINGS[self.kind], states, mask))
-        return scores
+        return self.scores(pool_rows(POOLINGS[self.kind], states, mask))
 
 
 HEAD = PoolingHead

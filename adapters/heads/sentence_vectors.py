@@ -17,7 +17,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Scores
-from meltpoint.adapters.layers.bundle import Bundle, lanes_of, value
+from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 
 KIROS, GLUE = "kiros", "glue"
 PAIR = Parameter(
@@ -25,7 +25,7 @@ PAIR = Parameter(
     choices=("kiros", "glue"), shapes=True,
 )  # fmt: skip
 PARTS = {KIROS: 2, GLUE: 4}
-"""How many vectors' width a pair has."""
+"""Width of a pair, in vectors."""
 
 
 class SentenceVectors(Head):
@@ -39,7 +39,7 @@ class SentenceVectors(Head):
 
     def compose(self, bundle: Bundle) -> None:
         """The score layer."""
-        (self.pair,) = {str(value(setting, PAIR)) for setting in bundle.settings}  # it shapes: members agree on it
+        self.pair = bundle.choice(PAIR)
         parts = PARTS[self.pair] if self.shape.kind.startswith("pair") else 1
         self.scores = Scores(parts * self.shape.dim, self.shape.outputs, bundle)
 
@@ -48,8 +48,7 @@ class SentenceVectors(Head):
         first = states[:, :, 0].float()
         if self.shape.kind.startswith("pair"):
             first = self._compare(first, _second(states, batch).float())
-        scores: Tensor = self.scores(first.contiguous())
-        return scores
+        return self.scores(first.contiguous())
 
     def _compare(self, first: Tensor, second: Tensor) -> Tensor:
         """(T or 1, batch, dim), twice → (T or 1, batch, 2 or 4 · dim)."""

@@ -61,8 +61,7 @@ class SimTransformer(Head):
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
         read = read_both(self.transformer, *self.matching(states, batch))
-        scores: Tensor = self.prediction(torch.cat([pool_masked(*own) for own in read], -1))
-        return scores
+        return self.prediction(torch.cat([pool_masked(*own) for own in read], -1))
 
 
 HEAD = SimTransformer

@@ -1,1 +1,1 @@
-"""The layers that heads are made of. Parameters have a leading dimension of trials that train together."""
+"""The layers that heads are made of, for all trials of a bundle at once (`bundle`)."""

@@ -1,9 +1,9 @@
-"""What several heads are made of: affine layers, the score layer, the choice of states, gates, and pooling."""
+"""Layers of most heads: affine layers, the score layer, the choice of states, functions of each number, pooling."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -38,14 +38,21 @@ class Affine(nn.Module):
         inputs: size of a state.
         outputs: how many numbers a state becomes.
         bundle: the members.
-        std: standard deviation of the initial weights.
-        bias: what the biases start at.
+        nonlinearity: what follows the layer; Kaiming's initial weights (He et al. 2015) are for it.
+        std: standard deviation of the initial weights, instead of Kaiming's.
+        bias: initial value of the biases.
     """
 
-    def __init__(self, inputs: int, outputs: int, bundle: Bundle, std: float, bias: float = 0.0) -> None:
+    __call__: Callable[..., Tensor]
+
+    def __init__(
+        self, inputs: int, outputs: int, bundle: Bundle, nonlinearity: Literal["linear", "relu", "tanh"] = "linear",
+        std: float | None = None, bias: float = 0.0,
+    ) -> None:  # fmt: skip
         super().__init__()
+        spread = nn.init.calculate_gain(nonlinearity) * inputs**-0.5 if std is None else std
         self.weight = bundle.parameter(
-            outputs, inputs, fill=lambda own, generator: nn.init.normal_(own, std=std, generator=generator)
+            outputs, inputs, fill=lambda own, generator: nn.init.normal_(own, std=spread, generator=generator)
         )
         self.bias = bundle.parameter(outputs, fill=lambda own, _: nn.init.constant_(own, bias))
 
@@ -111,6 +118,8 @@ class FeatureDropout(nn.Module):
         bundle: the members; each one's `dropout` is taken.
     """
 
+    __call__: Callable[..., Tensor]
+
     def __init__(self, bundle: Bundle) -> None:
         super().__init__()
         self.dropout = bundle.dropout()
@@ -118,7 +127,7 @@ class FeatureDropout(nn.Module):
     def forward(self, states: Tensor) -> Tensor:
         """(T or 1, positions, batch, size) → (T, positions, batch, size); unchanged where nothing is to be dropped."""
         ones = states.new_ones(1, 1, *states.shape[2:])
-        kept: Tensor = self.dropout(ones)
+        kept = self.dropout(ones)
         return states if kept is ones else states * kept
 
 
@@ -129,34 +138,33 @@ class Scores(nn.Module):
         inputs: size of a state.
         outputs: size of the scores.
         bundle: the members; each one's `dropout` is taken.
-        std: standard deviation of the initial weights; None is Kaiming's (He et al. 2015) for a linear unit.
+        std: standard deviation of the initial weights, instead of Kaiming's (He et al. 2015).
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, inputs: int, outputs: int, bundle: Bundle, std: float | None = None) -> None:
         super().__init__()
         self.dropout = bundle.dropout()
-        self.linear = Affine(inputs, outputs, bundle, inputs**-0.5 if std is None else std)
+        self.linear = Affine(inputs, outputs, bundle, std=std)
 
     def forward(self, states: Tensor) -> Tensor:
         """(T or 1, …, inputs) of any float type → (T, …, outputs) float32."""
         with torch.autocast(states.device.type, enabled=False):
-            scores: Tensor = self.linear(self.dropout(states.float()))
-        return scores
+            return self.linear(self.dropout(states.float()))
 
 
 def elementwise(function: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
-    """A function like a sigmoid of every number, (T, …) → (T, …), so that a member's bits are those that it has alone.
+    """A function like a sigmoid or tanh of every number, (T, …) → (T, …), in the bits that each member has alone.
 
     A CPU's kernels compute vectors of numbers, and what is left over at the end by another routine, which rounds
-    differently: over a whole bundle a member's last numbers would not be its last ones. Sums and products are exact.
+    differently: over a whole bundle a member's last numbers would not be the last ones. Sums and products need no care.
     """
     return torch.cat([function(own) for (own,) in shares(states)])
 
 
 def exact(states: Tensor) -> Tensor:
-    """States of any shape in float32 or better, in memory of their own: where a product's factors lie may decide its
-    last bits.
-    """
+    """A contiguous copy in float32 or better: where a product's factors lie in memory may decide its last bits."""
     wanted = torch.promote_types(states.dtype, torch.float32)
     return states.to(wanted, memory_format=torch.contiguous_format, copy=True)
 

@@ -1,4 +1,4 @@
-"""What one sentence of a pair says about the other: ESIM's soft alignment and enhancement (Chen et al. 2017)."""
+"""Soft alignment of a pair's sentences, and the enhancement of their states, as in ESIM (Chen et al. 2017)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def enhance(one: Sentence, two: Sentence) -> tuple[Sentence, Sentence]:
         nothing, and has states that mean nothing.
     """
     with torch.autocast(one.states.device.type, enabled=False):
-        found = [_enhanced(*share) for share in shares(*_stacked(one, two))]
+        found = [_enhanced(*share) for share in shares(*_by_member(one, two))]
     first, second = (torch.cat(states) for states in zip(*found, strict=True))
     return Sentence(first, one.mask), Sentence(second, two.mask)
 
 
-def _stacked(one: Sentence, two: Sentence) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _by_member(one: Sentence, two: Sentence) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """States and masks, one for every member that has states of its own."""
     bundles = len(one.states)
     return one.states, two.states, one.mask.expand(bundles, -1, -1), two.mask.expand(bundles, -1, -1)

@@ -1,6 +1,8 @@
-"""A BiLSTM for every member of a bundle, that padding never changes."""
+"""A bidirectional LSTM for every member of a bundle; padding does not change it."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +22,8 @@ DIRECTIONS = ("", "_reverse")
 class BiLSTM(nn.Module):
     """A stacked bidirectional LSTM over a row's real pieces; dropout on its input and between its layers.
 
-    A member's weights have the names, and its outputs the values, of a torch.nn.LSTM. Nothing is packed: the backward
-    direction reads rows that were reversed within their lengths, so that padding comes last in both directions.
+    A member's weights have the names, and its outputs the values, of a torch.nn.LSTM. Instead of packed sequences, the
+    backward direction reads rows that were reversed within their lengths, so that padding comes last in both.
 
     Initialisation: Kaiming (He et al. 2015; arXiv 1907.05338 uses it for stacked heads) on the input weights,
     orthogonal recurrent weights (Saxe et al. 2014), forget bias 1 (Jozefowicz et al. 2015), other biases 0.
@@ -30,9 +32,11 @@ class BiLSTM(nn.Module):
         inputs: size of a state.
         bundle: the members.
         hidden: units of each direction.
-        layers: how many.
-        dropout: of each layer's input, (T or 1, positions, batch, size); None is the stack's own, element by element.
+        layers: number of layers.
+        dropout: of each layer's input, (T or 1, positions, batch, size); None is the setting's, element by element.
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, inputs: int, bundle: Bundle, hidden: int, layers: int, dropout: nn.Module | None = None) -> None:
         super().__init__()

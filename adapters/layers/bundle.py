@@ -1,4 +1,20 @@
-"""A bundle: trials of one cell that agree on every size, and train as one batched module."""
+"""Bundles: trials of one cell that train side by side, as one module with a leading dimension of members.
+
+The promise: on a CPU a member's weights, scores, gradients and predictions are to the last bit those that it has in a
+bundle of one, with its setting and its seed; on a GPU they are the same within rounding. (On a CPU only trials of one
+seed are put into a bundle: batches of several seeds would be padded to one width, and dropout depends on the width.)
+
+For that, a head or a layer
+- takes every parameter from `Bundle.parameter`, or from layers that do: the first dimension is the members', and the
+  first weights come from each member's own generator. Nothing that training changes lies anywhere else;
+- takes sizes from `Bundle.size` and `Bundle.choice`, on which the members agree, and dropout from `Bundle.dropout`;
+- never mixes along the first dimension of states (T, or 1 where all members read the same states) nor along the rows
+  of a batch, and leaves out padding: `pooling.pool_rows`, or the mask `lanes_of(batch.piece_mask, batch.lanes)`;
+- computes by what rounds the same for any number of members: `Affine`, `torch.bmm`, sums and products of numbers.
+  Functions like a tanh go through `affine.elementwise`; for anything else, `shares` hands out a member at a time.
+
+`tests/adapters/test_head_promises.py` looks at every head, and says which of these one breaks.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +32,12 @@ _DROPOUT = next(parameter for parameter in COMMON if parameter.name == "dropout"
 
 @dataclass(frozen=True)
 class Bundle:
-    """What the parts of a head are built from.
+    """The members that the layers of a head are made for.
 
     Attributes:
         settings: one a member; they agree on what shapes the computation.
         rng: the members' random numbers.
-        generators: one a member, for its first weights: each part draws on from where the last one stopped.
+        generators: one a member, for its first weights: each layer draws on from where the last one stopped.
     """
 
     settings: Sequence[Setting]
@@ -36,11 +52,11 @@ class Bundle:
         return len(self.settings)
 
     def size(self, parameter: Parameter) -> int:
-        """The one value, a whole number, that all members have of a parameter that shapes the computation."""
+        """The members' common value, a whole number, of a hyperparameter that shapes the computation."""
         return int(self._agreed(parameter))
 
-    def word(self, parameter: Parameter) -> str:
-        """The one value, a word, that all members have of a parameter that shapes the computation."""
+    def choice(self, parameter: Parameter) -> str:
+        """The members' common value, one of its choices, of a hyperparameter that shapes the computation."""
         return str(self._agreed(parameter))
 
     def _agreed(self, parameter: Parameter) -> Value:
@@ -53,8 +69,8 @@ class Bundle:
         """The head's dropout, each member at its own ratio.
 
         Args:
-            share: what the ratio is multiplied by, for a head whose places of dropout have different ratios; no place
-                gets more than the largest ratio that a setting may name.
+            share: factor on the ratio, for a head whose places of dropout have different ratios; no place gets more
+                than the largest ratio that a setting may name.
         """
         ratios = [share * float(value(setting, _DROPOUT)) for setting in self.settings]
         return Dropout([min(ratio, _DROPOUT.maximum) for ratio in ratios], self.rng)
@@ -74,7 +90,7 @@ def value(setting: Setting, parameter: Parameter) -> Value:
 
 @torch.no_grad()
 def keep_members(module: nn.Module, members: Sequence[int]) -> None:
-    """Cut a stacked module down to some of its members, in this order.
+    """Cut a module down to some of its members, in this order.
 
     The parameters stay the same objects, so that layer groups and the optimiser still hold them; their gradients go.
     """
@@ -95,13 +111,13 @@ def lanes_of(tensor: Tensor, lanes: int) -> Tensor:
 
 
 def shares(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Tensors of (T, …) as they are best computed with: on a CPU a member at a time, on a GPU all at once.
+    """Tensors of (T, …) cut for computing: on a CPU a member at a time, on a GPU all at once.
 
-    On a CPU what one member needs stays in the cache, where a whole stack's would not, and its products and sums have
-    the shapes that they have where it is alone, hence the same last bits.
+    On a CPU one member's numbers stay in the cache, where a whole bundle's would not, and products and sums have the
+    shapes, hence the last bits, of a bundle of one.
 
     Yields:
-        Each tensor's share, (1, …) or (T, …).
+        A cut of each tensor, (1, …) or (T, …).
     """
     size = len(tensors[0]) if tensors[0].is_cuda else 1
     yield from zip(*(torch.split(tensor, size) for tensor in tensors), strict=True)

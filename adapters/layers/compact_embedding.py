@@ -1,9 +1,9 @@
-"""An embedding table of which only the pieces that the task has are trained; the others just decay, exactly.
+"""An embedding table that trains only the subword tokens of the task; the weight decay of the others is exact.
 
-AdamW on the whole table is the same training: a piece that no training row has gets a gradient of 0, so its moments
+AdamW on the whole table is the same training: a token that no training row has gets a gradient of 0, so its moments
 stay 0 and each step only multiplies its row by 1 - rate · decay (Loshchilov & Hutter 2019, algorithm 2). That product
 is one number for all of them, kept here and applied where the rows are read. all-MiniLM-L6-v2 holds half of its weights
-in a table of 30 522 pieces, of which 1 000 sentences of SST-2 have 4 800.
+in a table of 30 522 tokens, of which 1 000 sentences of SST-2 have 4 800.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ABSENT = -1
 
 
 class CompactEmbedding(nn.Module):
-    """Stands in for an `nn.Embedding`; its `state_dict` has that one's layout, before training and after.
+    """A replacement of an `nn.Embedding`, with the layout of its `state_dict`, before training and after.
 
     In training mode every piece must be in the table (an unknown one is an IndexError on the CPU); in evaluation mode
     any piece is read.
@@ -84,7 +84,7 @@ class CompactEmbedding(nn.Module):
         return dense
 
     def follow(self, optimiser: torch.optim.Optimizer) -> None:
-        """Let the rest decay with each of the optimiser's steps that trains the table.
+        """Decay the other rows with each of the optimiser's steps that trains the table.
 
         A step without a gradient (a frozen layer group) leaves both as they are, as AdamW does.
         """
@@ -99,7 +99,7 @@ class CompactEmbedding(nn.Module):
         optimiser.register_step_post_hook(decay)
 
     def extra_repr(self) -> str:
-        """How much of the table is trained."""
+        """The table's size, and the number of trained rows."""
         return f"{self.num_embeddings}, {self.embedding_dim}, trained={len(self.weight)}"
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:

@@ -1,4 +1,4 @@
-"""One-dimensional convolutions over a row's pieces, for every member of a bundle."""
+"""One-dimensional convolutions over a row's subword tokens, for every member of a bundle."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from meltpoint.adapters.layers.bundle import Bundle
 
 
 def windows(states: Tensor, size: int) -> Tensor:
-    """Each piece side by side with its neighbours; zeros beyond the first and the last piece.
+    """Each token's state concatenated with its neighbours'; zeros beyond the first and the last one.
 
     Args:
         states: (…, pieces, dim).
-        size: how many pieces a window has; with an even one, one piece more lies behind the middle than before it.
+        size: tokens in a window; with an even one, one token more lies behind the middle than before it.
 
     Returns:
-        (…, pieces, size * dim), the window's pieces one after another.
+        (…, pieces, size * dim), the window's states one after another.
     """
     before = (size - 1) // 2
     padded = functional.pad(states, (0, 0, before, size - 1 - before))
@@ -27,14 +27,13 @@ def windows(states: Tensor, size: int) -> Tensor:
 class GroupedConvolution(nn.Module):
     """Convolutions side by side, each over channels of its own, without biases; padding is what the caller made zero.
 
-    As windows and a batched product, one a member and group: so a member's bits do not hang on its neighbours, and the
-    gradient is a product too.
+    Computed as windows and a batched product, one a member and group, so that the gradient is a product too.
 
     Args:
         inputs: channels that a group reads.
         outputs: channels that a group gives.
-        size: pieces in a window.
-        groups: how many convolutions there are.
+        size: subword tokens in a window.
+        groups: number of convolutions.
         bundle: the members.
         std: standard deviation of the initial weights.
     """

@@ -1,4 +1,4 @@
-"""Linear-chain conditional random fields (Lafferty et al. 2001): pytorch-crf behind a wrapper that avoids its traps.
+"""Linear-chain conditional random fields (Lafferty et al. 2001), by pytorch-crf, whose faults are worked around.
 
 pytorch-crf 0.7.2 makes a uint8 mask of its own (deprecated), fails on an integer mask, on labels of -100 even where
 they are masked and on sequences whose first step is masked, silently gives another likelihood where a mask has holes,
@@ -22,7 +22,7 @@ class ConditionalRandomField(nn.Module):
     """Transition scores over labels, a set a member; loss and best paths in float32, whatever autocast is on.
 
     Args:
-        labels: how many labels there are.
+        labels: number of labels.
         bundle: the members.
     """
 
@@ -67,8 +67,7 @@ class ConditionalRandomField(nn.Module):
     def _likelihood(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         """Log-likelihood of every row, (T, batch).
 
-        A member at a time: all rows at once cost a third of eight members' (docs/log.md), but then a member's last
-        bits depend on how many others there are.
+        A member at a time, for the bundle's promise; all rows at once would take a third of the time (docs/log.md).
         """
         found = []
         for member, rows in enumerate(zip(scores, labels, mask, strict=True)):

@@ -1,9 +1,9 @@
-"""The random numbers of a bundle: each member's dropout masks and first weights, a function of its own seed alone."""
+"""Dropout and the random numbers of a bundle: each member's masks and first weights depend on its own seed alone."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,15 +22,15 @@ BITS = 16
 class MemberRng:
     """The random bits of T trials that train together.
 
-    What a member draws depends on its seed, the step, the number of the call within the step, and the shape; not on
-    its neighbours. Members with the same seed share their draws.
+    A member's draws are a function of its seed, the step, the number of the call within the step, and the shape.
+    Members with the same seed share their draws.
 
     Args:
         seeds: one a member.
 
     Attributes:
         seeds: one a member.
-        seed_rows: which of the distinct seeds each member has, hence its row of `bits`.
+        seed_rows: index of each member's seed among the distinct ones, hence its row of `bits`.
     """
 
     def __init__(self, seeds: Sequence[int]) -> None:
@@ -53,7 +53,7 @@ class MemberRng:
         self._step, self._call = step, 0
 
     def skip(self) -> None:
-        """Count a call that needs no bits, so that later calls draw what they draw in any other bundle."""
+        """Count a call that needs no bits, so that the draws of later calls do not depend on it."""
         self._call += 1
 
     def bits(self, shape: Sequence[int], device: torch.device) -> Tensor:
@@ -74,7 +74,7 @@ class MemberRng:
         return torch.Generator().manual_seed(_mixed(self.seeds[member]))
 
     def keep(self, members: Sequence[int]) -> None:
-        """Go on with some members, in this order."""
+        """Continue with some members, in this order."""
         self._take(tuple(self.seeds[member] for member in members))
 
 
@@ -93,12 +93,14 @@ def _mixed(*numbers: int) -> int:
 
 
 class Dropout(nn.Module):
-    """Dropout with a ratio a member; the mask of a member is the one that it has when it trains alone.
+    """Dropout with a ratio and a mask a member.
 
     Args:
         ratios: one a member, below 1.
-        rng: where the bits come from.
+        rng: the members' random numbers.
     """
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, ratios: Sequence[float], rng: MemberRng) -> None:
         super().__init__()
@@ -115,12 +117,12 @@ class Dropout(nn.Module):
         return _Drop.apply(states, bits, self.rng.seed_rows, self.levels)  # type: ignore[no-any-return, no-untyped-call]
 
     def keep(self, members: Sequence[int]) -> None:
-        """Go on with some members; the rng is told by the head."""
+        """Continue with some members; the head tells the random numbers itself."""
         self.levels = [self.levels[member] for member in members]
 
 
 class _Drop(torch.autograd.Function):
-    """Dropout of every member by its own row of draws, which are kept for the backward pass in a mask's place."""
+    """Dropout of every member by its own row of bits, which are saved for the backward pass instead of a mask."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, bits: Tensor, rows: Sequence[int], levels: Sequence[int]) -> Tensor:

@@ -1,4 +1,4 @@
-"""LSTM layers for a bundle: one direction of one layer, for every member, in the kernel that is fastest here.
+"""LSTMs for a bundle: one direction of one layer, for every member, by the kernel that is fastest on the device.
 
 On a CPU oneDNN's LSTM, a member and a direction at a time: a member's recurrent weights fit the cache next to the core,
 those of a bundle do not. On a GPU with several members one recurrence over all of them, a matrix product a time step.
@@ -18,7 +18,7 @@ Weights = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class Reversal(torch.autograd.Function):
-    """Rows permuted by an involution: its own gradient, where `gather`'s would scatter element by element."""
+    """Rows permuted by an involution; the backward pass picks rows too, where `gather`'s scatters single elements."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, rows: Tensor, order: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ class Reversal(torch.autograd.Function):
 
 
 def reversal(mask: Tensor) -> Tensor:
-    """Where each position goes when every row is reversed within its length: padding stays behind, where it was.
+    """The new place of each position when every row is reversed within its length; padding stays where it was.
 
     Args:
         mask: (lanes, batch, positions) bool.
@@ -134,7 +134,7 @@ class Recurrence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Back through time; the weights' gradient is one GEMM at the end."""
+        """Back-propagation through time; the weights' gradient is one matrix product at the end."""
         gates, cells, hidden, recurrent = ctx.saved_tensors  # type: ignore[attr-defined]
         steps, groups, batch, _, size = gates.shape
         inner, forget, cell, outer = gates.unbind(3)

@@ -1,4 +1,4 @@
-"""BiMPM's matching layer (Wang, Hamza & Florian 2017, section 3.2): each state of a sentence against the other one.
+"""BiMPM's matching layer (Wang, Hamza & Florian 2017, section 3.2): cosines of each state with the other sentence's.
 
 A matching is l cosines, f_m(v, u; W)_k = cosine(W_k ∘ v, W_k ∘ u) (eqs. 3-4). Full matching (eq. 5): u is the state
 that has read the whole other sentence. Max-pooling (eq. 6): the best u. Attentive (eqs. 7-9): u is the mean of the
@@ -7,7 +7,7 @@ other's states, weighted by their plain cosines with v. Max-attentive: u is the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -90,20 +90,21 @@ class Prediction(nn.Module):
         nonlinearity: between them; the authors' is the tanh.
     """
 
+    __call__: Callable[..., Tensor]
+
     def __init__(
         self, inputs: int, outputs: int, bundle: Bundle, nonlinearity: Literal["tanh", "relu"] = "tanh"
     ) -> None:
         super().__init__()
         self.nonlinearity = nonlinearity
         self.dropout = bundle.dropout()
-        self.hidden = Affine(inputs, inputs // 2, bundle, nn.init.calculate_gain(nonlinearity) * inputs**-0.5)
+        self.hidden = Affine(inputs, inputs // 2, bundle, nonlinearity)
         self.scores = Scores(inputs // 2, outputs, bundle)
 
     def forward(self, states: Tensor) -> Tensor:
         """(T, batch, inputs) → (T, batch, outputs) float32."""
         hidden = self.hidden(self.dropout(states))
-        scores: Tensor = self.scores(elementwise(torch.tanh, hidden) if self.nonlinearity == "tanh" else hidden.relu())
-        return scores
+        return self.scores(elementwise(torch.tanh, hidden) if self.nonlinearity == "tanh" else hidden.relu())
 
 
 def read_both(reader: nn.Module, one: Sentence, two: Sentence) -> tuple[Sentence, Sentence]:
@@ -116,7 +117,7 @@ def read_both(reader: nn.Module, one: Sentence, two: Sentence) -> tuple[Sentence
 
 
 def ends(states: Tensor, mask: Tensor) -> Tensor:
-    """What a BiLSTM has read when it is done: the onward half's last real state ⊕ the backward half's first one.
+    """The final states of a BiLSTM: the onward half's last real state ⊕ the backward half's first one.
 
     Args:
         states: (T, batch, positions, 2 * hidden).
@@ -144,7 +145,7 @@ def _directions(sentence: Sentence, whole: bool) -> list[Tensor]:
 
     Args:
         sentence: what is matched.
-        whole: whether both directions match the whole states; else each one its half of them.
+        whole: True where both directions match the whole states; else each one its half of them.
     """
     states, mask = sentence
     onward, backward = (states, states) if whole else states.chunk(2, -1)
@@ -196,7 +197,7 @@ def match(one: Side, two: Side, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Sized(NamedTuple):
-    """A sentence in one direction, and how long its states are.
+    """A sentence in one direction, and the norms of its states.
 
     Attributes:
         states: (G, batch, longest, size), at least float32, 0 where masked.
@@ -262,9 +263,9 @@ def attentive(alike: Tensor, states: Tensor) -> Tensor:
 
 
 def most_alike(alike: Tensor, mask: Tensor) -> Tensor:
-    """Which of the other sentence's states has the highest cosine (max-attentive matching): 1 there, else 0.
+    """1 for the other sentence's state with the highest cosine (max-attentive matching), else 0.
 
-    As a factor of a product: the gradient of `gather` would scatter element by element.
+    A factor of a product, because the gradient of `gather` would scatter element by element.
 
     Args:
         alike: (G, batch, longest, other's longest).

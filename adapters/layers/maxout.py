@@ -13,8 +13,8 @@ class Maxout(nn.Module):
 
     Args:
         inputs: size of a vector.
-        outputs: how many units there are.
-        competitors: how many linear units each is the largest of.
+        outputs: number of units.
+        competitors: number of linear units that each is the largest of.
         bundle: the members. Initial weights have the variance of torch.nn.Linear's, 1 / (3 inputs), as in AllenNLP.
     """
 
@@ -25,5 +25,5 @@ class Maxout(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """(T or 1, …, inputs) → (T, …, outputs)."""
-        linear: Tensor = self.affine(states)
+        linear = self.affine(states)
         return linear.view(*linear.shape[:-1], self.outputs, -1).amax(-1)

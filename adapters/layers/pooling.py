@@ -1,4 +1,4 @@
-"""Pooling without parameters: a row's states → one vector, over its real pieces alone."""
+"""Pooling without parameters: a row's hidden states → one vector, padding left out."""
 
 from __future__ import annotations
 

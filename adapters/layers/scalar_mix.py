@@ -21,8 +21,8 @@ class ScalarMix(nn.Module):
     Starts as the plain mean of the layers: s = 0 and gamma = 1.
 
     Args:
-        layers: how many layers are mixed, the embeddings counted.
-        trials: how many members the bundle has.
+        layers: number of layers that are mixed, the embeddings counted.
+        trials: number of members.
     """
 
     def __init__(self, layers: int, trials: int = 1) -> None:
@@ -51,19 +51,19 @@ class ScalarMix(nn.Module):
         return mixed.view(trials, *stacked.shape[2:])
 
     def keep(self, members: Sequence[int]) -> None:
-        """Go on with some members, in this order."""
+        """Continue with some members, in this order."""
         keep_members(self, members)
 
 
 def _mixed(stacked: Tensor, weights: Tensor) -> Tensor:
     """(layers, T or 1, …) and (T, layers) → (T, 1, numbers) float32: Peters et al. 2018, eq. 1."""
     lanes = stacked.float().flatten(2).transpose(0, 1)  # (lanes, layers, numbers)
-    # A product a member, also where all mix the same states: a member's bits are then those that it has alone.
+    # A product a member, also where all mix the same states, for the bundle's promise.
     return torch.bmm(weights[:, None], lanes.expand(len(weights), -1, -1))
 
 
 class _Mix(torch.autograd.Function):
-    """The same where only the weights have a gradient: a quarter of the time, as nothing is widened in memory."""
+    """The same where only the weights have a gradient, in a quarter of the time: no float32 copy of the states."""
 
     @staticmethod
     def forward(ctx: Any, stacked: Tensor, weights: Tensor) -> Tensor:
@@ -94,5 +94,5 @@ class _Mix(torch.autograd.Function):
 
 
 def _shares(numbers: int) -> int:
-    """How many shares of `SHARE` numbers there are."""
+    """Number of shares of `SHARE` numbers."""
     return -(-numbers // kernels.SHARE)

@@ -1,4 +1,4 @@
-"""Attention of a row over its own real pieces: bi-attention with itself, and pooling by learned weights.
+"""Attention of a row over its own subword tokens: bi-attention with itself, and pooling by learned weights.
 
 Both in float32 also under autocast: attention scores are sums of hundreds of products, unscaled, and bf16 has 8 bits.
 """
@@ -14,7 +14,7 @@ from meltpoint.adapters.layers.pooling import pool_rows
 
 
 def attend_to_itself(states: Tensor, mask: Tensor) -> Tensor:
-    """What each piece finds in its row: c_i = Σ_j softmax_j(x_i · x_j) x_j over the real pieces j, itself among them.
+    """Attention to the own row: c_i = Σ_j softmax_j(x_i · x_j) x_j over the real tokens j, i among them.
 
     The bi-attention of McCann et al. 2017, section 5, where both texts are the same. As in AllenNLP only padding is
     masked, not the diagonal.
@@ -24,7 +24,7 @@ def attend_to_itself(states: Tensor, mask: Tensor) -> Tensor:
         mask: (lanes, batch, pieces) bool, True on real pieces.
 
     Returns:
-        c, (T, batch, pieces, dim) float32; a padded piece gets numbers that say nothing.
+        c, (T, batch, pieces, dim) float32; undefined on padding.
     """
     with torch.autocast(states.device.type, enabled=False):
         return pool_rows(_attended, states, mask)

@@ -1,4 +1,4 @@
-"""The two sentences of a pair, each as a padded tensor without special tokens, encoded jointly or apart."""
+"""The two sentences of a pair, each as a padded tensor without special tokens, encoded jointly or separately."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Sentence(NamedTuple):
 
     Attributes:
         states: (T or 1, batch, longest, dim), 0 where masked.
-        mask: (lanes, batch, longest) bool, True on the sentence's own pieces. A sentence without any (an empty text)
-            has one state of zeros, with a mask of True, so that no softmax, mean or maximum is over nothing.
+        mask: (lanes, batch, longest) bool, True on the sentence's own tokens. An empty sentence has one state of zeros,
+            with a mask of True, so that no softmax, mean or maximum is over nothing.
     """
 
     states: Tensor
@@ -46,7 +46,7 @@ def sentences(states: Tensor, batch: Batch) -> tuple[Sentence, Sentence]:
 
 
 def _sentence(states: Tensor, inside: Tensor, lengths: Tensor, longest: int) -> Sentence:
-    """One sentence of every pair, from which pieces are inside it: (lanes, batch, pieces)."""
+    """One sentence of every pair, from the mask of its tokens: (lanes, batch, pieces)."""
     bundles, rows, pieces, dim = states.shape
     device = states.device
     start = inside.int().argmax(-1, keepdim=True)  # the first one inside; (lanes, batch, 1)
@@ -84,7 +84,7 @@ def side_by_side(one: Sentence, two: Sentence) -> Sentence:
 
 
 class _Picked(torch.autograd.Function):
-    """Some rows, each at most once: its gradient picks too, where `gather`'s would scatter element by element."""
+    """Some rows, each at most once; the backward pass picks rows too, where `gather`'s scatters single elements."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, rows: Tensor, there: Tensor, own: Tensor, back: Tensor, inside: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A transformer encoder (Vaswani et al. 2017, section 3) for every member of a bundle, that padding never changes."""
+"""A transformer encoder (Vaswani et al. 2017, section 3) for every member of a bundle; padding does not change it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Transformer(nn.Module):
     Args:
         dim: size of a state; a multiple of `heads`, and even.
         bundle: the members; their `dropout` is taken.
-        layers: how many.
+        layers: number of layers.
         heads: attention heads a layer.
         feed_forward: units of each layer's hidden layer.
     """
@@ -36,7 +36,7 @@ class Transformer(nn.Module):
         """(T, batch, positions, dim) → the same shape, anything on padding.
 
         Args:
-            states: what is read.
+            states: the states before positions are added.
             mask: (lanes, batch, positions) bool, True on real positions.
         """
         states = self.dropout(states + positions(states.shape[2], states.shape[3], states.device))
@@ -52,23 +52,22 @@ class TransformerLayer(nn.Module):
         super().__init__()
         assert dim % heads == 0, "each attention head has as many numbers of a state as any other"
         self.heads = heads
-        self.projections = Affine(dim, 3 * dim, bundle, dim**-0.5)
-        self.output = Affine(dim, dim, bundle, dim**-0.5)
+        self.projections = Affine(dim, 3 * dim, bundle)
+        self.output = Affine(dim, dim, bundle)
         self.first_norm, self.second_norm = LayerNorm(dim, bundle), LayerNorm(dim, bundle)
-        self.hidden = Affine(dim, feed_forward, bundle, nn.init.calculate_gain("relu") * dim**-0.5)
-        self.back = Affine(feed_forward, dim, bundle, feed_forward**-0.5)
+        self.hidden = Affine(dim, feed_forward, bundle, "relu")
+        self.back = Affine(feed_forward, dim, bundle)
         self.dropout = bundle.dropout()
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """(T, batch, positions, dim) → the same shape; the mask is `Transformer`'s."""
         states = states + self.dropout(self.output(self._attended(self.first_norm(states), mask)))
-        fed: Tensor = self.dropout(self.back(functional.relu(self.hidden(self.second_norm(states)))))
-        return states + fed
+        return states + self.dropout(self.back(functional.relu(self.hidden(self.second_norm(states)))))
 
     def _attended(self, states: Tensor, mask: Tensor) -> Tensor:
         """Every position's mix of all real ones: (T, batch, positions, dim).
 
-        On a CPU a member at a time: a batched product of bf16 may round by how many it is of.
+        On a CPU a member at a time, for the bundle's promise: a batched product of bf16 rounds by its batch.
         """
         projected, masks = self.projections(states), mask.expand(len(states), -1, -1)
         return torch.cat([self._mixed(*share) for share in shares(projected, masks)])

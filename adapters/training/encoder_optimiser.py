@@ -1,4 +1,4 @@
-"""AdamW for an encoder: a rate a layer group, the gradient's norm and the clipping; on a CPU by one loop."""
+"""AdamW for an encoder: one rate a layer group, the gradient's norm and clipping; on a CPU by one compiled loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meltpoint.adapters.encoder import LayerGroup
 
 
 class _Memory(NamedTuple):
-    """A parameter's numbers where they lie, flat: what a step changes."""
+    """Flat views of a parameter and its moments, which a step changes."""
 
     weights: NDArray[Any]
     first: NDArray[Any]

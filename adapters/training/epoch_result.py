@@ -1,4 +1,4 @@
-"""What an epoch gave. Imports no torch: the ledger's readers need it too."""
+"""The result of an epoch. Imports no torch: the ledger's readers need it too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class EpochResult(BaseModel):
-    """What one epoch gave.
+    """Losses, metrics and times of one epoch of one trial.
 
     Attributes:
         epoch: 1 for the first.
@@ -15,8 +15,9 @@ class EpochResult(BaseModel):
         train_loss: mean over the epoch's steps.
         dev: metric name → value, the task's own metric among them.
         train: the same on the training examples, in epochs where a rule asks for it; else empty.
-        encoder_frozen: whether the encoder stood still in the epoch, so that dev was scored from its kept states.
-        train_seconds, dev_seconds: wall time; a member's equal share of its stack's.
+        encoder_frozen: True where the encoder was frozen at the end of the epoch; dev was then scored from cached
+            hidden states, if there are any.
+        train_seconds, dev_seconds: wall time; a trial's equal share of its bundle's.
         learning_rate: the head's, at the epoch's last step.
     """
 

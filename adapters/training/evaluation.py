@@ -1,4 +1,4 @@
-"""Scoring a split with a model: predictions in the examples' order, and the task's metrics."""
+"""Evaluation of a model on a split: predictions in the examples' order, and the task's metrics."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def evaluate(
     model: AdaptedModel, task: Task, split: EncodedSplit, examples: list[Example],
     device: torch.device, precision: Precision, read: Inputs | None = None,
 ) -> list[Evaluation]:  # fmt: skip
-    """Predict every row of a split with each member of a stack, put windows together again, score what has labels.
+    """Predict every row of a split with each member of a bundle, join windows again, score what has labels.
 
     The model is left in evaluation mode.
 
     Args:
-        read: the split with its cached states, or None to run the encoder.
+        read: the split with its cached hidden states, or None to run the encoder.
 
     Returns:
         One a member.

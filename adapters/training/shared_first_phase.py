@@ -1,4 +1,4 @@
-"""First phases that several trials share: trained once, then continued by each (a stage tree, as in Hippo).
+"""First phases that several trials share: trained once, then continued by each (Hippo's "stage tree").
 
 Two trials share a first phase if everything that it depends on is the same; it is looked up by the digest of that.
 """

@@ -1,4 +1,4 @@
-"""AdamW for a bundle of trials: a rate and a decay per member, one flat buffer, a handful of operations a step."""
+"""AdamW for a bundle of trials: a rate and a decay a member, one flat buffer, few operations a step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 ALIGNED = 16
 """Numbers of float32 in a cache line. Every parameter of every member begins at one, because BLAS kernels round
-differently where the data begin elsewhere: without it a member's last bits would depend on its place in the bundle."""
+differently where the data begin elsewhere, so a member's last bits would depend on its place in the bundle."""
 
 FUSED_FROM = 8192
 """Weights a member from which a fused call a member beats ten vectorised operations over all (measured, 8 members:
@@ -21,7 +21,7 @@ FUSED_FROM = 8192
 
 
 class StackedAdamW:
-    """torch.optim.AdamW, a member at its own rate and decay.
+    """torch.optim.AdamW with a rate and a decay a member.
 
     The parameters become views into one (T, N) buffer, matrices first; so they must be on their device already. Their
     gradients are gathered into another one, once a step, when they are first asked for: autograd hands over each as a
@@ -131,7 +131,7 @@ class StackedAdamW:
 
     @torch.no_grad()
     def keep(self, members: Sequence[int]) -> None:
-        """Go on with some members, in this order; call it after the modules' own `keep`."""
+        """Continue with some members, in this order; call it after the modules' own `keep`."""
         chosen = torch.tensor(members, device=self.weights.device)
         assert all(len(p) == len(chosen) for p in self._parameters), "the modules keep their members first"
         self.decays = self.decays[chosen]
@@ -140,12 +140,12 @@ class StackedAdamW:
         self.load({name: tensor[chosen.to(tensor.device)] for name, tensor in self.state().items()})
 
     def state(self) -> dict[str, Tensor]:
-        """What the next step depends on: weights and moments (T, N), step counts (T,); the buffers, not copies."""
+        """Weights and moments, (T, N), and step counts, (T,); the buffers themselves, not copies."""
         return {"weights": self.weights, "first": self.first, "second": self.second, "steps": self.steps}
 
     @torch.no_grad()
     def load(self, state: dict[str, Tensor]) -> None:
-        """Go on from a copy of a state of as many members; `tensor[members]` of each picks or repeats members."""
+        """Continue from a copy of a state of as many members; `tensor[members]` of each picks or repeats members."""
         trials, device = len(self.gradients), self.weights.device
         assert {len(tensor) for tensor in state.values()} == {trials}, "one row a member"
         self.weights, self.first = state["weights"].to(device, copy=True), state["first"].to(device, copy=True)

@@ -1,4 +1,4 @@
-"""Heads: every head for every kind that it serves, padding never changes a score, bf16 works, the loss teaches."""
+"""Heads: the registry, what each head computes, and that every head learns for every kind that it serves."""
 
 from __future__ import annotations
 
@@ -13,52 +13,21 @@ from meltpoint.adapters import heads, layers
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Parameter
-from meltpoint.adapters.layers.affine import first_states, pool
+from meltpoint.adapters.layers.affine import pool
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.tasks.core.task import KINDS, Kind
+from meltpoint.tests.adapters.head_promises import CUTS, DIM, make_batch, small_setting
 
-DIM = 12
-SETTING = {
-    "dropout": 0.0, "bilstm.hidden_size": 8, "bilstm.layers": 2, "mlp.hidden_size": 16,
-    "esim.hidden_size": 8,
-    "bcn.hidden_size": 8, "highway_lstm.hidden_size": 8, "densenet.growth_rate": 4,
-    "bimpm.hidden_size": 8, "bimpm.perspectives": 2,
-    "sim_transformer.heads": 4, "sim_transformer.feed_forward_size": 16,
-}  # fmt: skip
+FEW = {"bimpm.perspectives": 2, "sim_transformer.heads": 4, "sim_transformer.feed_forward_size": 16}
+"""Sizes at which a transformer learns three rows at the rate of the other heads."""
 SERVED = [(word, kind) for word, kind in itertools.product(heads.names(), KINDS) if kind in heads.get(word).kinds]
-LENGTHS = [7, 4, 9]
-PARTS = torch.tensor([[0, 1, 1, 0, 2, 2, 0] + [0] * 5, [0, 1, 2, 0] + [0] * 8, [0, 1, 1, 1, 1, 0, 2, 2, 0] + [0] * 3])
-"""Which sentence of its pair each piece belongs to, special tokens and padding to none; (rows, 12)."""
-CUTS = torch.tensor([4, 2, 6])
-"""Where the second sentence's own input would begin, for heads that read pairs encoded separately."""
-STARTS = [[1, 2, 4], [1], [1, 3, 4, 5, 7]]
 
 
-def build(word: str, kind: Kind, **setting: float) -> Head:
+def build(word: str, kind: Kind, **setting: float | str) -> Head:
     regression = kind == "pair_regression"
     shape = HeadShape(kind, DIM, 1 if regression else 4, (0.0, 5.0) if regression else None)
-    return heads.get(word, kind)(shape, [SETTING | setting], MemberRng([0]))
-
-
-def make_batch(kind: Kind, rows: list[int] | None = None, width: int = 0) -> tuple[Tensor, Batch]:
-    """Random states, (1, rows, width, dim), of three rows of different lengths (or some of them), with labels."""
-    rows = [0, 1, 2] if rows is None else rows
-    generator = torch.Generator().manual_seed(1)
-    everything = torch.randn(3, 12, DIM, generator=generator)
-    width = width or max(LENGTHS[row] for row in rows)
-    mask = torch.arange(width) < torch.tensor([LENGTHS[row] for row in rows])[:, None]
-    states = everything[None, rows, :width]
-    pieces = torch.ones(len(rows), width, dtype=torch.int64)
-    if kind != "sequence_labelling":
-        labels = torch.tensor([0.5, 4.0, 2.5] if kind == "pair_regression" else [1, 3, 0])[rows]
-        parts = PARTS[rows, :width] if kind.startswith("pair") else None
-        cuts = CUTS[rows] if kind.startswith("pair") else None
-        return states, Batch(tuple(rows), pieces, mask, None, labels=labels, parts=parts, cuts=cuts)
-    most = max(len(STARTS[row]) for row in rows)
-    starts = torch.tensor([STARTS[row] + [0] * (most - len(STARTS[row])) for row in rows])
-    word_mask = torch.tensor([[i < len(STARTS[row]) for i in range(most)] for row in rows])
-    labels = (starts + 1) % 4 * word_mask
-    return states, Batch(tuple(rows), pieces, mask, None, starts, word_mask, labels)
+    head = heads.get(word, kind)
+    return head(shape, [small_setting(head, **setting)], MemberRng([0]))
 
 
 # --- the registry ---
@@ -105,36 +74,8 @@ def test_every_hyperparameter_is_there_once_and_dotted_by_its_family():
 
 
 @pytest.mark.parametrize(("word", "kind"), SERVED)
-def test_scores_loss_and_predictions_have_their_shapes(word: str, kind: Kind):
-    head = build(word, kind)
-    states, batch = make_batch(kind)
-    scores = head(states, batch)
-    outputs = head.shape.outputs
-    assert scores.shape == ((1, 3, 5, outputs) if kind == "sequence_labelling" else (1, 3, outputs))
-    assert scores.dtype == torch.float32
-    loss = head.loss(scores, batch)
-    assert loss.shape == (1,)
-    predictions = head.decode(scores[0], batch, 0)
-    if kind == "sequence_labelling":
-        assert [len(labels) for labels in predictions] == [3, 1, 5]
-    assert len(predictions) == 3
-    loss.sum().backward()
-    assert all(parameter.grad is not None for parameter in head.parameters())
-
-
-@pytest.mark.parametrize(("word", "kind"), SERVED)
-def test_padding_and_neighbours_do_not_change_a_rows_scores(word: str, kind: Kind):
-    head = build(word, kind).eval()
-    together = head(*make_batch(kind, width=12))
-    for row in range(3):
-        alone = head(*make_batch(kind, [row]))[0, 0]
-        expected = together[0, row][: len(alone)]
-        torch.testing.assert_close(alone, expected, atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize(("word", "kind"), SERVED)
 def test_a_head_learns_its_batch_by_heart(word: str, kind: Kind):
-    head = build(word, kind)
+    head = build(word, kind, **FEW)
     states, batch = make_batch(kind)
     optimiser = torch.optim.Adam(head.parameters(), 0.05)
     for _ in range(80):
@@ -164,54 +105,6 @@ def test_autocast_to_bf16_works_and_scores_stay_float32(word: str, kind: Kind):
     torch.testing.assert_close(scores, exact, atol=0.1, rtol=0.1)
     loss.sum().backward()
     assert {parameter.grad.dtype for parameter in head.parameters()} == {torch.float32}
-
-
-@pytest.mark.parametrize(("word", "kind"), SERVED)
-def test_dropout_acts_in_training_only(word: str, kind: Kind):
-    head = build(word, kind, dropout=0.5)
-    states, batch = make_batch(kind)
-    head.eval()
-    assert torch.equal(head(states, batch), head(states, batch))
-    head.train()
-    assert not torch.equal(head(states, batch), head(states, batch))
-    drawn = []
-    for step in (4, 4, 5):
-        head.rng.begin(step)
-        drawn.append(head(states, batch))
-    assert torch.equal(drawn[0], drawn[1])
-    assert not torch.equal(drawn[0], drawn[2])
-
-
-@pytest.mark.parametrize(("word", "kind"), SERVED)
-def test_equal_seeds_give_equal_heads(word: str, kind: Kind):
-    one, two = build(word, kind), build(word, kind)
-    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
-
-
-@pytest.mark.parametrize(("word", "kind"), SERVED)
-def test_a_head_that_reads_first_pieces_needs_no_others(word: str, kind: Kind):
-    head = build(word, kind).eval()
-    states, batch = make_batch(kind)
-    expected = head(states, batch)
-    compact = first_states(states, batch)
-    if batch.cuts is not None:
-        compact = torch.stack([compact, states[:, torch.arange(3), batch.cuts]], 2)
-        mask, ones = torch.ones(3, 2, dtype=torch.bool), torch.ones(3, dtype=torch.int64)
-        parts = torch.tensor([[1, 2]]).expand(3, -1)
-        small = dataclasses.replace(batch, pieces=mask.long(), piece_mask=mask, parts=parts, cuts=ones)
-    elif batch.word_starts is None:
-        compact = compact[:, :, None]
-        mask = torch.ones(3, 1, dtype=torch.bool)
-        parts = None if batch.parts is None else batch.parts[:, :1]
-        small = dataclasses.replace(batch, pieces=mask.long(), piece_mask=mask, parts=parts)
-    else:
-        starts = torch.arange(compact.shape[2]).expand(3, -1)
-        small = dataclasses.replace(batch, pieces=starts, piece_mask=batch.word_mask, word_starts=starts)
-        expected = expected * batch.word_mask[None, :, :, None]
-    found = head(compact, small)
-    if batch.word_starts is not None:
-        found = found * batch.word_mask[None, :, :, None]
-    assert (head.reads == "first") == torch.allclose(found, expected, atol=1e-6)
 
 
 # --- each head's own claims ---
@@ -267,7 +160,7 @@ def test_sentence_vectors_do_not_label_words():
 
 
 def test_mlp_has_two_fully_connected_layers_of_the_size_asked_for():
-    head = build("mlp", "sentence_classification")
+    head = build("mlp", "sentence_classification", **{"mlp.hidden_size": 16})
     assert [tuple(p.shape) for p in head.parameters() if p.dim() == 3] == [(1, 16, DIM), (1, 4, 16)]
 
 
