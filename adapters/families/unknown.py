@@ -1,4 +1,4 @@
-"""The message for an encoder's word that nobody knows: the name, the hub id or the folder that was probably meant."""
+"""The error for an unknown encoder, with a suggestion: the name, hub id or folder that was probably meant."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(@[\w./-]+)?")
 """The form of an id of the Hugging Face hub, `NAME` or `OWNER/NAME`, perhaps with `@REVISION`."""
 
 NEAR, NEAR_ID = 0.8, 0.88
-"""How alike (difflib's ratio) a word and a name must be; more where the word has the parts of a hub id.
+"""The smallest similarity (difflib's ratio) for a suggestion; the higher one is for words with the parts of a hub id.
 
-`bert-bas` (0.94) and `bert_base` (0.89) are slips of `bert-base`; `roberta-base` (0.86) is another encoder.
+`bert-bas` (0.94) and `bert_base` (0.89) are misspellings of `bert-base`; `roberta-base` (0.86) is another encoder.
 """
 
 
 def unknown_encoder(word: str, named: Sequence[str], families: Sequence[str]) -> ValueError:
-    """The error for a word that is neither a name nor has a family's prefix.
+    """The error for a word that is neither a named encoder nor begins with a family's prefix.
 
     Args:
-        word: what the user wrote.
-        named: the encoders that have a name.
-        families: the prefixes of all others: "hf", "elmo", ….
+        word: the user's input.
+        named: the named encoders.
+        families: the prefixes of all other encoders: "hf", "elmo", ….
     """
     hint = _hint(word, named, families)
     known = ", ".join(sorted([*named, "hf:ID", *(f"{family}:FOLDER" for family in families)]))
@@ -31,6 +31,7 @@ def unknown_encoder(word: str, named: Sequence[str], families: Sequence[str]) ->
 
 
 def _hint(word: str, named: Sequence[str], families: Sequence[str]) -> str:
+    """The suggestion; "" if nothing is similar."""
     family, colon, source = word.partition(":")
     if colon:
         near = difflib.get_close_matches(family.lower(), families, n=1)
@@ -47,7 +48,7 @@ def _hint(word: str, named: Sequence[str], families: Sequence[str]) -> str:
 
 
 def _family_of(folder: Path) -> str:
-    """The family whose files a folder holds; the hub's layout where it is none of the others."""
+    """The family whose files a folder holds; "hf" if it is none of the others."""
     if (folder / "options.json").is_file():
         return "elmo"
     return "skipthoughts" if (folder / "dictionary.txt").is_file() else "hf"

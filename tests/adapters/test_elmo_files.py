@@ -21,7 +21,7 @@ from meltpoint.adapters.data.tokenising import InputFormat, encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder, save_folder
 from meltpoint.adapters.families.elmo.characters import piece_of, spelling_of
-from meltpoint.adapters.families.elmo.tokenizer import WordTokenizer
+from meltpoint.adapters.families.elmo.tokenizer import ElmoTokenizer
 from meltpoint.sweeps.command_line.option_values import encoder_names
 from meltpoint.tasks.core.task import Example, Kind
 
@@ -269,7 +269,7 @@ def test_words_that_elmo_cannot_tell_apart_are_one_piece_and_others_are_not():
 
 
 def test_white_space_alone_cuts_a_text_and_no_text_is_empty():
-    tokenizer = WordTokenizer()
+    tokenizer = ElmoTokenizer()
     text = " good\tfilm,\n not\u00a0bad. "
     assert tokenizer.sentence(text, 9) == ([piece_of(w) for w in ("good", "film,", "not", "bad.")], [], False)
     assert tokenizer.sentence(text, 2) == ([piece_of("good"), piece_of("film,")], [], True)
@@ -283,8 +283,8 @@ def test_white_space_alone_cuts_a_text_and_no_text_is_empty():
 @pytest.mark.parametrize("kind", ["pair_classification", "pair_regression"])
 def test_pairs_are_inputs_of_their_own_unless_joint_is_asked_for(kind: Kind):
     examples = [Example("0", texts=("a b c", "d e"), label=1)]
-    (row,) = encode_split(kind, examples, WordTokenizer(), 32).rows
+    (row,) = encode_split(kind, examples, ElmoTokenizer(), 32).rows
     assert (row.spans, row.cut) == (((0, 3), (3, 5)), 3)
     assert row.inputs == (tuple(map(piece_of, "abc")), tuple(map(piece_of, "de")))
     with pytest.raises(ValueError, match="reads one sentence at a time"):
-        encode_split(kind, examples, WordTokenizer(), 32, InputFormat("joint"))
+        encode_split(kind, examples, ElmoTokenizer(), 32, InputFormat("joint"))

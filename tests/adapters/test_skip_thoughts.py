@@ -263,7 +263,7 @@ def test_the_word_names_folder_and_variant(skip_thoughts_folder: Path, monkeypat
 @pytest.mark.parametrize(
     ("word", "message"),
     [("skipthoughts:", "needs a folder"), ("skipthoughts:/nowhere", "There is no folder /nowhere"),
-     ("skipthoughts:/x#tri", r"behind # stands uni, bi, combine, and perhaps \+eos; not 'tri'"),
+     ("skipthoughts:/x#tri", r"after # write uni, bi, combine, optionally with \+eos; not 'tri'"),
      ("skipthoughts:/x#uni+end", r"not 'uni\+end'"), ("skipthoughts:/x#uni+", r"not 'uni\+'")],
 )  # fmt: skip
 def test_a_wrong_word_is_one_line_with_the_remedy(word: str, message: str):
@@ -273,7 +273,7 @@ def test_a_wrong_word_is_one_line_with_the_remedy(word: str, message: str):
 
 
 def test_labelled_words_are_refused(skip_thoughts_folder: Path):
-    with pytest.raises(ValueError, match="one vector a sentence, nothing a word"):
+    with pytest.raises(ValueError, match="one vector per sentence and none per word"):
         encoders.resolve(f"skipthoughts:{skip_thoughts_folder}", "sequence_labelling")
 
 

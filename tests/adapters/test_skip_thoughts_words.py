@@ -137,7 +137,7 @@ def test_nothing_that_a_pickle_says_is_run(tmp_path: Path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [([VECTORS[0], VECTORS[1, :2]], r"word 2 has 2 numbers, the first one 3"),
-     ([VECTORS[0], "word"], "not one array a word"), ([VECTORS[0], None], "not one array a word"),
+     ([VECTORS[0], "word"], "not one array per word"), ([VECTORS[0], None], "not one array per word"),
      ([np.array([1, 2])], "not of floats"), ([], "no words"),
      ([VECTORS[0], np.array([None])], "not of floats")],
 )  # fmt: skip
@@ -150,7 +150,7 @@ def test_a_table_of_something_else_is_refused(tmp_path: Path, rows: list[Any], m
 def test_a_table_of_numbers_that_are_no_vectors_is_refused(tmp_path: Path):
     for array in (np.zeros(4, np.float32), np.zeros((2, 3), np.int64)):
         np.save(tmp_path / "t.npy", array)
-        with pytest.raises(ValueError, match=r"not a vector a word; download it again"):
+        with pytest.raises(ValueError, match=r"not one vector per word; download it again"):
             read_table(tmp_path / "t.npy")
 
 

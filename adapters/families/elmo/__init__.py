@@ -1,6 +1,6 @@
-"""ELMo (Peters et al. 2018): the encoders that go by `elmo:FOLDER`.
+"""ELMo (Peters et al. 2018), given as `elmo:FOLDER`: a character CNN and bidirectional LSTMs on top of it.
 
-A character CNN, and above it LSTMs that read in both directions; the folder is laid out as ELMo was released.
+The folder has the format in which ELMo was released: `options.json` and an HDF5 file of weights.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def reference(source: str, kind: Kind) -> EncoderReference:
-    """Check the part behind `elmo:` and say where the files lie, without reading the weights; it serves every kind.
+    """Check the folder after `elmo:` and return its location, without reading the weights; it supports every kind.
 
     Raises:
-        ValueError: no folder, or a file that is missing or broken; one line with the remedy.
+        ValueError: no folder, or a missing or damaged file; one line with the remedy.
     """
     if not source.strip():
         raise ValueError("'elmo:' needs a folder behind it, with ELMo's options.json and weights.hdf5 in it.")
@@ -34,17 +34,17 @@ def load(reference: EncoderReference) -> Encoder:
     """Load an ELMo.
 
     Raises:
-        ValueError: a file is missing or broken, or a weight is missing or of a wrong shape; one line with the remedy.
+        ValueError: a file is missing or damaged, or a weight is missing or of a wrong shape; one line with the remedy.
     """
     from meltpoint.adapters.families.elmo import (
-        encoder,  # torch and h5py are slow to import: only who loads pays for them
+        encoder,  # imported here because torch and h5py are slow to import
     )
 
     return encoder.load(check_folder(Path(reference.source)), fingerprint(reference))
 
 
 def fingerprint(reference: EncoderReference) -> str:
-    """sha256 (hex, 16 characters) of the weights and of the options, which say how to multiply by them.
+    """sha256 (first 16 hex digits) of the weights and of the options, which determine the architecture.
 
     Raises:
         ValueError: a file is missing.
@@ -53,19 +53,19 @@ def fingerprint(reference: EncoderReference) -> str:
 
 
 def weights_without_embeddings(reference: EncoderReference) -> int:
-    """How many weights a forward pass multiplies by: all matrices but the table of characters."""
-    from meltpoint.adapters.families.elmo import weights  # h5py, which only who has an ELMo needs
+    """The number of weights that a forward pass multiplies by: all matrices except the character embeddings."""
+    from meltpoint.adapters.families.elmo import weights  # imports h5py, which is needed for ELMo only
 
     return weights.weights_without_embeddings(weights_file(Path(reference.source)))
 
 
 def longest_input(reference: EncoderReference) -> int:
-    """How many words an input may have."""
-    from meltpoint.adapters.families.elmo.tokenizer import WordTokenizer  # with torch
+    """The longest input in words."""
+    from meltpoint.adapters.families.elmo.tokenizer import ElmoTokenizer  # imports torch
 
-    return WordTokenizer.max_pieces
+    return ElmoTokenizer.max_pieces
 
 
 def state_size(reference: EncoderReference) -> int:
-    """How many numbers a state has: a projection of each direction."""
+    """The size of a hidden state: the projections of both directions."""
     return 2 * options.read(Path(reference.source) / options.FILE).lstm.projection_dim

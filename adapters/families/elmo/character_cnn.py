@@ -1,4 +1,4 @@
-"""Words from their characters: convolutions, the largest value of each filter, highway layers, a projection."""
+"""ELMo's character CNN: convolutions over a word's characters, max-pooling, highway layers, and a projection."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from meltpoint.adapters.families.elmo.characters import CHARACTERS, Spelling, as
 from meltpoint.adapters.families.elmo.options import WORD_LENGTH, CharacterOptions
 
 CHUNK = 64
-"""Words a pass: short words are not padded to the length of the longest, and what a pass needs fits the cache."""
+"""Words per pass: short words are not padded to the longest one, and the activations of a pass fit into the cache."""
 
 
 class Highway(nn.Module):
     """y = c ∘ relu(W_t x + b_t) + (1 - c) ∘ x with c = sigmoid(W_c x + b_c) (Srivastava et al. 2015, eq. 3).
 
-    The released files call the gate `carry`, though it opens for the transformed part.
+    The gate is named `carry` as in the released files, although it multiplies the transformed part.
     """
 
     def __init__(self, size: int) -> None:
@@ -33,10 +33,10 @@ class Highway(nn.Module):
 
 
 class CharacterCNN(nn.Module):
-    """A word's vector, whatever stands around it (Kim et al. 2016; Jozefowicz et al. 2016, section 3).
+    """Context-independent word vectors from characters (Kim et al. 2016; Jozefowicz et al. 2016, section 3).
 
     Args:
-        options: the sizes.
+        options: the sizes of its layers.
         dim: size of a word's vector.
     """
 
@@ -64,9 +64,10 @@ class CharacterCNN(nn.Module):
         return projected.index_select(0, place.to(projected.device))
 
     def _filtered(self, spellings: Sequence[Spelling]) -> Tensor:
-        """The largest value of each filter anywhere in a word: (words, filters).
+        """Each filter's maximum over a word: (words, filters).
 
-        A word has 50 characters, padding too. Windows of nothing but padding are all alike: one a filter is enough.
+        Words are defined with 50 characters, including padding. Windows of only padding all have the same value, so
+        that one of them per filter suffices.
         """
         length = min(WORD_LENGTH, max(map(len, spellings)) + self._widest)
         read = functional.embedding(as_tensor(spellings, length).to(self.characters.device), self.characters)

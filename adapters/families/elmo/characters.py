@@ -1,7 +1,8 @@
-"""Words as characters: UTF-8 bytes between marks, as ELMo's character CNN reads them; and pieces that stand for words.
+"""Words as the characters that ELMo's CNN reads (UTF-8 bytes between markers), and the piece ids of words.
 
-A piece is a digest of its word's characters, the same in every process, because cached features are keyed by pieces.
-The way back is kept for the whole process and not by a tokenizer: tokenised splits stay warm longer than encoders.
+A word's piece id is a digest of its characters, the same in every process, because cached features are keyed by pieces.
+The mapping from ids to characters is kept per process, not per tokenizer, since a worker keeps tokenised splits longer
+than encoders.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor
 from meltpoint.adapters.families.elmo.options import WORD_LENGTH
 
 Spelling = tuple[int, ...]
-"""A word's characters, the marks of its beginning and end included; 3 to 50 of them, 2 for the empty word."""
+"""A word's characters, including the markers of its beginning and end; 3 to 50 of them, 2 for the empty word."""
 
 # allennlp.data.token_indexers.elmo_indexer.ELMoCharacterMapper; 0 to 255 are bytes. (AllenNLP adds 1 to each, so that
 # 0 can mask a word; here words are masked by the batch, and a character is its row of the released table.)
@@ -33,7 +34,7 @@ _SPELLINGS: dict[int, Spelling] = {}
 
 
 def spell(word: str) -> Spelling:
-    """A word's characters: at most 48 bytes, as AllenNLP has it, even if that cuts a letter in two."""
+    """A word's characters: at most 48 bytes, as in AllenNLP, even if that splits a multi-byte letter."""
     if word in ("<S>", "</S>"):
         return BEFORE if word == "<S>" else AFTER
     return (WORD_BEGINS, *word.encode("utf-8", "ignore")[: WORD_LENGTH - 2], WORD_ENDS)
@@ -41,7 +42,7 @@ def spell(word: str) -> Spelling:
 
 @cache
 def piece_of(word: str) -> int:
-    """The piece that stands for a word: 63 bits of the BLAKE2b digest of its characters.
+    """The piece id of a word: 63 bits of the BLAKE2b digest of its characters.
 
     Among a million words, two share a piece with a probability of 5e-8.
     """
@@ -54,7 +55,7 @@ def piece_of(word: str) -> int:
 
 
 def spelling_of(piece: int) -> Spelling:
-    """The characters of a piece that `piece_of` gave in this process."""
+    """The characters of a piece id that `piece_of` returned in this process."""
     assert piece in _SPELLINGS, f"piece {piece} is of no word that this process has tokenised"
     return _SPELLINGS[piece]
 

@@ -1,4 +1,4 @@
-"""ELMo as an encoder: the word's own vector twice, then each LSTM layer's forward and backward state."""
+"""ELMo as an encoder: layer 0 is the character CNN's word vector twice, the others are the biLSTM layers' states."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ from meltpoint.adapters.families.elmo import files, options, weights
 from meltpoint.adapters.families.elmo.character_cnn import CharacterCNN
 from meltpoint.adapters.families.elmo.characters import AFTER, BEFORE, spelling_of
 from meltpoint.adapters.families.elmo.language_model import LanguageModel
-from meltpoint.adapters.families.elmo.options import Options
-from meltpoint.adapters.families.elmo.recurrence import Picked, Start
-from meltpoint.adapters.families.elmo.tokenizer import WordTokenizer
+from meltpoint.adapters.families.elmo.options import ElmoOptions
+from meltpoint.adapters.families.elmo.recurrence import Start, UniqueIndexSelect
+from meltpoint.adapters.families.elmo.tokenizer import ElmoTokenizer
 
 
 class ElmoEncoder(Encoder):
-    """Peters et al. 2018, section 3: the bidirectional language model, `<S>` and `</S>` read and not given out.
+    """Peters et al. 2018, section 3: the bidirectional language model.
+
+    Each sentence is read between `<S>` and `</S>`, whose states are not returned.
 
     Args:
-        options: its sizes.
-        fingerprint: sha256 (hex, 16 characters) of its files.
+        options: the model's sizes.
+        fingerprint: sha256 (first 16 hex digits) of its files.
         revision: its folder.
-        carry_state: begin each row of a batch with what the row of the same number ended with in the batch before, as
-            AllenNLP's ELMo always does. What a text is given then depends on all that was read before it, so it is
-            off wherever states are cached or compared.
+        carry_state: whether each row starts with the LSTM state in which the row of the same index ended in the
+            previous batch, as in AllenNLP. States then depend on all batches before, so it is off wherever states are
+            cached or compared.
     """
 
     family = "elmo"
-    tokenizer: WordTokenizer
+    tokenizer: ElmoTokenizer
 
-    def __init__(self, options: Options, fingerprint: str, revision: str, carry_state: bool = False) -> None:
+    def __init__(self, options: ElmoOptions, fingerprint: str, revision: str, carry_state: bool = False) -> None:
         super().__init__()
         self.options = options
         self.fingerprint, self.revision = fingerprint, revision
         self.carry_state = carry_state
-        self.tokenizer = WordTokenizer()
+        self.tokenizer = ElmoTokenizer()
         self.max_pieces = self.tokenizer.max_pieces
         self.dim = 2 * options.lstm.projection_dim
         self.words = CharacterCNN(options.char_cnn, options.lstm.projection_dim)
@@ -50,9 +52,9 @@ class ElmoEncoder(Encoder):
         self.eval()
 
     def forward(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Every layer's states, the words' own vectors first: a tuple of (batch, pieces, dim) in float32.
+        """The states of every layer, the character CNN's first: a tuple of (batch, pieces, dim) in float32.
 
-        Under autocast the character CNN runs in bf16; the recurrence, and what it keeps, stays in float32.
+        Under autocast the character CNN runs in bf16, the LSTMs in float32.
         """
         pieces, place = torch.unique(batch.pieces[batch.piece_mask], return_inverse=True)
         spellings = [BEFORE, AFTER, *map(spelling_of, pieces.tolist())]
@@ -68,27 +70,27 @@ class ElmoEncoder(Encoder):
 
     @property
     def layers(self) -> int:
-        """How many layers `forward` gives, the words' own vectors counted."""
+        """The number of layers that `forward` returns, including the character CNN."""
         return 1 + len(self.language_model.layers)
 
     def layer_groups(self) -> list[LayerGroup]:
-        """The character CNN, then each LSTM layer, both directions together."""
+        """The layer groups: the character CNN, then each LSTM layer with both directions."""
         modules = [self.words, *self.language_model.layers]
         names = ["embeddings", *(f"layer_{number}" for number in range(1, self.layers))]
-        return [LayerGroup(name, tuple(own.parameters())) for name, own in zip(names, modules, strict=True)]
+        return [LayerGroup(name, tuple(module.parameters())) for name, module in zip(names, modules, strict=True)]
 
     def set_dropout(self, ratio: float) -> None:
-        """Set the dropout on each LSTM layer's input; it acts in training mode only."""
+        """Set the ratio of the dropout on each LSTM layer's input; it is applied in training mode only."""
         self.language_model.dropout.p = ratio
 
     def save(self, folder: Path) -> None:
-        """Write `options.json` and `weights.hdf5`, so that `elmo:FOLDER` reads them back."""
+        """Write `options.json` and `weights.hdf5`, to be loaded as `elmo:FOLDER`."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / options.FILE).write_text(self.options.model_dump_json(indent=1) + "\n", encoding="utf-8")
         weights.write(folder / files.WEIGHTS, self.words, self.language_model)
 
     def _starts(self, order: _Order) -> list[Start] | None:
-        """What each layer begins with, in the order's rows; rows that no batch had before begin with zeros."""
+        """The carried state of each layer, for rows in `order.rows`; zeros for rows beyond the previous batches'."""
         if not self.carry_state or self._carried is None:
             return None
         missing = max(0, len(order.rows) - self._carried[0].output.shape[1])
@@ -96,21 +98,21 @@ class ElmoEncoder(Encoder):
         return [Start(*(part[:, order.rows] for part in start)) for start in padded]
 
     def _carry(self, ends: list[Start], order: _Order) -> None:
-        """Keep what each row ended with; rows beyond this batch keep what they had."""
+        """Keep each row's last state; rows beyond this batch keep their earlier one."""
         back = order.rows.argsort()
-        found = [Start(*(part.detach()[:, back] for part in end)) for end in ends]
+        carried = [Start(*(part.detach()[:, back] for part in end)) for end in ends]
         if self._carried is not None:
             rest = [Start(*(part[:, len(back) :] for part in old)) for old in self._carried]
-            found = [
+            carried = [
                 Start(*(torch.cat(parts, 1) for parts in zip(new, old, strict=True)))
-                for new, old in zip(found, rest, strict=True)
+                for new, old in zip(carried, rest, strict=True)
             ]
-        self._carried = found
+        self._carried = carried
 
 
 @dataclass(frozen=True, eq=False)
 class _Order:
-    """How a batch's rows are read: between `<S>` and `</S>`, the longest first, in both directions.
+    """The order in which a batch is read: rows by length, the longest first, between `<S>` and `</S>`, both directions.
 
     Attributes:
         mask: (batch, pieces) bool, True on words.
@@ -120,30 +122,30 @@ class _Order:
 
     @cached_property
     def counts(self) -> Tensor:
-        """Words of each row: (batch,)."""
+        """The number of words of each row: (batch,)."""
         return self.mask.sum(1)
 
     @cached_property
     def rows(self) -> Tensor:
-        """The batch's rows, the longest first: (batch,)."""
+        """The indices of the batch's rows, the longest first: (batch,)."""
         return self.counts.argsort(descending=True, stable=True)
 
     @cached_property
     def lengths(self) -> list[int]:
-        """What each row has to read, in `rows`' order."""
+        """The number of steps of each row, with `<S>` and `</S>`, in the order of `rows`."""
         lengths: list[int] = (self.counts[self.rows] + 2).tolist()
         return lengths
 
     def words(self, place: Tensor) -> Tensor:
-        """Which of the vectors (`<S>`, `</S>`, then the distinct words) each piece has: (batch, pieces).
+        """The index of each piece's vector among those of `<S>`, `</S>` and the distinct words: (batch, pieces).
 
         Args:
-            place: of each real piece, row after row, among the distinct words.
+            place: the index of each real piece, row by row, among the distinct words.
         """
         return torch.zeros_like(self.mask, dtype=torch.int64).masked_scatter(self.mask, place + 2)
 
     def steps(self, place: Tensor) -> Tensor:
-        """Which of the vectors each direction reads at each step: (2, steps, batch), rows in `rows`' order."""
+        """The index of the vector that each direction reads at each step: (2, steps, batch), in the order of `rows`."""
         read = functional.pad(self.words(place), (1, 1))
         read.scatter_(1, self.counts[:, None] + 1, 1)
         read = read[self.rows].T
@@ -151,30 +153,31 @@ class _Order:
 
     @cached_property
     def _backwards(self) -> Tensor:
-        """Where each position goes when its row is reversed, boundaries too; padding stays: (steps, batch)."""
+        """The position of each step in its reversed row, with `<S>` and `</S>`; padding stays: (steps, batch)."""
         position = torch.arange(self.mask.shape[1] + 2, device=self.mask.device)[:, None]
         last = self.counts + 1
         return torch.where(position <= last, last - position, position)
 
     def states(self, layer: Tensor) -> Tensor:
-        """(2, steps, batch, size) in reading order → (batch, pieces, 2 * size), in the batch's."""
-        _, steps, rows, size = layer.shape
-        onward = torch.arange(steps, device=layer.device)[:, None].expand(steps, rows)
+        """(2, steps, batch, size) in reading order → (batch, pieces, 2 * size) in the batch's order."""
+        _, steps, batch, size = layer.shape
+        onward = torch.arange(steps, device=layer.device)[:, None].expand(steps, batch)
         step = torch.stack([onward, self._backwards])[:, 1:-1].permute(2, 1, 0)  # (batch, pieces, 2)
         direction = torch.arange(2, device=layer.device)
-        place = (direction * steps + step) * rows + self.rows.argsort()[:, None, None]
-        picked: Tensor = Picked.apply(layer.reshape(-1, size), place.flatten())  # type: ignore[no-untyped-call]
-        return picked.view(*self.mask.shape, 2 * size)
+        place = (direction * steps + step) * batch + self.rows.argsort()[:, None, None]
+        rows = layer.reshape(-1, size)
+        selected: Tensor = UniqueIndexSelect.apply(rows, place.flatten())  # type: ignore[no-untyped-call]
+        return selected.view(*self.mask.shape, 2 * size)
 
 
 def load(folder: Path, fingerprint: str) -> ElmoEncoder:
     """Load an ELMo from its folder, in float32, on the CPU.
 
     Raises:
-        ValueError: a file is missing or broken, or a weight is missing or of a wrong shape; one line with the remedy.
+        ValueError: a file is missing or damaged, or a weight is missing or of a wrong shape; one line with the remedy.
     """
     read = options.read(folder / options.FILE)
-    with torch.device("meta"):  # first weights would only be overwritten, and move the generator on
+    with torch.device("meta"):  # initial weights would be overwritten, and drawing them would advance the generator
         encoder = ElmoEncoder(read, fingerprint, str(folder))
     encoder.to_empty(device="cpu")
     weights.read(files.weights_file(folder), encoder.words, encoder.language_model)

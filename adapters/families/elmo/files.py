@@ -1,4 +1,4 @@
-"""The files of an ELMo folder, found and checked before any weight is read. Imports nothing heavy."""
+"""The files of an ELMo folder, located and checked before any weight is read. Imports neither torch nor h5py."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from meltpoint.adapters.families.elmo import options
 
 WEIGHTS = "weights.hdf5"
 NAMES = (WEIGHTS, "lm_weights.hdf5")
-"""What ELMo's own code calls its weights, wherever they lie."""
+"""The names of weights files that ELMo's code uses."""
 
 
 def check_folder(folder: Path) -> Path:
-    """The folder, if it holds an ELMo as released: `options.json` and its weights.
+    """Return the folder if it holds `options.json` and weights, as ELMo was released.
 
     Raises:
-        ValueError: no such folder, or a file is missing or broken; the message names it and the remedy.
+        ValueError: no such folder, or a file is missing or damaged; the message names it and the remedy.
     """
     if not folder.is_dir():
         raise ValueError(f"There is no folder {folder}; pass the folder of an ELMo, as elmo:FOLDER.")
@@ -27,21 +27,21 @@ def check_folder(folder: Path) -> Path:
 
 
 def weights_file(folder: Path) -> Path:
-    """`weights.hdf5` or `lm_weights.hdf5`, or else the folder's only HDF5 file (releases put the sizes into its name).
+    """`weights.hdf5` or `lm_weights.hdf5`, or else the folder's only HDF5 file (released names contain the sizes).
 
     Raises:
         ValueError: there is none, or there are several.
     """
-    found = [folder / name for name in NAMES if (folder / name).is_file()]
-    if found:
-        return found[0]
-    found = sorted(folder.glob("*.hdf5"))
-    if len(found) == 1:
-        return found[0]
-    named = f"several *.hdf5 ({found[0].name}, {found[1].name}), none of them" if found else "no"
+    paths = [folder / name for name in NAMES if (folder / name).is_file()]
+    if paths:
+        return paths[0]
+    paths = sorted(folder.glob("*.hdf5"))
+    if len(paths) == 1:
+        return paths[0]
+    named = f"several *.hdf5 ({paths[0].name}, {paths[1].name}), none of them" if paths else "no"
     raise ValueError(f"{folder} holds {named} {WEIGHTS}; put ELMo's weights there under that name.")
 
 
 def digested(folder: Path) -> list[Path]:
-    """What an ELMo's states depend on: the weights, and the options, which say how to multiply by them."""
+    """The files that an ELMo's states depend on: options and weights."""
     return [folder / options.FILE, weights_file(folder)]

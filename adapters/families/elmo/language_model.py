@@ -1,4 +1,4 @@
-"""ELMo's language model: a stack of LSTMs for each direction; the two never see one another."""
+"""ELMo's bidirectional language model: two independent stacks of LSTMs, one per direction."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from torch import Tensor, nn
 
 from meltpoint.adapters.cpu.dropout import QuickDropout
 from meltpoint.adapters.families.elmo.options import LstmOptions
-from meltpoint.adapters.families.elmo.recurrence import Clips, Recurrence, Start
+from meltpoint.adapters.families.elmo.recurrence import Clips, ProjectedLSTM, Start
 
 FORGET_BIAS = 1.0
-"""What TensorFlow's LSTMCell adds to the forget gate's score; the released biases are without it."""
+"""TensorFlow's LSTMCell adds it to the forget gate's pre-activation; the released biases do not include it."""
 
 
 class Layer(nn.Module):
-    """One layer, both directions; its parameters lie as the released files have them.
+    """One layer with both directions; its parameters have the layout of the released files.
 
     Attributes:
-        kernel: (2, 2 * size, 4 * cells), the weights of input and output before; gates: input, new, forget, output.
-        forward_bias, backward_bias: (4 * cells,); vectors, which no optimiser decays.
+        kernel: (2, 2 * size, 4 * cells), the weights of the input and of the previous output; gates: input, new,
+            forget, output.
+        forward_bias, backward_bias: (4 * cells,); separate vectors, so that they are excluded from weight decay.
         projection: (2, cells, size).
     """
 
@@ -34,9 +35,10 @@ class Layer(nn.Module):
         self.projection = nn.Parameter(torch.randn(2, cells, size) / math.sqrt(cells))
 
     def forward(self, inputs: Tensor, lengths: Sequence[int], start: Start | None) -> tuple[Tensor, Start]:
-        """(2, steps, batch, size) → (2, steps, batch, size), and what the rows ended with.
+        """(2, steps, batch, size) → (2, steps, batch, size), and the rows' last states.
 
-        A CPU reads one direction after the other: its weights then stay in the cache. A GPU reads both in one product.
+        On a CPU the directions run one after the other, so that the weights stay in the cache; on a GPU they share each
+        matrix product.
         """
         bias = torch.stack([self.forward_bias, self.backward_bias]).view(2, 4, -1)
         opened = (bias + bias.new_tensor([0.0, 0.0, FORGET_BIAS, 0.0])[:, None]).flatten(1)
@@ -44,19 +46,20 @@ class Layer(nn.Module):
         given = zip(*(part.chunk(shares) for part in (inputs, self.kernel, opened, self.projection)), strict=True)
         starts = [None] * shares if start is None else [*zip(*(part.chunk(shares) for part in start), strict=True)]
         keeps = torch.is_grad_enabled() and any(one.requires_grad for one in (inputs, *self.parameters()))
-        found = [
-            Recurrence.apply(*own, begin, lengths, self.clips, keeps)  # type: ignore[no-untyped-call]
-            for own, begin in zip(given, starts, strict=True)
+        results = [
+            ProjectedLSTM.apply(*tensors, begin, lengths, self.clips, keeps)  # type: ignore[no-untyped-call]
+            for tensors, begin in zip(given, starts, strict=True)
         ]
-        read, *last = (torch.cat(parts) for parts in zip(*found, strict=True))
+        read, *last = (torch.cat(parts) for parts in zip(*results, strict=True))
         return read, Start(*last)
 
 
 class LanguageModel(nn.Module):
-    """All layers.
+    """All layers of the language model.
 
-    Dropout acts on each layer's input, as in ELMo's own training (allenai/bilm-tf, training.py: `DropoutWrapper`
-    around `ResidualWrapper`, so what skips a layer is dropped with it); what comes out on top is the head's to drop.
+    Dropout is applied to each layer's input, as in ELMo's training (allenai/bilm-tf, training.py: `DropoutWrapper`
+    around `ResidualWrapper`, so that the skip connection gets the dropped input), and not to the top layer's output,
+    where the head has its own dropout.
     """
 
     def __init__(self, options: LstmOptions) -> None:
@@ -70,16 +73,16 @@ class LanguageModel(nn.Module):
     def forward(
         self, inputs: Tensor, lengths: Sequence[int], starts: Sequence[Start] | None = None
     ) -> tuple[list[Tensor], list[Start]]:
-        """Read rows in both directions.
+        """Run both directions over rows.
 
         Args:
             inputs: (2, steps, batch, size): the rows' words, and the same reversed within each row.
             lengths: of the rows, the longest first.
-            starts: what each layer begins with; None for zeros.
+            starts: the initial state of each layer; None for zeros.
 
         Returns:
-            Each layer's states, (2, steps, batch, size), those of the second direction in its own reading order; and
-            what each layer ended with.
+            Each layer's states, (2, steps, batch, size), with the second direction's in reversed order; and each
+            layer's last states.
         """
         states, ends = inputs, []
         layers = []

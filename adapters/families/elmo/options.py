@@ -10,33 +10,37 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegative
 from meltpoint.tasks.core.mistakes import shown
 
 WORD_LENGTH: Final = 50
-"""Characters of a word, its marks of beginning and end among them; all released weights were trained with it."""
+"""Characters per word, including the markers of its beginning and end; all released weights were trained with it."""
 
 FILE = "options.json"
 
 
 class _Section(BaseModel):
-    """Keys that nothing here reads are kept, so that a saved file says what the loaded one said."""
+    """A section of the file; unknown keys are kept, so that saving writes all keys of the loaded file."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
 
 class EmbeddingOptions(_Section):
-    """The table of characters.
+    """`char_cnn.embedding`, the character embeddings.
 
     Attributes:
-        dim: size of a character's vector.
+        dim: size of a character's embedding.
     """
 
     dim: PositiveInt
 
 
 class CharacterOptions(_Section):
-    """`char_cnn`.
+    """`char_cnn`, the character CNN.
 
     Attributes:
-        filters: (width in characters, how many) of each convolution.
-        n_characters: 262 as released; 261 while the language model was trained, before 0 came to mean a masked word.
+        activation: of the convolutions.
+        filters: (width in characters, number of filters) of each convolution.
+        n_highway: number of highway layers.
+        embedding: the character embeddings.
+        n_characters: 262 as released; 261 while the language model was trained, before 0 was used for masked words.
+        max_characters_per_token: as `WORD_LENGTH`.
     """
 
     activation: Literal["relu", "tanh"]
@@ -48,12 +52,13 @@ class CharacterOptions(_Section):
 
 
 class LstmOptions(_Section):
-    """`lstm`.
+    """`lstm`, the bidirectional language model.
 
     Attributes:
-        dim: memory cells of a direction.
-        projection_dim: what a direction gives, a layer.
-        cell_clip, proj_clip: the largest size of a memory cell and of an output; 0 or null for no limit.
+        dim: number of memory cells per direction.
+        projection_dim: size of a layer's output per direction.
+        n_layers: number of layers.
+        cell_clip, proj_clip: largest absolute value of a memory cell and of an output; 0 or null for no limit.
         use_skip_connections: whether a layer's input is added to its output, from the second layer on.
     """
 
@@ -65,28 +70,28 @@ class LstmOptions(_Section):
     use_skip_connections: bool
 
 
-class Options(_Section):
-    """The whole file."""
+class ElmoOptions(_Section):
+    """The contents of `options.json`."""
 
     char_cnn: CharacterOptions
     lstm: LstmOptions
 
 
-def read(path: Path) -> Options:
+def read(path: Path) -> ElmoOptions:
     """Read an `options.json`.
 
     Raises:
-        ValueError: it cannot be read, or a key is missing or impossible; one line that names file and key.
+        ValueError: it cannot be read, or a key is missing or invalid; one line that names file and key.
     """
     try:
-        options = Options.model_validate_json(path.read_bytes())
+        options = ElmoOptions.model_validate_json(path.read_bytes())
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}); copy it from ELMo's release.") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(map(str, first["loc"])) or "the file"
-        said = {"missing": "is missing", "json_invalid": "is no JSON"}
-        wrong = said.get(first["type"], f"is {shown(first['input'])}, which no released ELMo has")
+        reasons = {"missing": "is missing", "json_invalid": "is no JSON"}
+        wrong = reasons.get(first["type"], f"is {shown(first['input'])}, which no released ELMo has")
         raise ValueError(f"{path}: {key} {wrong}; take the options.json released with the weights.") from error
     for width, _ in options.char_cnn.filters:
         if not 1 <= width <= WORD_LENGTH:

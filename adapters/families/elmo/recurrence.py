@@ -1,7 +1,7 @@
-"""An LSTM whose output is projected and which clips its memory and its output: ELMo's, for both directions at once.
+"""ELMo's LSTM, with a projected output and clipping of cell state ("memory") and output, as an autograd function.
 
-torch.nn.LSTM has a projection and no clipping, so its kernels cannot serve. Written by hand, because the graph of
-positions × a dozen small operations costs more than the arithmetic.
+`torch.nn.LSTM` has a projection but no clipping. The backward pass is written by hand, because autograd's graph of a
+dozen small operations per step costs more than the arithmetic.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 
 class Start(NamedTuple):
-    """What a sentence begins with: the output and the memory before its first step, (G, batch, …) each."""
+    """The LSTM state before the first step: output (G, batch, size) and memory (G, batch, cells)."""
 
     output: Tensor
     memory: Tensor
 
 
 class Clips(NamedTuple):
-    """The largest size of a memory cell and of an output; infinity for none."""
+    """The largest absolute values of a memory cell and of an output; infinity for no clipping."""
 
     memory: float = math.inf
     output: float = math.inf
 
 
 def rows_at(lengths: Sequence[int]) -> list[int]:
-    """How many rows are still being read at each step; rows go by length, the longest first."""
+    """The number of rows that are not finished at each step; rows are in order of length, the longest first."""
     assert all(one >= two for one, two in pairwise(lengths)), "the longest row comes first"
     ending = [0] * (lengths[0] + 1)
     for length in lengths:
@@ -39,11 +39,11 @@ def rows_at(lengths: Sequence[int]) -> list[int]:
     return [len(lengths) - ended for ended in accumulate(ending)][:-1]
 
 
-class Recurrence(torch.autograd.Function):
-    """LSTMs side by side (G of them), each left to right over rows of several lengths.
+class ProjectedLSTM(torch.autograd.Function):
+    """G independent LSTMs, each left to right over rows of different lengths.
 
     Sak et al. 2014, section 2 (without peepholes), and TensorFlow's `LSTMCell` with `num_proj`, `cell_clip` and
-    `proj_clip`, whose order of gates is kept: input, new, forget, output. With a_t = W [x_t; h_{t-1}] + b:
+    `proj_clip`, with its order of gates: input, new, forget, output. With a_t = W [x_t; h_{t-1}] + b:
         c_t = clip(σ(a_f) ∘ c_{t-1} + σ(a_i) ∘ tanh(a_n));   h_t = clip(P (σ(a_o) ∘ tanh(c_t)))
     """
 
@@ -52,18 +52,19 @@ class Recurrence(torch.autograd.Function):
         ctx: FunctionCtx, inputs: Tensor, kernel: Tensor, bias: Tensor, projection: Tensor, start: Start | None,
         lengths: Sequence[int], clips: Clips, keeps: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """Read every row.
+        """Run every LSTM over its rows.
 
         Args:
-            ctx: autograd's.
+            ctx: autograd's context.
             inputs: (G, steps, batch, inputs).
             kernel: (G, inputs + size, 4 * cells).
             bias: (G, 4 * cells).
             projection: (G, cells, size).
-            start: None for zeros; it gets no gradient.
+            start: the state before the first step; None for zeros; it gets no gradient.
             lengths: of the rows, the longest first; the first one is `steps`.
-            clips: of memory and output.
-            keeps: what the backward pass needs (autograd is always off in here, and does not say).
+            clips: limits of memory and output.
+            keeps: whether to keep all memories for the backward pass (autograd is always off inside a function, so that
+                it cannot be found out here).
 
         Returns:
             The output of every step, (G, steps, batch, size), 0 beyond a row's end; and, without a gradient, each
@@ -72,7 +73,7 @@ class Recurrence(torch.autograd.Function):
         groups, steps, batch, width = inputs.shape
         cells, size = projection.shape[1:]
         active = rows_at(lengths)
-        # One product for all steps; each step then adds its own, and turns its scores into gates where they lie.
+        # One product over all steps' inputs; each step adds the recurrent product and activates its gates in place.
         gates = torch.baddbmm(bias[:, None], inputs.flatten(1, 2), kernel[:, :width]).view(groups, steps, batch, 4, -1)
         across = kernel[:, width:]
         outputs = inputs.new_zeros(groups, steps + 1, batch, size)
@@ -80,9 +81,9 @@ class Recurrence(torch.autograd.Function):
         if start is not None:
             outputs[:, 0], memory[:, 0] = start
         for step, rows in enumerate(active):
-            own = gates[:, step, :rows]
-            own.flatten(2).baddbmm_(outputs[:, step, :rows], across)
-            inner, new, forget, outer = own[:, :, 0].sigmoid_(), own[:, :, 1].tanh_(), *_sigmoid(own[:, :, 2:])
+            gate = gates[:, step, :rows]
+            gate.flatten(2).baddbmm_(outputs[:, step, :rows], across)
+            inner, new, forget, outer = gate[:, :, 0].sigmoid_(), gate[:, :, 1].tanh_(), *_sigmoid(gate[:, :, 2:])
             now = memory[:, (step + 1) * keeps, :rows]
             torch.mul(memory[:, step * keeps, :rows], forget, out=now).addcmul_(inner, new)
             now.clamp_(-clips.memory, clips.memory)
@@ -98,7 +99,7 @@ class Recurrence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        """Back through time; the weights' gradients are a product each, at the end."""
+        """Backpropagation through time; each weight's gradient is one product over all steps, at the end."""
         inputs, kernel, projection, gates, memory, outputs = ctx.saved_tensors  # type: ignore[attr-defined]
         clips: Clips = ctx.clips  # type: ignore[attr-defined]
         width = inputs.shape[-1]
@@ -109,19 +110,19 @@ class Recurrence(torch.autograd.Function):
         for step, rows in reversed(list(enumerate(ctx.active))):  # type: ignore[attr-defined]
             inner, new, forget, outer = gates[:, step, :rows].unbind(2)
             before, cells = memory[:, step, :rows], memory[:, step + 1, :rows]
-            own, held, here = scores[:, step, :rows], carried[:, :rows], projected[:, step, :rows]
+            score, held, here = scores[:, step, :rows], carried[:, :rows], projected[:, step, :rows]
             torch.add(gradient[:, step, :rows], returned[:, :rows], out=here)
-            here.masked_fill_(outputs[:, step + 1, :rows].abs() >= clips.output, 0)  # what a clip holds has no gradient
+            here.masked_fill_(outputs[:, step + 1, :rows].abs() >= clips.output, 0)  # clipped values have no gradient
             lifted, reached = torch.bmm(here, lift), cells.tanh()
             torch.mul(outer, reached, out=produced[:, step, :rows])
             held += _through_tanh(lifted * outer, reached)
             held.masked_fill_(cells.abs() >= clips.memory, 0)
-            own[:, :, 0] = _through_sigmoid(held * new, inner)
-            own[:, :, 1] = _through_tanh(held * inner, new)
-            own[:, :, 2] = _through_sigmoid(held * before, forget)
-            own[:, :, 3] = _through_sigmoid(lifted * reached, outer)
+            score[:, :, 0] = _through_sigmoid(held * new, inner)
+            score[:, :, 1] = _through_tanh(held * inner, new)
+            score[:, :, 2] = _through_sigmoid(held * before, forget)
+            score[:, :, 3] = _through_sigmoid(lifted * reached, outer)
             held *= forget
-            returned[:, :rows] = torch.bmm(own.flatten(2), back)
+            returned[:, :rows] = torch.bmm(score.flatten(2), back)
         flat, needs = scores.flatten(3).flatten(1, 2), ctx.needs_input_grad  # type: ignore[attr-defined]
         into = torch.bmm(flat, kernel[:, :width].transpose(1, 2)).view_as(inputs) if needs[0] else None
         if not any(needs[1:4]):
@@ -133,17 +134,17 @@ class Recurrence(torch.autograd.Function):
 
 
 _through_sigmoid, _through_tanh = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
-"""(gradient of the output, the output) → gradient of the input, in one pass."""
+"""(gradient of the output, the output) → gradient of the input, in one operation."""
 
 
 def _sigmoid(gates: Tensor) -> tuple[Tensor, Tensor]:
-    """Two gates that lie side by side, activated in place."""
+    """Two adjacent gates, activated in place."""
     one, two = gates.sigmoid_().unbind(2)
     return one, two
 
 
-class Picked(torch.autograd.Function):
-    """Rows picked by places of which no two are the same: its gradient is a copy, where `index_select`'s would add."""
+class UniqueIndexSelect(torch.autograd.Function):
+    """`index_select` of distinct rows, so that the backward pass is a copy instead of an accumulation."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, rows: Tensor, places: Tensor) -> Tensor:
@@ -155,7 +156,7 @@ class Picked(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
-        """Each row's gradient to where it came from."""
+        """Copy each gradient to its row's index."""
         (places,) = ctx.saved_tensors  # type: ignore[attr-defined]
         empty = gradient.new_zeros(ctx.count, gradient.shape[1])  # type: ignore[attr-defined]
         return empty.index_copy_(0, places, gradient), None

@@ -1,4 +1,4 @@
-"""The released weights: where each parameter lies in the HDF5 file, to read it and to write it."""
+"""Reading and writing ELMo's weights: the mapping of its parameters to the released HDF5 file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHARACTERS = "char_embed"
 
 
 def read(path: Path, words: CharacterCNN, language_model: LanguageModel) -> None:
-    """Fill every parameter from a file.
+    """Load every parameter from a file.
 
     Raises:
         ValueError: it is no HDF5 file, lacks a weight, or has one of another shape; one line.
@@ -31,16 +31,17 @@ def read(path: Path, words: CharacterCNN, language_model: LanguageModel) -> None
         raise ValueError(f"{path} is no readable HDF5 file; copy it from ELMo's release again.") from error
 
 
-def _fill(place: Tensor, name: str, found: object, path: Path) -> None:
-    if not isinstance(found, h5py.Dataset):
+def _fill(place: Tensor, name: str, dataset: object, path: Path) -> None:
+    """Copy one HDF5 data set into a parameter."""
+    if not isinstance(dataset, h5py.Dataset):
         raise ValueError(f"{path} lacks {name}, which options.json asks for; take both files from one release.")
-    if found.shape != tuple(place.shape) or found.dtype.kind != "f":
+    if dataset.shape != tuple(place.shape) or dataset.dtype.kind != "f":
         raise ValueError(
-            f"{path}: {name} is {found.shape} of {found.dtype}, and options.json asks for numbers of "
+            f"{path}: {name} is {dataset.shape} of {dataset.dtype}, and options.json asks for numbers of "
             f"{tuple(place.shape)}; take both files from one release."
         )
     with torch.no_grad():
-        place.copy_(torch.from_numpy(found[...].astype(np.float32, copy=False)))
+        place.copy_(torch.from_numpy(dataset[...].astype(np.float32, copy=False)))
 
 
 def write(path: Path, words: CharacterCNN, language_model: LanguageModel) -> None:
@@ -51,10 +52,10 @@ def write(path: Path, words: CharacterCNN, language_model: LanguageModel) -> Non
 
 
 def weights_without_embeddings(path: Path) -> int:
-    """How many weights a forward pass multiplies by: all matrices but the table of characters.
+    """The number of weights that a forward pass multiplies by: all matrices except the character embeddings.
 
     Raises:
-        ValueError: it is no HDF5 file, or cut off; one line.
+        ValueError: it is no HDF5 file, or a truncated one; one line.
     """
     sizes: list[int] = []
 
@@ -71,9 +72,10 @@ def weights_without_embeddings(path: Path) -> int:
 
 
 def _places(words: CharacterCNN, language_model: LanguageModel) -> Iterator[tuple[str, Tensor]]:
-    """(name in the file, the parameter in the file's shape) of every parameter; what is written there is the model's.
+    """Yield (name in the file, view of the parameter in the file's shape) for every parameter.
 
-    `allennlp.modules.elmo` and `elmo_lstm` read the same names. Dense layers are transposed: TensorFlow has x W.
+    The names are those that `allennlp.modules.elmo` and `elmo_lstm` read. Dense layers are transposed, since
+    TensorFlow computes x W.
     """
     yield CHARACTERS, words.characters.detach()
     for number, filters in enumerate(words.convolutions):
@@ -94,6 +96,6 @@ def _places(words: CharacterCNN, language_model: LanguageModel) -> Iterator[tupl
 
 
 def _dense(group: str, ending: str, layer: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """A dense layer's weight and bias."""
+    """Yield (name in the file, view) of a dense layer's weight and bias."""
     yield f"{group}/W{ending}", layer.get_parameter("weight").detach().T
     yield f"{group}/b{ending}", layer.get_parameter("bias").detach()

@@ -1,4 +1,4 @@
-"""The files of a Hugging Face encoder: found, downloaded, checked and hashed before anything is loaded from them."""
+"""The files of a Hugging Face encoder: locating, checking and hashing them before anything is loaded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BESIDE_WEIGHTS = (
     "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "vocab.txt", "vocab.json", "merges.txt", "*.model",
 )  # fmt: skip
-"""What loading reads beside the weights; each may change what an encoder says of a text."""
+"""The files that loading reads beside the weights; any of them may affect the hidden states."""
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -40,17 +40,17 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def check_folder(folder: Path) -> Path:
-    """The folder, if it holds an encoder in the hub's format.
+    """Return the folder if it holds an encoder in the hub's format.
 
     Raises:
-        ValueError: no such folder, or a file that loading needs is missing; the message names it and the remedy.
+        ValueError: no such folder, or a required file is missing; the message names it and the remedy.
     """
     if not folder.is_dir():
         raise ValueError(f"There is no folder {folder}; pass the folder of an encoder, or a hub id, as hf:… .")
     read_config(folder)
     weights = weight_files(folder)
     if not weights:
-        supported_config(folder, str(folder))  # of an image model without a tokenizer, say that it is one
+        supported_config(folder, str(folder))  # a more specific error, for example for an image model
         raise _no_weights(folder)
     absent = [path.name for path in weights if not path.is_file()]
     if absent:
@@ -64,7 +64,7 @@ def check_folder(folder: Path) -> Path:
 
 
 def _check_whole(path: Path) -> None:
-    """Refuse a weights file that is cut off or something else: its header says how long it has to be."""
+    """Refuse a truncated or otherwise damaged weights file, by the length in its header."""
     try:
         with safe_open(path, "np"):
             return
@@ -78,7 +78,7 @@ def _check_whole(path: Path) -> None:
 
 
 def _no_weights(folder: Path) -> ValueError:
-    """Why a folder without safetensors is refused; pickles can run any code when they are read."""
+    """The error for a folder without safetensors; pickled weights are refused, since unpickling can run any code."""
     if any((folder / name).is_file() for name in PICKLES):
         return ValueError(
             f"{folder} holds only pickled weights (pytorch_model.bin), which are never read; load them where you trust "
@@ -88,25 +88,25 @@ def _no_weights(folder: Path) -> ValueError:
 
 
 def digest_of(files: Sequence[Path]) -> str:
-    """sha256 (hex) over the bytes of files, hashed once a process while they do not change."""
+    """sha256 (hex) over the contents of files; each is hashed once per process as long as it does not change."""
     digests = [file_digest(path) for path in files]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def file_digest(path: Path) -> str:
-    """sha256 (hex) of a file, hashed once a process while it does not change."""
+    """sha256 (hex) of a file; computed once per process as long as the file does not change."""
     return _file_digest(path, path.stat().st_mtime_ns, path.stat().st_size)
 
 
 @lru_cache(maxsize=64)
 def _file_digest(path: Path, modified_ns: int, size_bytes: int) -> str:
-    """sha256 of a file; its time and size are part of the key, so that a replaced file is hashed again."""
+    """sha256 of a file; time and size are part of the cache key, so that a replaced file is hashed again."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fingerprint(reference: EncoderReference, folder: Path) -> str:
-    """sha256 (hex, 16 characters) of the weights, the configuration and the tokenizer, file by file.
+    """sha256 (first 16 hex digits) of the weights, the configuration and the tokenizer, file by file.
 
     Raises:
         ValueError: the weights are not the expected ones.
@@ -117,7 +117,7 @@ def fingerprint(reference: EncoderReference, folder: Path) -> str:
 
 
 def verify(reference: EncoderReference, folder: Path) -> str:
-    """The digest of a folder's weights, checked against the reference.
+    """Return the digest of a folder's weights, after comparing it with the reference's.
 
     Raises:
         ValueError: the weights are not the expected ones.

@@ -1,4 +1,4 @@
-"""An encoder's files from the Hugging Face hub: out of the local cache where they are complete, else downloaded."""
+"""An encoder's files from the Hugging Face hub: from the local cache if they are complete, else downloaded."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from huggingface_hub import errors, model_info, snapshot_download
 from meltpoint.adapters.families.huggingface.files import BESIDE_WEIGHTS, check_folder
 from meltpoint.adapters.families.reference import EncoderReference
 
-# Only what loading needs: a hub folder may also hold pickles, ONNX and TensorFlow copies of the same weights.
+# Only the files that loading needs: a repository may also hold pickles, ONNX and TensorFlow copies of the weights.
 DOWNLOADED = (*BESIDE_WEIGHTS, "*.safetensors", "*.safetensors.index.json")
 
 ASK_SECONDS = 20
-"""How long the hub may take to say which commit is meant; a download itself retries on its own."""
+"""Timeout of the request for the newest commit; downloads have the hub client's timeouts and retries."""
 
 
 def snapshot(reference: EncoderReference) -> Path:
-    """The cache's folder of a hub encoder, named by its commit.
+    """The folder of a hub encoder in the local cache, named by its commit.
 
-    A pinned revision that lies in the cache is taken without asking the network; a branch is looked up first, and its
-    cached copy is taken where the hub cannot be reached.
+    A cached copy of a given revision is used without network access. Without a revision the newest commit is looked up
+    first, and the cached copy is used if the hub cannot be reached.
 
     Raises:
-        ValueError: the files cannot be had; one line with the remedy.
+        ValueError: the files are not available; one line with the remedy.
     """
     cached = _cached(reference)
     if cached is not None and reference.revision is not None:
         return cached
     what = f"Encoder '{reference.word}': {reference.source}"
     try:
-        # Asked first because it fails at once: a download without a network retries, and says so, for half a minute.
+        # This request fails at once without a network, where a download would retry, and log it, for half a minute.
         commit = model_info(reference.source, revision=reference.revision, timeout=ASK_SECONDS).sha
         return Path(snapshot_download(reference.source, revision=commit, allow_patterns=list(DOWNLOADED)))
     except errors.GatedRepoError as error:
@@ -51,7 +51,7 @@ def snapshot(reference: EncoderReference) -> Path:
 
 
 def _cached(reference: EncoderReference) -> Path | None:
-    """The cache's complete copy, without asking the network; None if there is none."""
+    """The folder of a complete copy in the local cache, without network access; None if there is none."""
     try:
         folder = snapshot_download(
             reference.source, revision=reference.revision, allow_patterns=list(DOWNLOADED), local_files_only=True
@@ -62,6 +62,6 @@ def _cached(reference: EncoderReference) -> Path | None:
 
 
 def _reason(error: Exception) -> str:
-    """What a network error says, on one line."""
+    """The first line of an error's message, or its type."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

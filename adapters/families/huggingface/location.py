@@ -9,13 +9,13 @@ from meltpoint.adapters.families.reference import EncoderReference
 
 
 def locate(reference: EncoderReference) -> tuple[Path, str]:
-    """The folder that holds an encoder's files, downloaded first where need be, and its revision in words.
+    """The folder with an encoder's files, downloaded first if necessary, and its revision.
 
     Returns:
-        (folder, the folder's name again or `ID@COMMIT`).
+        (folder, revision): the revision is the folder's path, or `ID@COMMIT` for a hub encoder.
 
     Raises:
-        ValueError: the files cannot be had; one line with the remedy.
+        ValueError: the files are not available; one line with the remedy.
     """
     if reference.is_folder:
         folder = check_folder(Path(reference.source))

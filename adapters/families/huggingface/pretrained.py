@@ -1,4 +1,4 @@
-"""A Hugging Face model and its tokenizer, read by transformers and checked against each other."""
+"""Loading a Hugging Face model and its tokenizer with transformers, and checking that they belong together."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from torch import nn
 from meltpoint.adapters.families.huggingface.supported import supported_config
 
 Attention = Callable[[Any], str]
-"""Model class → the name of the attention that it shall run."""
+"""Model class → the value of `attn_implementation` to load it with."""
 
 AGAIN = "Copy or download the whole folder again."
 
 
 def check(folder: Path, word: str) -> None:
-    """Refuse a folder whose model could not be adapted; while its files do not change, it is read once a process.
+    """Refuse a folder whose model cannot be adapted; it is read once per process as long as its files do not change.
 
     Raises:
         ValueError: as `read`.
@@ -33,19 +33,20 @@ def check(folder: Path, word: str) -> None:
 
 @lru_cache(maxsize=64)
 def _check(folder: Path, word: str, files: tuple[tuple[str, int, int], ...]) -> None:
-    read(folder, word, "auto")  # weights in the file's own type are mapped, not copied
+    """Read the folder; the files' times and sizes are the cache key."""
+    read(folder, word, "auto")  # weights in the file's dtype are memory-mapped, not copied
 
 
 def read(
     folder: Path, word: str, dtype: torch.dtype | Literal["auto"], attention: Attention | None = None
 ) -> tuple[Any, Any]:
-    """The bare encoder, without a pooler, and its tokenizer.
+    """Load the bare encoder, without a pooler, and its tokenizer.
 
     Args:
-        folder: where its files lie.
-        word: the encoder as the command line names it, for messages.
-        dtype: of the weights; "auto" for the file's own.
-        attention: which attention it runs; None for the family's own.
+        folder: the folder of its files.
+        word: the encoder's name on the command line, for messages.
+        dtype: of the weights; "auto" for the file's dtype.
+        attention: selects the attention implementation; None for transformers' default.
 
     Raises:
         ValueError: it is no text encoder, a file cannot be read, or the files do not belong together; one line.
@@ -65,7 +66,7 @@ def read(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No load reports and progress bars of transformers; what is wrong is raised instead."""
+    """Silence transformers' load reports and progress bars; errors are raised by the callers instead."""
     log: Any = transformers.utils.logging
     verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity(log.CRITICAL)
@@ -79,12 +80,12 @@ def quiet() -> Iterator[None]:
 
 
 def _read_tokenizer(folder: Path, word: str) -> Any:
-    """A fast tokenizer, never by code of the folder's own."""
+    """Load a fast tokenizer, without running code from the folder."""
     try:
         tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
             folder, trust_remote_code=False, local_files_only=True
         )
-    except Exception as error:  # tokenizers raises Exception itself where tokenizer.json is damaged
+    except Exception as error:  # tokenizers raises the class Exception itself for a damaged tokenizer.json
         raise ValueError(
             f"{word}: its tokenizer cannot be read ({_first_line(error)}). Save it again beside the weights."
         ) from error
@@ -96,9 +97,9 @@ def _read_tokenizer(folder: Path, word: str) -> Any:
 def _read_model(
     config: Any, folder: Path, word: str, dtype: torch.dtype | Literal["auto"], attention: Attention | None
 ) -> Any:
-    """The bare encoder, every weight from the file, without a pooler."""
-    found: Any = transformers.MODEL_MAPPING[type(config)]
-    model_class = found[0] if isinstance(found, tuple) else found
+    """Load the bare encoder without a pooler; every weight must be in the file."""
+    classes: Any = transformers.MODEL_MAPPING[type(config)]
+    model_class = classes[0] if isinstance(classes, tuple) else classes
     takes_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
     kernel = {"attn_implementation": attention(model_class)} if attention and model_class._supports_sdpa else {}
     pooler = {"add_pooling_layer": False} if takes_pooler else {}
@@ -109,8 +110,8 @@ def _read_model(
         )  # fmt: skip
     except (ValueError, OSError, RuntimeError) as error:
         raise ValueError(f"{word}: its weights do not fit its config.json ({_first_line(error)}). {AGAIN}") from error
-    for name, there, wanted in sorted(report["mismatched_keys"]):
-        shapes = f"{name} is {tuple(there)} in the file and {tuple(wanted)} by config.json"
+    for name, in_file, expected in sorted(report["mismatched_keys"]):
+        shapes = f"{name} is {tuple(in_file)} in the file and {tuple(expected)} by config.json"
         raise ValueError(f"{word}: its weights do not fit its config.json: {shapes}. {AGAIN}")
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:
@@ -122,6 +123,6 @@ def _read_model(
 
 
 def _first_line(error: Exception) -> str:
-    """What an exception says, on one line."""
+    """The first line of an error's message, or its type."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

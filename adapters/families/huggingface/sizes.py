@@ -1,4 +1,4 @@
-"""How large an encoder is, read off its configuration and its weight files' headers."""
+"""The sizes of an encoder, from its configuration and its weight files' headers."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from safetensors import safe_open
 from meltpoint.adapters.families.huggingface.files import weight_files
 
 STATE_SIZES = ("hidden_size", "dim", "d_model")
-"""What families call the size of a state in config.json."""
+"""The keys of config.json that different model types use for the size of a hidden state."""
 
 
 def state_size(folder: Path) -> int:
-    """How many numbers a state has.
+    """The size of a hidden state.
 
     Raises:
-        ValueError: config.json does not say.
+        ValueError: config.json does not name it.
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    found = next((config[name] for name in STATE_SIZES if isinstance(config.get(name), int)), None)
-    if found is None:
+    size = next((config[name] for name in STATE_SIZES if isinstance(config.get(name), int)), None)
+    if size is None:
         raise ValueError(f"{folder / 'config.json'} names no size of a state ({', '.join(STATE_SIZES)}).")
-    return int(found)
+    return int(size)
 
 
 RESERVED_POSITIONS = {
     "camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm",
     "xlm-roberta", "xlm-roberta-xl", "xmod",
 }  # fmt: skip
-"""Model types whose first positions, up to the padding piece's number, are never a piece's own."""
+"""Model types that number positions from `pad_token_id + 1`, so that the first position embeddings are never used."""
 
 UNKNOWN_LENGTH = 100_000
-"""transformers writes 1e30 as a tokenizer's longest input where it does not know it."""
+"""Larger values of `model_max_length` mean "unknown"; transformers writes 1e30."""
 
 
 def longest_input(folder: Path) -> int | None:
-    """How many pieces an encoder takes, special tokens included; None where its files do not say."""
+    """The longest input of an encoder in pieces, special tokens included; None if its files do not name it."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     path = folder / "tokenizer_config.json"
     tokenizer = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -54,11 +54,11 @@ def longest_input(folder: Path) -> int | None:
 
 
 def weights_without_embeddings(folder: Path) -> int:
-    """The weights that a forward pass multiplies by: all matrices but look-up tables and the language-model head."""
+    """The number of weights that a forward pass multiplies by: all matrices except embeddings, LM head and pooler."""
     count = 0
     for path in weight_files(folder):
         with safe_open(path, "pt") as file:
-            for name in file.keys():  # noqa: SIM118 - the handle is no mapping
+            for name in file.keys():  # noqa: SIM118 - not iterable itself
                 shape = file.get_slice(name).get_shape()
                 if len(shape) > 1 and "embedding" not in name and not name.startswith(("cls.", "lm_head.", "pooler.")):
                     count += math.prod(shape)

@@ -1,4 +1,4 @@
-"""The decision, by config.json alone, whether a model is a text encoder that can be adapted."""
+"""The check, by config.json alone, that a model is a text encoder that can be adapted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 EXAMPLES = "BERT, RoBERTa, ELECTRA, DeBERTa, ModernBERT, …"
 
-# Models that transformers lists among encoders with a masked-LM head, or XLNet among decoders, and that give no states
-# of each piece that a head could be trained on. Everything else is decided by what the configuration says.
+# Models that transformers lists with a masked-LM head (XLNet: among decoders), but that have no trainable hidden state
+# of each piece. All other models are judged by their configuration.
 UNFIT = {
     "funnel": "a funnel, whose upper layers have fewer states than the input has pieces",
     "ibert": "quantised for integers, which cannot be adapted",
@@ -21,36 +21,36 @@ UNFIT = {
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What config.json says, with a model type in it.
+    """Read config.json, which must name a model type.
 
     Raises:
-        ValueError: it is not there, is no JSON, or names no model type; one line with the remedy.
+        ValueError: it is missing, is no JSON, or names no model type; one line with the remedy.
     """
     path = folder / "config.json"
     if not path.is_file():
         raise ValueError(f"{folder} holds no config.json; pass a folder that transformers' save_pretrained wrote.")
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         reason = "nested too deep" if isinstance(error, RecursionError) else " ".join(str(error).split())
         raise ValueError(f"{path} is no JSON ({reason}); copy or download the encoder again.") from None
-    if not isinstance(said, dict) or not isinstance(said.get("model_type"), str):
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         remedy = "pass a folder that transformers' save_pretrained wrote."
         raise ValueError(f'{path} names no model type ("model_type": "bert"); {remedy}')
-    return said
+    return config
 
 
 def supported_config(folder: Path, word: str) -> Any:
-    """The configuration of a folder's model, which is a text encoder.
+    """Load the configuration of a folder's model, which must be a text encoder.
 
     Args:
-        folder: where config.json lies.
-        word: the encoder as the command line names it, for messages.
+        folder: the folder of config.json.
+        word: the encoder's name on the command line, for messages.
 
     Raises:
-        ValueError: transformers does not know the model, or it is something else; one line that says what it is.
+        ValueError: transformers does not know the model, or it is no text encoder; one line that names what it is.
     """
-    import transformers  # takes a second: only whoever opens an encoder pays for it
+    import transformers  # imported here because it takes a second
     from huggingface_hub.errors import StrictDataclassError
 
     model_type = read_config(folder)["model_type"]
@@ -65,15 +65,15 @@ def supported_config(folder: Path, word: str) -> Any:
     except (ValueError, OSError, KeyError, TypeError, AttributeError, StrictDataclassError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{word}: its config.json cannot be read ({reason}). Copy or download it again.") from None
-    said = _what_else(config)
-    if said:
+    unsupported = _unsupported_kind(config)
+    if unsupported:
         name = type(config).__name__.removesuffix("Config")
-        raise ValueError(f"{word}: {name} is {said}; Meltpoint adapts encoders ({EXAMPLES}). Name one of those.")
+        raise ValueError(f"{word}: {name} is {unsupported}; Meltpoint adapts encoders ({EXAMPLES}). Name one of those.")
     return config
 
 
-def _what_else(config: Any) -> str:
-    """What a model is that cannot be adapted; "" for a text encoder."""
+def _unsupported_kind(config: Any) -> str:
+    """The kind of a model that cannot be adapted, for a message; "" for a text encoder."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
 
     if config.model_type in UNFIT:

@@ -1,9 +1,9 @@
-"""Skip-thought vectors (Kiros et al. 2015): the encoders that go by `skipthoughts:FOLDER`.
+"""Skip-thought vectors (Kiros et al. 2015), given as `skipthoughts:FOLDER`.
 
-The folder holds the files that github.com/ryankiros/skip-thoughts publishes. `skipthoughts:FOLDER` gives combine-skip,
-the vectors of both models one after the other; `FOLDER#uni` and `FOLDER#bi` give one model's, and `+eos` behind either
-(`FOLDER#combine+eos`) ends every text with the end-of-sentence token. The authors' advice is to leave it out where
-texts end in punctuation, and to take it where they do not, as in SICK.
+The folder holds the files that github.com/ryankiros/skip-thoughts publishes. `skipthoughts:FOLDER` is combine-skip, the
+concatenated vectors of both models; `FOLDER#uni` and `FOLDER#bi` are the vectors of one model, and the suffix `+eos`
+(`FOLDER#combine+eos`) appends the end-of-sentence token to every text. The authors advise against it if texts end in
+punctuation, and in favour of it if they do not, as in SICK.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
 
 FORMAT = 1
-"""Raised when the same files give other vectors than before: cached features of old ones are then never read."""
+"""Increased when the computation of vectors from the same files changes, so that older cached features are not read."""
 
 
 def reference(source: str, kind: Kind) -> EncoderReference:
-    """Check the part behind `skipthoughts:` and say where the files lie, without reading them.
+    """Check the folder after `skipthoughts:` and return its location, without reading the files.
 
     Raises:
-        ValueError: no folder, a file that is missing, or a task that has something to say about each word.
+        ValueError: no folder, a missing file, or a task that labels words.
     """
     if not source.strip():
         raise ValueError(f"'{FAMILY}:' needs a folder behind it, as in {FAMILY}:models/skip-thoughts.")
     if kind == "sequence_labelling":
-        raise ValueError("Skip-thoughts give one vector a sentence, nothing a word; leave out tasks of labelled words.")
+        raise ValueError(
+            "Skip-thoughts has one vector per sentence and none per word; leave out sequence-labelling tasks."
+        )
     variant, folder = Variant.parse(source)
     return EncoderReference(
         f"{FAMILY}:{check_folder(folder, variant)}#{variant}", str(folder), joins_pairs=False, has_words=False
@@ -41,18 +43,18 @@ def reference(source: str, kind: Kind) -> EncoderReference:
 
 
 def load(reference: EncoderReference) -> Encoder:
-    """Load the models; the tables of word vectors are mapped where they can be.
+    """Load the models; tables of word vectors are memory-mapped if they are plain arrays.
 
     Raises:
-        ValueError: a file that is not what it should be; one line with the remedy.
+        ValueError: a file is damaged or of another format; one line with the remedy.
     """
-    from meltpoint.adapters.families.skip_thoughts import encoder  # torch is slow to import: only who loads pays for it
+    from meltpoint.adapters.families.skip_thoughts import encoder  # imported here because torch is slow to import
 
     return encoder.load(Path(reference.source), _variant(reference), fingerprint(reference))
 
 
 def fingerprint(reference: EncoderReference) -> str:
-    """sha256 (hex, 16 characters) of the files that the vectors come from, and of which vectors they are.
+    """sha256 (first 16 hex digits) of the files that the vectors are computed from, and of the variant.
 
     Raises:
         ValueError: a file is missing.
@@ -66,21 +68,22 @@ def fingerprint(reference: EncoderReference) -> str:
 
 
 def weights_without_embeddings(reference: EncoderReference) -> int:
-    """How many weights a forward pass multiplies a word vector by."""
+    """The number of weights that a forward pass multiplies a word vector by."""
     return matrix_weights(Path(reference.source), _variant(reference))
 
 
 def longest_input(reference: EncoderReference) -> int:
-    """How many words a text may have: more than a setting can ask for."""
-    from meltpoint.adapters.families.skip_thoughts.tokenizer import UNBOUNDED  # with torch
+    """The longest text in words: more than a setting's `max_pieces` can be."""
+    from meltpoint.adapters.families.skip_thoughts.tokenizer import UNBOUNDED  # imports torch
 
     return UNBOUNDED
 
 
 def state_size(reference: EncoderReference) -> int:
-    """How many numbers a vector has."""
+    """The size of a vector."""
     return vector_size(Path(reference.source), _variant(reference))
 
 
 def _variant(reference: EncoderReference) -> Variant:
+    """The variant in a reference's name."""
     return Variant.parse(reference.word.partition(":")[2])[0]

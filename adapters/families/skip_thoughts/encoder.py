@@ -1,4 +1,4 @@
-"""The encoders of Skip-thoughts as one of Meltpoint's: a text's words → GRUs → one vector a text."""
+"""Skip-thoughts as an encoder: a text's words → GRUs → one vector per text."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from meltpoint.adapters.families.skip_thoughts.files import (
     Array,
     read_directions,
 )
-from meltpoint.adapters.families.skip_thoughts.tokenizer import WordTokenizer
+from meltpoint.adapters.families.skip_thoughts.tokenizer import SkipThoughtsTokenizer
 from meltpoint.adapters.families.skip_thoughts.variant import FAMILY, FILE, Variant
 from meltpoint.adapters.layers.lstm import reversal, reverse
 
 
 class WordTable:
-    """Word vectors on the CPU, beside the module and not in it: fixed, and never copied with it or put on a GPU.
+    """Fixed word vectors on the CPU; not a submodule, so that they are neither copied nor moved with the encoder.
 
-    Both published tables have 930 000 words in 620 numbers, 2.3 GB each. They come from regression on word2vec for all
-    but 20 000 words (Kiros et al. 2015, section 2.2), so that training some of them would tear them from the others.
+    Both published tables have 930 000 words × 620, 2.3 GB each. All but 20 000 words' vectors were obtained by
+    regression on word2vec (Kiros et al. 2015, section 2.2), so that training some of them would make them inconsistent
+    with the others.
 
     Args:
-        vectors: (words, dim) float32; may be mapped from a file.
+        vectors: (words, dim) float32; may be memory-mapped.
     """
 
     def __init__(self, vectors: Array) -> None:
@@ -50,18 +51,19 @@ class WordTable:
 
 
 _STACKED = ("into", "recurrent", "bias")
-"""A direction's parameters, in torch's order: (3 · units, dim), (3 · units, units), (3 · units): r, u, candidate."""
+"""A direction's parameters in the order of `torch.gru`, with shapes (3 · units, dim), (3 · units, units), (3 · units);
+the gates are r, u and the candidate."""
 
 
-class GatedUnits(nn.Module):
-    """One direction: Kiros et al. 2015, equations 1–4, as the authors' `gru_layer` computes them.
+class DirectionGRU(nn.Module):
+    """The GRU of one direction: Kiros et al. 2015, equations 1–4, as in the authors' function `gru_layer`.
 
     r = σ(W_r x + U_r h + b_r), u = σ(W_u x + U_u h + b_u), c = tanh(W x + r ∗ (U h) + b), h' = u ∗ h + (1 − u) ∗ c.
-    The paper writes U (r ∗ h), and u and 1 − u the other way around; the published weights were trained by the code.
-    torch's GRU is the code's where its second bias is 0, which it stays: r would multiply it.
+    The paper has U (r ∗ h), and u and 1 − u exchanged; the published weights were trained with the code. torch's GRU
+    equals the code if its second bias, which is multiplied by r, is 0; it is therefore a constant.
 
     Args:
-        arrays: of `files.read_directions`: the gates r and u side by side, and the candidate's.
+        arrays: from `files.read_directions`: the concatenated gates r and u, and the candidate.
     """
 
     no_bias: Tensor
@@ -85,7 +87,7 @@ class GatedUnits(nn.Module):
             lengths: (batch,) int64, at least 1.
 
         Returns:
-            (batch, units)
+            (batch, units).
         """
         weights = [self.get_parameter(name) for name in _STACKED]
         start = vectors.new_zeros(1, vectors.shape[1], weights[1].shape[1])
@@ -93,7 +95,7 @@ class GatedUnits(nn.Module):
         return states[lengths - 1, torch.arange(len(lengths), device=lengths.device)]
 
     def published(self) -> dict[str, Array]:
-        """The arrays that it was made of, as they are now."""
+        """The current weights as arrays in the published format."""
         into, recurrent, bias = (self.get_parameter(name).detach().cpu().numpy() for name in _STACKED)
         gates = 2 * len(bias) // 3
         return {
@@ -103,52 +105,52 @@ class GatedUnits(nn.Module):
 
 
 class SkipThoughtsModel(nn.Module):
-    """One published model: uni-skip reads left to right, bi-skip both ways, its vector two states side by side."""
+    """One published model: uni-skip reads left to right; bi-skip both ways, with the two states concatenated."""
 
     def __init__(self, directions: list[dict[str, Array]], table: WordTable) -> None:
         super().__init__()
-        self.directions = nn.ModuleList(GatedUnits(arrays) for arrays in directions)
+        self.directions = nn.ModuleList(DirectionGRU(arrays) for arrays in directions)
         self.table = table
         self.dim = sum(len(arrays["bx"]) for arrays in directions)
 
     def forward(self, pieces: Tensor, mask: Tensor) -> Tensor:
-        """(batch, pieces) lines of the dictionary and what of them is real → (batch, dim) of length 1."""
+        """(batch, pieces) line numbers of the dictionary, and their mask → (batch, dim) vectors of norm 1."""
         lengths, vectors = mask.sum(1), self.table.read(pieces).transpose(0, 1)[None]
         orders = (vectors, reverse(vectors, reversal(mask[None])))
         read = [units(order[0], lengths) for units, order in zip(self.directions, orders, strict=False)]
         return functional.normalize(torch.cat(read, 1), dim=1)
 
     def published(self, prefixes: Sequence[str]) -> dict[str, Array]:
-        """The arrays of every direction by their published names."""
-        units = [own for own in self.directions if isinstance(own, GatedUnits)]
+        """The current weights of every direction by their published names."""
+        units = [direction for direction in self.directions if isinstance(direction, DirectionGRU)]
         return {
             f"{prefix}_{name}": array
-            for prefix, own in zip(prefixes, units, strict=True)
-            for name, array in own.published().items()
+            for prefix, direction in zip(prefixes, units, strict=True)
+            for name, array in direction.published().items()
         }
 
 
 class SkipThoughtsEncoder(Encoder):
-    """One vector a text, at its first position; the other positions are 0.
+    """One vector per text, returned as the state of its first position; the states of other positions are 0.
 
-    Heads that read first pieces find it there, and those are all that a cache then keeps; 0 elsewhere, so that nothing
-    is taken for a state of a word. Each model's vector is scaled to length 1, as by the authors' `encode` (`use_norm`).
-    They are computed in float32 also where the rest is bf16: the recurrence would add up its rounding.
+    Heads that read first pieces get the vector, and a cache stores only these. Each model's vector is scaled to norm 1,
+    as in the authors' `encode` (`use_norm`). Vectors are computed in float32 also under bf16 autocast, since rounding
+    errors would accumulate over the recurrence.
 
     Args:
-        models: in the order of their vectors.
-        tokenizer: over the dictionary of the models' tables.
-        variant: which vectors these are.
-        fingerprint: sha256 (hex, 16 characters) of the files.
-        revision: the folder, and which of its vectors these are.
+        models: name → model, in the order of their vectors.
+        tokenizer: with the dictionary of the models' tables.
+        variant: the published vectors to compute.
+        fingerprint: sha256 (first 16 hex digits) of the files and the variant.
+        revision: the folder, with the variant.
     """
 
     family = FAMILY
-    tokenizer: WordTokenizer
+    tokenizer: SkipThoughtsTokenizer
 
     def __init__(
-        self, models: Mapping[str, SkipThoughtsModel], tokenizer: WordTokenizer, variant: Variant, fingerprint: str,
-        revision: str,
+        self, models: Mapping[str, SkipThoughtsModel], tokenizer: SkipThoughtsTokenizer, variant: Variant,
+        fingerprint: str, revision: str,
     ) -> None:  # fmt: skip
         super().__init__()
         self.variant = variant
@@ -159,22 +161,22 @@ class SkipThoughtsEncoder(Encoder):
         self.eval()
 
     def forward(self, batch: Batch) -> tuple[Tensor]:
-        """The one layer: (batch, pieces, dim), the text's vector at position 0, zeros behind it."""
+        """The single layer: (batch, pieces, dim), with the text's vector at position 0 and zeros elsewhere."""
         with torch.autocast(batch.pieces.device.type, enabled=False):
             vectors = torch.cat([model(batch.pieces, batch.piece_mask) for model in self.models.values()], 1)
         return (functional.pad(vectors[:, None], (0, 0, 0, batch.pieces.shape[1] - 1)),)
 
     @property
     def layers(self) -> int:
-        """One."""
+        """The number of layers, 1."""
         return 1
 
     def layer_groups(self) -> list[LayerGroup]:
-        """All recurrent weights together: the models lie beside each other. The word vectors are never trained."""
+        """One group of all GRUs' weights, since the models are not stacked; the word vectors are never trained."""
         return [LayerGroup("units", tuple(self.parameters()))]
 
     def save(self, folder: Path) -> None:
-        """Write everything in the published layout, tables as plain arrays, so that `skipthoughts:FOLDER` reads it."""
+        """Write all files in the published format, tables as plain arrays, to be loaded as `skipthoughts:FOLDER`."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, model in self.models.items():
             assert isinstance(model, SkipThoughtsModel)
@@ -184,18 +186,18 @@ class SkipThoughtsEncoder(Encoder):
         (folder / FILE).write_text(f"{self.variant}\n", encoding="utf-8")
 
     def set_dropout(self, ratio: float) -> None:
-        """Nothing: the published encoders have no dropout."""
+        """Do nothing: the published encoders have no dropout."""
 
 
 def load(folder: Path, variant: Variant, fingerprint: str) -> SkipThoughtsEncoder:
-    """Read a variant's files.
+    """Load a variant from its files.
 
     Raises:
-        ValueError: a file that is not what it should be, or that does not fit the others; one line with the remedy.
+        ValueError: a file is damaged, of another format, or does not fit the others; one line with the remedy.
     """
     words = tables.read_words(folder / DICTIONARY)
     try:
-        tokenizer = WordTokenizer(words, variant.eos)
+        tokenizer = SkipThoughtsTokenizer(words, variant.eos)
     except ValueError as error:
         raise ValueError(f"{folder / DICTIONARY} {error}.") from error
     models = {name: _model(folder, name, len(words)) for name in variant.models}
@@ -203,7 +205,7 @@ def load(folder: Path, variant: Variant, fingerprint: str) -> SkipThoughtsEncode
 
 
 def _model(folder: Path, name: str, words: int) -> SkipThoughtsModel:
-    """One model and its table, which fit each other."""
+    """Load one model and its table, and check that they fit each other."""
     directions, path = read_directions(folder, name), folder / TABLES[name]
     table = WordTable(tables.read_table(path))
     wanted = len(directions[0]["Wx"])

@@ -1,8 +1,8 @@
-"""The published files of Skip-thoughts: which there are, and the GRUs' arrays out of `*.npz`.
+"""The published files of Skip-thoughts: their names, checks, and the GRUs' arrays in `*.npz`.
 
-`uni_skip.npz` and `bi_skip.npz` hold the parameters by name; `utable.npy` and `btable.npy` a word vector a row, in the
-order of `dictionary.txt`. The options beside the parameters (`*.npz.pkl`) are never opened: pickles can run any code
-when they are read, and the sizes that they hold follow from the arrays.
+`uni_skip.npz` and `bi_skip.npz` hold the parameters by name, `utable.npy` and `btable.npy` one word vector per row, in
+the order of `dictionary.txt`. The published options (`*.npz.pkl`) are never read: unpickling can run any code, and the
+sizes in them follow from the arrays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ TABLES = {"uni": "utable.npy", "bi": "btable.npy"}
 DIRECTIONS = {"uni": ("encoder",), "bi": ("encoder", "encoder_r")}
 """Model → the prefixes of its GRUs' parameters: left to right, right to left."""
 NAMES = ("W", "b", "U", "Wx", "bx", "Ux")
-"""Of a GRU of h units on words of d numbers: the gates' (d, 2h), (2h), (h, 2h), the candidate's (d, h), (h), (h, h)."""
+"""The arrays of a GRU with h units on word vectors of size d: the gates' (d, 2h), (2h), (h, 2h), and the candidate's
+(d, h), (h), (h, h)."""
 ORIGIN = "github.com/ryankiros/skip-thoughts says where to download it"
 
 
@@ -35,10 +36,10 @@ def used_files(folder: Path, variant: Variant) -> list[Path]:
 
 
 def check_folder(folder: Path, variant: Variant) -> Path:
-    """The folder, if it holds what a variant reads.
+    """Return the folder if it holds a variant's files.
 
     Raises:
-        ValueError: it does not; the message names the file and the remedy.
+        ValueError: a file is missing; the message names it and the remedy.
     """
     if not folder.is_dir():
         raise ValueError(f"There is no folder {folder}; pass that of the published files, as skipthoughts:FOLDER.")
@@ -59,32 +60,32 @@ def _has_all(folder: Path, variant: Variant) -> bool:
 
 
 def read_directions(folder: Path, model: str) -> list[dict[str, Array]]:
-    """A model's GRUs, one a direction: name → float32 array, shapes checked.
+    """Read the arrays of a model's GRUs, one dictionary per direction: name → float32 array, with shapes checked.
 
     Raises:
         ValueError: an array is missing, is not of numbers, or does not fit the others.
     """
     path = folder / PARAMETERS[model]
     with _archive(path) as archive:
-        found = [_direction(archive, prefix, path) for prefix in DIRECTIONS[model]]
-    if len({gru["Ux"].shape for gru in found} | {gru["Wx"].shape for gru in found}) > 2:
+        grus = [_direction(archive, prefix, path) for prefix in DIRECTIONS[model]]
+    if len({gru["Ux"].shape for gru in grus} | {gru["Wx"].shape for gru in grus}) > 2:
         raise ValueError(f"{path}: its two directions are not of one size; {ORIGIN}.")
-    return found
+    return grus
 
 
 def _archive(path: Path) -> np.lib.npyio.NpzFile:
-    """An open `.npz`."""
+    """Open an `.npz` file."""
     try:
-        found = np.load(path, allow_pickle=False)
+        archive = np.load(path, allow_pickle=False)
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} cannot be read as NumPy's .npz; {ORIGIN}.") from error
-    if not isinstance(found, np.lib.npyio.NpzFile):
+    if not isinstance(archive, np.lib.npyio.NpzFile):
         raise ValueError(f"{path} holds one array, not those of a model by name; {ORIGIN}.")
-    return found
+    return archive
 
 
 def _direction(archive: np.lib.npyio.NpzFile, prefix: str, path: Path) -> dict[str, Array]:
-    """One GRU's arrays."""
+    """Read one GRU's arrays and check their shapes."""
     absent = [f"{prefix}_{name}" for name in NAMES if f"{prefix}_{name}" not in archive]
     if absent:
         raise ValueError(f"{path} lacks {absent[0]}; {ORIGIN}.")
@@ -104,39 +105,39 @@ def _direction(archive: np.lib.npyio.NpzFile, prefix: str, path: Path) -> dict[s
 
 
 def matrix_weights(folder: Path, variant: Variant) -> int:
-    """How many numbers the matrices of a variant's GRUs hold, read off the archives' headers.
+    """The number of elements of all matrices of a variant's GRUs, from the archives' headers.
 
     Raises:
-        ValueError: an archive that cannot be read.
+        ValueError: an archive cannot be read.
     """
     return sum(
         math.prod(shape)
         for model in variant.models
         for name, shape in _shapes(folder / PARAMETERS[model]).items()
-        if name in {f"{prefix}_{own}" for prefix in DIRECTIONS[model] for own in NAMES} and len(shape) > 1
+        if name in {f"{prefix}_{array}" for prefix in DIRECTIONS[model] for array in NAMES} and len(shape) > 1
     )
 
 
 def vector_size(folder: Path, variant: Variant) -> int:
-    """How many numbers a vector of a variant has: the units of all its directions.
+    """The size of a variant's vectors: the total number of units of all its directions.
 
     Raises:
-        ValueError: an archive that cannot be read.
+        ValueError: an archive cannot be read.
     """
     units = {f"{prefix}_bx" for model in variant.models for prefix in DIRECTIONS[model]}
     shapes = [_shapes(folder / PARAMETERS[model]) for model in variant.models]
-    return sum(shape[0] for found in shapes for name, shape in found.items() if name in units)
+    return sum(shape[0] for archive in shapes for name, shape in archive.items() if name in units)
 
 
 def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Array name → shape, without reading the arrays."""
-    found = {}
+    shapes = {}
     try:
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
                 with archive.open(name) as file:
                     reader = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
-                    found[name.removesuffix(".npy")] = reader[np.lib.format.read_magic(file)[0]](file)[0]
+                    shapes[name.removesuffix(".npy")] = reader[np.lib.format.read_magic(file)[0]](file)[0]
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} cannot be read as NumPy's .npz; {ORIGIN}.") from error
-    return found
+    return shapes

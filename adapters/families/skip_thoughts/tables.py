@@ -1,13 +1,13 @@
-"""Word vectors: `utable.npy` and `btable.npy`, a vector a line of `dictionary.txt`.
+"""Reading word vectors: `utable.npy` and `btable.npy`, one vector per line of `dictionary.txt`.
 
-The published tables are arrays of Python objects, one small array a word, which `numpy.save` could only pickle. Pickles
-can run any code when they are read, so this one is not given to NumPy: the reader below knows the three names that such
-a table needs, binds them to records of its own, which keep shapes and bytes and call nothing, and refuses every other
-name: a made-up file can at worst ask for more memory than there is. A table saved as plain float32 needs none of that
-and is mapped into memory, one copy for all processes:
+The published tables are pickled NumPy arrays of Python objects, one small array per word. Unpickling can run any code,
+so NumPy does not read them: the restricted unpickler below accepts only the names that such a table needs, maps them to
+classes of this module that store shapes and bytes and call nothing, and refuses every other name; a malicious file can
+at worst request more memory than there is. A table saved as plain float32 is memory-mapped instead, with one copy for
+all processes:
 
     python -c "import numpy; from meltpoint.adapters.families.skip_thoughts.tables import read_table; \\
-               numpy.save('utable.plain.npy', read_table('utable.npy'))"    # then put it in place of utable.npy
+               numpy.save('utable.plain.npy', read_table('utable.npy'))"    # then replace utable.npy by it
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-Table = NDArray[np.float32]
-"""(words, dim)"""
+WordVectors = NDArray[np.float32]
+"""(words, dim), or (dim,) of one word."""
 
 _BROKEN = (
     OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, OverflowError, SyntaxError,
     pickle.PickleError, tokenize.TokenError,
 )  # fmt: skip
-"""What reading raises where a file is not what it should be: a header and a pickle fail in many ways."""
+"""The exceptions that damaged headers and pickles raise."""
 
 
-def read_table(path: Path | str) -> Table:
-    """A table, (words, dim) float32; a plain one of that type is mapped, so that writes to it never reach the file.
+def read_table(path: Path | str) -> WordVectors:
+    """Read a table: (words, dim) float32. A plain float32 one is memory-mapped copy-on-write.
 
     Raises:
-        ValueError: it is no table of word vectors; one line with the remedy.
+        ValueError: the file is no table of word vectors; one line with the remedy.
     """
     path = Path(path)
     try:
@@ -57,7 +57,7 @@ def read_table(path: Path | str) -> Table:
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type that an `.npy` file states; the file then stands at its data."""
+    """Read shape and type from an `.npy` file's header; leaves the file positioned at the data."""
     readers = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
     version = np.lib.format.read_magic(file)[0]
     if version not in readers:
@@ -67,12 +67,12 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def _line(error: Exception) -> str:
-    """What an exception says, on one line."""
+    """The first line of an exception's message, or its type."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class _Type:
-    """What a pickle says of an array's type: `float32` for the vectors, an object for the table."""
+    """A pickled `numpy.dtype`: float32 or float64 for the vectors, object for the table."""
 
     __slots__ = ("code", "order")
 
@@ -86,7 +86,7 @@ class _Type:
 
 
 class _Array:
-    """What a pickle says of an array: its shape, its type, and its bytes or its items."""
+    """A pickled `numpy.ndarray`: its shape, its type, and its bytes or items."""
 
     __slots__ = ("data", "shape", "type")
 
@@ -98,8 +98,8 @@ class _Array:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, self.shape, self.type, _, self.data = state
 
-    def vector(self) -> Table:
-        """The numbers of a vector of floats, (1, dim) or (dim): regression gave the one shape, training the other."""
+    def vector(self) -> WordVectors:
+        """The elements of a vector of shape (1, dim), as from regression, or (dim,), as from training."""
         if not isinstance(self.type, _Type) or self.type.code not in ("f4", "f8") or self.type.order not in ("<", ">"):
             raise ValueError("a word's vector is not of floats")
         if not isinstance(self.data, bytes):
@@ -116,24 +116,24 @@ _KNOWN: dict[tuple[str, str], object] = {
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _Type,
 }
-"""The names that a pickled table may say → what stands for them here; NumPy itself is never reached."""
+"""The names that a pickled table may contain → the classes to use for them; nothing of NumPy is called."""
 
 
 class _TableReader(pickle.Unpickler):
-    """Reads a pickle of arrays into records; any other name stops it."""
+    """Unpickles arrays as `_Array` and `_Type`; refuses any name that is not in `_KNOWN`."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """The record that stands for a name."""
+        """The class to use for a pickled name."""
         if (module, name) not in _KNOWN:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which no table needs")
         return _KNOWN[module, name]
 
 
-def _stacked(array: object, shape: tuple[int, ...], path: Path) -> Table:
-    """The records' vectors as one array."""
+def _stacked(array: object, shape: tuple[int, ...], path: Path) -> WordVectors:
+    """Stack the unpickled arrays of all words into one array."""
     items = array.data if isinstance(array, _Array) else None
     if not isinstance(items, list) or (len(items),) != shape or not all(isinstance(item, _Array) for item in items):
-        raise ValueError("its objects are not one array a word")
+        raise ValueError("its objects are not one array per word")
     if not items:
         raise ValueError("it has no words")
     table = np.empty((len(items), items[0].vector().size), np.float32)
@@ -142,14 +142,14 @@ def _stacked(array: object, shape: tuple[int, ...], path: Path) -> Table:
         if vector.size != table.shape[1]:
             raise ValueError(f"word {number + 1} has {vector.size} numbers, the first one {table.shape[1]}")
         table[number] = vector
-        item.data = b""  # a table has 2.3 GB, and its bytes need not be here twice
+        item.data = b""  # frees memory: a table has 2.3 GB
     return table
 
 
 def read_words(path: Path) -> list[str]:
-    """The words of `dictionary.txt`, one a line, white space around them cut off as the authors' code does.
+    """Read the words of `dictionary.txt`, one per line, stripped of white space as in the authors' code.
 
-    Only a line feed ends a line, as when Python 2 read the file: `str.splitlines` would also cut at rarer separators.
+    Lines end at line feeds only, as in the authors' Python 2; `str.splitlines` would also split at other separators.
 
     Raises:
         ValueError: the file is not UTF-8.

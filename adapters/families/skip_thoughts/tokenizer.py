@@ -1,10 +1,10 @@
-"""Text → words, as the Penn Treebank writes them, and words → lines of the dictionary.
+"""Penn Treebank tokenisation of texts into words, and look-up of words as lines of the dictionary.
 
-The authors cut a text into sentences with NLTK's punkt, and those into words with NLTK's Treebank rules. The rules here
-are the Treebank's too (its tokenizer script by R. MacIntyre, 1995), but neither NLTK nor punkt's learned abbreviations
-are needed: inside a text a period ends a sentence where a capital follows and the word before is neither an initial nor
-one of the titles below. Texts that are words already, as those of most data sets, stay what they are. Nothing is
-lower-cased: the dictionary tells cases apart, and so does the authors' look-up.
+The authors split a text into sentences with NLTK's punkt, and sentences into words with NLTK's Treebank tokenizer. The
+rules here are those of the Treebank (tokenizer script by R. MacIntyre, 1995), without NLTK and punkt's learned
+abbreviations: inside a text, a period ends a sentence if a capital letter follows and the word before is neither an
+initial nor one of the titles below. Texts that are tokenised already, as in most data sets, stay unchanged. Nothing is
+lower-cased, since the dictionary and the authors' look-up are case-sensitive.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from meltpoint.adapters.families.skip_thoughts.variant import EOS
 
 UNKNOWN, END = "UNK", f"<{EOS}>"
 UNBOUNDED = 100_000
-"""Pieces: the recurrence reads texts of any length; a setting's `max_pieces` is the limit."""
+"""Longest input in pieces: a GRU can read texts of any length, so that only a setting's `max_pieces` limits them."""
 
 TITLES = frozenset({
     "Adm", "Brig", "Capt", "Cmdr", "Co", "Col", "Corp", "Dr", "Gen", "Gov", "Hon", "Inc", "Jr", "Lt", "Ltd", "Maj",
     "Mr", "Mrs", "Ms", "No", "Pfc", "Prof", "Rep", "Reps", "Rev", "Sen", "Sens", "Sgt", "Sr", "St", "etc", "vs",
 })  # fmt: skip
-"""Words whose period is their own, also before a capital."""
+"""Abbreviations whose period does not end a sentence, also before a capital letter."""
 
 _QUOTES = ((re.compile(r'(^|[\s(\[{<])"'), r"\1 `` "), (re.compile("\"|''"), " '' "), (re.compile("``"), " `` "))
 _STOP = re.compile(r"(?<!\S)(?P<word>\S*?)\.(?P<after>[\])}>'\s]*)(?=\s[`'(\s]*[A-Z]|$)")
@@ -34,7 +34,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"([;@#$%&?!\[\](){}<>])", r" \1 "),
         (r"([:,])(?=\D|$)", r" \1 "),
         (r"--", " -- "),
-        (r"(?<=[^\s'])'(?=\s|$)", " ' "),  # before what it may follow: don't'
+        (r"(?<=[^\s'])'(?=\s|$)", " ' "),  # before the rules for clitics, which it may follow: don't'
         (r"(?<=[^\s'])('(?:s|S|m|M|d|D|ll|LL|re|RE|ve|VE))(?=\s|$)", r" \1 "),
         (r"(?<=[^\s'])(n't|N'T)(?=\s|$)", r" \1 "),
         (r"(?i)\b(can)(not)\b", r"\1 \2"),
@@ -47,7 +47,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text."""
+    """Split a text into words."""
     for pattern, replacement in _QUOTES:
         text = pattern.sub(replacement, text)
     text = _STOP.sub(_end_of_sentence, text)
@@ -56,23 +56,23 @@ def words_of(text: str) -> list[str]:
     return text.split()
 
 
-def _end_of_sentence(found: re.Match[str]) -> str:
-    """A word and its period: apart where the sentence ends, as they are where it is an abbreviation."""
-    word, after = found["word"], found["after"]
-    last = not found.string[found.end() :].strip()
+def _end_of_sentence(match: re.Match[str]) -> str:
+    """A word and its period, separated at the end of a sentence, unchanged in an abbreviation."""
+    word, after = match["word"], match["after"]
+    last = not match.string[match.end() :].strip()
     final = re.split(r"[-/(`']", word)[-1]
     abbreviated = final in TITLES or re.fullmatch(r"(?:\w\.)*\w", final) is not None
     if word.endswith(".") or not word or (abbreviated and not last):
-        return found[0]
+        return match[0]
     return f"{word} . {after}"
 
 
-class WordTokenizer:
-    """Meltpoint's `Tokenizer` over a dictionary of whole words: a piece is a word's line.
+class SkipThoughtsTokenizer:
+    """A `Tokenizer` with a dictionary of whole words: a word's piece id is its line number.
 
     Args:
-        words: a line each; of a word that stands twice the last line counts, as in the authors' code.
-        eos: whether every text ends with `<eos>`.
+        words: the dictionary's lines; for a repeated word the last line counts, as in the authors' code.
+        eos: whether `<eos>` is appended to every text.
 
     Raises:
         ValueError: `UNK` or `<eos>` is not among the words.
@@ -92,22 +92,22 @@ class WordTokenizer:
         self.pad_piece = self._end
 
     def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], bool]:
-        """(pieces, [], whether words were cut) of one sentence of at most `limit` words, `<eos>` counted.
+        """(pieces, [], whether words were cut) of one sentence of at most `limit` words, including `<eos>`.
 
-        A text without words is `<eos>` alone, as an empty sentence was in training; the authors' code has no answer.
+        A text without words is `<eos>` alone, as an empty sentence was in training; the authors' code cannot encode it.
         """
         lines = [self._lines.get(word, self._unknown) for word in words_of(text)]
         room = limit - len(self._tail)
         return lines[:room] + self._tail or [self._end], [], len(lines) > room
 
     def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], tuple[Span, Span], bool]:
-        """Nothing: the encoder reads one sentence at a time."""
+        """Never called: `joins_pairs` is false, so that the sentences of a pair are encoded separately."""
         raise AssertionError("Skip-thoughts read one sentence at a time")
 
     def word(self, word: str) -> list[int]:
-        """The line of one word."""
+        """The line number of one word."""
         return [self._lines.get(word, self._unknown)]
 
     def frame(self, pieces: Sequence[int]) -> tuple[list[int], list[int], int]:
-        """(the words, with `<eos>` where it is asked for, [], 0)."""
+        """(the pieces, followed by `<eos>` if the variant has it, [], 0)."""
         return [*pieces, *self._tail], [], 0

@@ -1,4 +1,4 @@
-"""Which of the published vectors an encoder's word asks for."""
+"""The variants of Skip-thought vectors: the published models to use, with or without `<eos>`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 FAMILY = "skipthoughts"
 MODELS = {"uni": ("uni",), "bi": ("bi",), "combine": ("uni", "bi")}
-"""Name → the models whose vectors are put one after the other, in the order of the authors' `encode`."""
+"""Name → the models whose vectors are concatenated, in the order of the authors' `encode`."""
 COMBINE, EOS = "combine", "eos"
 FILE = "variant.txt"
-"""Beside the published files, in folders that Meltpoint wrote: the variant that they were written from."""
+"""Written by Meltpoint beside the published files when it saves an encoder: the encoder's variant."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Variant:
 
     Attributes:
         name: a key of `MODELS`.
-        eos: whether every text ends with the token `<eos>`, which it did in training and, by the authors' default,
-            does not when vectors are computed.
+        eos: whether `<eos>` is appended to every text; it was in training, but by the authors' default is not when
+            vectors are computed.
     """
 
     name: str = COMBINE
@@ -31,16 +31,16 @@ class Variant:
         """(variant, absolute folder) of `FOLDER`, `FOLDER#NAME` or `FOLDER#NAME+eos`.
 
         Raises:
-            ValueError: what stands behind `#` is no variant.
+            ValueError: the part after `#` is no variant.
         """
-        named, mark, said = source.rpartition("#")
+        named, mark, text = source.rpartition("#")
         folder = Path(named if mark else source).expanduser().resolve()
         if not mark:
-            said = (folder / FILE).read_text(encoding="utf-8").strip() if (folder / FILE).is_file() else COMBINE
-        name, plus, token = said.partition("+")
+            text = (folder / FILE).read_text(encoding="utf-8").strip() if (folder / FILE).is_file() else COMBINE
+        name, plus, token = text.partition("+")
         if name not in MODELS or (plus and token != EOS):
             choices = ", ".join(MODELS)
-            raise ValueError(f"'skipthoughts:{source}': behind # stands {choices}, and perhaps +eos; not '{said}'.")
+            raise ValueError(f"'skipthoughts:{source}': after # write {choices}, optionally with +eos; not '{text}'.")
         return cls(name, bool(plus)), folder
 
     def __str__(self) -> str:
@@ -48,5 +48,5 @@ class Variant:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models whose vectors it has."""
+        """The models that its vectors are computed with."""
         return MODELS[self.name]
