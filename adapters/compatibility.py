@@ -1,4 +1,4 @@
-"""Which encoder × head × kind of task there can be: refused before the first trial, with the remedy."""
+"""Compatibility of encoder, head and kind of task; impossible cells are refused before the first trial."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ if TYPE_CHECKING:
 
 
 def check_possible(reference: EncoderReference, head: str, kind: Kind, pairing: str = "auto") -> None:
-    """Refuse a cell that could never train.
+    """Refuse a cell whose encoder, head and kind of task cannot be combined.
 
     Args:
         reference: the encoder, resolved.
-        head: its word.
+        head: the head's name.
         kind: the task's kind.
-        pairing: how a setting wants pairs read; "auto" where it leaves it open.
+        pairing: the setting's `pairing`; "auto" if it leaves the choice open.
 
     Raises:
-        ValueError: the head does not serve the kind, or not as the encoder reads pairs; names the heads that do.
+        ValueError: the head does not support the kind, or not with this encoder; the message names the heads that do.
     """
-    trouble = _trouble(reference, heads.get(head, kind), kind)
-    if trouble:
+    reason = _incompatibility(reference, heads.get(head, kind), kind)
+    if reason:
         able = [name for name in heads.names() if kind in heads.get(name).kinds]
-        able = [name for name in able if not _trouble(reference, heads.get(name), kind)]
-        raise ValueError(f"Head '{head}' {trouble}; take --head {' or '.join(able)}.")
+        able = [name for name in able if not _incompatibility(reference, heads.get(name), kind)]
+        raise ValueError(f"Head '{head}' {reason}; take --head {' or '.join(able)}.")
     if pairing == "joint" and kind.startswith("pair") and not reference.joins_pairs:
         word = reference.word
         raise ValueError(f"pairing is joint, but {word} reads one sentence at a time; take separate, or auto.")
 
 
-def _trouble(reference: EncoderReference, head: type[Head], kind: Kind) -> str:
-    """Why a head that serves the kind cannot serve it on an encoder; "" where it can."""
+def _incompatibility(reference: EncoderReference, head: type[Head], kind: Kind) -> str:
+    """The reason why a head that supports the kind cannot be used with an encoder; "" if it can."""
     if not reference.has_words and head.reads != "first":
-        return f"reads a state of each word, and {reference.word} has one vector a sentence"
+        return f"reads a state of each word, and {reference.word} has one vector per sentence"
     if kind.startswith("pair") and not reference.joins_pairs and not head.separate_pairs:
         return f"reads both sentences of a pair as one, and {reference.word} reads one at a time"
     return ""

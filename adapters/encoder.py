@@ -17,24 +17,24 @@ from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
 
 @dataclass(frozen=True)
 class LayerGroup:
-    """Parameters that are frozen, thawed and given a learning rate together."""
+    """Parameters that share a learning rate and are frozen and unfrozen together."""
 
     name: str
     parameters: tuple[nn.Parameter, ...]
 
 
 class Encoder(nn.Module, ABC):
-    """A pretrained encoder: all its layers out, its parameters in layer groups, bottom → top.
+    """A pretrained encoder, which returns the states of all its layers and divides its parameters into layer groups.
 
     Attributes:
-        dim: size of a state.
+        dim: size of a hidden state.
         max_pieces: the longest input, special tokens included.
-        tokenizer: the tokenizer it was pretrained with.
-        fingerprint: sha256 (hex, 16 characters) of the files that it was loaded from.
-        revision: where the weights came from: a folder, or `ID@COMMIT`.
-        family: what stands before the colon where a folder that it was saved into is named: `hf:FOLDER`.
-        padding_free: whether it reads a batch without its padding (`unpadding`), so that rows of any lengths may
-            share one.
+        tokenizer: the tokenizer that it was pretrained with.
+        fingerprint: sha256 (first 16 hex digits) of the files that it was loaded from.
+        revision: the origin of the weights: a folder, or `ID@COMMIT`.
+        family: the prefix with which a folder that it was saved into is named: "hf" in `hf:FOLDER`.
+        padding_free: whether it skips the padding of a batch (`unpadding`), so that rows of different lengths in one
+            batch cost nothing.
     """
 
     family: ClassVar[str]
@@ -47,77 +47,81 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: Batch) -> tuple[Tensor, ...]:
-        """Every layer's states, embeddings first: a tuple of (batch, pieces, dim).
+        """The hidden states of every layer, embeddings first: a tuple of (batch, pieces, dim).
 
-        An encoder that can do with less gives (batch, 1, dim) where `Batch.cls_only` says that the first will do.
+        With `Batch.cls_only`, an encoder may return the first state of each row only: (batch, 1, dim).
         """
 
     def top(self, batch: Batch) -> Tensor:
-        """The last layer's states: (batch, pieces, dim), or (batch, 1, dim) as `forward` gives them."""
+        """The last layer's states: (batch, pieces, dim), or (batch, 1, dim) as in `forward`."""
         states: tuple[Tensor, ...] = self(batch)
         return states[-1]
 
     def read(self, batch: Batch) -> tuple[Tensor, ...]:
-        """`forward`, also where the encoder is given other rows than the batch's (`Batch.source`)."""
+        """As `forward`, also for batches whose encoder inputs differ from their rows (`Batch.source`)."""
         if batch.source is None:
             return self(batch)  # type: ignore[no-any-return]
         return tuple(_picked(states, batch) for states in self(_source(batch)))
 
     def read_top(self, batch: Batch) -> Tensor:
-        """`top`, also where the encoder is given other rows than the batch's."""
+        """As `top`, also for batches whose encoder inputs differ from their rows (`Batch.source`)."""
         return self.top(batch) if batch.source is None else _picked(self.top(_source(batch)), batch)
 
     @property
     @abstractmethod
     def layers(self) -> int:
-        """How many layers `forward` gives, the embeddings counted."""
+        """The number of layers that `forward` returns, including the embeddings."""
 
     @abstractmethod
     def layer_groups(self) -> list[LayerGroup]:
-        """Every parameter of the encoder in exactly one group, bottom → top."""
+        """The layer groups, bottom → top; every parameter of the encoder is in exactly one."""
 
     @abstractmethod
     def set_dropout(self, ratio: float) -> None:
-        """Set every dropout inside the encoder; it acts in training mode only."""
+        """Set the ratio of every dropout layer of the encoder; dropout is applied in training mode only."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write weights and tokenizer as they were released, so that `family:FOLDER` reads them back."""
+        """Write weights and tokenizer in the family's released format, to be loaded as `family:FOLDER`."""
 
     def compact_pieces(self, pieces: Iterable[int]) -> CompactEmbedding | None:
-        """Train only these pieces' embeddings and let the others decay: the same training, for less.
+        """Restrict the trained embedding table to the pieces of the training data; the others only decay.
+
+        The result is the same as with the whole table, at less cost.
 
         Args:
-            pieces: every piece that training will read; evaluation may read any.
+            pieces: every piece of the training data; evaluation may use any.
 
         Returns:
-            the table, which must `follow` the optimiser; None where the encoder has none that can be cut down.
+            the compact table, which must `follow` the optimiser; None if the encoder does not support it.
         """
         return None
 
     def train_in_bf16(self) -> dict[nn.Parameter, Tensor]:
-        """Keep matrices in bf16, for training under autocast on a CPU: the same numbers, for less.
+        """Convert the weights of linear layers to bf16, for training under autocast on a CPU.
+
+        The numbers are the same as without it; casting float32 weights in every step is saved.
 
         Returns:
-            each one's float32 master, which the optimiser has to move; empty where the encoder's weights stay as they
-            are.
+            the float32 master of each converted weight, which the optimiser has to update; empty if the encoder does
+            not support it.
         """
         return {}
 
 
 def _source(batch: Batch) -> Batch:
-    """What the encoder is given in the rows' place, with what is wanted of it."""
-    assert batch.source is not None, "rows that are not the encoder's own input"
+    """The batch of the encoder's inputs, with the `cls_only` of the rows' batch."""
+    assert batch.source is not None, "the encoder's inputs differ from the rows"
     return replace(batch.source, cls_only=batch.cls_only)
 
 
 def _picked(states: Tensor, batch: Batch) -> Tensor:
-    """The states of a batch's own pieces among those of its source: (batch, pieces, dim).
+    """The states of the rows' pieces, selected from the states of `source`: (batch, pieces, dim).
 
-    Where the encoder gave each input's first state alone, it stands for all of that input's.
+    If the encoder returned only each input's first state, all pieces of that input get it.
     """
-    assert batch.source is not None, "rows that are not the encoder's own input"
-    assert batch.source_places is not None, "a batch with a source says where its pieces lie in it"
+    assert batch.source is not None, "the encoder's inputs differ from the rows"
+    assert batch.source_places is not None, "a batch with a source has its pieces' indices in it"
     longest = batch.source.pieces.shape[1]
     places = batch.source_places if states.shape[1] == longest else batch.source_places // longest
     return states.flatten(0, 1)[places]

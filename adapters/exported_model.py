@@ -1,4 +1,4 @@
-"""A finalist as a folder: its encoder in the layout of its family, its head's weights, and what it takes to predict.
+"""A finalist's exported folder (its encoder in its family's format, its head's weights, `meltpoint.json`), to predict.
 
 ```python
 from meltpoint.adapters.exported_model import load_folder
@@ -34,16 +34,20 @@ from meltpoint.tasks.core.task import Example, Task
 FACTS, HEAD, ENCODER = "meltpoint.json", "head.safetensors", "encoder"
 
 Text = str | tuple[str, str] | Sequence[str]
-"""A sentence, a pair (a tuple), or the words of a sentence (a list), as the task's kind wants it."""
+"""A sentence, a pair (a tuple), or the words of a sentence (a list), depending on the task's kind."""
 
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """A finalist that predicts.
+    """A finalist loaded for prediction.
 
     Attributes:
-        task: the task's kind, labels and range; it has no data.
-        facts: what `meltpoint.json` says: cell, setting, scores, seed.
+        model: encoder and head, in evaluation mode on the CPU.
+        task: the task's kind, labels and range; without data.
+        precision: the precision of its forward passes.
+        max_pieces: the longest input.
+        input_format: the form in which the encoder gets the texts.
+        facts: the contents of `meltpoint.json`: cell, setting, scores, seed.
     """
 
     model: AdaptedModel
@@ -54,10 +58,10 @@ class ExportedModel:
     facts: Mapping[str, Any]
 
     def predict(self, texts: Sequence[Text]) -> list[Any]:
-        """A label name, a score, or one label name a word, for each text.
+        """For each text a label name, a score, or a list of one label name per word.
 
         Raises:
-            ValueError: a text that does not fit the task's kind, or one text where a list of them is wanted.
+            ValueError: a text does not fit the task's kind, or a single string is passed instead of a list.
         """
         if isinstance(texts, str):
             raise ValueError(f"predict takes a list of texts, not the one text {texts!r}; write predict([...]).")
@@ -88,12 +92,12 @@ def save_folder(
     folder: Path, model: AdaptedModel, task: Task, mode: str, head: str, setting: Setting, precision: Precision,
     facts: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Write a model so that it loads without the sweep, the data, or the encoder's origin."""
+    """Write a model to a folder that loads without the sweep, the data, or the original encoder."""
     folder.mkdir(parents=True, exist_ok=True)
     model.encoder.save(folder / ENCODER)
-    own = {k: v.contiguous().cpu() for k, v in model.state_dict().items() if not k.startswith("encoder.")}
+    weights = {k: v.contiguous().cpu() for k, v in model.state_dict().items() if not k.startswith("encoder.")}
     with replacing(folder / HEAD) as beside:
-        save_file(own, beside)
+        save_file(weights, beside)
     document = {
         "kind": task.kind, "task": task.name, "metric": task.metric, "labels": task.labels,
         "label_range": task.label_range, "mode": mode, "head": head, "setting": dict(setting),
@@ -103,10 +107,10 @@ def save_folder(
 
 
 def load_folder(folder: str | Path) -> ExportedModel:
-    """Load an exported folder.
+    """Load an exported model.
 
     Raises:
-        ValueError: it is none; one line.
+        ValueError: the folder is not an exported model, or is damaged; one line with the remedy.
     """
     path = Path(folder)
     try:
@@ -114,7 +118,7 @@ def load_folder(folder: str | Path) -> ExportedModel:
         weights = load_file(path / HEAD)
         task, mode, head, setting = _task(facts), facts["mode"], facts["head"], facts["setting"]
         precision = resolve_precision(facts["precision"], "cpu")
-        family = facts.get("encoder_family", "hf")  # older folders do not say
+        family = facts.get("encoder_family", "hf")  # folders of older versions lack it
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(
@@ -125,14 +129,14 @@ def load_folder(folder: str | Path) -> ExportedModel:
     wanted = {name: tensor.shape for name, tensor in model.state_dict().items() if not name.startswith("encoder.")}
     if wanted != {name: tensor.shape for name, tensor in weights.items()}:
         raise ValueError(f"{path / HEAD} does not hold the weights of a {head} head for {task.name}; export it again.")
-    model.load_state_dict(weights, strict=False)  # the encoder has its own already
+    model.load_state_dict(weights, strict=False)  # the encoder's weights are already loaded
     limit = min(int(setting["max_pieces"]), encoder.max_pieces)
     input_format = input_format_of(setting, heads.get(head).joint_pairs)
     return ExportedModel(model.eval(), task, precision, limit, input_format, facts)
 
 
 def _task(facts: Mapping[str, Any]) -> Task:
-    """The task as far as predictions need it."""
+    """The task with the attributes that predictions need, without data."""
     low_high = facts["label_range"]
     return Task(
         name=facts["task"], kind=facts["kind"], metric=facts["metric"], folder="", readers={},

@@ -1,4 +1,4 @@
-"""Files written whole or not at all (beside, then renamed), and locks between processes."""
+"""Atomic writing of files (to a temporary file, then renamed), and file locks between processes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import IO
 from uuid import uuid4
 
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
-"""What a file system without locks answers: NFS without its lock service, some FUSE and cluster file systems."""
+"""The errors of a file system without locks: NFS without its lock service, some FUSE and cluster file systems."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside the one that is wanted; what is written there takes its place if nothing goes wrong.
+    """Yield a temporary path in the same folder; the file written there replaces `path` unless an error is raised.
 
-    A reader sees the old file or the new one, never half of one, also after a power cut: it is on the disk first. Its
-    permissions are those that the umask gives, whatever library writes it (safetensors' own are 0600).
+    A reader sees the old file or the new one, never a part of it, also after a power failure, because the file is
+    synced before it is renamed. Its permissions follow the umask whatever library writes it (safetensors' are 0600).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = _beside(path)
@@ -37,13 +37,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write or replace a text file."""
+    """Write or replace a text file atomically."""
     with replacing(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
 
 def give_usual_mode(path: Path) -> None:
-    """Give a file that a library has written with permissions of its own those that the umask gives."""
+    """Set the permissions of a file to those that the umask gives; some libraries write others."""
     beside = _beside(path)
     try:
         _set_mode(path, _make_empty(beside))
@@ -52,13 +52,14 @@ def give_usual_mode(path: Path) -> None:
 
 
 def acquire(file: IO[str], shared: bool, wait: bool) -> bool:
-    """Lock an open file until it is closed; False where another process has it and `wait` is off.
+    """Lock an open file until it is closed; returns False if another process holds the lock and `wait` is false.
 
-    The kernel frees the lock of a process that dies. A shared folder must know flock (NFS does since Linux 2.6.12).
+    The kernel releases the lock of a process that dies. A shared folder must support flock (NFS does since Linux
+    2.6.12).
 
     Raises:
-        ValueError: the file system has no locks; it names the folder and the remedy.
-        OSError: anything else, with the file's name.
+        ValueError: the file system has no locks; the message names the folder and the remedy.
+        OSError: any other error, with the file's name.
     """
     operation = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
     try:
@@ -76,17 +77,17 @@ def acquire(file: IO[str], shared: bool, wait: bool) -> bool:
 
 
 def _beside(path: Path) -> Path:
-    """A new name in the same folder; processes of two machines may have the same id."""
+    """A unique name in the same folder; not by process id, since processes of two machines may have the same one."""
     return path.with_name(f".{path.name}.{uuid4().hex}.tmp")
 
 
 def _make_empty(path: Path) -> int:
-    """Make an empty file and tell its mode: the umask's, which can only be asked for by changing it for a moment."""
+    """Create an empty file and return its mode, which follows the umask; `os.umask` can only be read by setting it."""
     path.touch(exist_ok=False)
     return stat.S_IMODE(path.stat().st_mode)
 
 
 def _set_mode(path: Path, mode: int) -> None:
-    """Change a file's mode where it is another; a file system without modes has nothing to change."""
+    """Change a file's mode if it differs; on a file system without modes it never does."""
     if stat.S_IMODE(path.stat().st_mode) != mode:
         path.chmod(mode)

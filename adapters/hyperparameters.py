@@ -1,4 +1,4 @@
-"""The hyperparameters that a setting may hold: their types, limits and defaults, declared where they are used."""
+"""`Parameter`, the declaration of a hyperparameter (type, limits, default), and the hyperparameters of every cell."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Parameter:
 
     Attributes:
         name: its key in settings, spaces, MLflow and tables.
-        default: the value it has where a space does not name it; its type is the parameter's type.
-        minimum, maximum: the closed interval of numbers that make sense.
-        choices: the values of a word; empty for numbers and booleans.
+        default: its value if a search space does not name it; the default's type is the parameter's type.
         help: one line, with the unit.
-        shapes: whether trials must agree on it to train as one stack.
+        minimum, maximum: the closed interval of valid numbers.
+        choices: the valid values of a string; empty for numbers and booleans.
+        shapes: whether trials must agree on it to train in one bundle.
     """
 
     name: str
@@ -34,16 +34,16 @@ class Parameter:
     shapes: bool = False
 
     def check(self, value: object) -> Value:
-        """The value in the parameter's own type.
+        """Return the value, converted to the parameter's type.
 
         Raises:
-            ValueError: wrong type, outside the limits, or not a choice; the message says what would be right.
+            ValueError: wrong type, outside the limits, or not a choice; the message lists the valid values.
         """
         kind = type(self.default)
         if isinstance(value, bool) != (kind is bool) or not isinstance(value, bool | int | float | str):
             raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
         if kind is float and isinstance(value, int) and self.minimum <= value <= self.maximum:
-            value = float(value)  # within limits, since Python's whole numbers may be too large for a float
+            value = float(value)  # after the check of the limits: a Python int may be too large for a float
         if kind is int and isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, kind):
@@ -55,7 +55,7 @@ class Parameter:
         return value
 
     def domain(self) -> str:
-        """What the parameter takes, in words."""
+        """The valid values as text, for error messages."""
         if isinstance(self.default, bool):
             return "true or false"
         if isinstance(self.default, str):
@@ -74,12 +74,12 @@ COMMON = (
     Parameter("encoder_dropout", 0.1, "dropout ratio inside the encoder while it trains", 0.0, 0.95),
     Parameter("weight_decay", 0.01, "AdamW's decoupled weight decay; never on biases and layer norms", 0.0, 1.0),
     Parameter("epochs", 3, "passes over the training data", 1, 1000),
-    Parameter("batch_size", 32, "examples a step", 1, 4096, shapes=True),
+    Parameter("batch_size", 32, "examples per step", 1, 4096, shapes=True),
     Parameter("gradient_clip", 1.0, "largest norm of the gradient; 0 is no clipping", 0.0, 1e6),
-    Parameter("max_pieces", 128, "longest input in word pieces, special tokens included", 8, 8192, shapes=True),
+    Parameter("max_pieces", 128, "longest input in subword tokens, special tokens included", 8, 8192, shapes=True),
     Parameter(
         "precision", "auto", "bf16 autocast, fp32, or auto: bf16 where the hardware has it",
         choices=("auto", "bf16", "fp32"), shapes=True,
     ),
 )  # fmt: skip
-"""What every cell's setting has, whatever its encoder, mode, head and tricks."""
+"""The hyperparameters of every cell, whatever its encoder, mode, head and tricks."""

@@ -1,7 +1,7 @@
 """Adaptation as a table of learning-rate multipliers: layer groups (rows) × steps (columns).
 
-The mode gives the phases and the mask of the encoder's rows, each trick gives numbers, and they multiply, so their
-order does not matter. Zero means frozen, and nothing but freezing is ever exactly zero.
+The mode determines the phases and whether the encoder's rows are masked, each trick gives factors, and all are
+multiplied, so that the order of tricks does not matter. A multiplier is exactly 0 only for a frozen group.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from meltpoint.adapters.hyperparameters import Parameter, Setting
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of training with one base rate and one mask over the encoder's rows.
+    """Consecutive epochs of training with one base rate, in which the encoder trains or is frozen.
 
     Attributes:
-        name: "stack", "finetune" or "train"; what tables and MLflow call it.
+        name: "stack", "finetune" or "train"; its name in tables and MLflow.
         epochs: its length.
-        learning_rate: the rate that the table's numbers multiply.
-        encoder_trains: whether the encoder's rows are open.
+        learning_rate: the base rate, which the table's multipliers scale.
+        encoder_trains: whether the encoder trains; if not, its rows are 0.
     """
 
     name: str
@@ -32,17 +32,18 @@ class Phase:
 
 @dataclass(frozen=True)
 class Mode:
-    """How an encoder is adapted.
+    """A way to adapt an encoder, such as fine-tuning.
 
     Attributes:
-        name: its file name and its word on the command line.
-        symbol: its mark in tables (❄, 🔥, ❄🔥).
-        layers: from a complete setting to what the head sees: a learned "mix" of all layers, or the "top" one.
-        head: the head it takes where the user names none.
-        phases: from a complete setting to its phases.
-        hyperparameters: its own, beside the common ones.
-        idle_when_constant: those of them that change nothing while no schedule is on.
-        first_phase_parameters: those of them that its first phase depends on, beside rates and lengths.
+        name: its file name, and its name on the command line.
+        symbol: its symbol in tables (❄, 🔥, ❄🔥).
+        layers: complete setting → the head's input: a learned "mix" of all layers, or the "top" one.
+        trains_encoder: whether the encoder trains in any phase.
+        head: the default head.
+        phases: complete setting → phases of training.
+        hyperparameters: those that only this mode has.
+        idle_when_constant: those of `hyperparameters` that have no effect with a constant learning rate.
+        first_phase_parameters: those of `hyperparameters` that its first phase depends on, beside rates and lengths.
         summary: one line for `meltpoint list modes`.
     """
 
@@ -59,19 +60,19 @@ class Mode:
 
 
 def top_layer(_: Setting) -> Literal["top"]:
-    """What heads see of an encoder that trains: its last layer."""
+    """`Mode.layers` of the modes that train the encoder: heads get its last layer."""
     return "top"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole course of a trial, before its first step.
+    """The planned training of a trial: its layer groups, phases and steps.
 
     Attributes:
-        groups: how many layer groups there are, the head's included; the head is the last.
-        steps_per_epoch: optimiser steps an epoch.
+        groups: number of layer groups, including the head, which is the last.
+        steps_per_epoch: optimiser steps per epoch.
         phases: in order.
-        restart_schedule: whether a schedule starts anew with each phase, or spans them all.
+        restart_schedule: whether the learning-rate schedule restarts with each phase, or spans all of them.
     """
 
     groups: int
@@ -81,12 +82,12 @@ class Plan:
 
     @property
     def epochs(self) -> int:
-        """Epochs of all phases."""
+        """The number of epochs of all phases."""
         return sum(phase.epochs for phase in self.phases)
 
     @property
     def total_steps(self) -> int:
-        """Steps of all phases."""
+        """The number of steps of all phases."""
         return self.epochs * self.steps_per_epoch
 
     @property
@@ -95,7 +96,7 @@ class Plan:
         return self.phases[0].epochs * self.steps_per_epoch
 
     def phase_at(self, step: int) -> tuple[Phase, int]:
-        """The phase that a step lies in, and that phase's first step."""
+        """The phase of a step, and that phase's first step."""
         first = 0
         for phase in self.phases:
             steps = phase.epochs * self.steps_per_epoch
@@ -105,11 +106,11 @@ class Plan:
         raise IndexError(f"step {step} is past the plan's {self.total_steps} steps")
 
     def with_first_phase(self, epochs: int) -> Plan:
-        """The same course, its first phase of another length."""
+        """The same plan with another number of epochs in the first phase."""
         return replace(self, phases=(replace(self.phases[0], epochs=epochs), *self.phases[1:]))
 
     def schedule_at(self, step: int) -> tuple[int, int]:
-        """(the step within the schedule's span, the span's steps): one phase's, or the whole plan's."""
+        """(step, number of steps) within the schedule, which spans one phase or the whole plan."""
         if not self.restart_schedule:
             return step, self.total_steps
         phase, first = self.phase_at(step)
@@ -121,11 +122,11 @@ class Trick:
     """A fine-tuning trick: a pure function from (group, step) to a multiplier.
 
     Attributes:
-        name: its file name and the key that switches it on.
+        name: its file name, and the key or value that switches it on.
         multiplier: (layer group, step, plan, setting) → a factor; 0 freezes.
-        is_schedule: True where it is a word of the `schedule` key, since only one of them makes sense at a time;
-            False where it has a switch of its own.
-        hyperparameters: its own, active only while it is on.
+        is_schedule: whether it is a value of the hyperparameter `schedule`, of which only one is active at a time;
+            otherwise it has a boolean hyperparameter of its own.
+        hyperparameters: those that have an effect only while it is on.
         summary: one line for `meltpoint list tricks`.
     """
 
@@ -136,17 +137,17 @@ class Trick:
     summary: str = ""
 
     def is_on(self, setting: Setting) -> bool:
-        """Whether a setting uses it."""
+        """True if a setting switches the trick on."""
         return setting.get("schedule") == self.name if self.is_schedule else bool(setting.get(self.name, False))
 
 
 @dataclass(frozen=True)
-class Table:
+class MultiplierTable:
     """The multiplier table of one trial.
 
     Attributes:
-        plan: its columns and rows.
-        tricks: those that the setting switches on.
+        plan: the trial's layer groups (rows) and steps (columns).
+        tricks: the tricks that the setting switches on.
         setting: the complete setting.
     """
 
@@ -168,5 +169,5 @@ class Table:
         return self.plan.phase_at(step)[0].learning_rate * self.multiplier(group, step)
 
     def encoder_is_frozen(self, step: int) -> bool:
-        """Whether every row of the encoder is 0, so that its features can stand in for it."""
+        """True if every row of the encoder is 0, so that cached features can be used instead of running it."""
         return all(self.multiplier(group, step) == 0.0 for group in range(self.plan.groups - 1))

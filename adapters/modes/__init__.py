@@ -1,4 +1,4 @@
-"""The modes: one file a mode, each exporting `MODE`."""
+"""The registry of modes: one file per mode, each exporting `MODE`."""
 
 import sys
 
@@ -7,15 +7,15 @@ from meltpoint.tasks.core import registry
 
 
 def names() -> list[str]:
-    """Every mode there is."""
+    """The names of all modes."""
     return registry.names(sys.modules[__name__])
 
 
 def get(word: str) -> Mode:
-    """The mode of that name.
+    """The mode with this name.
 
     Raises:
-        ValueError: there is none; the message names near misses.
+        ValueError: there is none; the message suggests similar names.
     """
     mode: Mode = registry.load(sys.modules[__name__], word, "mode").MODE
     return mode

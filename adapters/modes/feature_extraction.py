@@ -15,12 +15,12 @@ LAYERS = Parameter(
 
 
 def layers(setting: Setting) -> Literal["mix", "top"]:
-    """The mix of the papers, or the top layer alone: a seventh of the bytes for a six-layer encoder."""
+    """The layers in the head's input: the papers' mix, or the top one, with 1/7 of the cache of a six-layer encoder."""
     return "top" if setting[LAYERS.name] == "top" else "mix"
 
 
 def phases(setting: Setting) -> tuple[Phase, ...]:
-    """One phase, the encoder's rows closed."""
+    """One phase with the encoder frozen."""
     return (Phase("train", int(setting["epochs"]), float(setting["learning_rate"]), encoder_trains=False),)
 
 

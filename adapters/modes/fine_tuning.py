@@ -8,7 +8,7 @@ from meltpoint.adapters.multiplier_table import Mode, Phase, top_layer
 
 
 def phases(setting: Setting) -> tuple[Phase, ...]:
-    """One phase, everything open."""
+    """One phase in which the encoder trains."""
     return (Phase("train", int(setting["epochs"]), float(setting["learning_rate"]), encoder_trains=True),)
 
 

@@ -21,7 +21,7 @@ between train and dev, not at its best score. 2 is the widest gap of a correlati
 
 
 def phases(setting: Setting) -> tuple[Phase, ...]:
-    """The head alone, then everything."""
+    """Two phases: the head alone, then encoder and head together."""
     stack = Phase("stack", int(setting[EPOCHS.name]), float(setting[RATE.name]), encoder_trains=False)
     finetune = Phase("finetune", int(setting["epochs"]), float(setting["learning_rate"]), encoder_trains=True)
     return (stack, finetune)

@@ -20,7 +20,7 @@ from meltpoint.adapters.data.prefetch import prefetched
 from meltpoint.adapters.hardware import Hardware, resolve_precision
 from meltpoint.adapters.layers.compact_embedding import pieces_of
 from meltpoint.adapters.model import AdaptedModel, Member
-from meltpoint.adapters.multiplier_table import Table
+from meltpoint.adapters.multiplier_table import MultiplierTable
 from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW
 from meltpoint.adapters.training.epoch_result import EpochResult
@@ -172,7 +172,7 @@ class Trainer:
         pad, kind = encoder.tokenizer.pad_piece, self.data.task.kind
         return prefetched(training_batches(read, kind, pad, self.batch_size, lanes, epoch, by_length), self.device)
 
-    def _set_encoder_rates(self, table: Table) -> None:
+    def _set_encoder_rates(self, table: MultiplierTable) -> None:
         """Set the encoder's rates and freeze the rows that are 0: without a gradient, AdamW skips a parameter."""
         if self.encoder_optimiser is None:
             return

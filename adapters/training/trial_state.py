@@ -9,7 +9,7 @@ from meltpoint.adapters import modes, tricks
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.batching import steps_per_epoch
 from meltpoint.adapters.model import Member
-from meltpoint.adapters.multiplier_table import Plan, Table
+from meltpoint.adapters.multiplier_table import MultiplierTable, Plan
 from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.tasks.core.task import Example, Task
@@ -51,7 +51,7 @@ class TrialState:
     """
 
     member: Member
-    table: Table
+    table: MultiplierTable
     best: tuple[float, int] = (-math.inf, 0)
     best_state: Snapshot = field(default_factory=lambda: Snapshot({}))
     results: list[EpochResult] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The tricks: one file a trick, each exporting `TRICK`."""
+"""The registry of tricks: one file per trick, each exporting `TRICK`."""
 
 import sys
 
@@ -7,20 +7,20 @@ from meltpoint.tasks.core import registry
 
 
 def names() -> list[str]:
-    """Every trick there is."""
+    """The names of all tricks."""
     return registry.names(sys.modules[__name__])
 
 
 def get(word: str) -> Trick:
-    """The trick of that name.
+    """The trick with this name.
 
     Raises:
-        ValueError: there is none; the message names near misses.
+        ValueError: there is none; the message suggests similar names.
     """
     trick: Trick = registry.load(sys.modules[__name__], word, "trick").TRICK
     return trick
 
 
 def every() -> tuple[Trick, ...]:
-    """Every trick, by name."""
+    """All tricks, in the order of their names."""
     return tuple(get(name) for name in names())

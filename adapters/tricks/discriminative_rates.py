@@ -1,7 +1,7 @@
 """Discriminative rates: each layer group learns more slowly than the one above it (Howard & Ruder 2018, §3.2).
 
-Helps where lower layers hold what should survive. Peters, Ruder & Smith 2019, A.2, multiply by 0.4 for each layer
-downwards; Howard & Ruder divide by 2.6, which is nearly the same.
+Helps where the lower layers' pretrained weights should change little. Peters, Ruder & Smith 2019, A.2, multiply by 0.4
+for each layer downwards; Howard & Ruder divide by 2.6, which is nearly the same.
 """
 
 from meltpoint.adapters.hyperparameters import Parameter, Setting
@@ -11,7 +11,7 @@ FACTOR = Parameter("discriminative_rates.factor", 0.4, "rate of a group as a sha
 
 
 def multiplier(group: int, step: int, plan: Plan, setting: Setting) -> float:
-    """factorᵏ for the group k below the head."""
+    """factorᵏ for the k-th layer group below the head."""
     return float(float(setting[FACTOR.name]) ** (plan.groups - 1 - group))
 
 

@@ -1,4 +1,4 @@
-"""Linear warm-up, then linear decay to zero: BERT's own schedule (Devlin et al. 2018, appendix A.2).
+"""Linear warm-up, then linear decay to zero: BERT's schedule (Devlin et al. 2018, appendix A.2).
 
 Helps nearly always where a transformer is fine-tuned; the warm-up keeps Adam's first, badly scaled steps small.
 """
@@ -10,9 +10,9 @@ WARMUP = Parameter("linear_warmup_decay.warmup_fraction", 0.1, "share of the ste
 
 
 def warmup_decay(step: int, steps: int, warmup_fraction: float) -> float:
-    """A factor of the peak rate: rises over the first steps, is 1 after them, and falls towards 0 at `steps`.
+    """The factor of the peak rate: rises over the warm-up steps to 1, then falls towards 0 at `steps`.
 
-    It is shifted by one step against the usual form, whose first factor is 0: here 0 means frozen and nothing else.
+    It is shifted by one step against the usual form, whose first factor is 0, since 0 means frozen here.
     """
     warmup = round(steps * warmup_fraction)
     if step < warmup:
@@ -21,7 +21,7 @@ def warmup_decay(step: int, steps: int, warmup_fraction: float) -> float:
 
 
 def multiplier(group: int, step: int, plan: Plan, setting: Setting) -> float:
-    """The same for every group."""
+    """The factor at a step, the same for every layer group."""
     at, span = plan.schedule_at(step)
     return warmup_decay(at, span, float(setting[WARMUP.name]))
 

@@ -1,7 +1,7 @@
 """Slanted triangular rates: a short linear rise, then a long linear fall (Howard & Ruder 2018, eq. 3).
 
-Helps where a fine-tuned encoder should move quickly to a good region and then settle. Scores of different lengths
-cannot be compared half-way, so it rules out early stopping.
+Helps where a fine-tuned encoder should converge quickly to a good region and then refine its weights slowly. Scores in
+the middle of runs of different lengths cannot be compared, so it cannot be combined with early stopping.
 """
 
 from meltpoint.adapters.hyperparameters import Parameter, Setting
@@ -12,7 +12,7 @@ RATIO = Parameter("slanted_triangular.ratio", 32.0, "how much smaller the lowest
 
 
 def slanted_triangle(step: int, steps: int, cut_fraction: float, ratio: float) -> float:
-    """Howard & Ruder 2018, eq. 3, as a factor of the peak rate; from 1/ratio up to 1 and back.
+    """The factor of the peak rate (Howard & Ruder 2018, eq. 3): from 1/ratio up to 1 and back.
 
     Args:
         step: t, counted from 0.
@@ -22,12 +22,12 @@ def slanted_triangle(step: int, steps: int, cut_fraction: float, ratio: float) -
     """
     cut = max(1, int(steps * cut_fraction))
     share = step / cut if step < cut else 1 - (step - cut) / (cut * (1 / cut_fraction - 1))
-    # ⌊T · cut_frac⌋ loses up to a step, and then the equation falls below 0 before it reaches T.
+    # max(): because ⌊T · cut_frac⌋ is rounded down, the equation can fall below 0 just before T.
     return (1 + max(0.0, share) * (ratio - 1)) / ratio
 
 
 def multiplier(group: int, step: int, plan: Plan, setting: Setting) -> float:
-    """The same triangle for every group."""
+    """The factor at a step, the same for every layer group."""
     at, span = plan.schedule_at(step)
     return slanted_triangle(at, span, float(setting[CUT.name]), float(setting[RATIO.name]))
 

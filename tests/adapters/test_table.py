@@ -12,23 +12,23 @@ from hypothesis import strategies as st
 from meltpoint.adapters import modes, tricks
 from meltpoint.adapters import settings as catalogue
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.adapters.multiplier_table import Phase, Plan, Table
+from meltpoint.adapters.multiplier_table import MultiplierTable, Phase, Plan
 
 GROUPS, STEPS_PER_EPOCH = 4, 5
 HEAD = GROUPS - 1
 
 
-def make_table(mode: str, **setting: Value) -> Table:
+def make_table(mode: str, **setting: Value) -> MultiplierTable:
     given_names = {name.replace("__", "."): value for name, value in setting.items()}
     full = catalogue.complete({"epochs": 3, **given_names}, mode, "linear")
     plan = Plan(
         GROUPS, STEPS_PER_EPOCH, modes.get(mode).phases(full),
         bool(full.get("stack_and_finetune.restart_schedule", True)),
     )  # fmt: skip
-    return Table(plan, tuple(trick for trick in tricks.every() if trick.is_on(full)), full)
+    return MultiplierTable(plan, tuple(trick for trick in tricks.every() if trick.is_on(full)), full)
 
 
-def column(table: Table, step: int) -> list[float]:
+def column(table: MultiplierTable, step: int) -> list[float]:
     return [table.multiplier(group, step) for group in range(GROUPS)]
 
 
@@ -125,7 +125,7 @@ def test_the_tricks_give_the_same_table_in_every_order(
     active = tuple(trick for trick in tricks.every() if trick.is_on(full))
     group = data.draw(st.integers(0, groups - 1))
     step = data.draw(st.integers(0, plan.total_steps - 1))
-    orders = [Table(plan, order, full).multiplier(group, step) for order in itertools.permutations(active)]
+    orders = [MultiplierTable(plan, order, full).multiplier(group, step) for order in itertools.permutations(active)]
     assert orders == pytest.approx([orders[0]] * len(orders), rel=1e-12, abs=0)
 
 
@@ -136,7 +136,7 @@ def test_a_row_is_0_exactly_where_the_mode_or_gradual_unfreezing_freezes_it_and_
     allowed = {own.name for own in catalogue.parameters(mode, "linear")}
     full = catalogue.complete({k: v for k, v in setting.items() if k in allowed}, mode, "linear")
     plan = Plan(groups, per_epoch, modes.get(mode).phases(full), data.draw(st.booleans()))
-    table = Table(plan, tuple(trick for trick in tricks.every() if trick.is_on(full)), full)
+    table = MultiplierTable(plan, tuple(trick for trick in tricks.every() if trick.is_on(full)), full)
     group = data.draw(st.integers(0, groups - 1))
     step = data.draw(st.integers(0, plan.total_steps - 1))
     phase, first = plan.phase_at(step)
