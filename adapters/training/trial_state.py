@@ -69,7 +69,7 @@ class TrialState:
         per_epoch = steps_per_epoch(rows, int(setting["batch_size"]))
         plan = Plan(groups, per_epoch, modes.get(mode).phases(setting), restart)
         active = tuple(trick for trick in tricks.every() if trick.is_on(setting))
-        return cls(member, Table(plan, active, setting))
+        return cls(member, MultiplierTable(plan, active, setting))
 
     def end_first_phase(self, epochs: int) -> None:
         """Shorten the first phase to so many epochs."""
