@@ -17,23 +17,27 @@ from typing import Any
 import psutil
 from rich.console import Console
 
-from meltpoint.sweeps.driver.driver import SweepConductor
+from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
+from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import Cluster, slots
+from meltpoint.sweeps.on_ray.trainable import result_of
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking.tracker import Tracker
+from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
+from meltpoint.sweeps.worker.outcome import TrialOutcome
 from meltpoint.sweeps.worker.work_order import WorkOrder
 
 EPOCHS = 2  # events a trial, beside the first and the last
 WARM_SHARE = 0.1  # of the trials: what starts up and fills its caches is not counted as cost or growth a trial
-CALLS = ("next_order", "on_start", "on_event", "on_lost", "wants_stop", "early_stopping", "tick")
+CALLS = ("next_order", "on_start", "on_event", "on_order_end", "wants_stop", "early_stopping", "tick")
 
 
 @dataclass
@@ -45,7 +49,7 @@ class Watched:
         samples: (trials ended, wall seconds, driver CPU seconds, seconds in calls, driver's resident bytes).
     """
 
-    driver: SweepConductor
+    driver: SweepDriver
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CALLS, 0.0))
     samples: list[tuple[int, float, float, float, int]] = field(default_factory=list)
     ended: int = 0
@@ -62,7 +66,7 @@ class Watched:
                 return call(*words)
             finally:
                 self.seconds[name] += time.perf_counter() - started
-                if name == "on_event" and words[0]["event"] == "outcome":
+                if name == "on_event" and isinstance(words[0], TrialEnded):
                     self.ended += 1
                     self._sample()
 
@@ -118,19 +122,19 @@ def idle(config: dict[str, Any]) -> None:
     from ray import tune
 
     (order,) = WorkOrder.from_config(config).orders
-    hardware = {"device": "cpu", "name": "none", "threads": 1, "gpu_share": 0.0, "precision": "fp32", "host": "none"}
-    said: dict[str, Any] = {"trial": order.id}
-    tune.report({"events": [{**said, "event": "ready", "body": {"hardware": hardware, "input_notes": []}}]})
-    outcome: dict[str, Any] = {"status": "finished", "error": None, "best_epoch": 1, "notes": []}
+    hardware = HardwareRecord(device="cpu", name="none", threads=1, gpu_share=0.0, precision="fp32", host="none")
+    started = Started(trial=order.id, hardware=hardware, trained_together=1, input_notes=(), task_parameters=1)
+    tune.report(result_of([started]))
+    score = (int(order.id, 16) % 1000) / 1000
     for epoch in range(1, EPOCHS + 1):
-        score = (int(order.id, 16) % 1000) / 1000
-        body = {
-            "epoch": epoch, "phase": "train", "step": epoch, "train_loss": 1.0, "dev": {"accuracy": score},
-            "train_seconds": 0.0, "dev_seconds": 0.0, "learning_rate": 1e-3, "finished_at": time.time(),
-        }  # fmt: skip
-        events: list[Any] = [{**said, "event": "epoch", "score": score, "body": body}]
-        last = [{**said, "event": "outcome", "body": outcome}] if epoch == EPOCHS else []
-        tune.report({"events": events + last, "score": score, "epoch": epoch, "percent": 100 * epoch / EPOCHS})
+        record = EpochRecord(
+            epoch=epoch, phase="train", step=epoch, train_loss=1.0, dev={"accuracy": score}, train_seconds=0.0,
+            dev_seconds=0.0, learning_rate=1e-3, finished_at=time.time(),
+        )  # fmt: skip
+        events: list[Event] = [EpochEnded(trial=order.id, epoch=record, score=score, percent=100 * epoch / EPOCHS)]
+        if epoch == EPOCHS:
+            events.append(TrialEnded(trial=order.id, outcome=TrialOutcome(status="finished")))
+        tune.report(result_of(events))
 
 
 def run(trials: int, searcher: str, encoder: str, storage: Path) -> Overhead:
@@ -148,7 +152,7 @@ def run(trials: int, searcher: str, encoder: str, storage: Path) -> Overhead:
         tracker.open(cells, spec.model_dump_json())
         tracker.flush()  # MLflow's imports and its first tables are start-up, and would last into the trials
         scorer = Unscored(ledger.folder)
-        watched = Watched(SweepConductor(planner, ledger, tracker, progress, scorer, resources))
+        watched = Watched(SweepDriver(planner, ledger, tracker, progress, scorer, resources))
         with Cluster(None) as cluster:
             cluster.join()
             count = watched.driver.slots = slots(resources.cpus, 0.0)

@@ -1,6 +1,10 @@
-"""The result of an epoch. Imports no torch: the ledger's readers need it too."""
+"""An epoch's result, and which epoch of a trial is the best. Imports no torch: the ledger's readers need it too."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -33,3 +37,23 @@ class EpochResult(BaseModel):
     train_seconds: float
     dev_seconds: float
     learning_rate: float
+
+
+Result = TypeVar("Result", bound=EpochResult)
+
+
+def best_epoch(epochs: Iterable[Result], metric: str) -> Result | None:
+    """The epoch whose weights are a trial's result: the highest dev score, the earliest where equal; None of none.
+
+    A NaN is below every number.
+
+    Args:
+        epochs: of one trial, in any order.
+        metric: the task's own, a key of each epoch's `dev`.
+    """
+
+    def rank(result: EpochResult) -> tuple[float, int]:
+        score = result.dev[metric]
+        return (-math.inf if math.isnan(score) else score, -result.epoch)
+
+    return max(epochs, key=rank, default=None)

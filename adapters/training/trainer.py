@@ -23,7 +23,7 @@ from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable
 from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW
-from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.epoch_result import EpochResult, best_epoch
 from meltpoint.adapters.training.evaluation import Evaluation, evaluate
 from meltpoint.adapters.training.gap_rule import GapRule
 from meltpoint.adapters.training.split_inputs import FrozenStates, SplitInputs
@@ -213,11 +213,7 @@ class Trainer:
         seconds: tuple[float, float],
     ) -> EpochResult:  # fmt: skip
         """Record an active trial's epoch, and its weights where they are the best so far."""
-        trial = self.trials[self.active[place]]
-        score = dev.metrics[self.data.task.metric]
-        if score > trial.best[0]:
-            trial.best = (score, epoch)
-            trial.best_state = self._weights(place, goes_on=epoch < trial.table.plan.epochs)
+        trial, metric = self.trials[self.active[place]], self.data.task.metric
         phase, _ = trial.table.plan.phase_at(self.step - 1)
         result = EpochResult(
             epoch=epoch, phase=phase.name, step=self.step, train_loss=loss, dev=dev.metrics, train=train,
@@ -226,6 +222,9 @@ class Trainer:
             learning_rate=trial.table.learning_rate(len(self.groups) - 1, self.step - 1),
         )  # fmt: skip
         trial.results.append(result)
+        if best_epoch(trial.results, metric) is result:
+            trial.best = (result.dev[metric], epoch)
+            trial.best_state = self._weights(place, goes_on=epoch < trial.table.plan.epochs)
         return result
 
     def _weights(self, place: int, goes_on: bool) -> Snapshot:

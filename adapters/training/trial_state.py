@@ -45,7 +45,7 @@ class TrialState:
 
     Attributes:
         table: its multiplier table.
-        best: (dev score, epoch) of the best epoch so far: highest dev metric, the earliest where equal.
+        best: (dev score, epoch) of the best epoch so far (`epoch_result.best_epoch`).
         best_state: the trained weights at that epoch.
         results: one an epoch so far.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from meltpoint.adapters.files import write_atomically
-from meltpoint.sweeps.driver.driver import SweepConductor
+from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import closed_lines, settle_specification
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
@@ -106,10 +106,10 @@ def note_runs(ledger: Ledger, tracker: Tracker) -> None:
 
 def _drive(
     resources: Resources, ledger: Ledger, planner: Planner, tracker: Tracker, console: Console, cluster: Cluster
-) -> SweepConductor:
+) -> SweepDriver:
     scorer = Scorer(ledger.folder)
     with Progress(lambda: list(planner.cells.values()), console) as progress:
-        driver = SweepConductor(planner, ledger, tracker, progress, scorer, resources)
+        driver = SweepDriver(planner, ledger, tracker, progress, scorer, resources)
         if planner.is_complete():
             driver.is_done = True
             progress.say("Nothing is left to train or to score.")
@@ -122,7 +122,7 @@ def _drive(
     return driver
 
 
-def _train(driver: SweepConductor, resources: Resources, progress: Progress, cluster: Cluster) -> None:
+def _train(driver: SweepDriver, resources: Resources, progress: Progress, cluster: Cluster) -> None:
     try:
         cluster.join()
         placed = place(driver.planner, driver.order, resources, progress.say)
@@ -142,22 +142,22 @@ def _train(driver: SweepConductor, resources: Resources, progress: Progress, clu
         driver.interrupted()  # whatever is still under way, for whatever reason
 
 
-def _finish(driver: SweepConductor, ledger: Ledger, tracker: Tracker, render: Render) -> Outcome:
+def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Render) -> Outcome:
     summary = summarise(ledger)
     export_cells(ledger, summary, ledger.folder / "exports")
     tables = render(summary)
     for name, text in tables.items():
         write_atomically(ledger.folder / name, text)
-    done = driver.is_done and not driver.scorer.pending
+    done = driver.is_done and not driver.finals.scorer.pending
     figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
     tracker.close(figures, done, dict(tables))
-    troubles = [f"{trial}: not scored on test: {why}" for trial, why in driver.scorer.troubles.items()]
+    troubles = [f"{trial}: not scored on test: {why}" for trial, why in driver.finals.scorer.troubles.items()]
     empty = [".".join(cell.header.key) for cell in summary.cells if done and cell.best is None]
     troubles += [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]
     without = [missing_finals(summary, cell) for cell in summary.cells if done and cell.best is not None]
     troubles += [line for line in without if line is not None]
     troubles += tracker.notes() + ([tracker.trouble] if tracker.trouble else [])
-    lacks = bool(empty or driver.scorer.troubles or any(without))
+    lacks = bool(empty or driver.finals.scorer.troubles or any(without))
     state = "stopped" if not done else "failed" if lacks else "done"
     return Outcome(state, summary, ledger.folder, tracker.uri, troubles)
 

@@ -10,7 +10,7 @@ import gc
 
 OBJECTS = 100_000
 """New objects until the next look; Python's own are 700. A few of them may hold a model's tensors: where models come
-and go (workers, scoring), `worker.drop_garbage` looks after each."""
+and go (workers, scoring), `memory.drop_garbage` looks after each."""
 
 
 def raise_gc_threshold() -> None:

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from meltpoint.search_spaces.space import EarlyStopping
-from meltpoint.sweeps.ledger.losses import Loss
 from meltpoint.sweeps.machine import heap
+from meltpoint.sweeps.on_ray.trainable import train_on_ray
+from meltpoint.sweeps.worker.events import Event
+from meltpoint.sweeps.worker.outcome import TrialOutcome
 from meltpoint.sweeps.worker.work_order import WorkOrder
 
 FOREVER = 10**9  # samples: the searcher says when there are no more
@@ -28,7 +30,7 @@ Trainable = Callable[[dict[str, Any]], None]
 
 
 class Driver(Protocol):
-    """What runs a sweep, seen from Ray: it hands out orders and hears of events.
+    """The sweep's driver, as seen from Ray: it hands out orders and is told of events.
 
     Attributes:
         slots: how many workers there are.
@@ -44,11 +46,15 @@ class Driver(Protocol):
     def on_start(self, work: WorkOrder) -> None:
         """A worker took the order up."""
 
-    def on_event(self, event: dict[str, Any]) -> None:
-        """A worker's event."""
+    def on_event(self, event: Event) -> None:
+        """A worker's event about one trial."""
 
-    def on_lost(self, work: WorkOrder, loss: Loss | None) -> None:
-        """The order left Ray: its worker died, or (None) it ended or was stopped."""
+    def on_order_end(self, work: WorkOrder, outcome: TrialOutcome) -> None:
+        """The order left Ray: its worker is done, died, or was stopped.
+
+        Args:
+            outcome: of those trials whose end no event has told.
+        """
 
     def wants_stop(self, work: WorkOrder) -> bool:
         """Whether a running trial should end now (the time budget)."""
@@ -57,7 +63,7 @@ class Driver(Protocol):
         """The rule of the order's space."""
 
     def tick(self) -> None:
-        """Something to do between events."""
+        """Called between events."""
 
 
 def run_on_tune(driver: Driver, is_local: bool, trainable: Trainable | None = None) -> None:
@@ -65,12 +71,11 @@ def run_on_tune(driver: Driver, is_local: bool, trainable: Trainable | None = No
 
     Args:
         is_local: whether the cluster is this sweep's own, whose workers have the driver's environment.
-        trainable: what runs an order in a worker; None is `worker.train_on_ray`.
+        trainable: what runs an order in a worker; None is `trainable.train_on_ray`.
     """
     from ray import tune
 
     from meltpoint.sweeps.on_ray import tune_adapters as parts
-    from meltpoint.sweeps.worker.worker import train_on_ray
 
     heap.raise_gc_threshold()
     heap.freeze_heap()
@@ -79,17 +84,18 @@ def run_on_tune(driver: Driver, is_local: bool, trainable: Trainable | None = No
     parts.survive_memory_kills()
     if is_local:
         parts.reuse_prestarted_workers()
-    orders: dict[str, WorkOrder] = {}
+    orders: parts.Orders = {}
+    outcomes: parts.Outcomes = {}
     with (
         tempfile.TemporaryDirectory(prefix="meltpoint-tune-") as scratch, warnings.catch_warnings(),
         _workers_start_together(driver.slots),
     ):  # fmt: skip
         warnings.simplefilter("ignore")
-        search = parts.CellSearch(driver, orders)
         tuner = tune.Tuner(
             tune.with_resources(trainable or train_on_ray, parts.resources_of),
             tune_config=tune.TuneConfig(
-                search_alg=search, scheduler=parts.AshaPerCell(driver, orders, search.losses),
+                search_alg=parts.CellSearch(driver, orders, outcomes),
+                scheduler=parts.AshaPerCell(driver, orders, outcomes),
                 num_samples=FOREVER, reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
             ),

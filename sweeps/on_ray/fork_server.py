@@ -36,7 +36,7 @@ MALLOC = (
 )
 """Huge pages, and one arena for all threads, since a trial's own would have none: a fine-tuning step takes and gives
 back some 100 MB, at a page fault each 4 kB. A step of eight trials side by side takes more than the 64 MB that glibc
-keeps at most, so it may keep 1 GB (`worker.make_room` gives that back where memory is scarce); who sets this has to say
+keeps at most, so it may keep 1 GB (`memory.make_room` gives that back where memory is scarce); who sets this has to say
 too from which size on memory is mapped: the largest that glibc comes to. glibc from 2.35 on; others do not look."""
 
 RAYS_PARTS = (

@@ -26,7 +26,7 @@ MOST_TRIALS = 8  # on one GPU: each has a process and a CUDA context of its own;
 RAY_UNITS = 10_000  # Ray counts resources in ten-thousandths (ray 2.60, fixed_point.h) and rounds: 1/6 would be 0.1667
 
 MakeOrder = Callable[[Proposal, float], Order]
-"""`SweepConductor.order`: a proposal and its share of a GPU → what a worker is told."""
+"""`SweepDriver.order`: a proposal and its share of a GPU → what a worker is told."""
 
 
 def share_of(bytes_needed: int, total_bytes: int) -> float:

@@ -1,4 +1,4 @@
-"""The three seats that Ray Tune offers, each a thin adapter to the driver. Imports Ray, so it is imported late."""
+"""Ray Tune's searcher, scheduler and callback, each a thin adapter to the driver. Imports Ray: to be imported late."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from meltpoint.sweeps.ledger.losses import Loss, loss_of
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.on_ray.experiment import Driver
+from meltpoint.sweeps.on_ray.trainable import EVENTS
+from meltpoint.sweeps.worker.events import EpochEnded
+from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET, STOPPED_EARLY, TrialOutcome, failed, lost_worker
 from meltpoint.sweeps.worker.work_order import WorkOrder
 
 Orders = dict[str, WorkOrder]
-"""Ray's trial id → the order that it runs."""
+"""Tune's trial id → the order that it runs."""
+Outcomes = dict[str, TrialOutcome]
+"""Tune's trial id → how the order's open trials ended: noted by the scheduler, told to the driver by the searcher."""
 
 
 def survive_memory_kills() -> None:
@@ -74,12 +78,11 @@ class NotPickled:
 
 
 class CellSearch(NotPickled, Searcher):
-    """Asks the driver for orders; what Tune would snapshot of it is nothing, for the ledger has it."""
+    """Asks the driver for orders, and tells it when one ended. Nothing of it is snapshot: the ledger has it."""
 
-    def __init__(self, driver: Driver, orders: Orders) -> None:
+    def __init__(self, driver: Driver, orders: Orders, outcomes: Outcomes) -> None:
         super().__init__(metric="score", mode="max")
-        self.driver, self.orders = driver, orders
-        self.losses: dict[str, Loss] = {}  # told by `AshaPerCell`, which sees the error
+        self.driver, self.orders, self.outcomes = driver, orders, outcomes
 
     def suggest(self, trial_id: str) -> Any:
         """The next order as a Tune configuration."""
@@ -90,11 +93,11 @@ class CellSearch(NotPickled, Searcher):
         return order.as_config()
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """A trial left Tune: by its outcome (heard already), by the referee's word, or because its worker died."""
+        """A trial left Tune: it is done, was stopped by `AshaPerCell`, or its worker was lost."""
         order = self.orders.pop(trial_id, None)
+        outcome = self.outcomes.pop(trial_id, None) or lost_worker("")
         if order is not None:
-            found = self.losses.pop(trial_id, None) or loss_of("")
-            self.driver.on_lost(order, found if error else None)
+            self.driver.on_order_end(order, outcome)
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing to save; Tune wants the file."""
@@ -107,9 +110,9 @@ class CellSearch(NotPickled, Searcher):
 class AshaPerCell(NotPickled, FIFOScheduler):
     """Routes each epoch to its own cell's ASHA bracket where the space asks for early stopping; else lets it go on."""
 
-    def __init__(self, driver: Driver, orders: Orders, losses: dict[str, Loss]) -> None:
+    def __init__(self, driver: Driver, orders: Orders, outcomes: Outcomes) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.driver, self.orders, self.losses = driver, orders, losses
+        self.driver, self.orders, self.outcomes = driver, orders, outcomes
         self.brackets: dict[CellKey, AsyncHyperBandScheduler] = {}
 
     def _bracket(self, trial: Trial) -> AsyncHyperBandScheduler | None:
@@ -129,9 +132,9 @@ class AshaPerCell(NotPickled, FIFOScheduler):
         return self.brackets[cell]
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """The first that waits; looked for among those that live, where Tune goes through all there ever were."""
-        live = tune_controller.get_live_trials()
-        waiting = {trial.trial_id: trial for trial in live if trial.status == Trial.PENDING}
+        """The first that waits, looked for among those that have not ended: Tune itself goes through all of them."""
+        open_trials = tune_controller.get_live_trials()
+        waiting = {trial.trial_id: trial for trial in open_trials if trial.status == Trial.PENDING}
         return next((waiting[trial_id] for trial_id in self.orders if trial_id in waiting), None)
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
@@ -142,20 +145,23 @@ class AshaPerCell(NotPickled, FIFOScheduler):
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """A worker died or raised: Tune has noted its error, and tells the searcher next, without it."""
-        self.losses[trial.trial_id] = loss_of_trial(trial)
+        self.outcomes[trial.trial_id] = outcome_of_error(trial)
         super().on_trial_error(tune_controller, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        """Go on, or stop."""
+        """Go on or stop, after an epoch: by the cell's bracket, or because the time budget is spent."""
         order = self.orders.get(trial.trial_id)
-        if order is None or not any(event["event"] == "epoch" for event in result["events"]):
+        if order is None or not any(isinstance(event, EpochEnded) for event in result[EVENTS]):
             return str(TrialScheduler.CONTINUE)
         bracket = self._bracket(trial) if "score" in result else None  # trials that share a worker have no bracket
         decision = TrialScheduler.CONTINUE
         if bracket is not None:
             decision = bracket.on_trial_result(tune_controller, trial, result)
+        outcome = STOPPED_EARLY if decision == TrialScheduler.STOP else None
         if self.driver.wants_stop(order):
-            decision = TrialScheduler.STOP
+            decision, outcome = TrialScheduler.STOP, STOPPED_BY_BUDGET
+        if outcome is not None:
+            self.outcomes[trial.trial_id] = outcome
         return str(decision)
 
 
@@ -177,7 +183,7 @@ class Listener(NotPickled, Callback):
         """A worker's events."""
         if trial.trial_id in self.orders:
             with self._on_record():
-                for event in result["events"]:
+                for event in result[EVENTS]:
                     self.driver.on_event(event)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -200,14 +206,13 @@ class Listener(NotPickled, Callback):
             raise
 
 
-def loss_of_trial(trial: Trial) -> Loss:
-    """Why a trial of Tune's ended in an error: our own code raised, or its worker was lost."""
+def outcome_of_error(trial: Trial) -> TrialOutcome:
+    """The outcome of a trial of Tune's that ended in an error: our own code raised, or its worker was lost."""
     error = trial.get_pickled_error()
     if isinstance(error, RayTaskError):
-        return Loss(
-            "setting", str(error.cause).strip().splitlines()[0] if str(error.cause).strip() else repr(error.cause)
-        )
-    return loss_of(str(error or trial.get_error()))
+        lines = str(error.cause).strip().splitlines()
+        return failed("setting", lines[0] if lines else repr(error.cause))
+    return lost_worker(str(error or trial.get_error()))
 
 
 def forget(trial: Trial) -> None:

@@ -1,4 +1,7 @@
-"""Choosing by dev, and nothing else: the best epoch of a trial, the best trial of a cell, the mean over seeds."""
+"""Selection by dev alone: the best trial of a cell, its finals, the mean over seeds.
+
+A trial's best epoch is chosen by `epoch_result.best_epoch`.
+"""
 
 from __future__ import annotations
 

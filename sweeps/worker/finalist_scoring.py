@@ -23,8 +23,9 @@ from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.sweeps.worker.memory import release_memory
 from meltpoint.sweeps.worker.work_order import Order
-from meltpoint.sweeps.worker.worker import WEIGHTS, release_memory, training
+from meltpoint.sweeps.worker.worker import WEIGHTS, training
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.locked import TestData, open_test
 from meltpoint.tasks.core.submission import write_glue_submission

@@ -1,54 +1,51 @@
-"""The trial worker: trains an order on what Ray gave it, and reports each epoch. It cannot open a test split."""
+"""The trial worker: trains an order on what Ray gave it, and reports its events. It cannot open a test split."""
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import gc
 import socket
-import sys
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from meltpoint.adapters import encoders, heads
-from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.pairing import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.features.budget import Budget, choose, free_bytes
-from meltpoint.adapters.features.layout import feature_key
-from meltpoint.adapters.features.opening import open_features
-from meltpoint.adapters.features.reading import Features
+from meltpoint.adapters.features.budget import free_bytes
 from meltpoint.adapters.files import replacing
-from meltpoint.adapters.hardware import Hardware, Precision, claim_device, resolve_precision
-from meltpoint.adapters.model import AdaptedModel, Member, build
+from meltpoint.adapters.hardware import Hardware, claim_device, resolve_precision
+from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import bundle_key
 from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, Outcome
-from meltpoint.sweeps.ledger.ledger import features_folder, first_phases_folder
-from meltpoint.sweeps.ledger.losses import ChangedInputError, is_full_disk
-from meltpoint.sweeps.ledger.records import Cause, CellKey, EpochRecord, HardwareRecord
-from meltpoint.sweeps.machine import limits
+from meltpoint.sweeps.ledger.ledger import first_phases_folder
+from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
 from meltpoint.sweeps.specification.sweep_spec import code_version
+from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
+from meltpoint.sweeps.worker.feature_cache import FeatureCache
 from meltpoint.sweeps.worker.input_notes import input_notes
+from meltpoint.sweeps.worker.memory import release_memory
+from meltpoint.sweeps.worker.outcome import (
+    ChangedInputError,
+    TrialOutcome,
+    failed,
+    is_out_of_memory,
+    outcome_of_error,
+)
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tasks.core.splits import load_training_data
-from meltpoint.tasks.core.task import DataSpec, Kind, Task, TrainingData
-
-Event = dict[str, Any]
+from meltpoint.tasks.core.task import DataSpec, Kind, TrainingData
 
 WEIGHTS = "weights.safetensors"
 
@@ -118,31 +115,6 @@ def _check_data(order: Order, loaded: TrainingData) -> None:
         raise ChangedInputError(f"the data of {order.task} changed since the sweep was opened; put the old files back.")
 
 
-class FeatureCache:
-    """The frozen encoder's states as a trainer asks for them: out of the storage's cache, within its budget.
-
-    Attributes:
-        notes: what became of each split, a line each.
-    """
-
-    def __init__(self, order: Order, precision: Precision, device: torch.device) -> None:
-        self.order, self.precision, self.device = order, precision, device
-        self.folder = features_folder(Path(order.cache))
-        self.notes: list[str] = []
-
-    def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> Features | None:
-        """A split's states; None where they do not fit and the encoder has to run."""
-        encoder, layers = model.encoder, model.layers_read
-        key = feature_key(encoder, split, task.kind, self.precision, "first" if first_pieces else "all")
-        budget = Budget(self.order.cache_bytes, self.order.cache_overflow)
-        decision = choose(self.folder, key, encoder, split, layers, budget)
-        self.notes.append(decision.words)
-        if decision.key is None:
-            return None
-        note = {"encoder": self.order.encoder, "task": self.order.task, "split": split.name}
-        return open_features(self.folder, decision.key, encoder, split, task.kind, layers, self.device, note)
-
-
 def stacks(orders: Sequence[Order]) -> list[list[Order]]:
     """The orders in groups that agree on what shapes the computation, each in its first order's place.
 
@@ -157,12 +129,12 @@ def stacks(orders: Sequence[Order]) -> list[list[Order]]:
 
 
 def run(work: WorkOrder) -> Iterator[list[Event]]:
-    """Train an order's trials: for each a `ready` event, an `epoch` event each epoch, an `outcome`, whatever happens.
+    """Train an order's trials: for each `Started`, `EpochEnded` each epoch, and `TrialEnded` whatever happens.
 
     NaN, out of memory and errors of a setting are outcomes, not exceptions: the worker lives on.
 
     Returns:
-        What happened at once, a list at a time.
+        The events that happened at once, a list at a time.
     """
     for orders in stacks(work.orders):
         yield from _run_stack(orders)
@@ -170,41 +142,26 @@ def run(work: WorkOrder) -> Iterator[list[Event]]:
 
 def _run_stack(orders: Sequence[Order]) -> Iterator[list[Event]]:
     """Train trials side by side; where memory is too small for that, half of them at a time."""
-    open_orders = {order.id: order for order in orders}
-    cause: Cause = "setting"
-    error, begun = "", False
+    open_trials = [order.id for order in orders]
+    has_trained = False
     try:
         for events in _train(orders):
-            begun = begun or any(event["event"] == "epoch" for event in events)
+            has_trained = has_trained or any(isinstance(event, EpochEnded) for event in events)
             for event in events:
-                if event["event"] == "outcome":
-                    del open_orders[event["trial"]]
+                if isinstance(event, TrialEnded):
+                    open_trials.remove(event.trial)
             yield events
         return
-    except (torch.OutOfMemoryError, MemoryError) as failure:
-        error = _out_of_memory(failure)
-    except ChangedInputError as failure:
-        cause, error, begun = "input", str(failure), True
-    except Exception as failure:  # noqa: BLE001 - whatever broke is these trials' outcome; the sweep goes on
-        begun = True
-        last = traceback.extract_tb(failure.__traceback__)[-1]
-        error = f"{type(failure).__name__}: {failure} ({Path(last.filename).name}:{last.lineno})"
-        if is_full_disk(failure):
-            cause, error = "disk", getattr(failure, "strerror", None) or "No space left on device"
-    if len(orders) > 1 and not begun:
+    except Exception as error:  # noqa: BLE001 - whatever broke is these trials' outcome; the sweep goes on
+        outcome = outcome_of_error(error)
+        is_halved = is_out_of_memory(error) and len(orders) > 1 and not has_trained
+    if is_halved:
         release_memory()
         half = len(orders) // 2
         yield from _run_stack(orders[:half])
         yield from _run_stack(orders[half:])
         return
-    yield [_outcome(trial, "failed", error=error, cause=cause) for trial in open_orders]
-
-
-def _out_of_memory(failure: BaseException) -> str:
-    if isinstance(failure, torch.OutOfMemoryError):
-        advice = "a smaller batch_size or max_pieces, or more memory a trial (--gpus-per-trial)"
-        return f"out of memory: {str(failure).splitlines()[0]}; {advice}"
-    return "out of memory on the machine; a smaller batch_size or max_pieces"
+    yield [TrialEnded(trial=trial, outcome=outcome) for trial in open_trials]
 
 
 def _train(orders: Sequence[Order]) -> Iterator[list[Event]]:
@@ -212,8 +169,7 @@ def _train(orders: Sequence[Order]) -> Iterator[list[Event]]:
     first = orders[0]
     trainer = training(orders, claim_device(int(first.cpus), first.gpus))
     check_room(trainer, Path(first.checkpoint))
-    ready = _ready(trainer, first, len(orders))
-    yield [{"event": "ready", "trial": order.id, "body": ready} for order in orders]
+    yield _started(trainer, orders)
     for results in _epochs(trainer, first):
         yield [event for member, result in results for event in _events(trainer, orders[member], member, result)]
 
@@ -247,105 +203,42 @@ def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
 
 
 def _events(trainer: Trainer, order: Order, member: int, result: EpochResult | NotFiniteError) -> list[Event]:
-    """What a member's epoch says, and its outcome where that was the last one."""
+    """The events of a member's epoch, its end among them where that was the last one."""
     if isinstance(result, NotFiniteError):
-        return [_outcome(order.id, "failed", error=str(result), cause="setting")]
+        return [TrialEnded(trial=order.id, outcome=failed("setting", str(result)))]
     trial = trainer.trials[member]
-    body = EpochRecord(**result.model_dump(), finished_at=time.time())
+    planned = trial.table.plan.epochs
+    epoch = EpochRecord(**result.model_dump(), finished_at=time.time())
     score = result.dev[trainer.data.task.metric]
-    percent = 100 * result.epoch / trial.table.plan.epochs  # of the trial's own schedule
-    rung = {"epoch": result.epoch, "percent": percent, "score": score}
-    epoch = {"event": "epoch", "trial": order.id, "body": body.model_dump(), **rung}
-    if result.epoch < trial.table.plan.epochs:
-        return [epoch]
+    ended = EpochEnded(trial=order.id, epoch=epoch, score=score, percent=100 * result.epoch / planned)
+    if result.epoch < planned:
+        return [ended]
     save_weights(trial.best_state, Path(order.checkpoint))
     trial.best_state = Snapshot({})
-    return [epoch, _outcome(order.id, "finished", best_epoch=trial.best[1], notes=cache_notes(trainer))]
+    return [ended, TrialEnded(trial=order.id, outcome=TrialOutcome(status="finished", notes=cache_notes(trainer)))]
 
 
-def _ready(trainer: Trainer, first: Order, together: int) -> dict[str, Any]:
-    host = socket.gethostname()
-    record = HardwareRecord(**asdict(trainer.hardware), precision=trainer.precision, host=host)
-    return {
-        "hardware": record.model_dump(), "trained_together": together,
-        "input_notes": input_notes(trainer.data, int(first.setting["max_pieces"]), trainer.model.encoder.max_pieces),
-        "task_parameters": sum(own[0].numel() for own in trainer.model.own_parameters().values()),
-    }  # fmt: skip
+def _started(trainer: Trainer, orders: Sequence[Order]) -> list[Event]:
+    """The first event of each of the trials."""
+    limit, here = int(orders[0].setting["max_pieces"]), socket.gethostname()
+    hardware = HardwareRecord(**asdict(trainer.hardware), precision=trainer.precision, host=here)
+    notes = tuple(input_notes(trainer.data, limit, trainer.model.encoder.max_pieces))
+    parameters = sum(own[0].numel() for own in trainer.model.own_parameters().values())
+    return [
+        Started(
+            trial=order.id, hardware=hardware, trained_together=len(orders), input_notes=notes,
+            task_parameters=parameters,
+        ) for order in orders
+    ]  # fmt: skip
 
 
-def cache_notes(trainer: Trainer) -> list[str]:
-    """What became of the frozen states, in words."""
+def cache_notes(trainer: Trainer) -> tuple[str, ...]:
+    """What became of the frozen states, a line each."""
     cache = trainer.frozen_states
-    return list(cache.notes) if isinstance(cache, FeatureCache) else []
-
-
-def _outcome(
-    trial: str, status: str, best_epoch: int | None = None, error: str | None = None, notes: Sequence[str] = (),
-    cause: Cause | None = None,
-) -> Event:  # fmt: skip
-    body = {"status": status, "error": error, "best_epoch": best_epoch, "notes": list(notes), "cause": cause}
-    return {"event": "outcome", "trial": trial, "body": body}
+    return tuple(cache.notes) if isinstance(cache, FeatureCache) else ()
 
 
 def save_weights(state: Mapping[str, Tensor], folder: Path) -> None:
     """Write weights as safetensors, whole or not at all."""
     with replacing(folder / WEIGHTS) as beside:
         save_file({name: tensor.contiguous().cpu() for name, tensor in state.items()}, beside)
-
-
-def train_on_ray(config: dict[str, Any]) -> None:
-    """Ray Tune's function trainable: an order in, its events out."""
-    from ray import tune
-
-    work = WorkOrder.from_config(config)
-    make_room(work.first.cell)
-    for events in run(work):
-        tune.report(report_of(events))
-    drop_garbage()
-
-
-def report_of(events: list[Event]) -> dict[str, Any]:
-    """Events as one result of Ray Tune; a trial on its own can be stopped by its epoch's score."""
-    epochs = [event for event in events if event["event"] == "epoch"]
-    alone = len(epochs) == 1 and all(event["trial"] == epochs[0]["trial"] for event in events)
-    rung = {key: epochs[0][key] for key in ("score", "epoch", "percent")} if alone else {}
-    return {"events": events, **rung}
-
-
-class _Room:
-    """Whose trials left what lies in this process's memory.
-
-    Attributes:
-        cell: of the last order, or None before the first.
-    """
-
-    cell: CellKey | None = None
-
-
-def make_room(cell: CellKey) -> None:
-    """Give back what trials of another cell left, where memory is scarce.
-
-    Else the next trial takes what the last one left. Given back in between, it would have to be found again page by
-    page: a twentieth of a short trial's time (docs/log.md).
-    """
-    if _Room.cell not in (None, cell) and limits.memory().scarce:
-        release_memory()
-    _Room.cell = cell
-
-
-def drop_garbage() -> None:
-    """Let go of a trial's model, which holds reference cycles; a GPU's memory may be another trial's next."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
-def release_memory() -> None:
-    """Give the memory back that trials left: neither Python nor malloc does it soon.
-
-    Without this, workers of the 12-cell sweep grew to 10 GB each (docs/log.md).
-    """
-    drop_garbage()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from meltpoint.adapters import settings
+from meltpoint.adapters.training.epoch_result import best_epoch
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
 from meltpoint.sweeps.results.summary import CellHeader, CellSummary, State, SweepFile, SweepSummary, write_sweep
@@ -16,6 +17,7 @@ from meltpoint.sweeps.search.selection import best_of, finals_of, spread
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
+from meltpoint.sweeps.worker.events import EpochEnded, Started, TrialEnded
 from meltpoint.sweeps.worker.finalist_scoring import score_finalists
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
@@ -125,14 +127,18 @@ def trained(ledger: Ledger, cell: OpenCell, said: dict[str, Any], seed: int) -> 
         checkpoint=str(ledger.checkpoint(name)), cpus=1, gpus=0,
     )  # fmt: skip
     events = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
-    assert events[-1]["body"]["status"] == "finished", events[-1]
-    epochs = [event["body"] for event in events if event["event"] == "epoch"]
-    best = events[-1]["body"]["best_epoch"]
+    started, *middle, last = events
+    assert isinstance(started, Started)
+    assert isinstance(last, TrialEnded)
+    assert last.outcome.status == "finished", last
+    epochs = [event.epoch for event in middle if isinstance(event, EpochEnded)]
+    best = best_epoch(epochs, "accuracy")
+    assert best is not None
     return order, TrialRecord(
         **order.model_dump(include={"id", "number", "encoder", "mode", "task", "head", "role", "seed", "setting"}),
-        status="finished", metric="accuracy", dev=epochs[best - 1]["dev"]["accuracy"], best_epoch=best, test={},
+        status="finished", metric="accuracy", dev=best.dev["accuracy"], best_epoch=best.epoch, test={},
         epochs=epochs, data_fingerprint=cell.data_fingerprint, code_version="0", started_at=1.0, seconds=1.0,
-        hardware=HardwareRecord(**events[0]["body"]["hardware"]),
+        hardware=started.hardware,
     )  # fmt: skip
 
 

@@ -16,13 +16,14 @@ import pytest
 import yaml
 
 from meltpoint.reports.commands import search
-from meltpoint.sweeps.driver.driver import SweepConductor
+from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import asked_sweep, differences
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.worker import worker
+from meltpoint.sweeps.worker.events import EpochEnded
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 RESOURCES: Mapping[str, tuple[object, set[str]]] = {
@@ -81,7 +82,7 @@ def order_under(resources: Resources, spec: SweepSpec, cells: list, folder: Path
     planner = Planner(spec, cells, [])
     nobody = SimpleNamespace()
     ledger = Ledger(folder / resources.storage / spec.name)
-    driver = SweepConductor(planner, ledger, nobody, nobody, nobody, resources)  # type: ignore[arg-type]
+    driver = SweepDriver(planner, ledger, nobody, nobody, nobody, resources)  # type: ignore[arg-type]
     gpus = resources.gpus
     assert not isinstance(gpus, str), "a number here; auto measures one"
     return driver.order(planner.next(), gpus)  # type: ignore[arg-type]
@@ -96,13 +97,11 @@ def test_a_resource_changes_only_those_fields_of_an_order_that_the_table_says(sp
 
 
 def epochs_of(order: Order) -> list[dict[str, object]]:
-    """What a trial's epochs say, but for the time they took."""
-    found = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
-    assert found[-1]["body"]["status"] == "finished", found[-1]["body"]
-    bodies = [event["body"] for event in found if event["event"] == "epoch"]
-    return [
-        {key: value for key, value in body.items() if "seconds" not in key and key != "finished_at"} for body in bodies
-    ]
+    """A trial's epochs, but for the time they took."""
+    *events, last = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
+    assert last.outcome.status == "finished", last
+    timed = {"train_seconds", "dev_seconds", "finished_at"}
+    return [event.epoch.model_dump(exclude=timed) for event in events if isinstance(event, EpochEnded)]
 
 
 @pytest.mark.parametrize("mode", ["feature_extraction", "fine_tuning"])
@@ -118,7 +117,7 @@ def test_states_that_do_not_fit_leave_a_note_with_the_trial(spec, cells, tmp_pat
     cells = [cell for cell in cells if cell.mode == "feature_extraction"]
     order = order_under(Resources(storage="here", cache_bytes=1, gpus=0.0), spec, cells, tmp_path)
     events = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
-    assert any("do not fit" in note for note in events[-1]["body"]["notes"])
+    assert any("do not fit" in note for note in events[-1].outcome.notes)
 
 
 def test_rounding_the_states_that_do_not_fit_is_refused_under_the_same_name(spec, cells):

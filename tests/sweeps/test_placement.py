@@ -201,26 +201,25 @@ def probe(document):
 
 def trial(config):
     given = ray.get_runtime_context().get_assigned_resources()
-    said = {"event": "said", "mode": WorkOrder.from_config(config).first.mode}
-    said["gpus"] = max((share for name, share in given.items() if name.startswith("GPU")), default=0.0)
-    tune.report({"events": [said]})
+    gpus = max((share for name, share in given.items() if name.startswith("GPU")), default=0.0)
+    tune.report({"events": [f"{WorkOrder.from_config(config).first.mode} {gpus:g}"]})
 
 
 class Driver:
     failure, slots = None, 2
 
     def __init__(self, orders):
-        self.orders, self.said, self.live = orders, [], 0
+        self.orders, self.said = orders, []
 
     def next_order(self):
         return self.orders.pop(0) if self.orders else "done"
 
     def on_start(self, work): pass
-    def on_lost(self, work, reason): pass
+    def on_order_end(self, work, outcome): pass
     def wants_stop(self, work): return False
     def early_stopping(self, work): return None
     def tick(self): pass
-    def on_event(self, event): self.said.append(f"{event['mode']} {event['gpus']:g}")
+    def on_event(self, event): self.said.append(event)
 
 
 if __name__ == "__main__":

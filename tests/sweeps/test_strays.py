@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from meltpoint.reports.notes import notes
-from meltpoint.sweeps.driver.driver import SweepConductor
+from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -17,6 +17,7 @@ from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.worker.events import EpochEnded
 from meltpoint.sweeps.worker.finalist_scoring import Scorer, score_finalists
 from meltpoint.sweeps.worker.retrain import retrain
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
@@ -97,7 +98,7 @@ def test_train_does_not_compare_scores_of_two_metrics_or_two_encoders(tiny_encod
 
 
 @pytest.fixture
-def finals(spec, cells, tmp_path, make_record) -> tuple[SweepConductor, list]:
+def finals(spec, cells, tmp_path, make_record) -> tuple[SweepDriver, list]:
     """A driver with two finals of one cell, not yet scored."""
     planner = Planner(spec, cells, [])
     search = planner.next()
@@ -106,33 +107,33 @@ def finals(spec, cells, tmp_path, make_record) -> tuple[SweepConductor, list]:
         make_record(Proposal(str(seed) * 16, seed, "final", search.cell, search.setting, seed)) for seed in (1, 2)
     ]  # fmt: skip
     planner = Planner(spec, cells, [best, *made])
-    deaf = SimpleNamespace(**dict.fromkeys(("end", "scored", "run_of"), lambda *_: None))
+    silent = SimpleNamespace(**dict.fromkeys(("end", "scored", "run_of"), lambda *_: None))
     ledger = Ledger(tmp_path / "sweep")
     ledger.create()
     resources = Resources(storage=str(tmp_path), gpus=0.0)
-    return SweepConductor(planner, ledger, deaf, deaf, Scorer(ledger.folder), resources), made  # type: ignore[arg-type]
+    return SweepDriver(planner, ledger, silent, silent, Scorer(ledger.folder), resources), made  # type: ignore[arg-type]
 
 
 def test_finals_that_were_scored_on_two_test_splits_are_not_mixed(finals):
     driver, (one, two) = finals
-    driver._replace(one.model_copy(update={"test": {"accuracy": 0.5}, "test_fingerprint": "a" * 16}))
-    assert driver._order_of(driver.planner.cells[two.cell].cell, two).test_fingerprint == "a" * 16
-    driver._replace(two.model_copy(update={"test": {"accuracy": 1.0}, "test_fingerprint": "b" * 16}))
-    assert "test split changed" in driver.scorer.troubles[two.id]
+    driver.finals.keep_score(one.model_copy(update={"test": {"accuracy": 0.5}, "test_fingerprint": "a" * 16}))
+    assert driver.finals.order_of(two).test_fingerprint == "a" * 16
+    driver.finals.keep_score(two.model_copy(update={"test": {"accuracy": 1.0}, "test_fingerprint": "b" * 16}))
+    assert "test split changed" in driver.finals.scorer.troubles[two.id]
     assert [record.id for record in driver.ledger.records()] == [one.id], "the other one's scores are not kept"
     assert driver.planner.cells[two.cell].finals[two.id].test is None
 
 
 def test_a_scored_final_says_which_test_it_was_and_another_test_is_refused(spec, cells, tmp_path, make_record):
     cells = [cell for cell in cells if cell.mode == "feature_extraction"]
-    driver = SweepConductor(
+    driver = SweepDriver(
         Planner(spec, cells, []), Ledger(tmp_path / "sweep"), *[SimpleNamespace()] * 3, Resources(storage=str(tmp_path))
     )  # type: ignore[misc]
     proposal = driver.planner.next()
     order: Order = driver.order(proposal, 0.0)
     events = [event for events in run(WorkOrder(orders=(order,))) for event in events]
-    scores = [event["body"]["dev"]["accuracy"] for event in events if event["event"] == "epoch"]
-    record = make_record(proposal, tuple(scores), role="final", best_epoch=events[-1]["body"]["best_epoch"])
+    scores = [event.score for event in events if isinstance(event, EpochEnded)]
+    record = make_record(proposal, tuple(scores), role="final")
     (tmp_path / "sweep").mkdir(exist_ok=True)
 
     def scored(expected: str) -> dict:

@@ -1,4 +1,4 @@
-"""_tune_parts: what Tune would not survive by itself."""
+"""tune_adapters: Tune's searcher and scheduler, and what Tune would not survive by itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from meltpoint.search_spaces.space import EarlyStopping
+from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
+from meltpoint.sweeps.on_ray.trainable import result_of
 from meltpoint.sweeps.on_ray.tune_adapters import AshaPerCell, CellSearch, resources_of, survive_memory_kills
+from meltpoint.sweeps.worker.events import EpochEnded, Started
+from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET, STOPPED_EARLY, TrialOutcome
+
+HARDWARE = HardwareRecord(device="cpu", name="AVX2", threads=1, gpu_share=0.0, precision="fp32", host="here")
 
 
 def test_a_worker_killed_by_rays_memory_monitor_is_a_dead_actor_and_not_the_end_of_the_sweep():
@@ -26,14 +32,29 @@ def test_a_worker_killed_by_rays_memory_monitor_is_a_dead_actor_and_not_the_end_
     assert told == [("actor", error), ("task", error)]
 
 
+def epoch_of(trial: str, epoch: int = 1, epochs: int = 2, score: float = 0.5) -> EpochEnded:
+    record = EpochRecord(
+        epoch=epoch, phase="train", step=epoch, train_loss=1.0, dev={"accuracy": score}, train_seconds=0.0,
+        dev_seconds=0.0, learning_rate=1e-3, finished_at=0.0,
+    )  # fmt: skip
+    return EpochEnded(trial=trial, epoch=record, score=score, percent=100 * epoch / epochs)
+
+
+def started(trial: str) -> Started:
+    return Started(trial=trial, hardware=HARDWARE, trained_together=2, input_notes=(), task_parameters=1)
+
+
 def test_the_time_budget_stops_trials_that_share_a_worker_at_their_next_epoch():
     order = object()
     driver = SimpleNamespace(wants_stop=lambda work: True, early_stopping=lambda work: None)
-    referee = AshaPerCell(driver, {"t": order}, {})
+    outcomes: dict[str, TrialOutcome] = {}
+    scheduler = AshaPerCell(driver, {"t": order}, outcomes)
     trial = SimpleNamespace(trial_id="t")
-    ready, epoch = ({"events": [{"event": name}, {"event": name}]} for name in ("ready", "epoch"))
-    assert referee.on_trial_result(None, trial, ready) == TrialScheduler.CONTINUE
-    assert referee.on_trial_result(None, trial, epoch) == TrialScheduler.STOP
+    at_start, at_epoch = (result_of([event(name) for name in "ab"]) for event in (started, epoch_of))
+    assert scheduler.on_trial_result(None, trial, at_start) == TrialScheduler.CONTINUE
+    assert outcomes == {}
+    assert scheduler.on_trial_result(None, trial, at_epoch) == TrialScheduler.STOP
+    assert outcomes == {"t": STOPPED_BY_BUDGET}
 
 
 def test_rungs_can_be_shares_of_each_trials_own_schedule():
@@ -41,30 +62,32 @@ def test_rungs_can_be_shares_of_each_trials_own_schedule():
     first = SimpleNamespace(role="search", cell=("e", "m", "t"))
     orders = {name: SimpleNamespace(first=first) for name in ("long", "short", "late")}
     driver = SimpleNamespace(wants_stop=lambda work: False, early_stopping=lambda work: rule)
-    referee = AshaPerCell(driver, orders, {})
+    outcomes: dict[str, TrialOutcome] = {}
+    scheduler = AshaPerCell(driver, orders, outcomes)
 
     def tell(name: str, epoch: int, epochs: int, score: float) -> str:
-        result = {"events": [{"event": "epoch"}], "epoch": epoch, "percent": 100 * epoch / epochs, "score": score}
-        return referee.on_trial_result(None, Trial("train", trial_id=name, stub=True), result)
+        result = result_of([epoch_of(name, epoch, epochs, score)])
+        return scheduler.on_trial_result(None, Trial("train", trial_id=name, stub=True), result)
 
     for name in orders:
-        referee.on_trial_add(None, Trial("train", trial_id=name, stub=True))
+        scheduler.on_trial_add(None, Trial("train", trial_id=name, stub=True))
     assert tell("long", 1, 8, 0.9) == TrialScheduler.CONTINUE  # an eighth: before the first rung
     assert tell("long", 2, 8, 0.9) == TrialScheduler.CONTINUE
     assert tell("short", 1, 4, 0.8) == TrialScheduler.STOP, "at the same share, the lower score loses its rung"
     assert tell("late", 1, 4, 0.95) == TrialScheduler.CONTINUE
+    assert outcomes == {"short": STOPPED_EARLY}
 
 
 def test_the_trial_that_came_first_runs_first_and_none_that_ended_is_looked_at():
     names = ["ended", "runs", "second", "third"]
-    referee = AshaPerCell(SimpleNamespace(), {name: object() for name in names[1:]}, {})
+    scheduler = AshaPerCell(SimpleNamespace(), {name: object() for name in names[1:]}, {})
     trials = {name: Trial("train", trial_id=name, stub=True) for name in names}
     trials["runs"].status = Trial.RUNNING
     live = {trials[name] for name in names[1:]}
     tune = SimpleNamespace(get_live_trials=lambda: live)
-    assert referee.choose_trial_to_run(tune) is trials["second"]
+    assert scheduler.choose_trial_to_run(tune) is trials["second"]
     live.clear()
-    assert referee.choose_trial_to_run(tune) is None
+    assert scheduler.choose_trial_to_run(tune) is None
 
 
 def test_trials_that_ask_for_the_same_ask_with_one_object():
@@ -81,11 +104,13 @@ def test_trials_that_ask_for_the_same_ask_with_one_object():
         (RayTaskError("train", "Traceback", KeyError("work")), None, "setting"),
     ],
 )
-def test_the_conductor_is_told_whether_our_code_raised_or_the_worker_was_lost(error, text, cause):
+def test_the_driver_is_told_whether_our_code_raised_or_the_worker_was_lost(error, text, cause):
     told = []
-    search = CellSearch(SimpleNamespace(on_lost=lambda order, loss: told.append(loss.cause)), {"t": object()})
-    referee = AshaPerCell(search.driver, search.orders, search.losses)
+    orders, outcomes = {"t": object()}, {}
+    driver = SimpleNamespace(on_order_end=lambda order, outcome: told.append((outcome.status, outcome.cause)))
+    search, scheduler = CellSearch(driver, orders, outcomes), AshaPerCell(driver, orders, outcomes)
     trial = SimpleNamespace(trial_id="t", get_pickled_error=lambda: error, get_error=lambda: TuneError(text))
-    referee.on_trial_error(None, trial)
+    scheduler.on_trial_error(None, trial)
     search.on_trial_complete("t", error=True)
-    assert told == [cause]
+    assert told == [("failed", cause)]
+    assert orders == outcomes == {}

@@ -15,11 +15,15 @@ import torch
 from safetensors import SafetensorError
 
 from meltpoint.adapters.features.entries import entries
+from meltpoint.adapters.model import AdaptedModel
 from meltpoint.sweeps.ledger.ledger import features_folder
 from meltpoint.sweeps.machine.limits import Memory
+from meltpoint.sweeps.on_ray.trainable import result_of
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.sweeps.worker import worker
+from meltpoint.sweeps.worker import memory, worker
+from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
+from meltpoint.sweeps.worker.outcome import TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 AUDITED = """
@@ -30,8 +34,8 @@ from meltpoint.sweeps.worker.worker import run
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 events = [event for events in run(WorkOrder(orders=(Order.model_validate_json(sys.argv[1]),))) for event in events]
 locked = [name for name in sys.modules if name == "meltpoint.tasks.core.locked"]
-print(json.dumps({"opened": opened, "locked": locked, "events": [event["event"] for event in events],
-                  "status": events[-1]["body"]["status"], "error": events[-1]["body"]["error"]}))
+outcome = events[-1].outcome
+print(json.dumps({"opened": opened, "locked": locked, "status": outcome.status, "error": outcome.error}))
 """
 
 
@@ -53,22 +57,29 @@ def order(spec, cells, tmp_path) -> Order:
     return order_of(planner.next(), tmp_path)
 
 
-def events_of(*orders: Order) -> list[dict]:
-    """What a worker says of orders that it takes up together."""
+def events_of(*orders: Order) -> list[Event]:
+    """What a worker reports of orders that it takes up together."""
     return [event for events in worker.run(WorkOrder(orders=orders)) for event in events]
 
 
-def without_times(events: list[dict]) -> list[dict]:
-    timed = {"finished_at", "train_seconds", "dev_seconds", "seconds"}
-    return [{k: v for k, v in event["body"].items() if k not in timed} for event in events]
+def outcome_of(order: Order) -> TrialOutcome:
+    """The end of a trial, which is its last event."""
+    last = events_of(order)[-1]
+    assert isinstance(last, TrialEnded)
+    return last.outcome
 
 
-def test_a_trial_says_ready_then_each_epoch_then_its_outcome_and_leaves_its_weights(order):
+def without_times(events: list[Event]) -> list[dict[str, object]]:
+    timed = {"epoch": {"finished_at", "train_seconds", "dev_seconds"}}
+    return [event.model_dump(exclude=timed) for event in events]
+
+
+def test_a_trial_says_started_then_each_epoch_then_its_end_and_leaves_its_weights(order):
     events = events_of(order)
-    assert [event["event"] for event in events] == ["ready", "epoch", "epoch", "outcome"]
-    assert events[0]["body"]["hardware"]["device"] == "cpu"
-    assert events[0]["body"]["hardware"]["threads"] == 1
-    assert events[-1]["body"]["status"] == "finished"
+    started, *_, ended = events
+    assert [type(event) for event in events] == [Started, EpochEnded, EpochEnded, TrialEnded]
+    assert (started.hardware.device, started.hardware.threads) == ("cpu", 1)
+    assert ended.outcome.status == "finished"
     assert [path.name for path in Path(order.checkpoint).iterdir()] == [worker.WEIGHTS]
 
 
@@ -80,9 +91,7 @@ def test_the_same_order_gives_the_same_numbers_to_the_last_bit_in_a_warm_worker(
 
 def test_another_seed_gives_other_numbers(order):
     losses = {
-        event["body"]["train_loss"]
-        for seed in (0, 1)
-        for event in events_of(order.model_copy(update={"seed": seed}))[1:2]
+        event.epoch.train_loss for seed in (0, 1) for event in events_of(order.model_copy(update={"seed": seed}))[1:2]
     }
     assert len(losses) == 2
 
@@ -103,18 +112,18 @@ def test_a_loss_that_is_not_finite_is_a_failed_trial_with_its_remedy(order):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("meltpoint.adapters.head.Head.loss", explode)
-        events = events_of(wild)
-    assert events[-1]["body"]["status"] == "failed"
-    assert "not finite in epoch 1" in events[-1]["body"]["error"]
-    assert "lower learning rate" in events[-1]["body"]["error"]
+        outcome = outcome_of(wild)
+    assert (outcome.status, outcome.cause) == ("failed", "setting")
+    assert "not finite in epoch 1" in outcome.error
+    assert "lower learning rate" in outcome.error
     assert not Path(order.checkpoint).exists()
 
 
 def test_a_disk_without_room_for_the_weights_ends_a_trial_before_it_trains(order, monkeypatch):
     monkeypatch.setattr(worker, "free_bytes", lambda folder: worker.SPARE_BYTES + 1000)
     (event,) = events_of(order)
-    assert event["body"]["cause"] == "disk"
-    assert re.fullmatch(r"No space left on device: 10 MB are free where .* take 0 MB", event["body"]["error"])
+    assert event.outcome.cause == "disk"
+    assert re.fullmatch(r"No space left on device: 10 MB are free where .* take 0 MB", event.outcome.error)
 
 
 def test_a_disk_that_fills_up_while_a_trial_trains_is_no_fault_of_its_setting(order, monkeypatch):
@@ -122,7 +131,7 @@ def test_a_disk_that_fills_up_while_a_trial_trains_is_no_fault_of_its_setting(or
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(worker, "save_file", full)
-    assert events_of(order)[-1]["body"]["cause"] == "disk"
+    assert outcome_of(order).cause == "disk"
 
 
 @pytest.mark.parametrize(
@@ -134,36 +143,36 @@ def test_out_of_memory_is_a_failed_trial_with_its_remedy_and_the_worker_lives(or
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("meltpoint.adapters.model.AdaptedModel.forward", run_out)
-        outcome = events_of(order)[-1]["body"]
-    assert outcome["status"] == "failed"
-    assert outcome["error"].startswith("out of memory")
-    assert "smaller batch_size" in outcome["error"]
-    assert events_of(order)[-1]["body"]["status"] == "finished"
+        outcome = outcome_of(order)
+    assert outcome.status == "failed"
+    assert outcome.error.startswith("out of memory")
+    assert "smaller batch_size" in outcome.error
+    assert outcome_of(order).status == "finished"
 
 
 def test_data_that_changed_under_the_sweep_fails_the_trial(order):
-    outcome = events_of(order.model_copy(update={"data_fingerprint": "0" * 16}))[-1]["body"]
-    assert outcome["status"] == "failed"
-    assert "changed since the sweep was opened" in outcome["error"]
+    outcome = outcome_of(order.model_copy(update={"data_fingerprint": "0" * 16}))
+    assert (outcome.status, outcome.cause) == ("failed", "input")
+    assert "changed since the sweep was opened" in outcome.error
 
 
 def test_an_encoder_whose_files_changed_under_the_sweep_fails_the_trial(order):
-    outcome = events_of(order.model_copy(update={"encoder_fingerprint": "0" * 16}))[-1]["body"]
-    assert outcome["status"] == "failed"
-    assert "changed since the sweep was opened" in outcome["error"]
+    outcome = outcome_of(order.model_copy(update={"encoder_fingerprint": "0" * 16}))
+    assert (outcome.status, outcome.cause) == ("failed", "input")
+    assert "changed since the sweep was opened" in outcome.error
 
 
 def test_a_metric_that_changed_in_the_task_file_under_the_sweep_fails_the_trial(order):
-    outcome = events_of(order.model_copy(update={"metric": "macro_f1"}))[-1]["body"]
-    assert outcome["status"] == "failed"
-    assert "the metric of tiny_reviews was macro_f1 and is now accuracy" in outcome["error"]
+    outcome = outcome_of(order.model_copy(update={"metric": "macro_f1"}))
+    assert outcome.status == "failed"
+    assert "the metric of tiny_reviews was macro_f1 and is now accuracy" in outcome.error
 
 
 def test_a_gpu_that_is_not_there_fails_the_trial_with_a_pointer_to_doctor(order):
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    outcome = events_of(order.model_copy(update={"gpus": 1.0}))[-1]["body"]
-    assert "meltpoint doctor" in outcome["error"]
+    outcome = outcome_of(order.model_copy(update={"gpus": 1.0}))
+    assert "meltpoint doctor" in outcome.error
 
 
 def test_a_training_worker_opens_no_test_split(order):
@@ -196,7 +205,7 @@ def test_memory_that_a_trial_freed_goes_back_to_the_system():
     keep = blocks[-1]
     full = resident_bytes()
     del blocks
-    worker.release_memory()
+    memory.release_memory()
     assert resident_bytes() < full - 200e6
     assert keep is not None
 
@@ -208,13 +217,13 @@ def test_memory_goes_back_between_two_cells_where_it_is_scarce(
     monkeypatch: pytest.MonkeyPatch, free: int, expected: list[int]
 ) -> None:
     given_back: list[int] = []
-    monkeypatch.setattr(worker, "release_memory", lambda: given_back.append(1))
-    monkeypatch.setattr(worker.limits, "memory", lambda: Memory(100, free))
-    monkeypatch.setattr(worker._Room, "cell", None)
+    monkeypatch.setattr(memory, "release_memory", lambda: given_back.append(1))
+    monkeypatch.setattr(memory.limits, "memory", lambda: Memory(100, free))
+    monkeypatch.setattr(memory._LastOrder, "cell", None)
     sst2, mrpc = ("a", "fine_tuning", "sst2"), ("a", "fine_tuning", "mrpc")
     seen = []
     for cell in (sst2, sst2, mrpc, sst2, sst2, mrpc):
-        worker.make_room(cell)
+        memory.make_room(cell)
         seen.append(len(given_back))
     assert seen == expected
 
@@ -233,38 +242,39 @@ def frozen_orders(spec, cells, tmp_path) -> list[Order]:
     ]
 
 
-def bodies_of(events: list[dict], trial: str) -> list[dict]:
-    """What was said of one trial, without times and neighbours."""
-    timed = {"finished_at", "train_seconds", "dev_seconds", "notes", "trained_together"}
-    own = [event["body"] for event in events if event["trial"] == trial]
-    return [{key: value for key, value in body.items() if key not in timed} for body in own]
+def alone_or_not(events: list[Event], trial: str) -> list[dict[str, object]]:
+    """What was reported of one trial, without times and neighbours."""
+    timed = {"epoch": {"finished_at", "train_seconds", "dev_seconds"}, "trained_together": True}
+    own = [event for event in events if event.trial == trial]
+    return [event.model_dump(exclude=timed | {"outcome": {"notes"}}) for event in own]
 
 
 def test_trials_taken_up_together_say_each_what_it_says_alone(frozen_orders):
     events = events_of(*frozen_orders)
-    together = {event["trial"]: event["body"]["trained_together"] for event in events if event["event"] == "ready"}
-    assert list(together.values()) == [2, 2, 2, 2], "those of one batch size train side by side"
+    together = [event.trained_together for event in events if isinstance(event, Started)]
+    assert together == [2, 2, 2, 2], "those of one batch size train side by side"
     for order in frozen_orders:
-        own = [event["event"] for event in events if event["trial"] == order.id]
-        assert own == ["ready", "epoch", "epoch", "outcome"]
-        assert bodies_of(events, order.id) == bodies_of(events_of(order), order.id)
+        own = [type(event) for event in events if event.trial == order.id]
+        assert own == [Started, EpochEnded, EpochEnded, TrialEnded]
+        assert alone_or_not(events, order.id) == alone_or_not(events_of(order), order.id)
         assert (Path(order.checkpoint) / worker.WEIGHTS).exists()
 
 
-def test_an_epoch_of_all_of_them_is_one_report(frozen_orders):
+def test_an_epoch_of_all_of_them_is_one_result(frozen_orders):
     same = [order for order in frozen_orders if order.setting["batch_size"] == 8]
-    said = list(worker.run(WorkOrder(orders=tuple(same))))
-    assert [[event["event"] for event in events] for events in said] == [
-        ["ready"] * 2, ["epoch"] * 2, ["epoch", "outcome"] * 2
+    reported = list(worker.run(WorkOrder(orders=tuple(same))))
+    assert [[type(event) for event in events] for events in reported] == [
+        [Started] * 2, [EpochEnded] * 2, [EpochEnded, TrialEnded] * 2
     ]  # fmt: skip
-    assert all("score" not in worker.report_of(events) for events in said), "no rule stops trials that share a worker"
-    (alone,) = (worker.report_of(events) for events in list(worker.run(WorkOrder(orders=(same[0],))))[1:2])
+    assert all("score" not in result_of(events) for events in reported), "no rule stops trials that share a worker"
+    (alone,) = (result_of(events) for events in list(worker.run(WorkOrder(orders=(same[0],))))[1:2])
     assert (alone["epoch"], alone["percent"]) == (1, 50.0)
+    assert alone["score"] == alone["events"][0].epoch.dev["accuracy"]
 
 
 def test_where_memory_is_too_small_for_all_of_them_half_train_at_a_time(frozen_orders, monkeypatch):
     same = [order.model_copy(update={"setting": {**order.setting, "batch_size": 8}}) for order in frozen_orders]
-    forward = worker.AdaptedModel.forward
+    forward = AdaptedModel.forward
     sizes: list[int] = []
 
     def small_memory(self, batch):
@@ -273,16 +283,16 @@ def test_where_memory_is_too_small_for_all_of_them_half_train_at_a_time(frozen_o
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
         return forward(self, batch)
 
-    monkeypatch.setattr(worker.AdaptedModel, "forward", small_memory)
+    monkeypatch.setattr(AdaptedModel, "forward", small_memory)
     events = events_of(*same)
-    assert [event["body"]["status"] for event in events if event["event"] == "outcome"] == ["finished"] * 4
+    assert [event.outcome.status for event in events if isinstance(event, TrialEnded)] == ["finished"] * 4
     assert sizes[0] == 4
     assert set(sizes[1:]) == {2}
 
 
 def test_the_second_trial_reads_the_frozen_states_that_the_first_one_left(frozen_orders):
     first, second = frozen_orders[:2]
-    notes = [events_of(order)[-1]["body"]["notes"] for order in (first, second)]
+    notes = [outcome_of(order).notes for order in (first, second)]
     assert all("to write" in note for note in notes[0])
     assert [note.split(" in ")[0] for note in notes[1]] == ["features: cached", "features: cached"]
     assert not any("to write" in note for note in notes[1])
@@ -292,6 +302,7 @@ def test_the_second_trial_reads_the_frozen_states_that_the_first_one_left(frozen
 
 def test_a_budget_that_does_not_hold_runs_the_encoder_and_says_so(frozen_orders):
     small = frozen_orders[0].model_copy(update={"cache_bytes": 100})
-    last = events_of(small)[-1]["body"]
-    assert last["status"] == "finished"
-    assert all(note.endswith("the encoder runs in each batch") for note in last["notes"])
+    outcome = outcome_of(small)
+    assert outcome.status == "finished"
+    assert outcome.notes
+    assert all(note.endswith("the encoder runs in each batch") for note in outcome.notes)

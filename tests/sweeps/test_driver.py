@@ -10,33 +10,44 @@ from types import SimpleNamespace
 import pytest
 from optuna.trial import TrialState
 
-from meltpoint.sweeps.driver.driver import SweepConductor
+from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.losses import RETRIES, Loss, is_full_disk, loss_of
+from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.worker.events import EpochEnded, TrialEnded
+from meltpoint.sweeps.worker.outcome import (
+    INTERRUPTED,
+    RETRIES,
+    STOPPED_BY_BUDGET,
+    STOPPED_EARLY,
+    TrialOutcome,
+    failed,
+    is_full_disk,
+    lost_worker,
+)
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 
 @pytest.fixture
-def driver(spec, cells, tmp_path: Path) -> SweepConductor:
+def driver(spec, cells, tmp_path: Path) -> SweepDriver:
     calls = ("begin", "on_start", "prepare", "run_of", "end", "ended", "abandon", "lost", "epoch", "say")
-    deaf = SimpleNamespace(**dict.fromkeys(calls, lambda *_: None))
+    silent = SimpleNamespace(**dict.fromkeys(calls, lambda *_: None))
     resources = Resources(storage=str(tmp_path), gpus=0.0)
-    made = SweepConductor(Planner(spec, cells, []), Ledger(tmp_path / "sweep"), deaf, deaf, deaf, resources)
+    made = SweepDriver(Planner(spec, cells, []), Ledger(tmp_path / "sweep"), silent, silent, silent, resources)
     made.slots = 3
     return made
 
 
-LOST = Loss("worker", "its worker died")
+LOST = failed("worker", "its worker died")
 
 
-def records(driver: SweepConductor) -> dict[str, object]:
+def records(driver: SweepDriver) -> dict[str, object]:
     return {record.id: record for record in driver.ledger.records()}
 
 
-def asked(driver: SweepConductor) -> list[WorkOrder]:
+def orders_until_wait(driver: SweepDriver) -> list[WorkOrder]:
     """What Ray gets where it asks until it is told to wait."""
     orders: list[WorkOrder] = []
     while isinstance(order := driver.next_order(), WorkOrder):
@@ -47,16 +58,16 @@ def asked(driver: SweepConductor) -> list[WorkOrder]:
 
 
 def test_an_order_waits_for_each_worker_without_one_and_one_more_where_all_have_some(driver):
-    first, second, third = asked(driver)
+    first, second, third = orders_until_wait(driver)
     driver.on_start(first)
-    assert asked(driver) == [], "two workers are on their way, and two orders wait for them"
+    assert orders_until_wait(driver) == [], "two workers are on their way, and two orders wait for them"
     driver.on_start(second)
     driver.on_start(third)
-    (fourth,) = asked(driver)
-    driver.on_lost(second, LOST)
-    assert asked(driver) == [], "the fourth takes its place"
+    (fourth,) = orders_until_wait(driver)
+    driver.on_order_end(second, LOST)
+    assert orders_until_wait(driver) == [], "the fourth takes its place"
     driver.on_start(fourth)
-    assert len(asked(driver)) == 1
+    assert len(orders_until_wait(driver)) == 1
 
 
 def test_tune_asks_for_all_workers_at_once_unless_a_person_said_otherwise(monkeypatch):
@@ -74,25 +85,34 @@ def ids(work: WorkOrder) -> list[str]:
     return [order.id for order in work.orders]
 
 
-def hand_out(driver: SweepConductor) -> WorkOrder:
+def hand_out(driver: SweepDriver) -> WorkOrder:
     order = driver.next_order()
     assert isinstance(order, WorkOrder)
     return order
 
 
-def hand_out_and_fail(driver: SweepConductor) -> Order:
+def hand_out_several(driver: SweepDriver) -> WorkOrder:
+    """An order of trials that train side by side; those of one trial before it run."""
+    driver.slots = 1
+    work = hand_out(driver)
+    while len(work.orders) == 1:  # a fine-tuning trial
+        driver.on_start(work)
+        work = hand_out(driver)
+    return work
+
+
+def hand_out_and_fail(driver: SweepDriver) -> Order:
     """A trial that has its outcome, and so its record."""
     work = hand_out(driver)
     driver.on_start(work)
     for order in work.orders:
-        driver.on_event(outcome(order))
-    driver.on_lost(work, None)
+        driver.on_event(ended(order))
+    driver.on_order_end(work, LOST)
     return work.first
 
 
-def outcome(order, **body: object) -> dict[str, object]:
-    facts = {"status": "failed", "error": "it broke", "best_epoch": None, "notes": [], "cause": "setting"}
-    return {"event": "outcome", "trial": order.id, "body": facts | body}
+def ended(order: Order, cause: str = "setting", error: str = "it broke") -> TrialEnded:
+    return TrialEnded(trial=order.id, outcome=failed(cause, error))
 
 
 def test_a_record_written_before_mlflow_answered_gets_its_run_while_the_sweep_goes_on(driver, monkeypatch):
@@ -108,7 +128,7 @@ def test_a_record_written_before_mlflow_answered_gets_its_run_while_the_sweep_go
     runs[second] = "the second one's"
     driver.tick()
     assert records(driver)[second].mlflow_run_id == "the second one's"
-    assert driver.without_run == {}
+    assert driver.writer.without_run == {}
 
 
 @pytest.mark.parametrize("taken_up", [False, True], ids=["before it began", "while it ran"])
@@ -116,7 +136,7 @@ def test_a_trial_whose_worker_dies_is_handed_out_again_first(driver, taken_up):
     work = hand_out(driver)
     if taken_up:
         driver.on_start(work)
-    driver.on_lost(work, LOST)
+    driver.on_order_end(work, LOST)
     again = hand_out(driver)
     assert ids(again) == ids(work)
     assert {order.attempt for order in again.orders} == {1}
@@ -129,10 +149,10 @@ def test_a_trial_that_always_loses_its_worker_fails_after_its_retries_and_its_st
         work = first if attempt == 0 else hand_out(driver)
         assert first.first.id in ids(work)
         driver.on_start(work)
-        driver.on_lost(work, LOST)
+        driver.on_order_end(work, LOST)
     last = hand_out(driver)
     assert ids(last) == [first.first.id], "what has lost several workers is tried alone"
-    driver.on_lost(last, LOST)
+    driver.on_order_end(last, LOST)
     (record,) = records(driver).values()
     assert (record.status, record.cause, record.attempts) == ("failed", "worker", 1 + RETRIES["worker"])
     assert record.is_lost
@@ -143,20 +163,16 @@ def test_a_trial_that_always_loses_its_worker_fails_after_its_retries_and_its_st
 
 
 def test_a_trial_killed_for_memory_is_tried_alone_at_once(driver):
-    driver.slots = 1
-    work = hand_out(driver)
-    while len(work.orders) == 1:  # a fine-tuning trial
-        driver.on_start(work)
-        work = hand_out(driver)
+    work = hand_out_several(driver)
     driver.on_start(work)
-    driver.on_lost(work, Loss("memory", "its worker was killed"))
+    driver.on_order_end(work, failed("memory", "its worker was killed"))
     assert [len(hand_out(driver).orders)] == [1]
 
 
 def test_an_error_of_the_setting_is_not_tried_again_and_is_the_worst_for_its_study(driver):
     work = hand_out(driver)
     driver.on_start(work)
-    driver.on_event(outcome(work.first))
+    driver.on_event(ended(work.first))
     record = records(driver)[work.first.id]
     assert (record.status, record.cause, record.hardware) == ("failed", "setting", None)
     study = driver.planner.cells[record.cell].study.study
@@ -169,11 +185,11 @@ def test_a_full_disk_is_tried_once_more_and_then_ends_the_sweep_without_a_record
         work = hand_out(driver)
         driver.on_start(work)
         if expected is None:
-            driver.on_event(outcome(work.first, **full))
-            driver.on_lost(work, None)
+            driver.on_event(ended(work.first, **full))
+            driver.on_order_end(work, LOST)
         else:
             with pytest.raises(OSError, match="3 MB are free") as told:
-                driver.on_event(outcome(work.first, **full))
+                driver.on_event(ended(work.first, **full))
             assert told.value.errno == expected
     assert records(driver) == {}
     assert work.first.id in {order["id"] for order in driver.ledger.unfinished()}, "it runs first next time"
@@ -182,12 +198,85 @@ def test_a_full_disk_is_tried_once_more_and_then_ends_the_sweep_without_a_record
 def test_the_end_of_a_lost_order_says_nothing_of_its_trials_next_attempt(driver):
     work = hand_out(driver)
     driver.on_start(work)
-    driver.on_event(outcome(work.first, cause="disk", error="full"))
+    driver.on_event(ended(work.first, cause="disk", error="full"))
     again = hand_out(driver)
     assert work.first.id in ids(again)
     driver.on_start(again)
-    driver.on_lost(work, None)
-    assert work.first.id in driver.live
+    driver.on_order_end(work, LOST)
+    assert work.first.id in driver.running
+
+
+def test_the_end_of_a_lost_order_leaves_its_trials_next_attempt_waiting(driver):
+    work = hand_out(driver)
+    driver.on_start(work)
+    driver.on_event(ended(work.first, cause="disk", error="full"))
+    again = hand_out(driver)
+    driver.on_order_end(work, LOST)
+    driver.on_start(again)
+    assert work.first.id in driver.running
+
+
+def epoch_ended(order: Order, epoch: int, score: float) -> EpochEnded:
+    record = EpochRecord(
+        epoch=epoch, phase="train", step=epoch, train_loss=1.0, dev={"accuracy": score}, train_seconds=0.0,
+        dev_seconds=0.0, learning_rate=1e-3, finished_at=0.0,
+    )  # fmt: skip
+    return EpochEnded(trial=order.id, epoch=record, score=score, percent=50.0 * epoch)
+
+
+FINISHED = TrialOutcome(status="finished", notes=("features: cached",))
+ENDINGS = {
+    "finished": (FINISHED, "finished"),
+    "stopped by ASHA": (STOPPED_EARLY, "stopped"),
+    "stopped by the time budget": (STOPPED_BY_BUDGET, "stopped"),
+    "Ctrl-C": (INTERRUPTED, "runs again in the next command"),
+    "an error of the setting": (failed("setting", "it broke"), "failed"),
+    "changed input": (failed("input", "other files"), "failed"),
+    "a full disk": (failed("disk", "full"), "runs again"),
+    "killed for memory": (failed("memory", "killed"), "runs again"),
+    "a lost worker": (LOST, "runs again"),
+}
+
+
+@pytest.mark.parametrize(("outcome", "leads_to"), ENDINGS.values(), ids=ENDINGS)
+def test_every_ending_takes_a_trial_off_the_running_ones_and_leads_to_a_record_or_another_attempt(
+    driver, outcome, leads_to
+):
+    work = hand_out(driver)
+    driver.on_start(work)
+    for epoch, score in enumerate((0.5, 0.75, 0.75), 1):
+        driver.on_event(epoch_ended(work.first, epoch, score))
+    if outcome == INTERRUPTED:
+        driver.interrupted()
+    else:
+        driver.on_order_end(work, outcome)
+    assert driver.running == driver.waiting == {}
+    progress = driver.planner.cells[work.first.cell]
+    assert progress.running == {}
+    assert [proposal.id for proposal in progress.again] == (ids(work) if leads_to == "runs again" else [])
+    assert {order["id"] for order in driver.ledger.unfinished()} == (set(ids(work)) - set(records(driver)))
+    record = records(driver).get(work.first.id)
+    assert leads_to == (record.status if record else leads_to)
+    assert (record is None) == leads_to.startswith("runs again")
+    if record is not None:
+        assert (record.error, record.cause) == (outcome.error, outcome.cause)
+        assert (record.best_epoch, record.dev, len(record.epochs)) == (2, 0.75, 3)
+        assert record.input_notes == list(outcome.notes)
+
+
+def test_an_order_that_is_stopped_keeps_what_has_ended_and_lets_go_of_what_never_trained(driver):
+    work = hand_out_several(driver)
+    driver.on_start(work)
+    first, second, *others = work.orders
+    driver.on_event(epoch_ended(first, 1, 0.75))
+    driver.on_event(TrialEnded(trial=first.id, outcome=FINISHED))
+    driver.on_event(epoch_ended(second, 1, 0.5))
+    driver.on_order_end(work, STOPPED_BY_BUDGET)
+    kept = {trial: record.status for trial, record in records(driver).items()}
+    assert kept == {first.id: "finished", second.id: "stopped"}
+    assert others
+    assert {order["id"] for order in driver.ledger.unfinished()} >= {order.id for order in others}
+    assert not set(ids(work)) & {*driver.running, *driver.waiting}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +289,7 @@ def test_the_end_of_a_lost_order_says_nothing_of_its_trials_next_attempt(driver)
     ],
 )
 def test_rays_words_tell_the_causes_apart(said, cause):
-    assert loss_of(said).cause == cause
+    assert lost_worker(said).cause == cause
 
 
 @pytest.mark.parametrize(
@@ -225,9 +314,9 @@ def test_a_final_whose_weights_are_damaged_is_trained_again_once(driver, make_re
         driver.planner.end(make_record(proposal))
     final = make_record(driver.planner.missing_finals(cell)[1])
     driver.planner.end(final)
-    driver.scorer = SimpleNamespace(damaged=[], troubles={}, submitted=set())
-    driver._train_again(final, "weights.safetensors is damaged")
+    driver.finals.scorer = SimpleNamespace(damaged=[], troubles={}, submitted=set())
+    driver.finals.train_again(final, "weights.safetensors is damaged")
     assert [proposal.id for proposal in cell.due_again] == [final.id]
     assert driver.planner.has_work_again()
-    driver._train_again(final, "weights.safetensors is damaged")
-    assert "after it was trained again" in driver.scorer.troubles[final.id]
+    driver.finals.train_again(final, "weights.safetensors is damaged")
+    assert "after it was trained again" in driver.finals.scorer.troubles[final.id]

@@ -1,0 +1,137 @@
+"""The finals of searched cells: answered by the search where the run is the same, scored on test, the best one kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from meltpoint.adapters import modes
+from meltpoint.sweeps.driver.progress import Progress
+from meltpoint.sweeps.driver.record_writer import RecordWriter
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.search.planner import CellProgress, Planner, Proposal
+from meltpoint.sweeps.search.selection import best_final, finals_of
+from meltpoint.sweeps.specification.sweep_spec import code_version
+from meltpoint.sweeps.worker.finalist_scoring import Scorer
+from meltpoint.sweeps.worker.work_order import Order
+
+
+class Finals:
+    """What happens to finals beside their training, which is that of any trial.
+
+    Args:
+        make_order: a proposal → what a worker is told of it.
+
+    Attributes:
+        trained_again: finalists that were trained again because their weights were damaged.
+    """
+
+    def __init__(
+        self, planner: Planner, writer: RecordWriter, progress: Progress, scorer: Scorer,
+        make_order: Callable[[Proposal], Order],
+    ) -> None:  # fmt: skip
+        self.planner, self.writer, self.progress, self.scorer = planner, writer, progress, scorer
+        self.ledger, self.tracker, self.make_order = writer.ledger, writer.tracker, make_order
+        self.trained_again: set[str] = set()
+
+    # Before they are trained.
+
+    def answer(self) -> None:
+        """Take a search trial's result for the final with its setting and seed: the same run, so it is not run twice.
+
+        The search trial's weights become the final's.
+        """
+        for progress in self.planner.cells.values():
+            for proposal in self.planner.missing_finals(progress):
+                source = self.planner.answer(progress, proposal)
+                if source is not None and self.ledger.checkpoint(source.id).exists():
+                    self._answer(proposal, source)
+
+    def _answer(self, proposal: Proposal, source: TrialRecord) -> None:
+        self.tracker.begin(proposal, code_version())
+        for epoch in source.epochs:
+            self.tracker.epoch(proposal.id, epoch)
+        self.ledger.checkpoint(source.id).replace(self.ledger.checkpoint(proposal.id))
+        changes = {"id": proposal.id, "role": "final", "number": proposal.number, "answered_by": source.id}
+        record = source.model_copy(update={**changes, "mlflow_run_id": None})
+        self.writer.write(record)
+        self.planner.end(record)
+        self.tracker.end(record)
+
+    def drop_losers(self, progress: CellProgress, candidates: Sequence[TrialRecord]) -> None:
+        """Delete weights that cannot win any more: all but the best search trial's, until the finals have theirs.
+
+        Args:
+            candidates: the trial that ended and the one that was best before it; the others lost long ago.
+        """
+        best = progress.best
+        for record in candidates:
+            answered = any(final.answered_by == record.id for final in progress.finals.values())
+            if record.role == "search" and (best is None or record.id != best.id or answered):
+                self.ledger.drop_checkpoint(record.id)
+
+    # Once they are trained.
+
+    def score(self, timeout_seconds: float) -> bool:
+        """Send finalists to be scored and keep the scores that came in; whether any is still out."""
+        self._submit()
+        for record in self.scorer.collect(timeout_seconds):
+            self.keep_score(record)
+        while self.scorer.damaged:
+            self.train_again(*self.scorer.damaged.pop())
+        return bool(self.scorer.pending)
+
+    def _submit(self) -> None:
+        """Send a cell's finals to be scored once all of them are trained: together where they share the encoder."""
+        for progress in self.planner.cells.values():
+            under_way = [*progress.running.values(), *progress.again]
+            if self.planner.missing_finals(progress) or any(p.role == "final" for p in under_way):
+                continue
+            finals = finals_of(progress.best, progress.finals.values())
+            new = [final for final in finals if final.test is None and not self.scorer.has(final.id)]
+            if not new or not progress.searched:
+                continue
+            together = [new] if not modes.get(progress.cell.mode).trains_encoder else [[final] for final in new]
+            for group in together:
+                self.scorer.submit([self.order_of(final) for final in group], group)
+
+    def order_of(self, final: TrialRecord) -> Order:
+        """What a worker is told that scores a final: the test split must be that of the other finals of its task."""
+        order = self.make_order(self.planner.proposal_of(final))
+        return order.model_copy(update={"test_fingerprint": self._test_of(final)})
+
+    def _test_of(self, record: TrialRecord) -> str:
+        """The fingerprint of the test split that finals like this one were scored on; "" before any was."""
+        alike = [p.finals.values() for p in self.planner.cells.values() if p.cell.task_name == record.task]
+        known = (
+            final.test_fingerprint for finals in alike for final in finals
+            if final.id != record.id and bool(final.documents_fingerprint) == bool(record.documents_fingerprint)
+        )  # fmt: skip
+        return next(filter(None, known), "")
+
+    def keep_score(self, record: TrialRecord) -> None:
+        """Write down a finalist that came back with its test scores; keep the weights of the cell's best alone."""
+        before = self._test_of(record)
+        if before and record.test_fingerprint not in (None, before):  # scored beside the other one: neither knew
+            self.scorer.refuse(record, "the test split changed while finals were scored; put the old one back")
+            return
+        self.writer.write(record)
+        self.planner.end(record)
+        self.tracker.end(record)
+        self.progress.scored(record)
+        progress = self.planner.cells[record.cell]
+        finals = finals_of(progress.best, progress.finals.values())
+        if all(final.test is not None for final in finals):
+            keep = best_final(finals)
+            for final in finals:
+                if keep is None or final.id != keep.id:
+                    self.ledger.drop_checkpoint(final.id)
+
+    def train_again(self, final: TrialRecord, why: str) -> None:
+        """Train a finalist again whose weights are not those of its record: once a command, then it is scored."""
+        if final.id in self.trained_again:
+            self.scorer.troubles[final.id] = f"{why}, after it was trained again"
+            self.scorer.submitted.add(final.id)
+            return
+        self.trained_again.add(final.id)
+        self.ledger.drop_checkpoint(final.id)
+        self.progress.lost(self.planner.retrain(final), f"{why}; it is trained again")

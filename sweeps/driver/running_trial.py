@@ -1,0 +1,50 @@
+"""A trial between its hand-out and its end, as the driver knows it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from meltpoint.adapters.training.epoch_result import best_epoch
+from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
+from meltpoint.sweeps.search.planner import Proposal
+from meltpoint.sweeps.specification.sweep_spec import code_version
+from meltpoint.sweeps.worker.events import Started
+from meltpoint.sweeps.worker.outcome import TrialOutcome
+from meltpoint.sweeps.worker.work_order import Order
+
+
+@dataclass
+class RunningTrial:
+    """One attempt at a trial.
+
+    Attributes:
+        began: when it was handed out, then when a worker took it up, in seconds since 1970.
+        started: its worker's first event; None before.
+        epochs: those that its worker has reported so far.
+    """
+
+    order: Order
+    proposal: Proposal
+    began: float
+    started: Started | None = None
+    epochs: list[EpochRecord] = field(default_factory=list)
+
+    def record(self, outcome: TrialOutcome) -> TrialRecord:
+        """The ledger's record of the trial, now that it ended; not of one that was interrupted."""
+        order, started, metric = self.order, self.started, self.proposal.cell.task.metric
+        best = best_epoch(self.epochs, metric)
+        return TrialRecord(
+            id=order.id, number=order.number, encoder=order.encoder, mode=order.mode, task=order.task, head=order.head,
+            variant=order.variant, role=order.role, seed=order.seed, setting=order.setting,
+            status=outcome.status, metric=metric,  # type: ignore[arg-type]
+            dev=best.dev[metric] if best else None, dev_metrics=best.dev if best else {},
+            best_epoch=best.epoch if best else None, epochs=self.epochs, error=outcome.error,
+            hardware=started.hardware if started else None, attempts=order.attempt + 1, cause=outcome.cause,
+            input_notes=[*(started.input_notes if started else ()), *outcome.notes],
+            data_fingerprint=order.data_fingerprint, documents_fingerprint=order.documents_fingerprint,
+            encoder_fingerprint=order.encoder_fingerprint, code_version=code_version(),
+            started_at=self.began, seconds=time.time() - self.began,
+            trained_together=started.trained_together if started else 1,
+            task_parameters=started.task_parameters if started else None,
+        )  # fmt: skip

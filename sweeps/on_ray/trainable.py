@@ -1,0 +1,43 @@
+"""The function that Ray Tune runs in a worker: a work order in, its events out as Tune's results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meltpoint.sweeps.worker.events import EpochEnded, Event
+from meltpoint.sweeps.worker.work_order import WorkOrder
+
+EVENTS = "events"
+"""The key of a result that holds the events which happened at once."""
+
+
+def train_on_ray(config: dict[str, Any]) -> None:
+    """Ray Tune's function trainable.
+
+    Args:
+        config: of `WorkOrder.as_config`.
+    """
+    from ray import tune
+
+    from meltpoint.sweeps.worker.memory import drop_garbage, make_room
+    from meltpoint.sweeps.worker.worker import run
+
+    work = WorkOrder.from_config(config)
+    make_room(work.first.cell)
+    for events in run(work):
+        tune.report(result_of(events))
+    drop_garbage()
+
+
+def result_of(events: Sequence[Event]) -> dict[str, Any]:
+    """Events as one result of Ray Tune.
+
+    An epoch of a trial that trains alone has `score`, `epoch` and `percent` at the top level, as plain numbers: by
+    these Tune's ASHA may stop it.
+    """
+    epochs = [event for event in events if isinstance(event, EpochEnded)]
+    if len(epochs) != 1 or any(event.trial != epochs[0].trial for event in events):
+        return {EVENTS: list(events)}
+    (ended,) = epochs
+    return {EVENTS: list(events), "score": ended.score, "epoch": ended.epoch.epoch, "percent": ended.percent}

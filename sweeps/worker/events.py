@@ -1,0 +1,56 @@
+"""Events: what a worker reports to the driver about each of its trials, in this order.
+
+`Started`, an `EpochEnded` each epoch, `TrialEnded`. They cross processes pickled, as they are.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
+from meltpoint.sweeps.worker.outcome import TrialOutcome
+
+
+class _OfTrial(BaseModel):
+    """An event of one trial; `trial` is its identity."""
+
+    model_config = ConfigDict(frozen=True)
+
+    trial: str
+
+
+class Started(_OfTrial):
+    """Data and model are ready, training begins.
+
+    Attributes:
+        trained_together: how many trials train side by side with this one, itself counted.
+        input_notes: what does not fit the encoder's input, a line each.
+        task_parameters: as in `TrialRecord`.
+    """
+
+    hardware: HardwareRecord
+    trained_together: int
+    input_notes: tuple[str, ...]
+    task_parameters: int
+
+
+class EpochEnded(_OfTrial):
+    """An epoch was trained and scored on dev.
+
+    Attributes:
+        score: the task's metric on dev.
+        percent: how much of the trial's own schedule is trained, 0 to 100.
+    """
+
+    epoch: EpochRecord
+    score: float
+    percent: float
+
+
+class TrialEnded(_OfTrial):
+    """The worker is done with a trial, whatever happened."""
+
+    outcome: TrialOutcome
+
+
+Event = Started | EpochEnded | TrialEnded

@@ -1,0 +1,115 @@
+"""How a trial ends: the one value behind every ending, and how often what was lost is tried again.
+
+A trial without a result failed by an error of its setting, or was lost with its worker, its memory, its disk or its
+input. A lost trial says nothing about its setting: it is tried again, and no study hears of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from meltpoint.sweeps.ledger.records import Cause
+
+RETRIES: Mapping[Cause, int] = {"setting": 0, "input": 0, "worker": 3, "memory": 2, "disk": 1}
+"""How many more times a command tries a trial: machines are preempted in a row, memory is scarce until others end, and
+a full disk stays full unless a finished cell has just deleted weights."""
+
+TOGETHER_AFTER = 1
+"""Up to so many lost workers, trials that trained side by side do so again; then each is tried alone."""
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class ChangedInputError(ValueError):
+    """The data, the encoder or the task file are not those that the sweep was opened on."""
+
+
+class TrialOutcome(BaseModel):
+    """How one attempt at a trial ended. The endings, and who sees them:
+
+    | status, cause | the trial … | seen by |
+    |---|---|---|
+    | finished | was trained to its last epoch, its weights are saved | the worker |
+    | stopped | lost its rung (ASHA), or the time budget was spent | Tune's scheduler |
+    | interrupted | was running at Ctrl-C, or at an error of the driver | the driver |
+    | failed, setting | raised, ran out of memory or was not finite | the worker |
+    | failed, input | found other files than the sweep was opened on | the worker |
+    | failed, disk | had no room on the disk | the worker |
+    | failed, memory | was killed by Ray's memory monitor | Tune's scheduler |
+    | failed, worker | was lost with its worker or its machine | Tune's scheduler |
+
+    Attributes:
+        status: a record's status, or "interrupted": then there is no record.
+        cause: why it failed; None where it did not.
+        error: one line with the remedy; for a stopped trial, which rule stopped it.
+        notes: what became of the frozen states, a line each.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    status: Literal["finished", "stopped", "failed", "interrupted"]
+    cause: Cause | None = None
+    error: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+STOPPED_EARLY = TrialOutcome(status="stopped", error="stopped early: its rung was lost")
+STOPPED_BY_BUDGET = TrialOutcome(status="stopped", error="stopped by the time budget")
+INTERRUPTED = TrialOutcome(status="interrupted")
+
+
+def failed(cause: Cause, error: str) -> TrialOutcome:
+    """The outcome of a trial without a result."""
+    return TrialOutcome(status="failed", cause=cause, error=error)
+
+
+def lost_worker(text: str) -> TrialOutcome:
+    """The outcome of trials whose worker did not answer.
+
+    Args:
+        text: Ray's error message; the error's type is not always kept.
+    """
+    if "running low on memory" in text:
+        advice = "a smaller batch_size or max_pieces, or fewer trials at a time (--cpus-per-trial)"
+        return failed("memory", f"its worker was killed because the machine ran low on memory; {advice}")
+    if "its node has died" in text or "node was terminated" in text:
+        return failed("worker", "its machine was lost")
+    return failed("worker", "its worker died (killed by a person, a scheduler, or the kernel for memory)")
+
+
+def outcome_of_error(error: Exception) -> TrialOutcome:
+    """The outcome of a trial that raised in its worker."""
+    if is_out_of_memory(error):
+        return failed("setting", _out_of_memory(error))
+    if isinstance(error, ChangedInputError):
+        return failed("input", str(error))
+    if is_full_disk(error):
+        return failed("disk", getattr(error, "strerror", None) or "No space left on device")
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return failed("setting", f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a GPU's memory or the process's was too small."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError)
+
+
+def _out_of_memory(error: BaseException) -> str:
+    if isinstance(error, torch.OutOfMemoryError):
+        advice = "a smaller batch_size or max_pieces, or more memory a trial (--gpus-per-trial)"
+        return f"out of memory: {str(error).splitlines()[0]}; {advice}"
+    return "out of memory on the machine; a smaller batch_size or max_pieces"
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether an error says that a disk, or a quota, has no room; safetensors says so in words alone."""
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return True
+    return any(f"os error {number}" in str(error) for number in NO_ROOM)
