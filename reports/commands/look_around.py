@@ -51,17 +51,16 @@ def doctor(
     storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, as_json: AsJson = False
 ) -> None:
     """What this machine has and lacks, each lack with its remedy."""
-    from dataclasses import asdict
-
     from meltpoint.reports.screen import show_checks
     from meltpoint.sweeps.machine.doctor import checks
+    from meltpoint.sweeps.on_ray import patches
 
-    found = checks(Path(storage), tracking_uri, address)
+    results = [*checks(Path(storage), tracking_uri, address), patches.check()]
     if as_json:
-        print_json([asdict(check) for check in found])
+        print_json([vars(check) for check in results])
     else:
-        show_checks(found, Console(highlight=False))
-    if not all(check.ok for check in found):
+        show_checks(results, Console(highlight=False))
+    if not all(check.ok for check in results):
         raise typer.Exit(FAILED)
 
 

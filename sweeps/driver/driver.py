@@ -141,6 +141,10 @@ class SweepDriver:
         if outcome.status == "interrupted" or (outcome.status == "stopped" and not trial.epochs):
             self.planner.abandon(order.id)
             self.tracker.abandon(order.id)
+        elif outcome.status == "restarted":
+            self.tracker.abandon(order.id)
+            self.progress.lost(trial.proposal, str(outcome.error))
+            self.planner.retry(trial.proposal, alone=False)
         elif outcome.cause is not None and self.losses[order.id] < RETRIES[outcome.cause]:
             self._try_again(trial, outcome)
         elif outcome.cause == "disk":

@@ -5,19 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-from meltpoint.sweeps.on_ray.fork_server import COMMAND, ForkServer
-from meltpoint.sweeps.on_ray.forked_worker import FORK_SERVER
+from meltpoint.sweeps.on_ray import patches
+from meltpoint.sweeps.on_ray.fork_server import ForkServer, machine_has_gpus
 from meltpoint.tasks.core.counts import some
-
-PRIVATE_CLUSTER = {
-    "idle_worker_killing_time_threshold_ms": 3_600_000,  # not 1 s: the process that scores waits for its next finalist
-    "prestart_worker_first_driver": False,  # the fork server is quick, and Ray would wait for these
-}
 
 SETTINGS = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -51,21 +44,18 @@ class Cluster:
         self.address, self.cpus, self.encoder = address, cpus, encoder
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._launched, self._started, self._ended = threading.Event(), threading.Event(), threading.Event()
+        self._started, self._ended = threading.Event(), threading.Event()
         self.fork_server = ForkServer()
 
     def begin(self) -> None:
-        """Start in the background; what goes wrong is raised by `join`.
-
-        Returns once Ray's processes are launched: imports in this thread would hold up the one that launches them, and
-        they take as long afterwards, while Ray comes up.
-        """
+        """Start in the background; what goes wrong is raised by `join`."""
         if self._thread is None:
-            if self.encoder is not None and self.address is None:
+            for name, value in SETTINGS.items():
+                os.environ.setdefault(name, value)
+            if self.encoder is not None and self.address is None and may_fork():
                 self.fork_server.open(*self.encoder)
             self._thread = threading.Thread(target=self._start, name="ray-start", daemon=True)
             self._thread.start()
-            self._launched.wait()
 
     def join(self) -> None:
         """Wait until Ray is up.
@@ -100,22 +90,17 @@ class Cluster:
         self.fork_server.close()
 
     def _start(self) -> None:
-        for name, value in SETTINGS.items():
-            os.environ.setdefault(name, value)
         try:
             if self.address:
-                self._launched.set()
                 self._init(address=self.address)
             else:
-                with _lean_head(), _launching(self.fork_server.socket_path, self._launched.set):
-                    self._init(
-                        num_cpus=self.cpus, include_dashboard=False, _node_ip_address="127.0.0.1",
-                        _system_config=PRIVATE_CLUSTER,
-                    )  # fmt: skip
+                socket_path = self.fork_server.socket_path if self.fork_server.is_open else None
+                with patches.starting_ray(socket_path) as private:
+                    self._init(num_cpus=self.cpus, include_dashboard=False, **private)
+                self._fork_without_gpus_only()
             import meltpoint.sweeps.on_ray.tune_adapters  # noqa: F401 - a second's import, while the driver opens the data
         except BaseException as error:  # noqa: BLE001 - `join` raises it where somebody waits for it
             self._error = error
-        self._launched.set()
         self._started.set()
         self._ended.wait()  # the kernel ends Ray's processes with the thread that made them (PR_SET_PDEATHSIG)
 
@@ -124,56 +109,19 @@ class Cluster:
 
         ray.init(logging_level=logging.ERROR, log_to_driver=False, configure_logging=True, **options)
 
+    def _fork_without_gpus_only(self) -> None:
+        """Close the fork server where Ray found GPUs all the same: its workers then start in Ray's own way."""
+        if not self.fork_server.is_open:
+            return
+        import ray
 
-@contextmanager
-def _lean_head() -> Iterator[None]:
-    """Leave out three of Ray's own processes that a sweep's private cluster has no use for.
-
-    The autoscaler's monitor, the log monitor (its lines are not shown) and the dashboard's server cost 2 s of CPU time
-    at the start, and a second to stop. `ray.init` of Ray 2.60 has no option for it; a Ray that lacks one of these
-    methods starts that process.
-    """
-    from ray._private.node import Node
-
-    spared = {name: getattr(Node, name) for name in ("start_monitor", "start_log_monitor", "start_api_server")
-              if hasattr(Node, name)}  # fmt: skip
-    for name in spared:
-        setattr(Node, name, _start_nothing)
-    try:
-        yield
-    finally:
-        for name, method in spared.items():
-            setattr(Node, name, method)
+        if ray.cluster_resources().get("GPU", 0):  # type: ignore[no-untyped-call]
+            self.fork_server.close()
 
 
-@contextmanager
-def _launching(fork_server: str, then: Callable[[], None]) -> Iterator[None]:
-    """Let Ray take its workers from the fork server, and do something as soon as it has launched its last process.
-
-    That is the raylet, which starts the workers with the command that it is given here (ray 2.60, services.py).
-    """
-    from ray._private.node import Node
-
-    start = Node.start_raylet
-
-    def start_raylet(node: Any, *arguments: Any, **options: Any) -> None:
-        node._ray_params.setup_worker_path = str(COMMAND)
-        os.environ[FORK_SERVER] = fork_server
-        try:
-            start(node, *arguments, **options)
-        finally:
-            del os.environ[FORK_SERVER]
-        then()
-
-    setattr(Node, "start_raylet", start_raylet)  # noqa: B010 - mypy lets no method be replaced
-    try:
-        yield
-    finally:
-        setattr(Node, "start_raylet", start)  # noqa: B010
-
-
-def _start_nothing(node: Any, **options: Any) -> None:
-    """In the place of a process's start."""
+def may_fork() -> bool:
+    """Whether a local cluster's workers may be forks: not on a machine with GPUs, where that was not yet measured."""
+    return "fork_server" in patches.active() and not machine_has_gpus()
 
 
 def slots(cpus: float, gpus: float) -> int:

@@ -44,8 +44,8 @@ RAYS_PARTS = (
 )  # fmt: skip
 """What Ray imports in every worker that is not Ray's own, and costs a quarter of its import."""
 
-COMMAND = Path(__file__).with_name("forked_worker.py")
-"""What Ray is to start in the place of a worker."""
+GPU_DEVICES = ("nvidia[0-9]*", "dxg", "kfd", "accel/accel*", "davinci[0-9]*")
+"""Device files of NVIDIA's GPUs (under WSL: dxg), AMD's, and of accelerators by Intel, Google and Huawei."""
 
 
 class ForkServer:
@@ -59,6 +59,11 @@ class ForkServer:
         self._folder = tempfile.TemporaryDirectory(prefix="meltpoint-fork-")
         self.socket_path = str(Path(self._folder.name) / "socket")
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was started, and not closed since."""
+        return self._process is not None
 
     def open(self, encoder: str, kind: str) -> None:
         """Start it; it imports in the background. Only Linux forks safely after imports like torch's.
@@ -87,6 +92,14 @@ class ForkServer:
             self._process.wait()
             self._process = None
         self._folder.cleanup()
+
+
+def machine_has_gpus(devices: Path = Path("/dev")) -> bool:
+    """Whether the kernel has a GPU's device file; forking is not yet measured beside GPUs, and stays off there.
+
+    Ray may still find one in another way, or hide one that is there: `Cluster` asks it once it has started.
+    """
+    return any(next(devices.glob(pattern), None) is not None for pattern in GPU_DEVICES)
 
 
 def environment() -> dict[str, str]:

@@ -12,11 +12,37 @@ import socket
 import struct
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
-FORK_SERVER = "MELTPOINT_FORK_SERVER"
-"""Where the fork server listens."""
+FORKING = "MELTPOINT_FORKING"
+"""The environment variable that tells this script what `Forking` says, as JSON."""
 ANSWER = b"1"
 LENGTH = struct.Struct("!Q")
+
+
+class Forking(NamedTuple):
+    """How to get a worker from the fork server, and how Ray starts one; `patches` fills in what is Ray's.
+
+    Attributes:
+        socket: where the fork server listens.
+        setup: Ray's own script for starting a worker.
+        language: an option that Ray's script takes and the worker does not.
+        runtime_environment: the option by which Ray asks for a worker with an environment of its own, never forked.
+    """
+
+    socket: str
+    setup: str
+    language: str
+    runtime_environment: str
+
+    def as_json(self) -> str:
+        """For the environment."""
+        return json.dumps(self._asdict())
+
+    @classmethod
+    def from_environment(cls) -> Forking:
+        """As `patches` wrote it into the raylet's environment, which its workers inherit."""
+        return cls(**json.loads(os.environ[FORKING]))
 
 
 def ask(path: str, arguments: list[str]) -> socket.socket | None:
@@ -49,12 +75,12 @@ def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
 
 def main(arguments: list[str]) -> None:
     """Wait for the fork server's worker to end; or be the worker, by Ray's own script for that."""
-    plain = [argument for argument in arguments if argument != "--language=PYTHON"]
-    is_plain = not any(argument.startswith("--serialized-runtime-env-context") for argument in plain)
-    connection = ask(os.environ.get(FORK_SERVER, ""), plain) if is_plain else None
+    forking = Forking.from_environment()
+    plain = [argument for argument in arguments if argument != forking.language]
+    is_plain = not any(argument.startswith(forking.runtime_environment) for argument in plain)
+    connection = ask(forking.socket, plain) if is_plain else None
     if connection is None:
-        setup_worker = str(Path(arguments[0]).with_name("setup_worker.py"))
-        os.execv(sys.executable, [sys.executable, setup_worker, *arguments])
+        os.execv(sys.executable, [sys.executable, forking.setup, *arguments])
     connection.recv(1)  # nothing comes: the end
 
 

@@ -4,54 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import ray
-from ray.air.execution._internal import actor_manager
-from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
+from ray.exceptions import OutOfMemoryError, RayTaskError
 from ray.tune import Callback, PlacementGroupFactory
-from ray.tune.execution import class_cache
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.sweeps.on_ray.experiment import Driver
+from meltpoint.sweeps.on_ray.driver_protocol import Driver
 from meltpoint.sweeps.on_ray.trainable import EVENTS
 from meltpoint.sweeps.worker.events import EpochEnded
-from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET, STOPPED_EARLY, TrialOutcome, failed, lost_worker
+from meltpoint.sweeps.worker.outcome import (
+    RESTARTED,
+    STOPPED_BY_BUDGET,
+    STOPPED_EARLY,
+    TrialOutcome,
+    failed,
+    lost_worker,
+)
 from meltpoint.sweeps.worker.work_order import WorkOrder
 
 Orders = dict[str, WorkOrder]
 """Tune's trial id → the order that it runs."""
 Outcomes = dict[str, TrialOutcome]
 """Tune's trial id → how the order's open trials ended: noted by the scheduler, told to the driver by the searcher."""
-
-
-def survive_memory_kills() -> None:
-    """Let Tune take a worker that Ray's memory monitor killed for what it is, a dead actor and so a failed trial.
-
-    Ray 2.60's actor manager knows `RayActorError` alone and ends the whole experiment on `OutOfMemoryError`.
-    """
-    actor_manager.RayActorError = (RayActorError, OutOfMemoryError)  # type: ignore
-
-
-def reuse_prestarted_workers() -> None:
-    """Run trials in the workers that a local cluster has started already.
-
-    Tune asks for workers with environment variables of its own (ray 2.60, class_cache.py), which no started worker
-    has; those of a local cluster have inherited them all.
-    """
-    class_cache._ActorClassCache.get = _plain_actor  # type: ignore
-
-
-def _plain_actor(cache: Any, trainable: Any) -> Any:
-    """Ray's actor class of a trainable, registered once."""
-    if trainable not in cache._cache:
-        cache._cache[trainable] = ray.remote(trainable)
-    return cache._cache[trainable]
 
 
 def resources_of(config: dict[str, Any]) -> PlacementGroupFactory:
@@ -171,6 +152,7 @@ class Listener(NotPickled, Callback):
     def __init__(self, driver: Driver, orders: Orders) -> None:
         self.driver, self.orders = driver, orders
         self.ended: list[Trial] = []
+        self.processes: dict[str, int] = {}  # of the workers, by Ray's trial id
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """A worker took a trial up."""
@@ -182,12 +164,14 @@ class Listener(NotPickled, Callback):
     ) -> None:
         """A worker's events."""
         if trial.trial_id in self.orders:
+            self.processes[trial.trial_id] = result["pid"]
             with self._on_record():
                 for event in result[EVENTS]:
                     self.driver.on_event(event)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """A trial ended; Tune reads its result once more in this step."""
+        self.processes.pop(trial.trial_id, None)
         self.ended.append(trial)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
@@ -215,8 +199,31 @@ def outcome_of_error(trial: Trial) -> TrialOutcome:
     return lost_worker(str(error or trial.get_error()))
 
 
+def memory_kill_behind(error: BaseException | None) -> OutOfMemoryError | None:
+    """The kill by Ray's memory monitor that an error of Tune's came from; None where there was none."""
+    while error is not None and not isinstance(error, OutOfMemoryError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def hand_back(driver: Driver, orders: Orders, processes: Mapping[str, int], kill: OutOfMemoryError) -> None:
+    """Give the driver all orders of an experiment that a memory kill has ended.
+
+    Args:
+        processes: of the workers, by Ray's trial id. Where the error names none of them, all are taken for killed.
+    """
+    said = {int(number) for number in re.findall(r"Selected to kill:.*\bpid=(\d+)", str(kill))}
+    killed = {trial_id for trial_id, process in processes.items() if process in said} & orders.keys()
+    for trial_id in list(orders):
+        order = orders.pop(trial_id)
+        if not killed or trial_id in killed:
+            driver.on_order_end(order, lost_worker(str(kill)))
+        else:
+            driver.on_order_end(order, RESTARTED)
+
+
 def forget(trial: Trial) -> None:
     """Empty an ended trial: Tune keeps all of them until the end (ray#64231), with their settings and results."""
     trial.config, trial.evaluated_params = {}, {}
-    kept = trial.run_metadata
-    kept.last_result, kept.metric_analysis, kept.metric_n_steps = {}, {}, {}
+    for kept in (trial.last_result, trial.metric_analysis, trial.metric_n_steps):
+        kept.clear()

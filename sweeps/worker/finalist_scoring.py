@@ -203,7 +203,7 @@ class Scorer:
     def prepare(self) -> None:
         """Let Ray start the process that will score, beside the trials that still run: its imports take seconds.
 
-        A local cluster's processes have their imports (`fork_server`) and stay (`cluster`): Ray's own are left.
+        A fork has them already (`fork_server`): then Ray's own are left.
         """
         if self._start is None:
             import ray

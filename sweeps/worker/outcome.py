@@ -39,6 +39,7 @@ class TrialOutcome(BaseModel):
     | finished | was trained to its last epoch, its weights are saved | the worker |
     | stopped | lost its rung (ASHA), or the time budget was spent | Tune's scheduler |
     | interrupted | was running at Ctrl-C, or at an error of the driver | the driver |
+    | restarted | was ended with another trial's worker, by no loss of its own | `hand_back` |
     | failed, setting | raised, ran out of memory or was not finite | the worker |
     | failed, input | found other files than the sweep was opened on | the worker |
     | failed, disk | had no room on the disk | the worker |
@@ -46,7 +47,8 @@ class TrialOutcome(BaseModel):
     | failed, worker | was lost with its worker or its machine | Tune's scheduler |
 
     Attributes:
-        status: a record's status, or "interrupted": then there is no record.
+        status: a record's status, or one without a record: "interrupted" runs again with the next command, "restarted"
+            at once, and neither counts as a try.
         cause: why it failed; None where it did not.
         error: one line with the remedy; for a stopped trial, which rule stopped it.
         notes: what became of the frozen states, a line each.
@@ -54,7 +56,7 @@ class TrialOutcome(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    status: Literal["finished", "stopped", "failed", "interrupted"]
+    status: Literal["finished", "stopped", "failed", "interrupted", "restarted"]
     cause: Cause | None = None
     error: str | None = None
     notes: tuple[str, ...] = ()
@@ -63,6 +65,7 @@ class TrialOutcome(BaseModel):
 STOPPED_EARLY = TrialOutcome(status="stopped", error="stopped early: its rung was lost")
 STOPPED_BY_BUDGET = TrialOutcome(status="stopped", error="stopped by the time budget")
 INTERRUPTED = TrialOutcome(status="interrupted")
+RESTARTED = TrialOutcome(status="restarted", error="Tune ended with a worker that was killed; it begins anew")
 
 
 def failed(cause: Cause, error: str) -> TrialOutcome:

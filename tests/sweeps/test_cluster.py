@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from meltpoint.sweeps.on_ray.cluster import Cluster, _launching
-from meltpoint.sweeps.on_ray.fork_server import COMMAND
-from meltpoint.sweeps.on_ray.forked_worker import FORK_SERVER
+from meltpoint.sweeps.on_ray import cluster as cluster_module
+from meltpoint.sweeps.on_ray import patches
+from meltpoint.sweeps.on_ray.cluster import Cluster
+from meltpoint.sweeps.on_ray.fork_server import ForkServer, machine_has_gpus
 
 
 def failing(cluster: Cluster, **options: Any) -> None:
@@ -29,16 +29,31 @@ def test_a_ray_that_cannot_start_holds_nobody_up_and_is_one_line(monkeypatch, ad
     assert "\n" not in str(told.value)
 
 
-def test_the_driver_hears_of_the_launch_as_soon_as_the_last_process_is_there(monkeypatch):
-    from ray._private.node import Node
+@pytest.mark.parametrize("device", ["nvidia0", "kfd", "dxg", "accel/accel0", None])
+def test_a_machine_with_gpus_is_known_by_its_device_files(tmp_path: Path, device: str | None):
+    (tmp_path / "accel").mkdir()
+    for name in ("nvidiactl", "null", *([device] if device else [])):
+        (tmp_path / name).touch()
+    assert machine_has_gpus(tmp_path) is (device is not None)
 
-    heard: list[str] = []
-    monkeypatch.setattr(Node, "start_raylet", lambda node, *words: heard.append(os.environ[FORK_SERVER]))
-    launch = Node.start_raylet
-    node = SimpleNamespace(_ray_params=SimpleNamespace())
-    with _launching("a socket", lambda: heard.append("launched")):
-        Node.start_raylet(node, "store")
-    assert heard == ["a socket", "launched"]
-    assert node._ray_params.setup_worker_path == str(COMMAND)
-    assert FORK_SERVER not in os.environ
-    assert Node.start_raylet is launch
+
+@pytest.mark.parametrize(("has_gpus", "switch", "forks"), [(False, "1", True), (True, "1", False), (False, "0", False)])
+def test_workers_are_forked_only_without_gpus_and_with_the_patch(monkeypatch, has_gpus, switch, forks):
+    opened: list[tuple[str, str]] = []
+    monkeypatch.setattr(cluster_module, "machine_has_gpus", lambda: has_gpus)
+    monkeypatch.setenv(patches.SWITCH, switch)
+    monkeypatch.setattr(ForkServer, "open", lambda self, *words: opened.append(words))
+    monkeypatch.setattr(Cluster, "_init", failing)
+    with Cluster(None, encoder=("minilm", "sentence_classification")) as cluster:
+        cluster.begin()
+    assert opened == [("minilm", "sentence_classification")] * forks
+
+
+@pytest.mark.parametrize(("resources", "stays"), [({"CPU": 2.0}, True), ({"CPU": 2.0, "GPU": 1.0}, False)])
+def test_the_fork_server_is_closed_where_ray_finds_gpus_after_all(monkeypatch, resources, stays):
+    monkeypatch.setattr("ray.cluster_resources", lambda: resources)
+    cluster = Cluster(None)
+    cluster.fork_server.open("minilm-that-is-not-there", "sentence_classification")
+    cluster._fork_without_gpus_only()
+    assert cluster.fork_server.is_open is stays
+    cluster.fork_server.close()

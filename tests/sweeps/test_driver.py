@@ -17,7 +17,7 @@ from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.worker.events import EpochEnded, TrialEnded
-from meltpoint.sweeps.worker.outcome import (
+from meltpoint.sweeps.worker.outcome import RESTARTED, (
     INTERRUPTED,
     RETRIES,
     STOPPED_BY_BUDGET,
@@ -141,6 +141,20 @@ def test_a_trial_whose_worker_dies_is_handed_out_again_first(driver, taken_up):
     assert ids(again) == ids(work)
     assert {order.attempt for order in again.orders} == {1}
     assert records(driver) == {}, "a lost worker is no outcome"
+
+
+@pytest.mark.parametrize("taken_up", [False, True], ids=["before it began", "while it ran"])
+def test_an_order_that_tune_ended_for_anothers_sake_is_handed_out_again_however_often(driver, taken_up):
+    first = hand_out(driver)
+    work = first
+    for _ in range(2 + RETRIES["worker"]):
+        if taken_up:
+            driver.on_start(work)
+        driver.on_order_end(work, RESTARTED)
+        work = hand_out(driver)
+        assert ids(work) == ids(first)
+        assert {order.attempt for order in work.orders} == {0}
+    assert records(driver) == {}
 
 
 def test_a_trial_that_always_loses_its_worker_fails_after_its_retries_and_its_study_never_hears_of_it(driver):

@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.sweeps.on_ray.fork_server import COMMAND, MALLOC, ForkServer, environment
-from meltpoint.sweeps.on_ray.forked_worker import FORK_SERVER
+from meltpoint.sweeps.on_ray import forked_worker
+from meltpoint.sweeps.on_ray.fork_server import MALLOC, ForkServer, environment
+from meltpoint.sweeps.on_ray.forked_worker import FORKING, Forking
+
+COMMAND = Path(forked_worker.__file__)
 
 SAYS = """
 import json, os, sys
@@ -42,10 +45,16 @@ def script(tmp_path: Path) -> Path:
     return tmp_path / "worker.py"
 
 
+def told(listening: str, script: Path) -> str:
+    """What the raylet's environment says."""
+    setup = str(script.with_name("setup_worker.py"))
+    return Forking(listening, setup, "--language=PYTHON", "--serialized-runtime-env-context").as_json()
+
+
 def started(listening: str, script: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(COMMAND), str(script), *words], cwd=script.parent, capture_output=True, encoding="utf-8",
-        timeout=60, env={**os.environ, FORK_SERVER: listening, "MARK": "mine"}, check=False,
+        timeout=60, env={**os.environ, FORKING: told(listening, script), "MARK": "mine"}, check=False,
     )  # fmt: skip
 
 
@@ -96,7 +105,7 @@ def test_what_the_user_says_of_malloc_comes_first(monkeypatch: pytest.MonkeyPatc
 def test_rays_command_lives_as_long_as_its_worker(fork_server: ForkServer, script: Path) -> None:
     script.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)", encoding="utf-8")
     command = [sys.executable, str(COMMAND), str(script)]
-    environment = {**os.environ, FORK_SERVER: fork_server.socket_path}
+    environment = {**os.environ, FORKING: told(fork_server.socket_path, script)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", env=environment) as process:
         assert process.stdout is not None
         worker = int(process.stdout.readline())

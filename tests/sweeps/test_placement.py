@@ -175,7 +175,7 @@ import torch
 from meltpoint.sweeps.on_ray.cluster import SETTINGS
 os.environ.update(SETTINGS)
 from ray import tune
-from meltpoint.sweeps import packing, placement, ray_tune
+from meltpoint.sweeps.on_ray import experiment, gpu_sharing, placement
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.sweeps.search.planner import Planner, Proposal
@@ -223,8 +223,7 @@ class Driver:
 
 
 if __name__ == "__main__":
-    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR",
-             _node_ip_address="127.0.0.1")
+    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     spec = SweepSpec.model_validate_json(sys.argv[1])
     planner = Planner(spec, open_cells(spec), [])
     torch.cuda.is_available = lambda: True
@@ -233,10 +232,10 @@ if __name__ == "__main__":
     shares = placed.shares
     works = []
     for cell in (progress.cell for progress in planner.cells.values()):
-        proposal = Proposal(cell.mode, 0, "search", cell, packing.heaviest(cell), 0)
+        proposal = Proposal(cell.mode, 0, "search", cell, gpu_sharing.heaviest(cell), 0)
         works += [WorkOrder(orders=(order_of(proposal, shares[cell.key]),))] * (2 if cell.mode == "fine_tuning" else 1)
     driver = Driver(works)
-    ray_tune.run_on_tune(driver, is_local=True, trainable=trial)
+    experiment.run_on_tune(driver, is_local=True, trainable=trial)
     print(", ".join(sorted(driver.said)))
     ray.shutdown()
 """

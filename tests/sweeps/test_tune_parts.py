@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from ray.air.execution._internal import actor_manager
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.tune import TuneError
 from ray.tune.experiment import Trial
@@ -14,22 +13,18 @@ from ray.tune.schedulers import TrialScheduler
 from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
 from meltpoint.sweeps.on_ray.trainable import result_of
-from meltpoint.sweeps.on_ray.tune_adapters import AshaPerCell, CellSearch, resources_of, survive_memory_kills
+from meltpoint.sweeps.on_ray.tune_adapters import (
+    AshaPerCell,
+    CellSearch,
+    forget,
+    hand_back,
+    memory_kill_behind,
+    resources_of,
+)
 from meltpoint.sweeps.worker.events import EpochEnded, Started
 from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET, STOPPED_EARLY, TrialOutcome
 
 HARDWARE = HardwareRecord(device="cpu", name="AVX2", threads=1, gpu_share=0.0, precision="fp32", host="here")
-
-
-def test_a_worker_killed_by_rays_memory_monitor_is_a_dead_actor_and_not_the_end_of_the_sweep():
-    survive_memory_kills()
-    told: list[tuple[str, Exception]] = []
-    actor = SimpleNamespace(actor_id=1, _on_error=lambda tracked, error: told.append(("actor", error)))
-    task = SimpleNamespace(_tracked_actor=actor, _on_error=lambda tracked, error: told.append(("task", error)))
-    manager = SimpleNamespace(_failed_actor_ids=set(), _cleanup_actor=lambda tracked_actor: None)
-    error = OutOfMemoryError("1 worker(s) were killed due to the node running low on memory")
-    actor_manager.RayActorManager._actor_task_failed(manager, tracked_actor_task=task, exception=error)
-    assert told == [("actor", error), ("task", error)]
 
 
 def epoch_of(trial: str, epoch: int = 1, epochs: int = 2, score: float = 0.5) -> EpochEnded:
@@ -114,3 +109,51 @@ def test_the_driver_is_told_whether_our_code_raised_or_the_worker_was_lost(error
     search.on_trial_complete("t", error=True)
     assert told == [("failed", cause)]
     assert orders == outcomes == {}
+
+
+KILL = """1 worker(s) were killed due to the node running low on memory.
+Considered workers: [
+Selected to kill: (Actor(7a74): job ID=01, task name=ImplicitFunc.__init__, pid=11, actual memory used=1.91GB)
+(Actor(fea6): job ID=01, task name=ImplicitFunc.__init__, pid=12, actual memory used=0.11GB)
+]"""
+
+
+def tunes_error(text: str) -> Exception:
+    """As Tune raises it where a worker was killed."""
+    try:
+        try:
+            raise OutOfMemoryError(text)
+        except OutOfMemoryError as kill:
+            raise RuntimeError("Caught unexpected exception") from kill
+    except RuntimeError as error:
+        return error
+
+
+def test_a_memory_kill_is_found_behind_tunes_error_and_another_error_is_not_taken_for_one():
+    error = tunes_error(KILL)
+    assert memory_kill_behind(error) is error.__cause__
+    assert memory_kill_behind(RuntimeError("Caught unexpected exception")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [(KILL, {"killed": "memory", "beside it": "restarted", "not begun": "restarted"}),
+     ("the node running low on memory", dict.fromkeys(("killed", "beside it", "not begun"), "memory"))],
+)  # fmt: skip
+def test_the_killed_workers_order_is_lost_and_the_others_are_handed_back_uncounted(text, lost):
+    heard: dict[object, str] = {}
+    driver = SimpleNamespace(
+        on_order_end=lambda work, outcome: heard.update({work: outcome.cause or outcome.status}),
+    )
+    orders = {"a": "killed", "b": "beside it", "c": "not begun"}
+    hand_back(driver, orders, {"a": 11, "b": 12}, tunes_error(text).__cause__)
+    assert heard == lost
+    assert orders == {}
+
+
+def test_an_ended_trial_keeps_neither_its_settings_nor_its_results():
+    trial = Trial("train", trial_id="t", config={"work": "…"}, stub=True)
+    trial.update_last_result({"score": 0.5, "events": ["…"]})
+    forget(trial)
+    assert (trial.config, trial.evaluated_params, trial.metric_analysis, trial.metric_n_steps) == ({}, {}, {}, {})
+    assert set(trial.last_result) <= {"trial_id"}
