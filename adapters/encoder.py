@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -94,6 +95,10 @@ class Encoder(nn.Module, ABC):
             the table, which must `follow` the optimiser; None where the encoder has none that can be cut down.
         """
         return None
+
+    def in_float32(self) -> AbstractContextManager[None]:
+        """A context in which the encoder is read in float32, without gradients, after `train_in_bf16`."""
+        return nullcontext()
 
     def train_in_bf16(self) -> dict[nn.Parameter, Tensor]:
         """Keep matrices in bf16, for training under autocast on a CPU: the same numbers, for less.
