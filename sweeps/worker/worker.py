@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from meltpoint.adapters import encoders, heads
+from meltpoint.adapters import encoders, heads, ops
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.pairing import InputFormat, input_format_of
@@ -242,7 +242,9 @@ def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
     # The metric says which epoch of the phase is best.
     facts |= {"documents": order.documents_fingerprint, "metric": trainer.data.task.metric}
     facts |= {"mode": order.mode, "code": code_version()}
-    facts |= {"processor": trainer.hardware.name, "threads": str(trainer.hardware.threads)}  # they decide the last bits
+    # These decide the last bits.
+    facts |= {"processor": trainer.hardware.name, "threads": str(trainer.hardware.threads)}
+    facts |= {"cpu_kernels": ops.version()}
     return SharedFirstPhases(first_phases_folder(Path(order.cache))).epochs(trainer, facts)
 
 
@@ -264,13 +266,18 @@ def _events(trainer: Trainer, order: Order, member: int, result: EpochResult | N
 
 
 def _ready(trainer: Trainer, first: Order, together: int) -> dict[str, Any]:
-    host = socket.gethostname()
-    record = HardwareRecord(**asdict(trainer.hardware), precision=trainer.precision, host=host)
     return {
-        "hardware": record.model_dump(), "trained_together": together,
+        "hardware": hardware_record(trainer).model_dump(), "trained_together": together,
         "input_notes": input_notes(trainer.data, int(first.setting["max_pieces"]), trainer.model.encoder.max_pieces),
         "task_parameters": sum(own[0].numel() for own in trainer.model.own_parameters().values()),
     }  # fmt: skip
+
+
+def hardware_record(trainer: Trainer) -> HardwareRecord:
+    """What a trainer runs on, for the ledger."""
+    by_kernels = trainer.hardware.device == "cpu" and ops.status() == "on"
+    facts = {**asdict(trainer.hardware), "precision": trainer.precision, "cpu_kernels": by_kernels}
+    return HardwareRecord(**facts, host=socket.gethostname())
 
 
 def cache_notes(trainer: Trainer) -> list[str]:

@@ -1,4 +1,4 @@
-"""The CPU kernels: only `adapters/ops.py` imports them; the package works without numba. And one place changes classes."""
+"""The CPU kernels: only `adapters/ops.py` imports them, and they are an extra. And one file changes classes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ def of_kernels(module: str, source: str) -> list[str]:
 
 
 def test_only_ops_imports_the_kernels_and_only_they_import_what_compiles_them() -> None:
-    found = {
-        name: of_kernels(name, path.read_text(encoding="utf-8")) for name, path in architecture.modules().items()
-    }
+    found = {name: of_kernels(name, path.read_text(encoding="utf-8")) for name, path in architecture.modules().items()}
     assert {name: names for name, names in found.items() if names} == {}
 
 

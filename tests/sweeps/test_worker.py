@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from meltpoint.adapters import ops
 from meltpoint.adapters.features.entries import entries
 from meltpoint.sweeps.ledger.ledger import features_folder
 from meltpoint.sweeps.machine.limits import Memory
@@ -68,6 +69,7 @@ def test_a_trial_says_ready_then_each_epoch_then_its_outcome_and_leaves_its_weig
     assert [event["event"] for event in events] == ["ready", "epoch", "epoch", "outcome"]
     assert events[0]["body"]["hardware"]["device"] == "cpu"
     assert events[0]["body"]["hardware"]["threads"] == 1
+    assert events[0]["body"]["hardware"]["cpu_kernels"] is (ops.status() == "on")
     assert events[-1]["body"]["status"] == "finished"
     assert [path.name for path in Path(order.checkpoint).iterdir()] == [worker.WEIGHTS]
 
