@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -96,6 +97,10 @@ class Encoder(nn.Module, ABC):
             the compact table, which must `follow` the optimiser; None if the encoder does not support it.
         """
         return None
+
+    def in_float32(self) -> AbstractContextManager[None]:
+        """A context in which the encoder is read in float32, without gradients, after `train_in_bf16`."""
+        return nullcontext()
 
     def train_in_bf16(self) -> dict[nn.Parameter, Tensor]:
         """Convert the weights of linear layers to bf16, for training under autocast on a CPU.

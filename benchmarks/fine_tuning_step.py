@@ -22,17 +22,18 @@ import torch
 from torch import Tensor, nn
 
 from meltpoint.adapters import encoders
-from meltpoint.adapters.cpu import residual_norm
-from meltpoint.adapters.cpu.dropout import QuickDropout
-from meltpoint.adapters.cpu.gelu import Gelu
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import inputs, training_batches
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.families.huggingface import attention as transformers_attention
 from meltpoint.adapters.families.huggingface.encoder import HuggingFaceEncoder
+from meltpoint.adapters.families.huggingface.gelu import Gelu
+from meltpoint.adapters.families.huggingface.residual_norm import FusedOutput
+from meltpoint.adapters.families.huggingface.specialise import restore
 from meltpoint.adapters.hardware import claim_device, resolve_precision
 from meltpoint.adapters.layers.compact_embedding import pieces_of
+from meltpoint.adapters.layers.quick_dropout import QuickDropout
 from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW
 from meltpoint.tasks.core.task import Example, Kind
 
@@ -154,7 +155,8 @@ def plain_operations(model: nn.Module) -> None:
         for name, child in list(parent.named_children()):
             if isinstance(child, Gelu):
                 setattr(parent, name, nn.GELU())
-        residual_norm.release(parent)
+        if isinstance(parent, FusedOutput):
+            restore(parent)
 
 
 def read(path: Path, encoder: Encoder, sentences: int) -> EncodedSplit:

@@ -1,1 +1,1 @@
-"""Operations made faster for CPUs: compiled loops and the autograd functions around them. Imported by `ops` alone."""
+"""Operations made faster for CPUs: compiled loops and the autograd functions around them. Only `ops` imports them."""

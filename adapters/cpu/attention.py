@@ -22,9 +22,6 @@ NEVER = -1e30
 KEY_MULTIPLE = 32
 """Keys of padded rows are padded to a multiple of this: bf16 numbers in one AVX-512 register."""
 
-LONGEST = 128
-"""Above this many pieces torch's blocked kernel serves where there is no dropout: its memory does not grow with L²."""
-
 
 def padded(pieces: int) -> int:
     """The keys' width in an attention of so many pieces."""

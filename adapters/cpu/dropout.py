@@ -1,4 +1,4 @@
-"""Dropout that a CPU draws quickly: 16 random bits decide on an element, not a number of its own."""
+"""Dropout by 16 random bits an element, where torch draws a number for each."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from meltpoint.adapters.cpu.kernels import DROPOUT_STEPS
 
 
 def keep(shape: tuple[int, ...], ratio: float, dtype: torch.dtype) -> tuple[Tensor, float]:
-    """Which elements stay, and what they are scaled by so that the mean stays too.
+    """A mask of the elements that stay, and the factor that keeps their mean.
 
     A ratio is rounded: 0.1 becomes 0.100006, and what is kept is scaled by just that.
 
@@ -41,19 +41,9 @@ def acts_quickly(ratio: float) -> bool:
     return ratio > 0.0 and round(ratio * DROPOUT_STEPS) < DROPOUT_STEPS
 
 
-class QuickDropout(nn.Dropout):
-    """`nn.Dropout` with a mask from `keep` on the CPU; on a GPU torch's own kernel, which is fused there."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Drop in training mode."""
-        return drop(input, self.p) if self.training else input
-
-
 def drop(states: Tensor, ratio: float) -> Tensor:
-    """Drop a share of the elements, and scale the others so that the mean stays."""
-    if ratio == 0.0:
-        return states
-    if states.device.type != "cpu" or not acts_quickly(ratio):
+    """Drop a share of the elements of a tensor on the CPU, and scale the others so that the mean stays."""
+    if not acts_quickly(ratio):
         return functional.dropout(states, ratio)
     kept: Tensor = _Kept.apply(states, ratio)  # type: ignore[no-untyped-call]
     return kept
@@ -70,11 +60,3 @@ class _Kept(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (mask,) = ctx.saved_tensors
         return (gradients[0] * mask).mul_(ctx.scale), None
-
-
-def replace_dropouts(model: nn.Module) -> None:
-    """Put a `QuickDropout` of the same ratio where a plain `nn.Dropout` is."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is nn.Dropout:
-                setattr(parent, name, QuickDropout(child.p))

@@ -1,29 +1,22 @@
-"""GELU on a CPU by one loop each way; on a GPU torch's own kernel."""
+"""GELU by one loop forward and one backward."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
-from transformers.activations import GELUActivation
 
 from meltpoint.adapters.cpu.kernels import gelu as kernels
-from meltpoint.adapters.cpu.kernels.numbers import TYPES, array
+from meltpoint.adapters.cpu.kernels.numbers import array
 from meltpoint.adapters.cpu.kernels.threads import parallel_for
 
 
-class Gelu(nn.Module):
-    """GELU with the exact error function (Hendrycks & Gimpel 2016)."""
-
-    def forward(self, states: Tensor) -> Tensor:
-        """Element by element, of the same type."""
-        if states.device.type != "cpu" or states.dtype not in TYPES:
-            return functional.gelu(states)
-        found: Tensor = _Gelu.apply(states.contiguous())  # type: ignore[no-untyped-call]
-        return found
+def gelu(states: Tensor) -> Tensor:
+    """GELU with the exact error function, of bf16 or float32 on the CPU."""
+    found: Tensor = _Gelu.apply(states.contiguous())  # type: ignore[no-untyped-call]
+    return found
 
 
 class _Gelu(torch.autograd.Function):
@@ -43,11 +36,3 @@ class _Gelu(torch.autograd.Function):
         given, read, written = array(gradient.contiguous()), array(states), array(found)
         parallel_for(states.numel(), lambda first, last: kernels.backward(given, read, first, last, written))
         return found
-
-
-def replace_gelus(model: nn.Module) -> None:
-    """Put a `Gelu` where transformers' exact one is."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is GELUActivation and child.act is functional.gelu:
-                setattr(parent, name, Gelu())

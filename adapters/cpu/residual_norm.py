@@ -1,4 +1,4 @@
-"""Dropout, residual and layer norm at once on a CPU: half of what surrounds a transformer layer's products.
+"""Dropout, residual and layer norm in one pass: half of what surrounds a transformer layer's products.
 
 BERT's layers end both their halves with `LayerNorm(dropout(dense(x)) + residual)`. Operation by operation that is eight
 passes over memory forward and six backward, and a mask that is kept; here it is one each way, and no mask.
@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from meltpoint.adapters.cpu.kernels import residual_norm as kernels
 from meltpoint.adapters.cpu.kernels.dropping import Dropping
-from meltpoint.adapters.cpu.kernels.numbers import TYPES, array
+from meltpoint.adapters.cpu.kernels.numbers import array
 from meltpoint.adapters.cpu.kernels.threads import parallel_for
 
 
@@ -76,43 +76,3 @@ class _ResidualNorm(torch.autograd.Function):
 
         parallel_for(shares, run)
         return by_states, by_residual, by_weight.sum(0), by_bias.sum(0), None, None, None
-
-
-class _FusedOutput(nn.Module):
-    """Stands before an output's own class, whose weights and names stay as they are."""
-
-    dense: nn.Linear
-    dropout: nn.Dropout
-    LayerNorm: nn.LayerNorm
-
-    def forward(self, hidden_states: Tensor, input_tensor: Tensor) -> Tensor:
-        """(…, wide), (…, dim) → (…, dim)."""
-        states = self.dense(hidden_states)
-        readable = all(one.device.type == "cpu" and one.dtype in TYPES for one in (states, input_tensor))
-        if not readable or self.LayerNorm.weight.dtype != torch.float32:
-            whole: Tensor = self.LayerNorm(self.dropout(states) + input_tensor)
-            return whole
-        return residual_norm(states, input_tensor, self.LayerNorm, self.dropout.p if self.training else 0.0)
-
-
-def adopt(output: nn.Module) -> bool:
-    """Make the end of half a layer compute its dropout, residual and norm at once.
-
-    Returns:
-        Whether it is made as BERT's are; else it was left as it was.
-    """
-    if [name for name, _ in output.named_children()] != ["dense", "LayerNorm", "dropout"]:
-        return False
-    dense, norm, dropout = output.children()
-    if type(dense) is not nn.Linear or type(norm) is not nn.LayerNorm or not isinstance(dropout, nn.Dropout):
-        return False
-    if norm.weight is None or norm.bias is None or norm.normalized_shape != (dense.out_features,):
-        return False
-    output.__class__ = type(f"Fused{type(output).__name__}", (_FusedOutput, type(output)), {})
-    return True
-
-
-def release(output: nn.Module) -> None:
-    """Give an adopted module its own class back."""
-    if isinstance(output, _FusedOutput):
-        output.__class__ = type(output).__mro__[2]

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from itertools import chain
 from typing import Literal
 
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from meltpoint.adapters import ops
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.data.batching import first_places
 from meltpoint.adapters.encoder import Encoder
@@ -61,8 +61,8 @@ class FeatureKey:
 
     @property
     def id(self) -> str:
-        """The entry's name, 16 hex digits. It covers torch's version too: versions may round differently."""
-        written = json.dumps([FORMAT, torch.__version__, version("numba"), asdict(self)], sort_keys=True)
+        """The entry's name, 16 hex digits. Other versions of torch, and of the CPU kernels, may round differently."""
+        written = json.dumps([FORMAT, torch.__version__, ops.version(), asdict(self)], sort_keys=True)
         return hashlib.sha256(written.encode()).hexdigest()[:16]
 
     @property

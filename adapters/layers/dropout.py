@@ -6,14 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from meltpoint.adapters.cpu.kernels import dropping as kernels
-from meltpoint.adapters.cpu.kernels.numbers import TYPES, array
-from meltpoint.adapters.cpu.kernels.threads import parallel_for
+from meltpoint.adapters import ops
 
 BITS = 16
 """Dropout decides by 16 bits: a ratio is met within 2^-17, and one draw of 64 bits serves four numbers."""
@@ -146,23 +143,4 @@ def _dropped(states: Tensor, bits: Tensor, rows: Sequence[int], levels: Sequence
     """(T or 1, …) → (T, …): what is kept, divided by the exact keep probability, rounded once."""
     factors = [1 / (1 - level / 2**BITS) for level in levels]
     lowest = [level - 2 ** (BITS - 1) for level in levels]  # bits are signed: the lowest, -2^15, stands for 0
-    found = torch.empty((len(levels), *states.shape[1:]), dtype=states.dtype, device=states.device)
-    if states.device.type == "cpu" and states.dtype in TYPES:
-        _drop_by_kernel(states, bits, rows, lowest, factors, found)
-        return found
-    for own, into, row, level, factor in zip(states.expand_as(found), found, rows, lowest, factors, strict=True):
-        torch.mul(own, factor, out=into)  # a Python number, so that half precision is rounded once only
-        into.mul_(bits[row] >= level)
-    return found
-
-
-def _drop_by_kernel(
-    states: Tensor, bits: Tensor, rows: Sequence[int], lowest: Sequence[int], factors: Sequence[float], into: Tensor
-) -> None:
-    read, draws, written = array(states.contiguous()), bits.contiguous().view(-1).numpy(), array(into)
-    members = np.array(rows), np.array(lowest, np.int16), np.array(factors, np.float32)
-
-    def run(first: int, last: int) -> None:
-        kernels.drop(read, len(states), draws, *members, first, last, written)
-
-    parallel_for(-(-into[0].numel() // kernels.BLOCK), run)
+    return ops.drop_members(states, bits, rows, lowest, factors)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters.cpu.attention import LONGEST, attend
+from meltpoint.adapters import ops
 from meltpoint.adapters.layers.affine import Affine
 from meltpoint.adapters.layers.bundle import Bundle, shares
 
@@ -78,10 +78,7 @@ class TransformerLayer(nn.Module):
         parts = projected.view(members * batch, count, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         query, key, value = parts.unbind(0)  # each (members · batch, heads, positions, dim / heads)
         keys = mask.flatten(0, 1)[:, None, None].expand(-1, -1, count, -1)
-        if projected.device.type == "cpu" and count <= LONGEST:
-            mixed = attend(query, key, value, keys, query.shape[-1] ** -0.5, dropout=0.0)
-        else:
-            mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=keys)
+        mixed = ops.attend(query, key, value, keys, query.shape[-1] ** -0.5, dropout=0.0)
         return mixed.transpose(1, 2).reshape(members, batch, count, -1)
 
 

@@ -1,29 +1,14 @@
-"""AdamW for an encoder: one rate a layer group, the gradient's norm and clipping; on a CPU by one compiled loop."""
+"""AdamW for an encoder: one rate a layer group, norm and clipping of the gradient; by a kernel where `ops` has one."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from meltpoint.adapters.cpu.kernels import adamw as kernels
-from meltpoint.adapters.cpu.kernels.numbers import TYPES, array
-from meltpoint.adapters.cpu.kernels.threads import parallel_for
+from meltpoint.adapters import ops
 from meltpoint.adapters.encoder import LayerGroup
-
-
-class _Memory(NamedTuple):
-    """Flat views of a parameter and its moments, which a step changes."""
-
-    weights: NDArray[Any]
-    first: NDArray[Any]
-    second: NDArray[Any]
-    rounded: NDArray[Any]
-    address: int
 
 
 class EncoderAdamW(torch.optim.AdamW):
@@ -38,7 +23,8 @@ class EncoderAdamW(torch.optim.AdamW):
         masters: what is moved in the place of a bf16 parameter, which is then its rounded copy; float32.
 
     Attributes:
-        factor: what gradients are multiplied by as the next step reads them; on a GPU they are multiplied at once.
+        factor: what gradients are multiplied by as a kernel's next step reads them; without one they are multiplied at
+            once.
     """
 
     def __init__(
@@ -52,72 +38,38 @@ class EncoderAdamW(torch.optim.AdamW):
                 if parameters:
                     parameter_groups.append({"params": parameters, "weight_decay": decay, "layer_group": index})
         super().__init__(parameter_groups, lr=0.0, fused=True)
-        self._masters = masters or {}
-        self._memory: dict[nn.Parameter, _Memory] = {}
         self.factor = 1.0
         every = [parameter for group in self.param_groups for parameter in group["params"]]
-        self._by_kernel = all(p.device.type == "cpu" and p.dtype in TYPES for p in every)
-        assert self._by_kernel or not self._masters, "masters are moved on a CPU"
+        self._kernel = ops.adamw(every, masters or {})
+        assert self._kernel is not None or not masters, "masters are moved by the CPU's kernel"
 
     def gradients(self) -> list[Tensor]:
-        """Those that there are."""
+        """The gradients that there are."""
         every = (parameter.grad for group in self.param_groups for parameter in group["params"])
         return [gradient for gradient in every if gradient is not None]
 
     def norm(self) -> Tensor:
-        """Of all gradients together: a number, float32 on a CPU."""
-        if not self._by_kernel:
+        """The norm of all gradients together: a number, float32 on a CPU."""
+        if self._kernel is None:
             total: Tensor = nn.utils.get_total_norm(self.gradients())
             return total
-        read = [array(gradient.contiguous()) for gradient in self.gradients()]
-        return torch.tensor(math.sqrt(sum(kernels.squares(gradient) for gradient in read)))
+        return self._kernel.norm(self.gradients())
 
     def scale(self, factor: Tensor) -> None:
         """Multiply the gradients, for the step that follows."""
-        if self._by_kernel:
-            self.factor = float(factor)
-        else:
+        if self._kernel is None:
             torch._foreach_mul_(self.gradients(), factor)
+        else:
+            self.factor = float(factor)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Move every parameter that has a gradient."""
-        if not self._by_kernel:
+        if self._kernel is None:
             super().step(closure)
             return
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._move(parameter, array(parameter.grad.contiguous()), group)
+                    self._kernel.step(parameter, self.state[parameter], group, self.factor)
         self.factor = 1.0
-
-    def _move(self, parameter: nn.Parameter, gradient: NDArray[Any], group: dict[str, Any]) -> None:
-        memory, state = self._memory_of(parameter), self.state[parameter]
-        state["step"] += 1
-        rate, (beta_1, beta_2) = float(group["lr"]), group["betas"]
-        numbers = (
-            self.factor, 1 - rate * group["weight_decay"], 1 - beta_1, beta_2, 1 - beta_2,
-            rate / (1 - beta_1 ** state["step"]), math.sqrt(1 - beta_2 ** state["step"]), group["eps"],
-        )  # fmt: skip
-
-        def run(begin: int, end: int) -> None:
-            kernels.step(memory.weights, gradient, memory.first, memory.second, memory.rounded, *numbers, begin, end)
-
-        parallel_for(gradient.size, run)
-
-    def _memory_of(self, parameter: nn.Parameter) -> _Memory:
-        known = self._memory.get(parameter)
-        if known is not None and known.address == parameter.data_ptr():
-            return known
-        weights = self._masters.get(parameter, parameter.detach())
-        if weights.dtype != torch.float32 or not weights.is_contiguous():
-            raise TypeError(f"a {parameter.dtype} parameter needs a float32 master that lies in one piece")
-        state = self.state[parameter]
-        if not state:
-            state["step"] = 0
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weights), torch.zeros_like(weights)
-        rounded = parameter if parameter in self._masters else parameter.new_empty(0, dtype=torch.bfloat16)
-        self._memory[parameter] = _Memory(
-            array(weights), array(state["exp_avg"]), array(state["exp_avg_sq"]), array(rounded), parameter.data_ptr()
-        )
-        return self._memory[parameter]

@@ -78,9 +78,17 @@ def python() -> Check:
 
 
 def packages() -> list[Check]:
-    """Every part that the package declares, extras left out, against its supported range."""
+    """Every part that the package declares, against its supported range; of extras only `cpu`, where installed."""
     wanted = [Requirement(line) for line in metadata.requires("meltpoint") or []]
-    return [package(part) for part in wanted if part.marker is None or part.marker.evaluate({"extra": ""})]
+    return [
+        package(part)
+        for part in wanted
+        if _is_in_extra(part, "") or (_is_in_extra(part, "cpu") and find_spec(part.name) is not None)
+    ]
+
+
+def _is_in_extra(part: Requirement, extra: str) -> bool:
+    return part.marker is None or part.marker.evaluate({"extra": extra})
 
 
 def package(part: Requirement) -> Check:
@@ -111,7 +119,7 @@ def memory(cgroup: Path = limits.CGROUP) -> Check:
 
 
 def accelerators() -> list[Check]:
-    """bf16 on the processor, and each GPU that torch sees; a torch that does not import is a finding, no crash."""
+    """bf16 and kernels on the processor, each GPU that torch sees; a torch that does not import is a finding."""
     try:
         import torch
 
@@ -121,7 +129,25 @@ def accelerators() -> list[Check]:
     found = "native: precision auto trains in bf16" if bf16_is_native("cpu") else "not native: precision auto is fp32"
     simd = torch.backends.cpu.get_cpu_capability()
     gpus = [gpu(index) for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else [no_gpu()]
-    return [Check("bf16 on the CPU", True, f"{found} ({simd})"), *gpus]
+    return [Check("bf16 on the CPU", True, f"{found} ({simd})"), cpu_kernels(), *gpus]
+
+
+def cpu_kernels() -> Check:
+    """Whether training on a CPU has the kernels of the extra `cpu`; a sweep runs without them."""
+    from meltpoint.adapters import ops
+
+    name, without = "CPU kernels", "trials on a CPU train by torch's own operations, more slowly"
+    try:
+        found = ops.status()
+    except (ImportError, OSError) as error:
+        remedy = f"pip install --force-reinstall 'meltpoint[cpu]', or set {ops.SWITCH}=0 to train without them"
+        return Check(name, False, f"installed, but cannot be loaded ({error})", remedy)
+    details = {
+        "on": f"on, compiled by numba {ops.version()}",
+        "off": f"off ({ops.SWITCH}={os.environ.get(ops.SWITCH)}): {without}",
+        "not installed": f"not installed: {without}; pip install 'meltpoint[cpu]' adds them",
+    }
+    return Check(name, True, details[found])
 
 
 def gpu(index: int) -> Check:

@@ -22,6 +22,7 @@ FOREVER = 10**9  # samples: the searcher says when there are no more
 MOST_PENDING = "TUNE_MAX_PENDING_TRIALS_PG"
 """Tune's own variable: how many trials may wait for a worker, and so how many workers start at a time."""
 
+
 def run_on_tune(driver: Driver, is_local: bool, trainable: Trainable | None = None) -> None:
     """Run until the driver has no more orders, or until Ctrl-C.
 

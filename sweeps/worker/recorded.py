@@ -15,9 +15,12 @@ COMPUTING = ("torch", "transformers", "pytorch-crf", "numpy", "numba")
 
 HARDWARE = {
     "device": "device", "name": "processor", "host": "machine", "threads": "threads", "precision": "precision",
-    "gpu_share": "share of the GPU",
+    "gpu_share": "share of the GPU", "cpu_kernels": "CPU kernels",
 }  # fmt: skip
 """Field of a hardware record → its word in a reason."""
+
+_IN_WORDS = {True: "on", False: "off", None: "not installed"}
+"""A switch, and a package without a version, in a reason."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,15 @@ class Circumstances:
 
 
 def versions() -> dict[str, str]:
-    """The versions of the packages that the numbers depend on."""
-    return {name: importlib.metadata.version(name) for name in PACKAGES}
+    """The versions of the packages that the numbers depend on; numba's where the CPU kernels are installed."""
+    return {name: found for name in PACKAGES if (found := _version(name)) is not None}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def recorded_dev(facts: Mapping[str, Any], seed: int) -> float | None:
@@ -58,4 +68,12 @@ def reasons(facts: Mapping[str, Any], now: Circumstances) -> tuple[str, ...]:
         *((name, then_versions.get(name), now.versions.get(name)) for name in COMPUTING),
         *((word, then_hardware.get(name), now.hardware.get(name)) for name, word in HARDWARE.items()),
     ]
-    return tuple(f"{what}: {then} → {here}" for what, then, here in pairs if then not in (None, "") and then != here)
+    return tuple(
+        f"{what}: {_in_words(then)} → {_in_words(here)}"
+        for what, then, here in pairs
+        if then not in (None, "") and then != here
+    )
+
+
+def _in_words(value: object) -> object:
+    return _IN_WORDS[value] if value is None or isinstance(value, bool) else value

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,11 @@ from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.trial_state import NotFiniteError
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space, is_one_point
-from meltpoint.sweeps.ledger.records import HardwareRecord
 from meltpoint.sweeps.specification.sweep_spec import code_version
 from meltpoint.sweeps.worker.finalist_scoring import score_on_test
 from meltpoint.sweeps.worker.recorded import Circumstances, reasons, recorded_dev, versions
 from meltpoint.sweeps.worker.work_order import Order
-from meltpoint.sweeps.worker.worker import save_weights, training
+from meltpoint.sweeps.worker.worker import hardware_record, save_weights, training
 from meltpoint.tasks import get
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
@@ -96,8 +94,7 @@ def retrain(
     seed = int(facts.get("seed", 0)) if seed is None else seed
     with tempfile.TemporaryDirectory(prefix="meltpoint-train-") as folder:
         order = _order(path, space, seed, data_dir, folder)
-        hardware = claim_device(int(order.cpus), order.gpus)
-        trainer = training([order], hardware)
+        trainer = training([order], claim_device(int(order.cpus), order.gpus))
         for ((_, result),) in trainer.epochs():
             if isinstance(result, NotFiniteError):
                 raise result
@@ -106,8 +103,7 @@ def retrain(
         save_weights(trial.best_state, Path(order.checkpoint))
         test = score_on_test(order) if with_test else None
     recorded, dev, metric = recorded_dev(facts, seed), trial.best[0], trainer.data.task.metric
-    here = HardwareRecord(**asdict(hardware), precision=trainer.precision, host=socket.gethostname())
-    now = Circumstances(code_version(), versions(), here.model_dump())
+    now = Circumstances(code_version(), versions(), hardware_record(trainer).model_dump())
     why = () if recorded in (None, dev) else reasons(facts, now)
     return Retrained(metric, dev, test, seed, order.setting, recorded, why)
 

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from meltpoint.adapters import encoders, heads
+from meltpoint.adapters import encoders, heads, ops
 from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.pairing import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
@@ -198,7 +198,9 @@ def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
     # The metric says which epoch of the phase is best.
     facts |= {"documents": order.documents_fingerprint, "metric": trainer.data.task.metric}
     facts |= {"mode": order.mode, "code": code_version()}
-    facts |= {"processor": trainer.hardware.name, "threads": str(trainer.hardware.threads)}  # they decide the last bits
+    # These decide the last bits.
+    facts |= {"processor": trainer.hardware.name, "threads": str(trainer.hardware.threads)}
+    facts |= {"cpu_kernels": ops.version()}
     return SharedFirstPhases(first_phases_folder(Path(order.cache))).epochs(trainer, facts)
 
 
@@ -220,8 +222,7 @@ def _events(trainer: Trainer, order: Order, member: int, result: EpochResult | N
 
 def _started(trainer: Trainer, orders: Sequence[Order]) -> list[Event]:
     """The first event of each of the trials."""
-    limit, here = int(orders[0].setting["max_pieces"]), socket.gethostname()
-    hardware = HardwareRecord(**asdict(trainer.hardware), precision=trainer.precision, host=here)
+    limit, hardware = int(orders[0].setting["max_pieces"]), hardware_record(trainer)
     notes = tuple(input_notes(trainer.data, limit, trainer.model.encoder.max_pieces))
     parameters = sum(own[0].numel() for own in trainer.model.own_parameters().values())
     return [
@@ -230,6 +231,13 @@ def _started(trainer: Trainer, orders: Sequence[Order]) -> list[Event]:
             task_parameters=parameters,
         ) for order in orders
     ]  # fmt: skip
+
+
+def hardware_record(trainer: Trainer) -> HardwareRecord:
+    """The hardware of a trainer, for the ledger."""
+    by_kernels = trainer.hardware.device == "cpu" and ops.status() == "on"
+    facts = {**asdict(trainer.hardware), "precision": trainer.precision, "cpu_kernels": by_kernels}
+    return HardwareRecord(**facts, host=socket.gethostname())
 
 
 def cache_notes(trainer: Trainer) -> tuple[str, ...]:

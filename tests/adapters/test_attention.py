@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
+from meltpoint.adapters import ops
+from meltpoint.adapters.cpu import operations
 from meltpoint.adapters.cpu.attention import attend
 from meltpoint.adapters.cpu.unpadded_attention import attend_first, attend_unpadded
 from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded, places_of, rounded
-from meltpoint.adapters.families.huggingface import attention
 from meltpoint.adapters.families.huggingface.attention import attention_forward
 
 Triple = tuple[Tensor, Tensor, Tensor]
@@ -99,8 +100,8 @@ def test_in_bf16_it_is_as_close_to_the_exact_result_as_rounding_allows():
     "others", [{"is_causal": True}, {"position_bias": torch.zeros(1, 3, 6, 6)}, {}], ids=["causal", "bias", "long"]
 )
 def test_what_it_does_not_do_is_torchs(others: dict[str, object], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(attention, "attend", None)
-    monkeypatch.setattr(attention, "LONGEST", 4)
+    monkeypatch.setattr(operations, "attend", None)
+    monkeypatch.setattr(ops, "LONGEST", 4)
     query, key, value = heads(1, 6, torch.float32)
     found, _ = attention_forward(torch.nn.Module(), query, key, value, None, **({"is_causal": False} | others))
     causal = bool(others.get("is_causal", False))

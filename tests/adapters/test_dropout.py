@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from meltpoint.adapters.cpu.dropout import QuickDropout, keep, replace_dropouts
+from meltpoint.adapters.cpu.dropout import keep
+from meltpoint.adapters.layers.quick_dropout import QuickDropout, replace_dropouts
 
 
 @given(st.floats(0.01, 0.9), st.lists(st.integers(1, 9), min_size=1, max_size=4))

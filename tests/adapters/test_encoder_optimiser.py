@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from meltpoint.adapters.cpu import master_weights
-from meltpoint.adapters.cpu.master_weights import MasterLinear
 from meltpoint.adapters.encoder import LayerGroup
-from meltpoint.adapters.families.huggingface import encoder
+from meltpoint.adapters.families.huggingface import encoder, master_weights
+from meltpoint.adapters.families.huggingface.master_weights import Master
 from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW
 
 Make = Callable[..., Any]
@@ -154,7 +153,7 @@ def test_a_state_has_the_masters_under_the_weights_names_and_reads_them_back():
     plain, own = nn.Linear(4, 3), nn.Linear(4, 3)
     state = {name: tensor.clone() for name, tensor in plain.state_dict().items()}
     master_weights.adopt(own)
-    assert isinstance(own, MasterLinear)
+    assert isinstance(own, Master)
     assert list(own.state_dict()) == list(state)
     own.load_state_dict(state)
     assert torch.equal(own.weight, state["weight"].bfloat16())
@@ -176,10 +175,10 @@ def test_training_with_masters_gives_the_bits_that_autocast_gives(
 ):
     setting = {"precision": "bf16", "encoder_dropout": 0.1, "epochs": 2, "gradient_clip": 0.5}
     own = make_trainer(mode, **setting)
-    assert any(isinstance(module, MasterLinear) for module in own.model.modules())
+    assert any(isinstance(module, Master) for module in own.model.modules())
     monkeypatch.setattr(encoder.HuggingFaceEncoder, "train_in_bf16", lambda self: {})
     plain = make_trainer(mode, **setting)
-    assert not any(isinstance(module, MasterLinear) for module in plain.model.modules())
+    assert not any(isinstance(module, Master) for module in plain.model.modules())
     one, other = ([result.train_loss for result in trainer.results()] for trainer in (own, plain))
     assert one == other
     expected = plain.model.state_dict()

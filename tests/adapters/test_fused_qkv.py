@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertSelfAttention
 
-from meltpoint.adapters.cpu import fused_qkv
+from meltpoint.adapters.cpu import fused_qkv as kernels
 from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded, places_of, rounded
+from meltpoint.adapters.families.huggingface import fused_qkv
 from meltpoint.adapters.families.huggingface.attention import register
 
 DIM = 32
@@ -87,7 +88,7 @@ def test_under_autocast_it_stays_as_close_as_berts_own():
 
 def test_padded_batches_and_long_rows_go_berts_own_way(monkeypatch: pytest.MonkeyPatch):
     plain, adopted = (attention.eval() for attention in pair())
-    monkeypatch.setattr(fused_qkv, "attend_qkv", None)
+    monkeypatch.setattr(kernels, "attend_qkv", None)
     padded = torch.randn(2, 5, DIM)
     assert torch.equal(adopted(padded)[0], plain(padded)[0])
     states, unpadded = batch_of([150, 3])

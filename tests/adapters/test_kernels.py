@@ -15,8 +15,7 @@ from torch.nn import functional
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertSelfOutput
 
-from meltpoint.adapters.cpu import residual_norm as residual_norms
-from meltpoint.adapters.cpu.gelu import Gelu
+from meltpoint.adapters.cpu.gelu import gelu
 from meltpoint.adapters.cpu.kernels import LANES
 from meltpoint.adapters.cpu.kernels import attention as attention_kernels
 from meltpoint.adapters.cpu.kernels import dropping as dropping_kernels
@@ -28,6 +27,7 @@ from meltpoint.adapters.cpu.kernels.warming import warm_up
 from meltpoint.adapters.cpu.residual_norm import residual_norm
 from meltpoint.adapters.cpu.unpadded_attention import attend_first, attend_qkv, squares_of
 from meltpoint.adapters.data.unpadding import Unpadded, places_of, rounded
+from meltpoint.adapters.families.huggingface import residual_norm as outputs
 from meltpoint.adapters.layers.dropout import Dropout, MemberRng
 from meltpoint.adapters.layers.scalar_mix import ScalarMix
 
@@ -198,7 +198,7 @@ def test_the_residual_norm_reads_either_type_and_gives_gradients_in_it(states: t
 def test_gelu_is_the_exact_one_in_value_and_slope(dtype: torch.dtype):
     states = torch.linspace(-30, 30, 20_001).to(dtype).requires_grad_()
     exact = states.detach().double().requires_grad_()
-    found, expected = Gelu()(states), functional.gelu(exact)
+    found, expected = gelu(states), functional.gelu(exact)
     near = {"atol": 1e-6, "rtol": 1e-6 if dtype == torch.float32 else 2**-8}
     torch.testing.assert_close(found.double(), expected, **near)
     (own,), (right,) = torch.autograd.grad(found.sum(), states), torch.autograd.grad(expected.sum(), exact)
@@ -228,7 +228,7 @@ def _residual() -> list[Tensor]:
 
 def _gelu() -> list[Tensor]:
     states = torch.randn(1001, requires_grad=True)
-    found = Gelu()(states)
+    found = gelu(states)
     return [found, *torch.autograd.grad(found.sum(), states)]
 
 
@@ -254,7 +254,7 @@ def output_of(dim: int = 16) -> nn.Module:
 def test_berts_output_says_the_same_when_it_was_adopted():
     own, fused = output_of().eval(), output_of().eval()
     fused.load_state_dict(own.state_dict())
-    assert residual_norms.adopt(fused)
+    assert outputs.adopt(fused)
     states, residual = torch.randn(2, 5, 16), torch.randn(2, 5, 16)
     torch.testing.assert_close(fused(states, residual), own(states, residual))
     assert not torch.allclose(fused.train()(states, residual), own(states, residual))
@@ -272,7 +272,7 @@ def test_what_is_not_made_as_berts_output_is_left_alone(change: str):
     else:
         output.adapter = nn.Linear(16, 16)
     own = type(output)
-    assert not residual_norms.adopt(output)
+    assert not outputs.adopt(output)
     assert type(output) is own
 
 
@@ -289,7 +289,7 @@ def test_a_process_that_is_warm_compiles_nothing_more_to_train_in_bf16():
     qkv = torch.randn(rounded(25), 3, HEADS, 16).bfloat16().requires_grad_()
     attended = attend_qkv(qkv, unpadded, 0.3, 0.1)
     alone = attend_first(qkv[:2, 0], qkv[:, 1], qkv[:, 2], unpadded, 0.3, 0.1)
-    found = residual_norm(Gelu()(attended.flatten(1)), torch.randn(rounded(25), 48, requires_grad=True), norm, 0.1)
+    found = residual_norm(gelu(attended.flatten(1)), torch.randn(rounded(25), 48, requires_grad=True), norm, 0.1)
     mixed = ScalarMix(1)(qkv.detach()[None, None])
     dropped = Dropout([0.1, 0.5], MemberRng([0, 1]))(mixed) + Dropout([0.1, 0.5], MemberRng([0, 0]))(mixed.bfloat16())
     (found.sum() + alone.sum() + mixed.sum() + dropped.sum()).backward()

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from meltpoint.adapters.cpu.attention import LONGEST
 from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.layers.transformer import Transformer, TransformerLayer, positions
+from meltpoint.adapters.ops import LONGEST
 
 TRIALS, DIM, HEADS, FEED_FORWARD = 2, 8, 2, 12
 

@@ -17,8 +17,9 @@ from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.worker.events import EpochEnded, TrialEnded
-from meltpoint.sweeps.worker.outcome import RESTARTED, (
+from meltpoint.sweeps.worker.outcome import (
     INTERRUPTED,
+    RESTARTED,
     RETRIES,
     STOPPED_BY_BUDGET,
     STOPPED_EARLY,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from meltpoint.adapters.cpu.dropout import QuickDropout
 from meltpoint.adapters.families.elmo.options import LstmOptions
 from meltpoint.adapters.families.elmo.recurrence import Clips, ProjectedLSTM, Start
+from meltpoint.adapters.layers.quick_dropout import QuickDropout
 
 FORGET_BIAS = 1.0
 """TensorFlow's LSTMCell adds it to the forget gate's pre-activation; the released biases do not include it."""

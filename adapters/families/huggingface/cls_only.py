@@ -11,17 +11,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from meltpoint.adapters.cpu.unpadded_attention import attend_first
+from meltpoint.adapters import ops
 from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded
+from meltpoint.adapters.families.huggingface.specialise import specialise
 
 _PARTS = (
     "attention.self.query", "attention.self.key", "attention.self.value", "attention.output", "intermediate", "output",
 )  # fmt: skip
-"""What BERT's layers, and those of its descendants that kept its code (RoBERTa, ELECTRA, …), are made of."""
+"""The parts of BERT's layers, and of its descendants' that kept its code (RoBERTa, ELECTRA, …)."""
 
 
-class _FirstState(nn.Module):
-    """Stands before a layer's own class, whose weights and names stay as they are."""
+class FirstState(nn.Module):
+    """A mixin for BERT's layer, which then computes one state a row where no other is read."""
 
     attention: Any
     intermediate: Any
@@ -41,14 +42,14 @@ class _FirstState(nn.Module):
             part(given).view(heads) for part, given in ((own.query, read), (own.key, states), (own.value, states))
         )
         ratio = own.dropout.p if self.training else 0.0
-        attended = attend_first(query, key, value, unpadded, own.attention_head_size**-0.5, ratio)
+        attended = ops.attend_first(query, key, value, unpadded, own.attention_head_size**-0.5, ratio)
         joined = self.attention.output(attended.flatten(1), read)
         alone: Tensor = self.output(self.intermediate(joined), joined)
         return alone[None]
 
 
 def adopt(layer: nn.Module) -> bool:
-    """Make a layer able to leave out what nobody reads.
+    """Let a layer leave out the states that nobody reads.
 
     Returns:
         Whether it is made as BERT's are; else it was left as it was.
@@ -58,5 +59,5 @@ def adopt(layer: nn.Module) -> bool:
         return False
     if not isinstance(getattr(named["attention.self"], "num_attention_heads", None), int):
         return False
-    layer.__class__ = type(f"FirstState{type(layer).__name__}", (_FirstState, type(layer)), {})
+    specialise(layer, FirstState)
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,22 +12,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from meltpoint.adapters.cpu import fused_qkv, master_weights, residual_norm
-from meltpoint.adapters.cpu.dropout import replace_dropouts
-from meltpoint.adapters.cpu.gelu import replace_gelus
+from meltpoint.adapters import ops
 from meltpoint.adapters.data.batch import Batch, Row
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.families.huggingface import attention as transformers_attention
-from meltpoint.adapters.families.huggingface import cls_only
+from meltpoint.adapters.families.huggingface import cls_only, fused_qkv, master_weights, residual_norm
 from meltpoint.adapters.families.huggingface.files import fingerprint, weight_files
+from meltpoint.adapters.families.huggingface.gelu import replace_gelus
 from meltpoint.adapters.families.huggingface.location import locate
 from meltpoint.adapters.families.huggingface.pretrained import quiet, read
+from meltpoint.adapters.families.huggingface.specialise import restore
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, compact
+from meltpoint.adapters.layers.quick_dropout import replace_dropouts
 
 _UNBOUNDED = 100_000
 """transformers writes 1e30 as a tokenizer's longest input where it does not know it."""
@@ -157,8 +159,12 @@ class HuggingFaceEncoder(Encoder):
         return compact(self.model, pieces)
 
     def train_in_bf16(self) -> dict[nn.Parameter, Tensor]:
-        """Linear layers with masters (`master_weights`)."""
-        return master_weights.adopt(self.model)
+        """Linear layers with masters (`master_weights`); none where only torch's AdamW could move them."""
+        return master_weights.adopt(self.model) if ops.status() == "on" else {}
+
+    def in_float32(self) -> AbstractContextManager[None]:
+        """Linear layers read by their masters."""
+        return master_weights.in_float32(self.model)
 
     def _probe(self) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
         """One forward pass: every layer's states, and the names of the parameters that lie above the layer stack.
@@ -213,19 +219,22 @@ class HuggingFaceEncoder(Encoder):
     def _adopt(self, adopt: Callable[[nn.Module], bool], run: Callable[[], Sequence[Tensor]]) -> None:
         """Let every module that a short cut fits take it; all stay as they are where the states are others then."""
         expected = torch.stack(list(run()))
-        own_classes = [(module, type(module)) for module in self.model.modules()]
-        adopted = [(module, own) for module, own in own_classes if adopt(module)]
+        adopted = [module for module in self.model.modules() if adopt(module)]
         if not torch.allclose(torch.stack(list(run())), expected, atol=_ROUNDING):
-            for module, own in adopted:
-                module.__class__ = own
+            for module in adopted:
+                restore(module)
 
     def _can_leave_out(self, batch: Batch, unpadded: Unpadded) -> bool:
         """Whether the top layer can do without the states that nobody reads (`cls_only`)."""
         expected = self.top(batch)[:, 0]
-        if not cls_only.adopt(_layer_stack(self.model)[-1]):
+        top = _layer_stack(self.model)[-1]
+        if not cls_only.adopt(top):
             return False
         found = self._run_unpadded(batch, replace(unpadded, cls_only=True))[-1]
-        return torch.allclose(found, expected, atol=_ROUNDING)
+        is_same = torch.allclose(found, expected, atol=_ROUNDING)
+        if not is_same:
+            restore(top)
+        return is_same
 
 
 def _in_rows(layers: Sequence[Tensor], unpadded: Unpadded) -> Iterator[Tensor]:

@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 
 from meltpoint.adapters import encoders
-from meltpoint.adapters.cpu.master_weights import in_float32
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.batching import evaluation_batches, inputs
 from meltpoint.adapters.data.tokenising import encode_split
@@ -159,12 +158,12 @@ def mean_states(encoder: Encoder, split: EncodedSplit, kind: Kind) -> States:
     """The mean over each row's real positions, at each layer: (layers, examples, dim) float32.
 
     The encoder runs in float32, on the GPU where there is one; only means are kept. A finalist that trained in bf16 is
-    read by the float32 weights that its checkpoint and its exported folder hold (`master_weights`): what differs
+    read by the float32 weights that its checkpoint and its exported folder hold (`Encoder.in_float32`): what differs
     between stages is then the weights alone, and not the rounding, which `precision: auto` leaves to the machine.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     means = np.empty((encoder.layers, split.examples, encoder.dim), dtype=np.float32)
-    with at_rest(encoder, device), in_float32(encoder):
+    with at_rest(encoder, device), encoder.in_float32():
         for batch in evaluation_batches(inputs(split), kind, encoder.tokenizer.pad_piece, BATCH):
             batch = batch.to(device)
             mask = batch.piece_mask[..., None]  # (batch, pieces, 1)

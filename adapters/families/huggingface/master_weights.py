@@ -15,14 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from meltpoint.adapters.families.huggingface.specialise import specialise
 
-class MasterLinear(nn.Linear):
-    """An `nn.Linear` whose weight is bf16; its `state_dict` has the float32 master under the weight's name.
+
+class Master(nn.Module):
+    """A mixin for an `nn.Linear` whose weight is bf16; its `state_dict` has the float32 master under the weight's name.
 
     Attributes:
         master: (out, in) float32, what `weight` is rounded from.
     """
 
+    weight: nn.Parameter
     master: Tensor
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
@@ -38,7 +41,7 @@ class MasterLinear(nn.Linear):
 
 
 def adopt(model: nn.Module) -> dict[nn.Parameter, Tensor]:
-    """Make every plain linear layer, whose weight nobody shares, train in bf16.
+    """Let every plain linear layer, whose weight nobody shares, train in bf16.
 
     Call it before the optimiser is made: the parameters are others afterwards.
 
@@ -52,7 +55,7 @@ def adopt(model: nn.Module) -> dict[nn.Parameter, Tensor]:
             master = module.weight.detach()
             module.weight = nn.Parameter(master.bfloat16(), requires_grad=module.weight.requires_grad)
             module.register_buffer("master", master, persistent=False)
-            module.__class__ = MasterLinear
+            specialise(module, Master)
             masters[module.weight] = master
     return masters
 
@@ -63,7 +66,7 @@ def in_float32(model: nn.Module) -> Iterator[None]:
 
     Outside autocast a bf16 weight cannot be multiplied by float32 states.
     """
-    layers = [module for module in model.modules() if isinstance(module, MasterLinear)]
+    layers = [module for module in model.modules() if isinstance(module, Master)]
     rounded = [layer.weight for layer in layers]
     for layer in layers:
         layer.weight = nn.Parameter(layer.master, requires_grad=False)
