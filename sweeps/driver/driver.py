@@ -19,7 +19,8 @@ from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import CellProgress, Planner, Proposal
 from meltpoint.sweeps.search.selection import best_final, finals_of
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.sweep_spec import Resources, code_version
+from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder

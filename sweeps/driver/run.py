@@ -32,7 +32,8 @@ from meltpoint.sweeps.results.summary import (
 from meltpoint.sweeps.search.closing import Closing, closing_of, in_words
 from meltpoint.sweeps.search.planner import CellProgress, Planner, planned_trials
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
-from meltpoint.sweeps.specification.sweep_spec import Overflow, Resources, SweepSpec, code_version
+from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.sweep_spec import Overflow, Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.finalist_scoring import Scorer

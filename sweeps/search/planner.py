@@ -15,7 +15,8 @@ from meltpoint.sweeps.search.closing import is_closed
 from meltpoint.sweeps.search.selection import best_of
 from meltpoint.sweeps.search.study import Identify, Study
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.sweep_spec import SweepSpec, code_version
+from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 STACK = 8  # trials of a cell in one worker at most: beyond it a step's cost grows with every trial (docs/log.md)
 

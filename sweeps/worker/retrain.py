@@ -20,7 +20,7 @@ from meltpoint.adapters.training.trial_state import NotFiniteError
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space, is_one_point
 from meltpoint.sweeps.ledger.records import HardwareRecord
-from meltpoint.sweeps.specification.sweep_spec import code_version
+from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.worker.finalist_scoring import score_on_test
 from meltpoint.sweeps.worker.recorded import Circumstances, reasons, recorded_dev, versions
 from meltpoint.sweeps.worker.work_order import Order

@@ -42,7 +42,7 @@ from meltpoint.sweeps.ledger.ledger import features_folder, first_phases_folder
 from meltpoint.sweeps.ledger.losses import ChangedInputError, is_full_disk
 from meltpoint.sweeps.ledger.records import Cause, CellKey, EpochRecord, HardwareRecord
 from meltpoint.sweeps.machine import limits
-from meltpoint.sweeps.specification.sweep_spec import code_version
+from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.worker.input_notes import input_notes
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tasks.core.splits import load_training_data
@@ -236,7 +236,8 @@ def check_room(trainer: Trainer, folder: Path) -> None:
 
 def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
     """A trainer's epochs; what other trials have trained of them already comes out of the cache."""
-    if not order.cache or not trainer.trains_encoder:
+    phases = trainer.trials[0].table.plan.phases
+    if not order.cache or not trainer.trains_encoder or len(phases) == 1:
         return trainer.epochs()
     facts = {"encoder": trainer.model.encoder.fingerprint, "data": order.data_fingerprint, "head": order.head}
     # The metric says which epoch of the phase is best.
