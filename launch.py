@@ -34,6 +34,7 @@ from meltpoint.sweeps.command_line.options import (
     Listable,
     MaxTrain,
     MaybeName,
+    MixCode,
     Modes,
     Name,
     NameArgument,
@@ -88,7 +89,7 @@ def sweep(
     storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, cpus_per_trial: Cpus = 1.0,
     gpus_per_trial: Gpus = "auto", time_budget: Budget = None, retry_failed: Retry = False,
     cache_budget: CacheBudget = "50GB", cache_overflow: CacheOverflow = Overflow.on_the_fly,
-    cache_keep: CacheKeep = "200MB",
+    cache_keep: CacheKeep = "200MB", mix_code_versions: MixCode = False,
 ) -> None:  # fmt: skip
     """Search every cell, re-run its best setting over seeds, score it once on test, export it.
 
@@ -102,7 +103,7 @@ def sweep(
 
         resources = resources_of(
             storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed, cache_budget,
-            cache_overflow, cache_keep,
+            cache_overflow, cache_keep, mix_code_versions,
         )  # fmt: skip
         asked = asked_spec(
             name, encoder, mode, task, head, trials, seeds, searcher, space, overrides, data_dir, max_train_examples,
@@ -138,7 +139,7 @@ def plan(
     data_dir: DataDir = None, max_train_examples: MaxTrain = None, test_from: TestFrom = None, seed: Seed = 0,
     storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, cpus_per_trial: Cpus = 1.0,
     gpus_per_trial: Gpus = "auto", time_budget: Budget = None, retry_failed: Retry = False,
-    cache_overflow: CacheOverflow = Overflow.on_the_fly, as_json: AsJson = False,
+    cache_overflow: CacheOverflow = Overflow.on_the_fly, mix_code_versions: MixCode = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show what `sweep` with the same options would do and cost; trains nothing."""
     with exit_on_error():
@@ -146,7 +147,7 @@ def plan(
 
         resources = resources_of(
             storage, tracking_uri, address, cpus_per_trial, gpus_per_trial, time_budget, retry_failed,
-            cache_overflow=cache_overflow,
+            cache_overflow=cache_overflow, mix_code_versions=mix_code_versions,
         )  # fmt: skip
         asked = checked_spec(
             name, encoder, mode, task, head, trials, seeds, searcher, space, overrides, data_dir, max_train_examples,
@@ -166,12 +167,16 @@ def plan(
 @app.command(rich_help_panel="Search")
 def demo(
     storage: Storage = "runs", name: Name = "demo", cpus_per_trial: Cpus = 1.0, gpus_per_trial: Gpus = "auto",
+    mix_code_versions: MixCode = False,
 ) -> None:  # fmt: skip
     """A small sweep on the embedded encoder and four small tasks of every kind; no network, a few minutes."""
     with exit_on_error():
         from meltpoint.sweeps.command_line.demo import demo_spec
 
-        _run(demo_spec(name), resources_of(storage, None, None, cpus_per_trial, gpus_per_trial, None, False))
+        resources = resources_of(
+            storage, None, None, cpus_per_trial, gpus_per_trial, None, False, mix_code_versions=mix_code_versions
+        )
+        _run(demo_spec(name), resources)
 
 
 @app.command(rich_help_panel="Results")

@@ -138,6 +138,12 @@ CacheKeep = Annotated[
     typer.Option("--cache-keep", help="What stays of them once the sweep is done.", rich_help_panel=MACHINE),
 ]
 Retry = Annotated[bool, typer.Option("--retry-failed", help="Run failed trials once more.", rich_help_panel=MACHINE)]
+MixCode = Annotated[
+    bool,
+    typer.Option(
+        "--mix-code-versions", help="Go on where other code of Meltpoint began; tables say so.", rich_help_panel=MACHINE
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
 
 
@@ -254,7 +260,7 @@ def encoder_word(word: str) -> str:
 def resources_of(
     storage: str, tracking_uri: str | None, address: str | None, cpus: float, gpus: str, budget: str | None,
     retry_failed: bool, cache_budget: str = "50GB", cache_overflow: Overflow = Overflow.on_the_fly,
-    cache_keep: str = "200MB",
+    cache_keep: str = "200MB", mix_code_versions: bool = False,
 ) -> Resources:  # fmt: skip
     """The options of a machine as what a sweep may take of it.
 
@@ -270,5 +276,6 @@ def resources_of(
     seconds = None if budget is None else seconds_of(budget)
     room, kept = bytes_of("--cache-budget", cache_budget), bytes_of("--cache-keep", cache_keep)
     return Resources(
-        storage, tracking_uri, address, cpus, gpus_of(gpus), seconds, retry_failed, room, cache_overflow.value, kept
+        storage, tracking_uri, address, cpus, gpus_of(gpus), seconds, retry_failed, room, cache_overflow.value, kept,
+        mix_code_versions,
     )  # fmt: skip

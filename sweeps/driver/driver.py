@@ -310,7 +310,7 @@ class SweepConductor:
                     self._answer(proposal, source)
 
     def _answer(self, proposal: Proposal, source: TrialRecord) -> None:
-        self.tracker.begin(proposal, code_version())
+        self.tracker.begin(proposal, source.code_version)
         for epoch in source.epochs:
             self.tracker.epoch(proposal.id, epoch)
         self.ledger.checkpoint(source.id).replace(self.ledger.checkpoint(proposal.id))

@@ -19,6 +19,7 @@ from meltpoint.sweeps.ledger.records import CellKey, strays_in_words
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.on_ray.placement import place
+from meltpoint.sweeps.results.code_versions import kept_in_words
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import (
     CellHeader,
@@ -80,10 +81,10 @@ def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Rende
     for line in spec.missing():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     with ledger.driving(), _interruptible():
-        settle_specification(ledger, spec, cells, resources.cache_overflow)
-        planner = Planner(spec, cells, ledger.records(), resources.retry_failed)
+        settled = settle_specification(ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions)
+        planner = Planner(spec, cells, ledger.records(), resources.retry_failed, settled.codes)
         left_out = [strays_in_words(planner.strays)] if planner.strays else []
-        for line in (*left_out, *ledger.sweep_started(), *closed_lines(ledger, planner)):
+        for line in (*kept_lines(planner), *left_out, *ledger.sweep_started(), *closed_lines(ledger, planner)):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
         planner.recall(ledger.unfinished())
         tracker = Tracker(spec.name, uri, storage)
@@ -106,22 +107,35 @@ def _interruptible() -> Iterator[None]:
 
 
 def settle_specification(
-    ledger: Ledger, spec: SweepSpec, cells: list[OpenCell], overflow: Overflow = "on_the_fly"
-) -> None:
-    """Write down what the sweep is, or check that it is what stands there.
+    ledger: Ledger,
+    spec: SweepSpec,
+    cells: list[OpenCell],
+    overflow: Overflow = "on_the_fly",
+    mix_code_versions: bool = False,
+) -> SweepFile:
+    """Write down what the sweep is, or check that it is what stands there; gives back what stands there then.
 
     Raises:
-        ValueError: the name is taken by another specification; it says what differs.
+        ValueError: the name is taken by another specification, or by other code that was not accepted; it says what
+            differs.
     """
     now = asked_sweep(spec, cells, overflow)
     if not ledger.specification.exists():
         ledger.create()
         write_sweep(ledger, now)
-        return
-    then = check_same(ledger, now)
+        return now
+    then = check_same(ledger, now, mix_code_versions)
     ledger.create()
-    if then.spec.blocks != spec.blocks:  # cells of an encoder that was left out before
-        write_sweep(ledger, now)
+    base = now if then.spec.blocks != spec.blocks else then  # then there are cells of an encoder that was left out
+    settled = base.model_copy(update={"code": then.code, "continued_with": continued_with(then, now)})
+    if settled != then:
+        write_sweep(ledger, settled)
+    return settled
+
+
+def continued_with(then: SweepFile, now: SweepFile) -> tuple[str, ...]:
+    """The versions of the code that a sweep went on with, once the one that runs now does."""
+    return then.continued_with if then.codes[-1] == now.code else (*then.continued_with, now.code)
 
 
 def asked_sweep(spec: SweepSpec, cells: list[OpenCell], overflow: Overflow) -> SweepFile:
@@ -130,18 +144,26 @@ def asked_sweep(spec: SweepSpec, cells: list[OpenCell], overflow: Overflow) -> S
     return SweepFile(spec=spec, code=code_version(), cells=headers, cache_overflow=overflow)
 
 
-def check_same(ledger: Ledger, now: SweepFile) -> SweepFile:
+def check_same(ledger: Ledger, now: SweepFile, mix_code_versions: bool = False) -> SweepFile:
     """The sweep that stands under a name, if it is the one that is asked for.
 
     Raises:
-        ValueError: it is another; one line says what differs.
+        ValueError: it is another, or other code has run it and mixing was not asked for; one line says what differs.
     """
     then = read_sweep(ledger)
     differs = differences(then, now)
+    before = then.codes[-1]
     if differs:
+        differs += [f"Meltpoint's code {before} → {now.code}"] if before != now.code else []
         raise ValueError(
             f"The name '{now.spec.name}' is taken by another specification; what differs: {'; '.join(differs)}. "
             "Take another --name, or the old options and files."
+        )
+    if before != now.code and not mix_code_versions:
+        raise ValueError(
+            f"The sweep '{now.spec.name}' was run by Meltpoint's code {before}, and this is {now.code}, which may give "
+            "other numbers. Take another --name, and this code trains everything; or add --mix-code-versions: trials "
+            "that ended are kept, this code runs the rest, and tables mark each cell that has both."
         )
     return then
 
@@ -167,9 +189,13 @@ def differences(then: SweepFile, now: SweepFile) -> list[str]:
         differs += _cell_differences(old[key], new[key]) if key in old else []
     if then.cache_overflow != now.cache_overflow:
         differs.append(f"--cache-overflow {then.cache_overflow} → {now.cache_overflow}")
-    if then.code != now.code:
-        differs.append(f"Meltpoint's code {then.code} → {now.code}")
     return list(dict.fromkeys(differs))
+
+
+def kept_lines(planner: Planner) -> list[str]:
+    """A line about trials of other versions of the code that count, where there are any."""
+    line = kept_in_words(planner.counted(), code_version())
+    return [line] if line else []
 
 
 def closed_lines(ledger: Ledger, planner: Planner) -> list[str]:
@@ -228,7 +254,7 @@ def _drive(
             _train(driver, resources, progress, cluster)
         strays = {record.id for record in planner.strays}
         records = [record for record in ledger.records() if record.id not in strays]
-        tracker.reconcile(records, planner.proposal_of, code_version())
+        tracker.reconcile(records, planner.proposal_of)
         note_runs(ledger, tracker)
     return driver
 
@@ -261,7 +287,8 @@ def _finish(driver: SweepConductor, ledger: Ledger, tracker: Tracker, render: Re
         write_atomically(ledger.folder / name, text)
     done = driver.is_done and not driver.scorer.pending
     figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
-    tracker.close(figures, done, dict(tables))
+    mixed = {cell.header.key: code_tags(cell) for cell in summary.cells if cell.mixes_code}
+    tracker.close(figures, done, dict(tables), mixed)
     troubles = [f"{trial}: not scored on test: {why}" for trial, why in driver.scorer.troubles.items()]
     empty = [".".join(cell.header.key) for cell in summary.cells if done and cell.best is None]
     troubles += [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]
@@ -282,6 +309,11 @@ def missing_finals(summary: SweepSummary, cell: CellSummary) -> str | None:
     why = f" ({cell.failed_finals[0].error})" if cell.failed_finals else ""
     way = "--retry-failed tries again" if len(lost) < len(cell.failed_finals) else "the same command tries again"
     return f"{'.'.join(cell.header.key)}: {count} of {planned} finals without a result{why}; {way}."
+
+
+def code_tags(cell: CellSummary) -> dict[str, str]:
+    """The tag of a cell's MLflow run whose trials are of several versions of the code."""
+    return {"meltpoint.code_versions": "; ".join(map(str, cell.code_uses))}
 
 
 def cell_figures(cell: CellSummary) -> dict[str, float]:

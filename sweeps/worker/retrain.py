@@ -22,7 +22,7 @@ from meltpoint.search_spaces.space import Space, is_one_point
 from meltpoint.sweeps.ledger.records import HardwareRecord
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.worker.finalist_scoring import score_on_test
-from meltpoint.sweeps.worker.recorded import Circumstances, reasons, recorded_dev, versions
+from meltpoint.sweeps.worker.recorded import Circumstances, reasons, recorded_code, recorded_dev, versions
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import save_weights, training
 from meltpoint.tasks import get
@@ -108,7 +108,7 @@ def retrain(
     recorded, dev, metric = recorded_dev(facts, seed), trial.best[0], trainer.data.task.metric
     here = HardwareRecord(**asdict(hardware), precision=trainer.precision, host=socket.gethostname())
     now = Circumstances(code_version(), versions(), here.model_dump())
-    why = () if recorded in (None, dev) else reasons(facts, now)
+    why = () if recorded in (None, dev) else reasons({**facts, "code": recorded_code(facts, seed)}, now)
     return Retrained(metric, dev, test, seed, order.setting, recorded, why)
 
 
