@@ -173,9 +173,7 @@ def demo(
     with exit_on_error():
         from meltpoint.sweeps.command_line.demo import demo_spec
 
-        resources = resources_of(
-            storage, None, None, cpus_per_trial, gpus_per_trial, None, False, mix_code_versions=mix_code_versions
-        )
+        resources = resources_of(storage, cpus=cpus_per_trial, gpus=gpus_per_trial, mix_code_versions=mix_code_versions)
         _run(demo_spec(name), resources)
 
 
@@ -259,8 +257,7 @@ def ensemble(
 
 @app.command(rich_help_panel="Results")
 def analyse(
-    name: NameArgument, analysis: Analyses,
-    encoder: Encoders = None, task: Tasks = None,
+    name: NameArgument, analysis: Analyses, encoder: Encoders = None, task: Tasks = None,
     model: Annotated[Path | None, typer.Option(help="A fine-tuned finalist's folder (`export --model`).")] = None,
     corpus: Annotated[Path | None, typer.Option(help="A text file to compare the tasks' words with.")] = None,
     data_dir: DataDir = None, max_train_examples: MaxTrain = None,
@@ -384,9 +381,7 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Its version.")] = False
 ) -> None:  # fmt: skip
     """Options of every word."""
 

@@ -258,9 +258,9 @@ def encoder_word(word: str) -> str:
 
 
 def resources_of(
-    storage: str, tracking_uri: str | None, address: str | None, cpus: float, gpus: str, budget: str | None,
-    retry_failed: bool, cache_budget: str = "50GB", cache_overflow: Overflow = Overflow.on_the_fly,
-    cache_keep: str = "200MB", mix_code_versions: bool = False,
+    storage: str, tracking_uri: str | None = None, address: str | None = None, cpus: float = 1.0, gpus: str = "auto",
+    budget: str | None = None, retry_failed: bool = False, cache_budget: str = "50GB",
+    cache_overflow: Overflow = Overflow.on_the_fly, cache_keep: str = "200MB", mix_code_versions: bool = False,
 ) -> Resources:  # fmt: skip
     """The options of a machine as what a sweep may take of it.
 
