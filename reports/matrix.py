@@ -9,6 +9,7 @@ from itertools import zip_longest
 from meltpoint.reports.differences import Pair, Side, Split, difference, pair_title, side_title
 from meltpoint.reports.ensembles import heading, reservations
 from meltpoint.reports.formats import NOTHING, difference_text, spread_text
+from meltpoint.sweeps.results.code_versions import mixture_in_words
 from meltpoint.sweeps.results.ensemble_record import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.closing import Closing
@@ -182,7 +183,16 @@ def _reservations(cell: CellSummary, summary: SweepSummary, wanted: Split) -> li
         found.append(f"{len(finals)} of {some(summary.seeds_of(cell), 'seed')} finished")
     if cell.closed_early:
         found.append(searched_less(cell.closed_early))
+    if len(summary.code_versions) > 1:
+        found.append(codes_of(cell))
     return found
+
+
+def codes_of(cell: CellSummary) -> str:
+    """Which versions of Meltpoint's code ran a cell's trials, in a sweep that has trials of several."""
+    if cell.mixes_code:
+        return mixture_in_words(cell.code_uses, cell.best)
+    return f"all its trials are of Meltpoint's code {cell.code_uses[0].version}, other cells are of others"
 
 
 def searched_less(closing: Closing) -> str:

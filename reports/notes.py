@@ -7,6 +7,7 @@ from pathlib import Path
 
 from meltpoint.reports.formats import listed, symbol
 from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord, strays_in_words
+from meltpoint.sweeps.results.code_versions import mixture_in_words
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.counts import counted, plural, some
 
@@ -54,6 +55,12 @@ def trial_notes(summary: SweepSummary) -> list[str]:
     return found
 
 
+def code_notes(summary: SweepSummary) -> list[str]:
+    """The cells whose trials are of several versions of Meltpoint's code, a line each."""
+    mixed = [cell for cell in summary.cells if cell.mixes_code]
+    return [f"{'.'.join(cell.header.key)} {mixture_in_words(cell.code_uses, cell.best)}." for cell in mixed]
+
+
 def input_notes(summary: SweepSummary) -> list[str]:
     """What best trials and finals say of inputs that were too long, modes with the same note together."""
     grouped: dict[tuple[str, str, str], list[str]] = {}
@@ -84,7 +91,8 @@ def _method(summary: SweepSummary) -> Iterator[str]:
     hardware = list(dict.fromkeys(_hardware(record.hardware) for record in _all_records(summary) if record.hardware))
     if hardware:
         yield f"Trained on: {'; '.join(hardware)}."
-    yield f"Code: meltpoint {summary.code}."
+    yield f"Code: meltpoint {', '.join(summary.code_versions)}."
+    yield from code_notes(summary)
     if summary.strays:
         yield strays_in_words(summary.strays)
     yield SELECTION

@@ -14,7 +14,7 @@ from meltpoint.reports.ensembles import ENSEMBLE_NOTE, members_text
 from meltpoint.reports.formats import NOTHING, duration, listed, marks, percent, spread_text, title
 from meltpoint.reports.layout import Column, new_table, say, show_groups, stacked, width_of
 from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Block, Row, Shown
-from meltpoint.reports.notes import task_notes, trial_notes
+from meltpoint.reports.notes import code_notes, task_notes, trial_notes
 from meltpoint.reports.paper_comparison import QUOTED, set_beside
 from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.ledger.records import strays_in_words
@@ -169,6 +169,10 @@ def show_status(summary: SweepSummary, console: Console) -> None:
     say(console, f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done{said}.")
     if summary.strays:
         say(console, strays_in_words(summary.strays))
+    for line in code_notes(summary):
+        say(console, line)
+    for line in code_notes(summary):
+        say(console, line)
     for cell in summary.cells:
         if cell.closed_early:
             line = f"{'.'.join(cell.header.key)}: closed after {cell.closed_early}, since {cell.closed_early.cause}"

@@ -23,6 +23,7 @@ from meltpoint.reports.notes import notes
 from meltpoint.reports.paper_comparison import paper_score, set_beside, table_of
 from meltpoint.reports.paper_tables import PaperTable
 from meltpoint.reports.report_tex import latex
+from meltpoint.sweeps.results.code_versions import mixture_in_words
 from meltpoint.sweeps.results.ensemble_record import Ensemble
 from meltpoint.sweeps.results.summary import CellHeader, CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import Spread
@@ -167,6 +168,8 @@ def _line(cell: CellSummary, summary: SweepSummary, paper: PaperTable | None) ->
     theirs = paper_score(summary.spec, head, paper)
     inputs = [note for record in ([best] if best else []) for note in record.input_notes]
     ended = [searched_less(cell.closed_early)] if cell.closed_early else []
+    ended += [mixture_in_words(cell.code_uses, best)] if cell.mixes_code else []
+    versions = [use.version for use in cell.code_uses] or [summary.code]
     return {
         "sweep": summary.name, "encoder": head.encoder, "mode": head.mode, "task": head.task, "head": head.head,
         "kind": head.kind, "metric": head.metric,
@@ -177,7 +180,7 @@ def _line(cell: CellSummary, summary: SweepSummary, paper: PaperTable | None) ->
         "test_mean": cell.test and cell.test.mean, "test_std": cell.test and cell.test.std,
         "train_examples": head.train_examples, "dev_examples": head.dev_examples, "train_seconds": cell.seconds,
         "setting": best and json.dumps(best.setting, sort_keys=True), "notes": "; ".join([*said, *inputs, *ended]),
-        "data_fingerprint": head.data_fingerprint, "code_version": summary.code, "variant": head.variant,
+        "data_fingerprint": head.data_fingerprint, "code_version": "; ".join(versions), "variant": head.variant,
         "task_parameters": best and best.task_parameters,
         "paper_score": theirs and theirs.score, "paper_split": theirs and theirs.split,
         "paper_source": theirs and theirs.source, "paper_quoted": theirs and theirs.quoted,
@@ -193,7 +196,7 @@ def _ensemble_line(made: Ensemble, summary: SweepSummary) -> dict[str, object]:
         "dev_mean": dev and dev.mean, "dev_std": dev and dev.std,
         "test_mean": test and test.mean, "test_std": test and test.std,
         "notes": "; ".join([members_text(made, summary.name), *made.notes]),
-        "data_fingerprint": made.data_fingerprint, "code_version": summary.code,
+        "data_fingerprint": made.data_fingerprint, "code_version": "; ".join(made.code_versions) or summary.code,
     }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from meltpoint.sweeps.command_line.options import (
     AsJson,
     CpusPerTrial,
     GpusPerTrial,
+    MixCode,
     Name,
     Storage,
     SweepOptions,
@@ -81,11 +82,14 @@ def plan(options: SweepOptions, as_json: AsJson = False) -> None:
 @exit_on_error()
 def demo(
     storage: Storage = "runs", name: Name = "demo", cpus_per_trial: CpusPerTrial = 1.0,
-    gpus_per_trial: GpusPerTrial = "auto",
+    gpus_per_trial: GpusPerTrial = "auto", mix_code_versions: MixCode = False,
 ) -> None:  # fmt: skip
     """A small sweep on the embedded encoder and four small tasks of every kind; no network, a few minutes."""
     from meltpoint.sweeps.command_line.demo import demo_spec
     from meltpoint.sweeps.command_line.option_values import resources_of
 
-    options = SweepOptions(storage=storage, cpus_per_trial=cpus_per_trial, gpus_per_trial=gpus_per_trial)
+    options = SweepOptions(
+        storage=storage, cpus_per_trial=cpus_per_trial, gpus_per_trial=gpus_per_trial,
+        mix_code_versions=mix_code_versions,
+    )  # fmt: skip
     _run(demo_spec(name), resources_of(options))

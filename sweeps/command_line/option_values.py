@@ -32,6 +32,7 @@ def resources_of(options: SweepOptions) -> Resources:
         cache_bytes=bytes_of("--cache-budget", options.cache_budget),
         cache_overflow=options.cache_overflow.value,
         cache_keep_bytes=bytes_of("--cache-keep", options.cache_keep),
+        mix_code_versions=options.mix_code_versions,
     )
 
 

@@ -95,6 +95,9 @@ GpusPerTrial = Annotated[
     ),
 ]
 
+MixCode = Annotated[
+    bool, _machine_option("--mix-code-versions", help="Go on where other code of Meltpoint began; tables say so.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
 OneEncoder = Annotated[
     str, typer.Option("--encoder", help="bert-base, minilm, hf:ID, hf:FOLDER or elmo:FOLDER.", show_default=False)
@@ -169,6 +172,7 @@ class SweepOptions:
     cache_keep: Annotated[str, _machine_option("--cache-keep", help="What stays of them once the sweep is done.")] = (
         "200MB"
     )
+    mix_code_versions: MixCode = False
 
 
 def with_sweep_options(

@@ -16,7 +16,8 @@ from meltpoint.sweeps.ledger.ledger import Ledger, cache_folder
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner, Proposal
-from meltpoint.sweeps.specification.sweep_spec import Resources, code_version
+from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.finalist_scoring import Scorer

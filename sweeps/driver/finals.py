@@ -10,7 +10,6 @@ from meltpoint.sweeps.driver.record_writer import RecordWriter
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.search.planner import CellProgress, Planner, Proposal
 from meltpoint.sweeps.search.selection import best_final, finals_of
-from meltpoint.sweeps.specification.sweep_spec import code_version
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
 from meltpoint.sweeps.worker.work_order import Order
 
@@ -47,7 +46,7 @@ class Finals:
                     self._answer(proposal, source)
 
     def _answer(self, proposal: Proposal, source: TrialRecord) -> None:
-        self.tracker.begin(proposal, code_version())
+        self.tracker.begin(proposal, source.code_version)
         for epoch in source.epochs:
             self.tracker.epoch(proposal.id, epoch)
         self.ledger.checkpoint(source.id).replace(self.ledger.checkpoint(proposal.id))

@@ -4,30 +4,42 @@ from __future__ import annotations
 
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.results.code_versions import kept_in_words
 from meltpoint.sweeps.results.summary import CellHeader, SweepFile, read_sweep, write_sweep
 from meltpoint.sweeps.search.closing import Closing, closing_of, in_words
 from meltpoint.sweeps.search.planner import CellProgress, Planner, planned_trials
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.sweep_spec import Overflow, SweepSpec, code_version
+from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.sweep_spec import Overflow, SweepSpec
 
 
 def settle_specification(
-    ledger: Ledger, spec: SweepSpec, cells: list[OpenCell], overflow: Overflow = "on_the_fly"
-) -> None:
-    """Write down what the sweep is, or check that it is what stands there.
+    ledger: Ledger, spec: SweepSpec, cells: list[OpenCell], overflow: Overflow = "on_the_fly",
+    mix_code_versions: bool = False,
+) -> SweepFile:  # fmt: skip
+    """Write the specification, or check that it is the stored one; returns what is stored then.
 
     Raises:
-        ValueError: the name is taken by another specification; it says what differs.
+        ValueError: the name is taken by another specification, or by other code that was not accepted; it says what
+            differs.
     """
     now = asked_sweep(spec, cells, overflow)
     if not ledger.specification.exists():
         ledger.create()
         write_sweep(ledger, now)
-        return
-    then = check_same(ledger, now)
+        return now
+    then = check_same(ledger, now, mix_code_versions)
     ledger.create()
-    if then.spec.blocks != spec.blocks:  # cells of an encoder that was left out before
-        write_sweep(ledger, now)
+    base = now if then.spec.blocks != spec.blocks else then  # cells of an encoder that was left out before
+    settled = base.model_copy(update={"code": then.code, "continued_with": continued_with(then, now)})
+    if settled != then:
+        write_sweep(ledger, settled)
+    return settled
+
+
+def continued_with(then: SweepFile, now: SweepFile) -> tuple[str, ...]:
+    """The versions of the code that a sweep went on with, the one that runs now included."""
+    return then.continued_with if then.codes[-1] == now.code else (*then.continued_with, now.code)
 
 
 def asked_sweep(spec: SweepSpec, cells: list[OpenCell], overflow: Overflow) -> SweepFile:
@@ -36,18 +48,26 @@ def asked_sweep(spec: SweepSpec, cells: list[OpenCell], overflow: Overflow) -> S
     return SweepFile(spec=spec, code=code_version(), cells=headers, cache_overflow=overflow)
 
 
-def check_same(ledger: Ledger, now: SweepFile) -> SweepFile:
-    """The sweep that stands under a name, if it is the one that is asked for.
+def check_same(ledger: Ledger, now: SweepFile, mix_code_versions: bool = False) -> SweepFile:
+    """The stored sweep of that name, if it is the one that is asked for.
 
     Raises:
-        ValueError: it is another; one line says what differs.
+        ValueError: it is another, or other code has run it and mixing was not asked for; one line says what differs.
     """
     then = read_sweep(ledger)
     differs = differences(then, now)
+    before = then.codes[-1]
     if differs:
+        differs += [f"Meltpoint's code {before} → {now.code}"] if before != now.code else []
         raise ValueError(
             f"The name '{now.spec.name}' is taken by another specification; what differs: {'; '.join(differs)}. "
             "Take another --name, or the old options and files."
+        )
+    if before != now.code and not mix_code_versions:
+        raise ValueError(
+            f"The sweep '{now.spec.name}' was run by Meltpoint's code {before}, and this is {now.code}, which may give "
+            "other numbers. Take another --name, and this code trains everything; or add --mix-code-versions: trials "
+            "that ended are kept, this code runs the rest, and tables mark each cell that has both."
         )
     return then
 
@@ -73,8 +93,6 @@ def differences(then: SweepFile, now: SweepFile) -> list[str]:
         differs += _cell_differences(old[key], new[key]) if key in old else []
     if then.cache_overflow != now.cache_overflow:
         differs.append(f"--cache-overflow {then.cache_overflow} → {now.cache_overflow}")
-    if then.code != now.code:
-        differs.append(f"Meltpoint's code {then.code} → {now.code}")
     return list(dict.fromkeys(differs))
 
 
@@ -100,6 +118,12 @@ def _cell_differences(then: CellHeader, now: CellHeader) -> list[str]:
         f"the files of encoder {now.encoder}": (then.encoder_fingerprint, now.encoder_fingerprint),
     }
     return found + [what for what, (before, after) in wholes.items() if before and before != after]
+
+
+def kept_lines(planner: Planner) -> list[str]:
+    """A line about trials of other versions of the code that count, where there are any."""
+    line = kept_in_words(planner.counted(), code_version())
+    return [line] if line else []
 
 
 def closed_lines(ledger: Ledger, planner: Planner) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,13 +17,15 @@ from meltpoint.adapters.head import HeadShape
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.settings import complete
-from meltpoint.sweeps.driver.opening import asked_sweep, check_same, closed_lines, planned_closing
+from meltpoint.sweeps.driver.opening import asked_sweep, check_same, closed_lines, kept_lines, planned_closing
 from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
 from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
 from meltpoint.sweeps.machine import limits
+from meltpoint.sweeps.results.code_versions import kept_versions
 from meltpoint.sweeps.search.closing import Closing
 from meltpoint.sweeps.search.planner import CellProgress, Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
+from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.tasks.core.counts import some
@@ -65,6 +68,7 @@ class SweepPlan:
         estimated_seconds: wall time on this machine's workers.
         workers: trials at a time.
         left_out: encoders of the specification file that nothing is known of.
+        kept: version of Meltpoint's code → trials of it that count, for versions other than the one that runs now.
     """
 
     cells: list[PlannedCell]
@@ -72,6 +76,7 @@ class SweepPlan:
     estimated_seconds: float
     notes: list[str] = field(default_factory=list)
     left_out: tuple[str, ...] = ()
+    kept: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def trials(self) -> int:
@@ -98,6 +103,7 @@ class SweepPlan:
         return {
             "cells": cells, "trials": self.trials, "answered": self.answered,
             "estimated_seconds": self.estimated_seconds, **left_out,
+            **({"kept_of_other_code": dict(self.kept)} if self.kept else {}),
         }  # fmt: skip
 
 
@@ -114,18 +120,19 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     ledger.check_place()
     cells = open_cells(spec)
     records, notes = [], []
+    codes: tuple[str, ...] = ()
     if ledger.specification.exists():
-        check_same(ledger, asked_sweep(spec, cells, resources.cache_overflow))
-        records = ledger.records()
+        then = check_same(ledger, asked_sweep(spec, cells, resources.cache_overflow), resources.mix_code_versions)
+        records, codes = ledger.records(), then.codes
     load = os.getloadavg()[0]  # before this process measures
-    planner = Planner(spec, cells, records)
+    planner = Planner(spec, cells, records, codes=codes)
     gpus, assumed = planned_gpus(resources)
     rate = multiply_rate(int(resources.cpus), gpus)
     planned = [_planned(progress, planned_closing(ledger, progress), rate) for progress in planner.cells.values()]
     workers = worker_count(resources.cpus, gpus)
     wall = sum(cell.estimated_seconds for cell in planned) / workers
     left_out = [strays_in_words(planner.strays)] if planner.strays else []
-    notes += [*spec.missing(), *left_out, *closed_lines(ledger, planner)]
+    notes += [*spec.missing(), *kept_lines(planner), *left_out, *closed_lines(ledger, planner)]
     notes.append(
         f"estimated from a measured {rate / 1e9:.0f} GFLOP/s a trial, for cores that nothing else uses; expect a "
         "factor of two either way"
@@ -133,7 +140,8 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     if resources.address is None and not gpus:
         notes += busy_note(load, limits.cores(), workers * max(1, int(resources.cpus)))
     notes += assumed
-    return SweepPlan(planned, workers, wall + START_UP_SECONDS if wall else 0.0, notes, spec.left_out)
+    kept = kept_versions(planner.counted(), code_version())
+    return SweepPlan(planned, workers, wall + START_UP_SECONDS if wall else 0.0, notes, spec.left_out, kept)
 
 
 def busy_note(load: float, cores: float, wanted: float) -> list[str]:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from meltpoint.adapters.files import write_atomically
 from meltpoint.sweeps.driver.driver import SweepDriver
-from meltpoint.sweeps.driver.opening import closed_lines, settle_specification
+from meltpoint.sweeps.driver.opening import closed_lines, kept_lines, settle_specification
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
 from meltpoint.sweeps.ledger.records import strays_in_words
@@ -24,7 +24,7 @@ from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
-from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec, code_version
+from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
@@ -71,10 +71,10 @@ def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Rende
     for line in spec.missing():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     with ledger.driving(), _interruptible():
-        settle_specification(ledger, spec, cells, resources.cache_overflow)
-        planner = Planner(spec, cells, ledger.records(), resources.retry_failed)
+        settled = settle_specification(ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions)
+        planner = Planner(spec, cells, ledger.records(), resources.retry_failed, settled.codes)
         left_out = [strays_in_words(planner.strays)] if planner.strays else []
-        for line in (*left_out, *ledger.sweep_started(), *closed_lines(ledger, planner)):
+        for line in (*kept_lines(planner), *left_out, *ledger.sweep_started(), *closed_lines(ledger, planner)):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
         planner.recall(ledger.unfinished())
         tracker = Tracker(spec.name, uri, storage)
@@ -117,7 +117,7 @@ def _drive(
             _train(driver, resources, progress, cluster)
         strays = {record.id for record in planner.strays}
         records = [record for record in ledger.records() if record.id not in strays]
-        tracker.reconcile(records, planner.proposal_of, code_version())
+        tracker.reconcile(records, planner.proposal_of)
         note_runs(ledger, tracker)
     return driver
 
@@ -150,7 +150,8 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Rende
         write_atomically(ledger.folder / name, text)
     done = driver.is_done and not driver.finals.scorer.pending
     figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
-    tracker.close(figures, done, dict(tables))
+    mixed = {cell.header.key: code_tags(cell) for cell in summary.cells if cell.mixes_code}
+    tracker.close(figures, done, dict(tables), mixed)
     troubles = [f"{trial}: not scored on test: {why}" for trial, why in driver.finals.scorer.troubles.items()]
     empty = [".".join(cell.header.key) for cell in summary.cells if done and cell.best is None]
     troubles += [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]
@@ -171,6 +172,11 @@ def missing_finals(summary: SweepSummary, cell: CellSummary) -> str | None:
     why = f" ({cell.failed_finals[0].error})" if cell.failed_finals else ""
     way = "--retry-failed tries again" if len(lost) < len(cell.failed_finals) else "the same command tries again"
     return f"{'.'.join(cell.header.key)}: {count} of {planned} finals without a result{why}; {way}."
+
+
+def code_tags(cell: CellSummary) -> dict[str, str]:
+    """The tag of a cell's MLflow run whose trials are of several versions of the code."""
+    return {"meltpoint.code_versions": "; ".join(map(str, cell.code_uses))}
 
 
 def cell_figures(cell: CellSummary) -> dict[str, float]:

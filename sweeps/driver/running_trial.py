@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from meltpoint.adapters.training.epoch_result import best_epoch
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
 from meltpoint.sweeps.search.planner import Proposal
-from meltpoint.sweeps.specification.sweep_spec import code_version
+from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.worker.events import Started
 from meltpoint.sweeps.worker.outcome import TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -107,6 +107,7 @@ class TrialRecord(TrialDescription):
         answered_by: the trial whose run this one shares, where setting and seed agree.
         cause: why it failed; None where it did not.
         attempts: how many times it began in the command that ended it, lost attempts counted.
+        code_version: of the code that ran it; its identity has the one that the sweep was opened with.
     """
 
     head: str
@@ -168,22 +169,26 @@ FACTS = ("head", "metric", "data_fingerprint", "documents_fingerprint", "encoder
 """The words of `CellFacts` that a trial's record has too; its identity is made of them."""
 
 
-def is_of(record: TrialRecord, cell: CellFacts, code: str) -> bool:
-    """Whether a record may compete in a cell: same metric, head, data and encoder, by the same code."""
+def is_of(record: TrialRecord, cell: CellFacts, codes: Collection[str]) -> bool:
+    """Whether a record may compete in a cell: same metric, head, data and encoder, by code that counts in its sweep."""
     same = all(getattr(record, fact) == getattr(cell, fact) for fact in FACTS)
-    return same and record.cell == cell.key and record.code_version == code
+    return same and record.cell == cell.key and record.code_version in codes
 
 
 def by_cell(
-    records: Iterable[TrialRecord], cells: Iterable[CellFacts], code: str
+    records: Iterable[TrialRecord], cells: Iterable[CellFacts], codes: Collection[str]
 ) -> tuple[dict[CellKey, list[TrialRecord]], list[TrialRecord]]:
-    """Each cell's own records, and those that are of none of the cells as they are now."""
+    """Each cell's own records, and those that are of none of the cells as they are now.
+
+    Args:
+        codes: the versions of the code that count (`SweepFile.codes`).
+    """
     known = {cell.key: cell for cell in cells}
     own: dict[CellKey, list[TrialRecord]] = {key: [] for key in known}
     strays = []
     for record in records:
         cell = known.get(record.cell)
-        if cell is not None and is_of(record, cell, code):
+        if cell is not None and is_of(record, cell, codes):
             own[cell.key].append(record)
         else:
             strays.append(record)

@@ -71,7 +71,8 @@ def ensemble(storage: Path, name: str, task: str, cells: Sequence[str] = ()) -> 
     _check(chosen, task)
     header = chosen[0].cell.header
     rounds = _rounds([one.cell.finals for one in chosen])
-    notes += _uneven(chosen, len(rounds))
+    codes = tuple(dict.fromkeys(final.code_version for finals in rounds for final in finals))
+    notes += _uneven(chosen, len(rounds)) + _mixed(codes)
     members = tuple(_member(one, finals) for one, finals in zip(chosen, zip(*rounds, strict=True), strict=True))
     dev, missing = _scored(chosen, rounds, "dev")
     test, hidden = _scored(chosen, rounds, "test")
@@ -80,6 +81,7 @@ def ensemble(storage: Path, name: str, task: str, cells: Sequence[str] = ()) -> 
     made = Ensemble(
         id=ensemble_id(task, members), task=task, kind=header.kind, metric=header.metric, members=members, dev=dev,
         test=test, data_fingerprint=header.data_fingerprint, notes=(*notes, *missing, *hidden), made_at=time.time(),
+        code_versions=codes,
     )  # fmt: skip
     write_ensemble(Ledger(storage / name), made)
     return made
@@ -165,6 +167,10 @@ def _rounds(finals: Sequence[Sequence[TrialRecord]]) -> list[tuple[TrialRecord, 
 def _uneven(chosen: Sequence[Candidate], rounds: int) -> list[str]:
     more = [f"{one.label} has {len(one.cell.finals)}" for one in chosen if len(one.cell.finals) > rounds]
     return [f"{rounds} of the members' seeds could be paired: {', '.join(more)}"] if more else []
+
+
+def _mixed(codes: Sequence[str]) -> list[str]:
+    return [f"its members' finalists mix versions of Meltpoint's code: {', '.join(codes)}"] if len(codes) > 1 else []
 
 
 def _member(one: Candidate, finals: Sequence[TrialRecord]) -> Member:

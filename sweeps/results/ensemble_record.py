@@ -43,6 +43,7 @@ class Ensemble(BaseModel):
         data_fingerprint: of the train and dev split that all members share.
         notes: what a table has to say of it.
         made_at: seconds since 1970.
+        code_versions: of the finalists that were combined; empty in files of older versions.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -57,6 +58,7 @@ class Ensemble(BaseModel):
     data_fingerprint: str
     notes: tuple[str, ...] = ()
     made_at: float
+    code_versions: tuple[str, ...] = ()
 
     @property
     def encoders(self) -> tuple[str, ...]:

@@ -56,18 +56,22 @@ def best_space(summary: SweepSummary, cell: CellSummary, best: TrialRecord) -> S
     allowed = {own.name: own for own in settings.parameters(head.mode, head.head)}
     space = Space.of(setting, allowed, where="the best setting")
     names = {"encoder": head.encoder, "mode": head.mode, "task": head.task, "head": head.head}
-    return replace(space, cell=names, provenance=provenance(summary.spec, summary.code, cell, best))
+    return replace(space, cell=names, provenance=provenance(summary.spec, cell, best))
 
 
-def provenance(spec: SweepSpec, code: str, cell: CellSummary, best: TrialRecord) -> dict[str, Any]:
+def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[str, Any]:
     """What the numbers rest on: scores, seeds, data, versions, hardware, runs."""
     data = data_spec(spec, word_of(spec, cell.header.task))
     variant = {"variant": cell.header.variant} if cell.header.variant else {}
+    mixed = {"code_versions": [use.as_json() for use in cell.code_uses]} if cell.mixes_code else {}
     return {
         "sweep": spec.name, **variant, "metric": best.metric, "trial": best.id, "mlflow_run_id": best.mlflow_run_id,
         "seed": best.seed, "dev": best.dev, "best_epoch": best.best_epoch,
         "finals": [
-            {"seed": f.seed, "dev": f.dev, "test": f.test, "trial": f.id, "mlflow_run_id": f.mlflow_run_id}
+            {
+                "seed": f.seed, "dev": f.dev, "test": f.test, "trial": f.id, "mlflow_run_id": f.mlflow_run_id,
+                **({"code": f.code_version} if f.code_version != best.code_version else {}),
+            }
             for f in cell.finals
         ],
         "dev_mean": cell.dev.mean if cell.dev else None, "dev_std": cell.dev.std if cell.dev else None,
@@ -79,7 +83,7 @@ def provenance(spec: SweepSpec, code: str, cell: CellSummary, best: TrialRecord)
         },
         "encoder_fingerprint": best.encoder_fingerprint,
         "hardware": best.hardware.model_dump() if best.hardware else None,
-        "code": code, "versions": versions(),
+        "code": best.code_version, **mixed, "versions": versions(),
     }  # fmt: skip
 
 
@@ -113,6 +117,7 @@ def export_model(ledger: Ledger, summary: SweepSummary, cell: str, out: Path) ->
     trainer = restore([order])
     folder = out / f"{cell}.model"
     facts = {"sweep": summary.name, "trial": final.id, "seed": final.seed, "dev": final.dev, "test": final.test}
+    facts["code"] = final.code_version
     save_folder(
         folder, trainer.model, trainer.data.task, order.mode, order.head, order.setting, trainer.precision, facts
     )

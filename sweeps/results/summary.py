@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from meltpoint.adapters.files import write_atomically
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CELL, CellKey, TrialRecord, by_cell, cell_key, worker_seconds
+from meltpoint.sweeps.results.code_versions import CodeUse, code_uses
 from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
 from meltpoint.sweeps.search.closing import Closing, closing_of
 from meltpoint.sweeps.search.selection import Spread, best_final, best_of, finals_of, spread
@@ -61,6 +62,8 @@ class SweepFile(BaseModel):
     """`sweep.json`: the specification, the cells that came of it, and the code that runs them.
 
     Attributes:
+        code: the version of the code that the sweep was opened with; it is part of its trials' identities.
+        continued_with: the versions that it went on with (`--mix-code-versions`), the newest last.
         cache_overflow: `--cache-overflow`, the one option of a machine by which frozen states may be rounded.
     """
 
@@ -70,6 +73,12 @@ class SweepFile(BaseModel):
     code: str
     cells: tuple[CellHeader, ...]
     cache_overflow: Overflow = "on_the_fly"
+    continued_with: tuple[str, ...] = ()
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The versions whose trials count, in the order in which the sweep had them."""
+        return (self.code, *self.continued_with)
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,7 @@ class CellSummary:
         lost: how many search trials ended without a result by no fault of their settings'.
         failed_finals: the finals that ended without a result.
         closing: how its search ended for good; None while it is open.
+        code_uses: the versions of the code that ran its search trials and finals, the earliest first.
     """
 
     header: CellHeader
@@ -99,6 +109,12 @@ class CellSummary:
     lost: int = 0
     failed_finals: list[TrialRecord] = field(default_factory=list)
     closing: Closing | None = None
+    code_uses: tuple[CodeUse, ...] = ()
+
+    @property
+    def mixes_code(self) -> bool:
+        """Whether its trials are of several versions of the code."""
+        return len(self.code_uses) > 1
 
     @property
     def closed_early(self) -> Closing | None:
@@ -123,6 +139,7 @@ class SweepSummary:
     Attributes:
         state: running (a process drives it), done, failed (a cell ended without a result), or stopped.
         ensembles: those that were made of its cells, and of other sweeps' with them.
+        code: the version of the code that it was opened with.
         strays: records that are of no cell of `sweep.json` (another metric, other data or code), left out.
     """
 
@@ -142,6 +159,12 @@ class SweepSummary:
     def has_variants(self) -> bool:
         """Whether some cells differ in their variant only, so that tables have to name it."""
         return any(cell.header.variant for cell in self.cells)
+
+    @property
+    def code_versions(self) -> tuple[str, ...]:
+        """The versions of the code that ran its trials, cell by cell; the one it was opened with before any has run."""
+        used = dict.fromkeys(use.version for cell in self.cells for use in cell.code_uses)
+        return tuple(used) or (self.code,)
 
     def seeds_of(self, cell: CellSummary) -> int:
         """How many finals a cell is to have."""
@@ -167,6 +190,7 @@ def _cell_json(cell: CellSummary) -> dict[str, Any]:
         "trials": cell.counts,
         "best": None if best is None else {"dev": best.dev, "trial": best.id, "setting": best.setting},
         "final": final, "closed": cell.closing.as_json() if cell.closing else None,
+        "code_versions": [use.as_json() for use in cell.code_uses],
     }  # fmt: skip
 
 
@@ -198,7 +222,7 @@ def summarise(ledger: Ledger) -> SweepSummary:
         ValueError: there is no such sweep, or a file of it is broken.
     """
     sweep = read_sweep(ledger)
-    past, strays = by_cell(ledger.records(), sweep.cells, sweep.code)
+    past, strays = by_cell(ledger.records(), sweep.cells, sweep.codes)
     driven = ledger.is_driven()
     running: dict[CellKey, set[str]] = {}
     for order in ledger.unfinished() if driven else []:
@@ -228,7 +252,7 @@ def _cell(ledger: Ledger, header: CellHeader, records: list[TrialRecord], runnin
         failed_finals=[] if best is None else [
             r for r in records if r.role == "final" and r.status != "finished" and r.setting == best.setting
         ],
-        closing=closing_of(ledger, records, header.planned),
+        closing=closing_of(ledger, records, header.planned), code_uses=code_uses(search, finals),
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,7 +15,8 @@ from meltpoint.sweeps.search.closing import is_closed
 from meltpoint.sweeps.search.selection import best_of
 from meltpoint.sweeps.search.study import Identify, Study
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.sweep_spec import SweepSpec, code_version
+from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 STACK = 8  # trials of a cell in one worker at most: beyond it a step's cost grows with every trial (docs/log.md)
 
@@ -126,17 +127,29 @@ class Planner:
 
     Attributes:
         strays: records that are of no cell as it is now (another metric, other data or code); they never compete.
+        codes: the versions of the code whose records count (`SweepFile.codes`); by default the one that runs. The first
+            is part of trials' identities, so that a sweep that goes on by other code knows what it has trained.
     """
 
     def __init__(
-        self, spec: SweepSpec, cells: Iterable[OpenCell], records: Iterable[TrialRecord], retry_failed: bool = False
+        self,
+        spec: SweepSpec,
+        cells: Iterable[OpenCell],
+        records: Iterable[TrialRecord],
+        retry_failed: bool = False,
+        codes: Sequence[str] = (),
     ) -> None:
         self.spec, self.retry_failed = spec, retry_failed
+        self.codes = tuple(codes) or (code_version(),)
         cells = list(cells)
-        past, self.strays = by_cell(records, cells, code_version())
+        past, self.strays = by_cell(records, cells, self.codes)
         self.cells = {cell.key: self._open(cell, past[cell.key]) for cell in cells}
         self.closed_for_search = False
         self.alone: set[str] = set()  # trials that are not trained beside others any more
+
+    def counted(self) -> list[TrialRecord]:
+        """The records of every cell, without those of trials that run again."""
+        return [r for p in self.cells.values() for r in (*p.search.values(), *p.finals.values())]
 
     def _open(self, cell: OpenCell, past: list[TrialRecord]) -> CellProgress:
         target = planned_trials(cell, self.spec)
@@ -167,7 +180,7 @@ class Planner:
         return identity({
             "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name, "variant": cell.variant,
             **{fact: getattr(cell, fact) for fact in FACTS},
-            "setting": dict(setting), "seed": seed, "role": role, "code": code_version(),
+            "setting": dict(setting), "seed": seed, "role": role, "code": self.codes[0],
         })  # fmt: skip
 
     def recall(self, orders: Iterable[dict[str, object]]) -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-import meltpoint
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
 from meltpoint.tasks.core.registry import unknown
 
@@ -178,6 +174,7 @@ class Resources:
         cache_bytes, cache_overflow: room for frozen states, and what to do with those that do not fit
             (`features.budget.Budget`).
         cache_keep_bytes: what stays of them once the sweep is done.
+        mix_code_versions: go on with a sweep that another version of the code has begun; its trials are kept.
     """
 
     storage: str = "runs"
@@ -190,6 +187,7 @@ class Resources:
     cache_bytes: int = CACHE_BYTES
     cache_overflow: Overflow = "on_the_fly"
     cache_keep_bytes: int = CACHE_KEEP_BYTES
+    mix_code_versions: bool = False
 
 
 def check(spec: SweepSpec) -> None:
@@ -251,14 +249,3 @@ def within(block: Block) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(f"block '{block.name}': {error}" if block.name else str(error)) from None
-
-
-@cache
-def code_version() -> str:
-    """Meltpoint's version and a digest of the code that a trial's numbers depend on (`adapters/`, `tasks/`)."""
-    root = Path(meltpoint.__path__[0])
-    files = sorted(path for room in ("adapters", "tasks") for path in (root / room).rglob("*.py"))
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    return f"{meltpoint.__version__}+{digest.hexdigest()[:8]}"

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,6 +23,7 @@ from meltpoint.sweeps.specification.tracking_uri import sqlite_file
 from meltpoint.sweeps.tracking import run_files
 
 STATUS = "meltpoint.status"
+CODE = "meltpoint.code_version"
 A_METRIC_OF_EACH_EPOCH = "train/loss"
 NEWEST_FIRST = ["attributes.start_time DESC"]
 FINISHED = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}
@@ -84,6 +85,7 @@ class Runs:
         self.parents: dict[CellKey, str] = {}
         self.addresses: dict[str, str] = {}  # a cell's run → where its files lie
         self.runs: dict[str, str] = {}
+        self.codes: dict[str, str] = {}  # trial id → the version of the code that its run is of
         self.logged_epochs: dict[str, int] = {}
         self.unsent_params: dict[str, list[Param]] = {}
 
@@ -100,6 +102,7 @@ class Runs:
                 self.client.update_run(run.info.run_id, status="RUNNING")
             elif "meltpoint.trial" in tags:
                 self.runs.setdefault(tags["meltpoint.trial"], run.info.run_id)
+                self.codes.setdefault(tags["meltpoint.trial"], tags.get(CODE, ""))
         for cell in cells:
             if cell.key not in self.parents:
                 self.parents[cell.key] = self._create_parent(cell)
@@ -151,17 +154,21 @@ class Runs:
         return {f"meltpoint.{key}": value for key, value in tags.items()}
 
     def begin(self, proposal: Proposal, code: str) -> None:
-        """A trial begins: make its run, or take up the one that it had before the sweep was cut off."""
+        """A trial begins: make its run, or take up the one that it had before the sweep was cut off.
+
+        A run holds the epochs of one version of the code: by another one, the trial gets a run of its own.
+        """
         known = self.runs.get(proposal.id)
-        if known is not None:
+        if known is not None and self.codes.get(proposal.id) == code:
             self._take_up(proposal, known)
             return
+        self.logged_epochs.pop(proposal.id, None)
         tags = self._tags(proposal.cell, proposal.id, proposal.role, "running")
-        tags |= {"mlflow.parentRunId": self.parents[proposal.cell.key], "meltpoint.code_version": code}
+        tags |= {"mlflow.parentRunId": self.parents[proposal.cell.key], CODE: code}
         label = f"seed {proposal.seed}" if proposal.role == "final" else f"trial {proposal.number}"
         run = self.client.create_run(self.experiment, tags=tags, run_name=f"{proposal.cell.name} {label}")
         self.unsent_params[proposal.id] = _params(proposal)
-        self.runs[proposal.id] = run.info.run_id
+        self.runs[proposal.id], self.codes[proposal.id] = run.info.run_id, code
 
     def _take_up(self, proposal: Proposal, run_id: str) -> None:
         """A trial's run goes on: RUNNING again, and only what it has not yet is written."""
@@ -203,18 +210,18 @@ class Runs:
     def _kill(self, run_id: str) -> None:
         self._log(run_id, [], [], [RunTag(STATUS, "interrupted")], "KILLED")
 
-    def reconcile(self, records: list[TrialRecord], proposals: Callable[[TrialRecord], Proposal], code: str) -> None:
+    def reconcile(self, records: list[TrialRecord], proposals: Callable[[TrialRecord], Proposal]) -> None:
         """Write whatever the ledger has and MLflow has not, and close the runs that are no record's."""
         found = {run.info.run_id: run for run in self._all_runs()}
         state = {trial: found[run_id] for trial, run_id in self.runs.items() if run_id in found}
-        self._fill_in(records, state, proposals, code)
+        self._fill_in(records, state, proposals)
         kept = {self.runs[record.id] for record in records}
         for run_id, run in found.items():
             if "meltpoint.trial" in run.data.tags and run_id not in kept and run.info.status == "RUNNING":
                 self._kill(run_id)
 
     def _fill_in(
-        self, records: list[TrialRecord], state: dict[str, Run], proposals: Callable[[TrialRecord], Proposal], code: str
+        self, records: list[TrialRecord], state: dict[str, Run], proposals: Callable[[TrialRecord], Proposal]
     ) -> None:
         """Write the records that MLflow has not, or not whole."""
         for record in records:
@@ -226,19 +233,26 @@ class Runs:
                 and len(record.test or {}) == sum(k.startswith("test/") for k in run.data.metrics)
             ):
                 continue
-            self.begin(proposals(record), code)
+            self.begin(proposals(record), record.code_version)
             self.write(record.id, record.epochs, record)
 
     def _all_runs(self) -> list[Run]:
         return self._existing(self.client.get_experiment(self.experiment))
 
-    def close(self, cells: list[tuple[CellKey, dict[str, float]]], done: bool, artifacts: dict[str, str]) -> None:
+    def close(
+        self,
+        cells: list[tuple[CellKey, dict[str, float]]],
+        done: bool,
+        artifacts: dict[str, str],
+        tags: Mapping[CellKey, Mapping[str, str]],
+    ) -> None:
         """End the cells' runs with their summary figures, and keep the table with each."""
         now = int(time.time() * 1000)
         for key, figures in cells:
             run_id = self.parents[key]
-            tag = [RunTag(STATUS, "finished" if done else "interrupted")]
-            self._log(run_id, [Metric(k, v, now, 0) for k, v in figures.items()], [], tag, None)
+            own = {STATUS: "finished" if done else "interrupted", **tags.get(key, {})}
+            said = [RunTag(name, value) for name, value in own.items()]
+            self._log(run_id, [Metric(k, v, now, 0) for k, v in figures.items()], [], said, None)
             for name, text in artifacts.items():
                 self.files.write(run_id, self.addresses[run_id], name, text)
             self.client.set_terminated(run_id, "FINISHED" if done else "KILLED")

@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,21 +124,29 @@ class Tracker:
         """A trial was cut off; its run is taken up again when the sweep goes on."""
         self._do(lambda runs: runs.abandon(trial), trial)
 
-    def reconcile(
-        self, records: Iterable[TrialRecord], proposals: Callable[[TrialRecord], Proposal], code: str
-    ) -> None:
+    def reconcile(self, records: Iterable[TrialRecord], proposals: Callable[[TrialRecord], Proposal]) -> None:
         """Write whatever the ledger has and MLflow has not, and close runs of trials that no longer run."""
         kept = list(records)
         self.flush()
         if self.trouble is not None:
             self.trouble = self.runs = None
-        self._do(lambda runs: runs.reconcile(kept, proposals, code))
+        self._do(lambda runs: runs.reconcile(kept, proposals))
         self.flush()
 
-    def close(self, cells: Iterable[tuple[CellKey, dict[str, float]]], done: bool, artifacts: dict[str, str]) -> None:
-        """End the cells' runs with their summary figures, keep the table with each, and let the writer go."""
+    def close(
+        self,
+        cells: Iterable[tuple[CellKey, dict[str, float]]],
+        done: bool,
+        artifacts: dict[str, str],
+        tags: Mapping[CellKey, Mapping[str, str]] | None = None,
+    ) -> None:
+        """End the cells' runs with their summary figures, keep the table with each, and let the writer go.
+
+        Args:
+            tags: what some cells' runs are tagged with beside their status.
+        """
         figures = list(cells)
-        self._do(lambda runs: runs.close(figures, done, artifacts))
+        self._do(lambda runs: runs.close(figures, done, artifacts, tags or {}))
         self.flush()
         with self._changed:
             self._closed = True

@@ -57,6 +57,13 @@ def recorded_dev(facts: Mapping[str, Any], seed: int) -> float | None:
     return next((final["dev"] for final in facts.get("finals", []) if final["seed"] == seed), None)
 
 
+def recorded_code(facts: Mapping[str, Any], seed: int) -> str | None:
+    """The version of the code that gave the dev score that a file records for a seed."""
+    final: Mapping[str, Any] = next((one for one in facts.get("finals", []) if one["seed"] == seed), {})
+    own = facts.get("code")
+    return own if facts.get("seed") == seed else final.get("code", own)
+
+
 def reasons(facts: Mapping[str, Any], now: Circumstances) -> tuple[str, ...]:
     """`what: recorded → now` for all that differs from what a file records; what it does not record is left out.
 

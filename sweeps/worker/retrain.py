@@ -18,9 +18,9 @@ from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.trial_state import NotFiniteError
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space, is_one_point
-from meltpoint.sweeps.specification.sweep_spec import code_version
+from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.worker.finalist_scoring import score_on_test
-from meltpoint.sweeps.worker.recorded import Circumstances, reasons, recorded_dev, versions
+from meltpoint.sweeps.worker.recorded import Circumstances, reasons, recorded_code, recorded_dev, versions
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import hardware_record, save_weights, training
 from meltpoint.tasks import get
@@ -104,7 +104,7 @@ def retrain(
         test = score_on_test(order) if with_test else None
     recorded, dev, metric = recorded_dev(facts, seed), trial.best[0], trainer.data.task.metric
     now = Circumstances(code_version(), versions(), hardware_record(trainer).model_dump())
-    why = () if recorded in (None, dev) else reasons(facts, now)
+    why = () if recorded in (None, dev) else reasons({**facts, "code": recorded_code(facts, seed)}, now)
     return Retrained(metric, dev, test, seed, order.setting, recorded, why)
 
 

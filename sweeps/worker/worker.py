@@ -31,7 +31,7 @@ from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, Outcome
 from meltpoint.sweeps.ledger.ledger import first_phases_folder
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
-from meltpoint.sweeps.specification.sweep_spec import code_version
+from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.feature_cache import FeatureCache
 from meltpoint.sweeps.worker.input_notes import input_notes
@@ -192,7 +192,8 @@ def check_room(trainer: Trainer, folder: Path) -> None:
 
 def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
     """A trainer's epochs; what other trials have trained of them already comes out of the cache."""
-    if not order.cache or not trainer.trains_encoder:
+    phases = trainer.trials[0].table.plan.phases
+    if not order.cache or not trainer.trains_encoder or len(phases) == 1:
         return trainer.epochs()
     facts = {"encoder": trainer.model.encoder.fingerprint, "data": order.data_fingerprint, "head": order.head}
     # The metric says which epoch of the phase is best.

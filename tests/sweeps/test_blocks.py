@@ -22,7 +22,8 @@ from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import SweepFile, read_sweep, summarise
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.specification.cells import cell_name, open_cells
-from meltpoint.sweeps.specification.sweep_spec import Block, Resources, SweepSpec, check, code_version
+from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.sweep_spec import Block, Resources, SweepSpec, check
 from meltpoint.sweeps.worker.retrain import load_point
 
 FAST = ("epochs=1", "batch_size=8", "learning_rate={choice: [0.001, 0.01]}", "dropout=0.1")

@@ -18,6 +18,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from meltpoint.adapters.files import acquire
+from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.tracking import runs as mlflow_runs
 from meltpoint.sweeps.tracking.runs import Runs
 
@@ -91,7 +92,7 @@ def test_a_trial_costs_three_calls(runs, proposal, make_record, monkeypatch):
         if callable(method):
             monkeypatch.setattr(MlflowClient, name, _counted(called, name, method))
     record = make_record(proposal, dev=(0.5, 0.75))
-    runs.begin(proposal, "code")
+    runs.begin(proposal, code_version())
     runs.write(proposal.id, record.epochs, record)
     assert called == {"create_run": 1, "log_batch": 1, "set_terminated": 1}
 
@@ -108,7 +109,7 @@ def test_values_that_are_no_numbers_long_errors_and_many_epochs_are_written(runs
     record = make_record(proposal, dev=(0.5,) * 400, status="failed", error="y" * 9000)
     record.epochs[0] = record.epochs[0].model_copy(update={"train_loss": math.nan})
     record.epochs[1] = record.epochs[1].model_copy(update={"train_loss": math.inf})
-    runs.begin(proposal, "code")
+    runs.begin(proposal, code_version())
     runs.write(proposal.id, record.epochs, record)
     (run,) = of_trial(runs, proposal.id)
     history = runs.client.get_metric_history(run.info.run_id, "train/loss")
@@ -122,11 +123,11 @@ def test_values_that_are_no_numbers_long_errors_and_many_epochs_are_written(runs
 def test_a_trial_that_was_cut_off_before_its_setting_came_gets_it_when_it_is_taken_up(
     runs, storage, cells, proposal, make_record
 ):
-    runs.begin(proposal, "code")
+    runs.begin(proposal, code_version())
     assert of_trial(runs, proposal.id)[0].data.params == {}
     later = Runs(runs.sweep, runs.uri, storage)
     later.open(cells, "{}")
-    later.begin(proposal, "code")
+    later.begin(proposal, code_version())
     later.write(proposal.id, [], None)
     (run,) = of_trial(runs, proposal.id)
     assert run.data.params["seed"] == str(proposal.seed)
@@ -137,26 +138,26 @@ def test_a_run_waits_for_another_process_that_holds_the_store(runs, storage, pro
     holder.execute("BEGIN IMMEDIATE")
     release = threading.Timer(0.3, lambda: holder.execute("COMMIT"))
     release.start()
-    runs.begin(proposal, "code")
+    runs.begin(proposal, code_version())
     release.join()
     holder.close()
     assert len(of_trial(runs, proposal.id)) == 1
 
 
 def test_a_run_that_a_person_deleted_is_said_to_be_and_not_written_to(runs, proposal):
-    runs.begin(proposal, "code")
+    runs.begin(proposal, code_version())
     runs.client.delete_run(runs.runs[proposal.id])
     with pytest.raises(MlflowException, match="deleted"):
-        runs.begin(proposal, "code")
+        runs.begin(proposal, code_version())
 
 
 def test_of_two_runs_of_one_trial_the_newest_is_kept_and_the_other_ended(runs, storage, cells, proposal, make_record):
     unanswered = runs.client.create_run(runs.experiment, start_time=1, tags={"meltpoint.trial": proposal.id})
-    runs.begin(proposal, "code")
+    runs.begin(proposal, code_version())
     later = Runs(runs.sweep, runs.uri, storage)
     later.open(cells, "{}")
     assert later.runs == runs.runs
-    later.reconcile([make_record(proposal)], lambda record: proposal, "code")
+    later.reconcile([make_record(proposal)], lambda record: proposal)
     assert {run.info.run_id: run.info.status for run in of_trial(runs, proposal.id)} == {
         unanswered.info.run_id: "KILLED", runs.runs[proposal.id]: "FINISHED",
     }  # fmt: skip

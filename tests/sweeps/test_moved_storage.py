@@ -12,6 +12,7 @@ from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking import run_files
 from meltpoint.sweeps.tracking.runs import Runs
@@ -40,9 +41,9 @@ def drive(storage: Path, proposal: Proposal, record: object, text: str) -> None:
     """A sweep of one cell and one trial, as MLflow sees it."""
     tracker = Tracker("first", default_uri(storage), storage)
     tracker.open([proposal.cell], "{}")
-    tracker.begin(proposal, "code")
+    tracker.begin(proposal, code_version())
     tracker.end(record)
-    tracker.reconcile([record], lambda _: proposal, "code")
+    tracker.reconcile([record], lambda _: proposal)
     tracker.close([(proposal.cell.key, {"best_dev": 0.5})], True, {"report.md": text})
     assert tracker.trouble is None
 
@@ -89,7 +90,7 @@ def test_an_old_store_whose_files_lie_elsewhere_writes_none_there_and_says_so_in
     tracker = Tracker("old", "", tmp_path / "copy")
     tracker.runs = old_store(tmp_path / "original", tmp_path / "copy")
     tracker.runs.open(cells, "{}")
-    tracker.runs.close([(cells[0].key, {})], True, {"report.md": "| a |"})
+    tracker.runs.close([(cells[0].key, {})], True, {"report.md": "| a |"}, {})
     assert not (tmp_path / "original").exists()
     (note,) = tracker.notes()
     assert str(tmp_path / "original") in note
@@ -100,7 +101,7 @@ def test_an_old_store_whose_files_lie_elsewhere_writes_none_there_and_says_so_in
 def test_an_old_store_that_was_not_moved_goes_on_where_its_files_lie(tmp_path, cells):
     runs = old_store(tmp_path, tmp_path)
     runs.open(cells[:1], "{}")
-    runs.close([(cells[0].key, {})], True, {"report.md": "| a |"})
+    runs.close([(cells[0].key, {})], True, {"report.md": "| a |"}, {})
     run = runs.parents[cells[0].key]
     names = {artifact.path for artifact in MlflowClient(default_uri(tmp_path)).list_artifacts(run)}
     assert names == {"report.md", "space.yaml"}

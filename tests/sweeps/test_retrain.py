@@ -21,7 +21,8 @@ from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.sweep_spec import SweepSpec, code_version
+from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker.recorded import Circumstances, reasons
 from meltpoint.sweeps.worker.retrain import retrain
 

@@ -15,6 +15,7 @@ from mlflow.tracking import MlflowClient
 from meltpoint.sweeps.driver.run import note_runs
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Proposal
+from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking.tracker import Tracker
 
@@ -62,7 +63,7 @@ def test_each_cell_is_a_parent_run_with_its_space_and_its_data(tracker, cells):
 
 
 def test_a_trial_is_a_child_run_with_its_setting_its_epochs_and_its_tags(tracker, proposal, make_record):
-    tracker.begin(proposal, "code")
+    tracker.begin(proposal, code_version())
     record = make_record(proposal, dev=(0.5, 0.75))
     for epoch in record.epochs:
         tracker.epoch(proposal.id, epoch)
@@ -83,13 +84,13 @@ def test_a_trial_is_a_child_run_with_its_setting_its_epochs_and_its_tags(tracker
 def test_a_trial_that_begins_again_takes_up_its_run_and_logs_no_epoch_twice(
     tracker, store, cells, proposal, make_record
 ):
-    tracker.begin(proposal, "code")
+    tracker.begin(proposal, code_version())
     record = make_record(proposal, dev=(0.5, 0.75))
     tracker.epoch(proposal.id, record.epochs[0])
     tracker.flush()
     later = Tracker(tracker.sweep, default_uri(store), store)
     later.open(cells, "{}")
-    later.begin(proposal, "code")
+    later.begin(proposal, code_version())
     for epoch in record.epochs:
         later.epoch(proposal.id, epoch)
     later.end(record)
@@ -100,7 +101,7 @@ def test_a_trial_that_begins_again_takes_up_its_run_and_logs_no_epoch_twice(
 
 
 def test_a_failed_trial_is_a_failed_run_that_says_why(tracker, proposal, make_record):
-    tracker.begin(proposal, "code")
+    tracker.begin(proposal, code_version())
     tracker.end(make_record(proposal, dev=(), status="failed", error="out of memory: 2 GiB"))
     (run,) = of_trial(tracker, proposal.id)
     assert run.info.status == "FAILED"
@@ -111,14 +112,14 @@ def test_whatever_the_ledger_has_and_mlflow_has_not_is_written_and_no_run_is_lef
     tracker, spec, cells, proposal, make_record
 ):
     orphan = Proposal("0" * 16, 7, "search", cells[0], proposal.setting, 0)
-    tracker.begin(orphan, "code")
+    tracker.begin(orphan, code_version())
     record = make_record(proposal)
-    tracker.reconcile([record], lambda _: proposal, "code")
+    tracker.reconcile([record], lambda _: proposal)
     assert tracker.trouble is None
     assert [run.info.status for run in of_trial(tracker, proposal.id)] == ["FINISHED"]
     assert [run.info.status for run in of_trial(tracker, orphan.id)] == ["KILLED"]
     before = len(runs(tracker))
-    tracker.reconcile([record], lambda _: proposal, "code")
+    tracker.reconcile([record], lambda _: proposal)
     assert len(runs(tracker)) == before
 
 
@@ -138,7 +139,7 @@ def test_a_dead_server_is_one_line_of_trouble_and_stops_nothing(tmp_path, cells,
         patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
         tracker = Tracker("dead", uri, tmp_path)
         tracker.open(cells, "{}")
-        tracker.begin(proposal, "code")
+        tracker.begin(proposal, code_version())
         assert tracker.run_of(proposal.id) is None
         tracker.end(make_record(proposal))
         tracker.flush()
@@ -152,11 +153,11 @@ def test_a_server_that_comes_back_is_filled_in_from_the_ledger(tmp_path, store, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
         tracker.open(cells, "{}")
-        tracker.begin(proposal, "code")
+        tracker.begin(proposal, code_version())
         tracker.flush()
     assert tracker.trouble is not None
     tracker.uri = default_uri(store)
-    tracker.reconcile([make_record(proposal)], lambda _: proposal, "code")
+    tracker.reconcile([make_record(proposal)], lambda _: proposal)
     assert tracker.trouble is None
     assert [run.info.status for run in of_trial(tracker, proposal.id)] == ["FINISHED"]
 
@@ -210,7 +211,7 @@ def test_nobody_waits_for_a_busy_store_and_what_gathered_goes_out_in_one_call_a_
     tracker, runs = slow
     first, second = (Proposal(word * 16, 0, "search", cells[0], {}, 0) for word in "ab")
     for proposal in (first, second):
-        tracker.begin(proposal, "code")
+        tracker.begin(proposal, code_version())
         tell(tracker, make_record(proposal))
     assert runs.calls == []
     runs.may_go_on.set()
@@ -229,7 +230,7 @@ def test_a_trial_begins_at_once_and_its_news_gather_until_they_are_asked_for(slo
     monkeypatch.setattr(runs, "begin", lambda *words: (begin(*words), begun.set()))
     proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
     runs.may_go_on.set()
-    tracker.begin(proposal, "code")
+    tracker.begin(proposal, code_version())
     assert begun.wait(20)
     assert tracker.run_of(proposal.id) == f"run of {proposal.id}"
     tell(tracker, make_record(proposal))
@@ -245,7 +246,7 @@ def test_news_go_out_by_themselves(slow, cells, make_record, monkeypatch):
     runs.may_go_on.set()
     written = threading.Event()
     monkeypatch.setattr(runs, "write", lambda *words: written.set())
-    tracker.begin(proposal, "code")
+    tracker.begin(proposal, code_version())
     tell(tracker, make_record(proposal))
     assert written.wait(20)
 
@@ -253,10 +254,10 @@ def test_news_go_out_by_themselves(slow, cells, make_record, monkeypatch):
 def test_a_trial_that_was_abandoned_and_begins_again_is_written_in_that_order(slow, cells, make_record):
     tracker, runs = slow
     proposal = Proposal("a" * 16, 0, "final", cells[0], {}, 0)
-    tracker.begin(proposal, "code")
+    tracker.begin(proposal, code_version())
     tracker.epoch(proposal.id, make_record(proposal).epochs[0])
     tracker.abandon(proposal.id)
-    tracker.begin(proposal, "code")
+    tracker.begin(proposal, code_version())
     tell(tracker, make_record(proposal))
     runs.may_go_on.set()
     tracker.flush()
@@ -268,7 +269,7 @@ def test_a_trial_that_was_abandoned_and_begins_again_is_written_in_that_order(sl
 def test_closing_writes_everything_first_and_ends_the_thread(slow, cells, make_record):
     tracker, runs = slow
     proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
-    tracker.begin(proposal, "code")
+    tracker.begin(proposal, code_version())
     tell(tracker, make_record(proposal))
     runs.may_go_on.set()
     tracker.close([], True, {})
@@ -280,7 +281,7 @@ def test_a_store_that_fails_in_a_way_nobody_foresaw_is_trouble_and_holds_nobody_
     tracker, runs = slow
     monkeypatch.setattr(runs, "begin", lambda *_: 1 / 0)
     proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
-    tracker.begin(proposal, "code")
+    tracker.begin(proposal, code_version())
     runs.may_go_on.set()
     tracker.flush()
     assert tracker.run_of(proposal.id) is None
@@ -307,7 +308,7 @@ def test_a_hung_server_delays_no_trial_and_its_records_get_their_runs_once_it_an
     trials = [Proposal(f"{number:016x}", number, "search", cells[0], {}, 0) for number in range(20)]
     began = time.perf_counter()
     for proposal in trials:
-        tracker.begin(proposal, "code")
+        tracker.begin(proposal, code_version())
         record = make_record(proposal)
         tell(tracker, record)
         assert tracker.run_of(proposal.id) is None
@@ -319,7 +320,7 @@ def test_a_hung_server_delays_no_trial_and_its_records_get_their_runs_once_it_an
     tracker.flush()
     assert "failed" in tracker.trouble
     tracker.uri = default_uri(store)
-    tracker.reconcile(ledger.records(), lambda record: trials[record.number], "code")
+    tracker.reconcile(ledger.records(), lambda record: trials[record.number])
     assert tracker.trouble is None
     note_runs(ledger, tracker)
     known = {run.data.tags.get("meltpoint.trial"): run.info.run_id for run in runs(tracker)}

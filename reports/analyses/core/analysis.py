@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.files import replacing, write_atomically
 from meltpoint.reports.analyses.core.figures import Panel, draw
 from meltpoint.reports.analyses.core.tables import Table
+from meltpoint.reports.notes import code_notes
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import data_spec, word_of
@@ -123,7 +124,9 @@ class Analysis:
 
 
 def write_table(table: Table, options: Options) -> list[Path]:
-    """Write a table in every format of tables that is asked for."""
+    """Write a table in every format of tables that is asked for; below it, which cells mix versions of the code."""
+    if options.sweep is not None:
+        table = replace(table, notes=(*table.notes, *code_notes(options.sweep)))
     makers = {"md": table.markdown, "csv": table.comma_separated, "tex": table.latex}
     written = []
     for form, make in makers.items():

@@ -1,0 +1,76 @@
+"""Which versions of Meltpoint's code a cell's trials were run by, where a sweep went on by another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.tasks.core.counts import some
+
+
+@dataclass(frozen=True)
+class CodeUse:
+    """What one version of the code ran of a cell.
+
+    Attributes:
+        version: as in `TrialRecord.code_version`.
+        search_trials: search trials, however they ended.
+        final_seeds: the seeds of the finished finals.
+    """
+
+    version: str
+    search_trials: int
+    final_seeds: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """`0.1.0+0a1b2c3d (12 search trials, finals of seeds 0, 1)`."""
+        plural = "s" if len(self.final_seeds) > 1 else ""
+        finals = f"final{plural} of seed{plural} {', '.join(map(str, self.final_seeds))}"
+        trials = some(self.search_trials, "search trial")
+        parts = [trials] * bool(self.search_trials) + [finals] * bool(self.final_seeds)
+        return f"{self.version} ({', '.join(parts)})"
+
+    def as_json(self) -> dict[str, Any]:
+        """What `status --json` says of it."""
+        return {
+            "version": self.version, "search_trials": self.search_trials, "final_seeds": list(self.final_seeds)
+        }  # fmt: skip
+
+
+def code_uses(search: Iterable[TrialRecord], finals: Iterable[TrialRecord]) -> tuple[CodeUse, ...]:
+    """The versions that ran a cell's search trials and finals, the earliest first."""
+    search, finals = list(search), list(finals)
+    by_start = sorted([*search, *finals], key=lambda record: (record.started_at, record.code_version))
+    return tuple(
+        CodeUse(
+            version, sum(record.code_version == version for record in search),
+            tuple(record.seed for record in finals if record.code_version == version),
+        )
+        for version in dict.fromkeys(record.code_version for record in by_start)
+    )  # fmt: skip
+
+
+def mixture_in_words(uses: Sequence[CodeUse], best: TrialRecord | None) -> str:
+    """That a cell's trials are of several versions, which of which; what follows for its finals."""
+    text = f"mixes versions of Meltpoint's code: {'; '.join(map(str, uses))}"
+    text += f"; its best setting was found by {best.code_version}" if best else ""
+    if sum(bool(use.final_seeds) for use in uses) > 1:
+        text += "; the spread of its finals covers the change of the code too"
+    return text
+
+
+def kept_in_words(records: Iterable[TrialRecord], code: str) -> str | None:
+    """One line about records of other versions that count in a sweep that goes on; None where there are none."""
+    found = kept_versions(records, code)
+    if not found:
+        return None
+    kept = ", ".join(f"{some(count, 'trial')} of {version}" for version, count in found.items())
+    return f"Meltpoint's code is {code}; kept: {kept}. Tables, status and exports mark the cells that mix them."
+
+
+def kept_versions(records: Iterable[TrialRecord], code: str) -> dict[str, int]:
+    """Version → how many of the records are of it, for each version but the one that runs now."""
+    versions = [record.code_version for record in records]
+    return {version: versions.count(version) for version in dict.fromkeys(versions) if version != code}
