@@ -230,6 +230,6 @@ def test_a_head_that_breaks_nothing_is_told_nothing():
     verify(Faultless, SENTENCE)
 
 
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.check.__name__.strip("_"))
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.check.__name__)
 def test_every_promise_has_a_head_here_that_breaks_it(promise: Promise):
     assert any(claim in promise.claim for _, _, claim, _ in BROKEN)

@@ -14,7 +14,7 @@ from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.training.stacked_adamw import StackedAdamW
 from meltpoint.tasks.core.task import Kind
-from meltpoint.tests.adapters.head_promises import DIM, Case, make_batch
+from meltpoint.tests.adapters.head_cases import DIM, Case, make_batch
 
 
 def build(word: str, kind: Kind, members: Sequence[int] = (0, 1, 2)) -> Head:

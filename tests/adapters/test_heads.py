@@ -16,7 +16,7 @@ from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import pool
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.tasks.core.task import KINDS, Kind
-from meltpoint.tests.adapters.head_promises import CUTS, DIM, make_batch, small_setting
+from meltpoint.tests.adapters.head_cases import CUTS, DIM, make_batch, small_setting
 
 FEW = {"bimpm.perspectives": 2, "sim_transformer.heads": 4, "sim_transformer.feed_forward_size": 16}
 """Sizes at which a transformer learns three rows at the rate of the other heads."""
