@@ -1,1 +1,1 @@
-"""What people look at: tables and plots of a finished or running sweep."""
+"""Tables, plots and analyses of a finished or running sweep."""

@@ -1,4 +1,4 @@
-"""What rows of the ❄/🔥 table are of, what they are called, and how far one is ahead of another."""
+"""Keys and titles of the rows of the ❄/🔥 table, and differences between cells."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ Split = Literal["dev", "test"]
 
 
 @dataclass(frozen=True)
-class Side:
-    """What a row of cells has in common: a mode, and the variant where there are several of it."""
+class ModeVariant:
+    """The key of a row of cells: a mode, and a variant if the mode has several."""
 
     mode: str
     variant: str = ""
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two rows whose difference is shown, `upper` minus `lower`; `metric` where it is not of each task's own."""
+class RowPair:
+    """Two rows whose difference is shown, `upper` minus `lower`; `metric` is "" for each task's own metric."""
 
-    upper: Side
-    lower: Side
+    upper: ModeVariant
+    lower: ModeVariant
     metric: str = ""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far one cell is ahead of another.
+    """The difference between the scores of two cells.
 
     Attributes:
         mean: the difference of the means, as a fraction.
-        error: its standard error, or None where a side has fewer than two seeds.
-        split: what both means are of.
+        error: its standard error, or None if a cell has fewer than two seeds.
+        split: the split of both means.
     """
 
     mean: float
@@ -45,13 +45,13 @@ class Difference:
     split: Split
 
 
-def side_title(side: Side) -> str:
+def side_title(side: ModeVariant) -> str:
     """A row's title: `🔥 fine_tuning`, or `🔥 fine_tuning · crf`."""
     return title(side.mode) + (f" · {side.variant}" if side.variant else "")
 
 
-def pair_title(pair: Pair) -> str:
-    """`Δ 🔥 − ❄`, with the variants where there are any: once where both sides have the same."""
+def pair_title(pair: RowPair) -> str:
+    """`Δ 🔥 − ❄`, with the variants if there are any (once if both are the same)."""
     upper, lower = pair.upper, pair.lower
     behind = f" ({pair.metric})" if pair.metric else ""
     if upper.variant == lower.variant:
@@ -62,11 +62,11 @@ def pair_title(pair: Pair) -> str:
 
 
 def difference(upper: CellSummary, lower: CellSummary, split: Split = "test", metric: str = "") -> Difference | None:
-    """How far `upper` is ahead of `lower`: on test where both are scored there, else on dev; None where neither.
+    """The score of `upper` minus that of `lower`: on test if both have test scores, else on dev; None without scores.
 
     Args:
-        split: "dev" for dev in any case.
-        metric: another metric than the task's own.
+        split: "dev" to compare on dev even if there are test scores.
+        metric: a metric other than the task's own; "" for the task's own.
     """
     for chosen in ("test", "dev") if split == "test" else ("dev",):
         ahead, behind = _over_seeds(upper, chosen, metric), _over_seeds(lower, chosen, metric)
@@ -76,7 +76,7 @@ def difference(upper: CellSummary, lower: CellSummary, split: Split = "test", me
 
 
 def _over_seeds(cell: CellSummary, split: Split, metric: str) -> Spread | None:
-    """A cell's figure on a split, by its own metric or another one."""
+    """A cell's scores over seeds on a split, by the task's metric or another one."""
     if not metric or metric == cell.header.metric:
         return cell.test if split == "test" else cell.dev
     each = [(final.test or {}) if split == "test" else final.dev_metrics for final in cell.finals]

@@ -1,4 +1,4 @@
-"""What every figure shares: colours, markers, and a sheet to draw on that gives the same bytes for the same numbers."""
+"""Shared parts of the figures: colours, markers, legend, and reproducible matplotlib figures."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from contextlib import contextmanager
 from typing import Any
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
-"""Okabe & Ito 2008: told apart by every kind of colour vision; markers and dashes tell them apart in grey too."""
+"""Okabe & Ito 2008: distinguishable with every kind of colour vision; markers and dashes help in grey."""
 
 MARKERS = ("o", "s", "^", "D", "v")
 
 
 @contextmanager
 def sheet(width: float, height: float) -> Iterator[Any]:
-    """A matplotlib figure; draw and save it inside.
+    """A matplotlib figure, to be drawn and saved within the context; equal data give equal bytes.
 
     Args:
         width, height: in inches.
     """
-    # A figure without pyplot takes no display and leaves no state behind; matplotlib takes a second to import.
+    # Without pyplot, a figure needs no display and leaves no global state. matplotlib takes a second to import.
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ def sheet(width: float, height: float) -> Iterator[Any]:
 
 
 def legend(figure: Any, labels: Sequence[str], columns: int) -> None:
-    """One legend below all panels, with these labels in this order; each must be in some panel."""
+    """One legend below all panels, with these labels in this order; each must occur in a panel."""
     handles: dict[str, Any] = {}
     for axes in figure.axes:
         shown, names = axes.get_legend_handles_labels()

@@ -1,4 +1,4 @@
-"""What tables say of ensembles: where they stand, of whom they are, and what has to be said of their figures."""
+"""Ensembles in the result tables: the block that they belong to, their members, and notes on their scores."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ STALE = "its members have other finalists now: run `meltpoint ensemble` again"
 
 
 def heading(made: Ensemble) -> str:
-    """The block of the table that an ensemble stands in: its encoder's, or one for ensembles of several."""
+    """The encoder whose block of the table contains the ensemble, or the heading for ensembles of several encoders."""
     return made.encoders[0] if len(made.encoders) == 1 else SEVERAL
 
 
 def members_text(made: Ensemble, sweep: str) -> str:
-    """`ensemble of minilm ❄ (bilstm), minilm 🔥 (linear)`; cells of other sweeps with their sweep's name."""
-    words = []
+    """`ensemble of minilm ❄ (bilstm), minilm 🔥 (linear)`; cells of other sweeps are prefixed with the sweep."""
+    names = []
     for member in made.members:
-        where = "" if member.sweep == sweep else f"{member.sweep}/"
-        head = ", ".join(word for word in (member.head, member.variant) if word)
-        words.append(f"{where}{member.encoder} {symbol(member.mode)} ({head})")
-    return f"ensemble of {', '.join(words)}"
+        prefix = "" if member.sweep == sweep else f"{member.sweep}/"
+        head = ", ".join(part for part in (member.head, member.variant) if part)
+        names.append(f"{prefix}{member.encoder} {symbol(member.mode)} ({head})")
+    return f"ensemble of {', '.join(names)}"
 
 
 def reservations(made: Ensemble, summary: SweepSummary) -> list[str]:
-    """What has to be said of an ensemble's figure."""
+    """Notes on an ensemble's score: its members, and whether they are out of date."""
     stale = [] if _is_current(made, summary) else [STALE]
     return [members_text(made, summary.name), *made.notes, *stale]
 
 
 def _is_current(made: Ensemble, summary: SweepSummary) -> bool:
-    """Whether the members of this sweep still have the finalists that were combined."""
-    there = {final.id for cell in summary.cells for final in cell.finals}
-    return all(trial in there for member in made.members if member.sweep == summary.name for trial in member.trials)
+    """True if this sweep's members still have the finalists that were combined."""
+    current = {final.id for cell in summary.cells for final in cell.finals}
+    return all(trial in current for member in made.members if member.sweep == summary.name for trial in member.trials)

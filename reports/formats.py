@@ -1,4 +1,4 @@
-"""Figures and words as tables write them: percent points, durations, settings, footnote marks."""
+"""Formatting for tables: percent points, durations, settings, footnote marks."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 UNITS = (("d", "h", 86400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1))
-"""(unit, the one that is told beside it, both in seconds)."""
+"""(unit, the next smaller unit, seconds of both)."""
 
 
 def percent(fraction: float) -> str:
-    """A score in percent points with one decimal; correlations too, so that a table has one unit."""
+    """A score ×100 with one decimal; correlations too, so that a table has one unit."""
     return signed(f"{100 * fraction:.1f}")
 
 
 def spread_text(spread: Spread) -> str:
-    """`85.1 ± 0.3` in percent points; without the deviation where one seed gives none."""
+    """`85.1 ± 0.3` in percent points; without the deviation for a single seed."""
     return percent(spread.mean) + ("" if spread.std is None else f" ± {100 * spread.std:.1f}")
 
 
 def difference_text(mean: float, error: float | None) -> str:
-    """`+1.2 ± 0.5` in percent points; without the error where it cannot be had."""
+    """`+1.2 ± 0.5` in percent points; without the error if it is unknown."""
     return signed(f"{100 * mean:+.1f}") + ("" if error is None else f" ± {100 * error:.1f}")
 
 
 def signed(text: str) -> str:
-    """A typographic minus, and no sign on what rounds to zero."""
+    """The number with a typographic minus, and no sign if it rounds to zero."""
     return "0.0" if text in ("-0.0", "+0.0") else text.replace("-", "−")
 
 
 def symbol(mode: str) -> str:
-    """A mode's mark (❄, 🔥, ❄🔥), or its name where this version does not know the mode."""
+    """A mode's symbol (❄, 🔥, ❄🔥), or its name if this version does not know the mode."""
     return modes.get(mode).symbol if mode in modes.names() else mode
 
 
 def title(mode: str) -> str:
-    """A mode's mark and name."""
+    """A mode's symbol and name."""
     return mode if symbol(mode) == mode else f"{symbol(mode)} {mode}"
 
 
 def duration(seconds: float) -> str:
-    """A time in words: `45 s`, `9 min 30 s`, `1 h 20 min`, `2 d 3 h`; two units at most."""
+    """A readable duration: `45 s`, `9 min 30 s`, `1 h 20 min`, `2 d 3 h`; two units at most."""
     total = round(seconds)
     step = next((step for _, _, size, step in UNITS if total >= size), 1)
-    total = round(total / step) * step  # before the unit is chosen: 23 h 59 min 59 s is a day
+    total = round(total / step) * step  # rounded before the unit is chosen: 23 h 59 min 59 s is 1 d
     for unit, smaller, size, step in UNITS:
         if total >= size:
             rest = total % size // step
@@ -63,7 +63,7 @@ def duration(seconds: float) -> str:
 
 
 def value_text(value: Value) -> str:
-    """A setting's value, short: three digits, `5e-5` and not `5e-05`."""
+    """A hyperparameter's value in short form: three digits, `5e-5` and not `5e-05`."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -72,19 +72,19 @@ def value_text(value: Value) -> str:
 
 
 def setting_text(setting: Mapping[str, Value], names: Iterable[str]) -> str:
-    """`learning_rate 5e-5, epochs 3`: those of the names that the setting has."""
+    """`learning_rate 5e-5, epochs 3`: the named hyperparameters that the setting has."""
     return ", ".join(f"{name} {value_text(setting[name])}" for name in names if name in setting)
 
 
 def searched_names(header: CellHeader) -> list[str]:
-    """The parameters of a cell's space that have more than one value, in the space's order.
+    """The searched hyperparameters of a cell's space, in the space's order.
 
     Raises:
         ValueError: the space in `sweep.json` is not YAML.
     """
     space = documents.parse(header.space, f"the space of {'.'.join(header.key)}")
-    said = space.get("parameters") if isinstance(space, dict) else None
-    return [name for name, entry in said.items() if _is_searched(entry)] if isinstance(said, dict) else []
+    entries = space.get("parameters") if isinstance(space, dict) else None
+    return [name for name, entry in entries.items() if _is_searched(entry)] if isinstance(entries, dict) else []
 
 
 def _is_searched(entry: object) -> bool:
@@ -99,6 +99,6 @@ def marks(numbers: Iterable[int]) -> str:
     return ",".join(str(number) for number in numbers).translate(SUPERSCRIPTS)
 
 
-def listed(words: Iterable[object]) -> str:
-    """Words with commas, each once, in order."""
-    return ", ".join(dict.fromkeys(str(word) for word in words))
+def listed(items: Iterable[object]) -> str:
+    """The items separated by commas, without repeats, in order."""
+    return ", ".join(dict.fromkeys(str(item) for item in items))

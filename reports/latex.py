@@ -1,4 +1,4 @@
-"""LaTeX: text that it prints as it is, and tables for booktabs."""
+"""LaTeX output: escaped text, and tables for booktabs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _SIGNS = {
     "≈": r"$\approx$", "×": r"$\times$", "<": r"$<$", ">": r"$>$", "❄": "frozen", "🔥": "tuned",
     "↳": r"$\hookrightarrow$",
 }  # fmt: skip
-"""What LaTeX would read as a command, or has no sign for in its usual fonts."""
+"""Replacements of characters that are special in LaTeX or missing from its usual fonts."""
 
 
 def latex_text(text: str) -> str:
-    """Text that LaTeX prints as it is. Both modes' signs together (❄🔥) are words with a plus between them."""
+    """Escape text for LaTeX. Both modes' symbols together (❄🔥) become `frozen + tuned`."""
     one_line = " ".join(text.split()).replace("❄🔥", "❄ + 🔥")
     return "".join(_SIGNS.get(sign, sign) for sign in one_line)
 
@@ -26,12 +26,12 @@ def booktabs(
     """A `table` for booktabs; the notes are comments below it.
 
     Args:
-        sides: `l` or `r`, a column.
-        heads: the columns' names, LaTeX already, as all cells are.
-        parts: rows, in groups with a rule between them.
+        sides: `l` or `r` per column.
+        heads: the columns' names; LaTeX code, like all cells.
+        parts: groups of rows, with a rule between groups.
         caption: plain text.
-        label: what `\\ref{tab:…}` names.
-        notes: plain text, a line each.
+        label: the label of `\\ref{tab:…}`.
+        notes: plain text, one line each.
     """
     lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{sides}}}", r"\toprule", _ended(heads)]
     for rows in parts:

@@ -1,4 +1,4 @@
-"""Tables and lines that fit the console's width, whatever it is; what `screen` is built from."""
+"""Tables and lines that fit the console's width; the building blocks of `screen`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 NAME_WIDTH = 11
-"""A name in a narrow table is broken at its joints to about the width of `85.1 ± 0.3`."""
+"""The width to which names are wrapped in a narrow table: about that of `85.1 ± 0.3`."""
 
 UNLIMITED = 10_000
 
@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 
 def stacked(name: str, width: int = NAME_WIDTH) -> str:
-    """A name in lines of at most `width`, broken behind its `_ + : -` where it has any."""
+    """A name wrapped to `width` characters, with breaks only after `_`, `+`, `:` or `-`."""
     lines = [""]
     for part in re.split(r"(?<=[_+:-])", name):
         if lines[-1] and len(lines[-1] + part) > width:
@@ -33,14 +33,14 @@ def stacked(name: str, width: int = NAME_WIDTH) -> str:
 
 
 @dataclass(frozen=True)
-class Column(Generic[Item]):
+class ScreenColumn(Generic[Item]):
     """A column of a table of items.
 
     Attributes:
-        text: what it says of an item.
-        narrow: what becomes of that text in a table that would be too wide.
-        is_figure: whether it is set to the right.
-        is_whole: whether its lines are never broken; figures never are.
+        text: item → the text of its cell.
+        narrow: shortens that text in a table that would be too wide.
+        is_figure: True to align right.
+        is_whole: True if its lines are never wrapped; figures never are.
     """
 
     heading: str
@@ -51,25 +51,25 @@ class Column(Generic[Item]):
 
 
 def new_table(heading: str = "") -> Table:
-    """An empty table without side lines; its heading is set to the left."""
+    """An empty table without vertical borders; its heading is left-aligned."""
     title = Text(heading, style="bold") if heading else None
     return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
 
 
 def width_of(table: Table, console: Console) -> int:
-    """How wide a table would like to be."""
+    """The width of a table if it is not wrapped."""
     return Measurement.get(console, console.options.update(width=UNLIMITED), table).maximum
 
 
 def say(console: Console, text: str, style: str = "") -> None:
-    """A line of text as it is, wrapped at the console's width."""
+    """Print a line of text without markup, wrapped at the console's width."""
     console.print(Text(text, style=style), highlight=False)
 
 
 def show_groups(
-    items: Iterable[Item], group: Callable[[Item], str], columns: Sequence[Column[Item]], console: Console
+    items: Iterable[Item], group: Callable[[Item], str], columns: Sequence[ScreenColumn[Item]], console: Console
 ) -> None:
-    """A table for each run of items of one group; names are stacked where it would be too wide otherwise."""
+    """Print one table per group of consecutive items; names are wrapped if a table would be too wide."""
     for heading, members in groupby(items, group):
         rows = list(members)
         table = _items_table(heading, rows, columns, narrow=False)
@@ -78,7 +78,7 @@ def show_groups(
         console.print(table)
 
 
-def _items_table(heading: str, items: Sequence[Item], columns: Sequence[Column[Item]], narrow: bool) -> Table:
+def _items_table(heading: str, items: Sequence[Item], columns: Sequence[ScreenColumn[Item]], narrow: bool) -> Table:
     table = new_table(heading)
     for column in columns:
         whole = column.is_figure or column.is_whole

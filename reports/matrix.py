@@ -1,4 +1,4 @@
-"""The ❄/🔥 table as values: which mode does better on which task, and by how much. Nothing is drawn here."""
+"""The ❄/🔥 table as values: which mode is better on which task, and by how much; it is rendered elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
-from meltpoint.reports.differences import Pair, Side, Split, difference, pair_title, side_title
+from meltpoint.reports.differences import ModeVariant, RowPair, Split, difference, pair_title, side_title
 from meltpoint.reports.ensembles import heading, reservations
 from meltpoint.reports.formats import NOTHING, difference_text, spread_text
 from meltpoint.sweeps.results.code_versions import mixture_in_words
@@ -17,7 +17,7 @@ from meltpoint.tasks.core.counts import some
 
 FROZEN, TUNED, STACKED = "feature_extraction", "fine_tuning", "stack_and_finetune"
 DIFFERENCES = ((TUNED, FROZEN), (STACKED, TUNED))
-"""(minuend, subtrahend): Peters, Ruder & Smith 2019, table 2, and what arXiv 1907.05338 adds to it."""
+"""(minuend, subtrahend): those of Peters, Ruder & Smith 2019, table 2, and of arXiv 1907.05338."""
 
 SPREAD_NOTE = (
     "Figures are ×100 (correlations too): the mean ± the sample standard deviation over seeds, on test unless marked "
@@ -37,16 +37,16 @@ UNSCORED = "not scored on test yet; dev is shown"
 
 
 @dataclass(frozen=True)
-class Shown:
+class TableEntry:
     """One entry of the table.
 
     Attributes:
-        text: the figure, without marks.
-        split: what it is of; None where there is no figure.
-        mean: the figure as a fraction; None where there is none.
-        reasons: why it is not a plain test score over every seed.
-        notes: the numbers of the footnotes that say so.
-        is_best: whether it leads its column.
+        text: the score, without footnote marks.
+        split: the split of the score; None without a score.
+        mean: the score as a fraction; None without a score.
+        reasons: the reasons why it is not a test score over all seeds.
+        notes: the numbers of the footnotes with these reasons.
+        is_best: True if it is the best of its column.
     """
 
     text: str = NOTHING
@@ -58,53 +58,53 @@ class Shown:
 
     @property
     def label(self) -> str:
-        """The figure, and `dev` before it where it is not of test."""
+        """The score, prefixed with `dev` if it is not a test score."""
         return f"dev {self.text}" if self.split == "dev" else self.text
 
 
 @dataclass(frozen=True)
-class Row:
-    """One mode (and variant), an ensemble, the difference of two modes, or what a paper says of any of them.
+class TableRow:
+    """A row of the table: a mode (and variant), an ensemble, the difference of two modes, or a paper's numbers.
 
     Attributes:
-        title: the symbol and the name, `ensemble`, or `Δ 🔥 − ❄`.
+        title: the mode's symbol and name, `ensemble`, or `Δ 🔥 − ❄`.
         head: the head of its cells; empty for an ensemble and for a difference.
-        of: the side or the pair that it is of; None for an ensemble.
-        is_paper: whether its figures are a paper's.
+        of: the key of the row: a mode and variant, or a pair of them; None for an ensemble.
+        is_paper: True if its numbers are a paper's.
     """
 
     title: str
     head: str
-    shown: tuple[Shown, ...]
-    of: Side | Pair | None
+    entries: tuple[TableEntry, ...]
+    of: ModeVariant | RowPair | None
     is_paper: bool = False
 
 
 @dataclass(frozen=True)
-class Block:
-    """One encoder's table: rows of modes, ensembles, differences; a column for each of `tasks`, (name, metric)."""
+class EncoderBlock:
+    """The table of one encoder: rows of modes, ensembles and differences; one column per (task, metric)."""
 
     encoder: str
     tasks: tuple[tuple[str, str], ...]
-    modes: tuple[Row, ...]
-    differences: tuple[Row, ...]
-    ensembles: tuple[Row, ...] = ()
+    modes: tuple[TableRow, ...]
+    differences: tuple[TableRow, ...]
+    ensembles: tuple[TableRow, ...] = ()
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """The whole table and its footnotes, the first of which has the number 1."""
+    """The tables of all encoders, and the footnotes, numbered from 1."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[EncoderBlock, ...]
     footnotes: tuple[str, ...] = field(default=())
 
 
-def matrix(summary: SweepSummary, split: Split = "test", pairs: Sequence[Pair] = ()) -> Matrix:
-    """The ❄/🔥 table of a sweep, whatever has finished so far.
+def matrix(summary: SweepSummary, split: Split = "test", pairs: Sequence[RowPair] = ()) -> Matrix:
+    """The ❄/🔥 table of a sweep, also while it is running.
 
     Args:
-        split: "dev" shows dev also where there are test scores.
-        pairs: differences to show beside the usual ones, where the sweep has both sides.
+        split: "dev" to show dev even if there are test scores.
+        pairs: further differences to show, if the sweep has both rows.
     """
     footnotes: dict[str, int] = {}
     encoders = dict.fromkeys(cell.header.encoder for cell in summary.cells)
@@ -112,80 +112,82 @@ def matrix(summary: SweepSummary, split: Split = "test", pairs: Sequence[Pair] =
     for name in dict.fromkeys(heading(made) for made in summary.ensembles):
         if name not in encoders:
             tasks = dict.fromkeys((made.task, made.metric) for made in summary.ensembles if heading(made) == name)
-            blocks.append(_with_ensembles(Block(name, tuple(tasks), (), ()), summary, split))
+            blocks.append(_with_ensembles(EncoderBlock(name, tuple(tasks), (), ()), summary, split))
     return Matrix(tuple(_numbered(block, footnotes) for block in blocks), tuple(footnotes))
 
 
-Cells = Mapping[tuple[Side, str], CellSummary]
-"""(side, task) → an encoder's cell."""
+Cells = Mapping[tuple[ModeVariant, str], CellSummary]
+"""(row key, task) → a cell of one encoder."""
 
 
-def _block(summary: SweepSummary, encoder: str, split: Split, pairs: Sequence[Pair]) -> Block:
-    own = [cell for cell in summary.cells if cell.header.encoder == encoder]
-    cells = {(Side(cell.header.mode, cell.header.variant), cell.header.task): cell for cell in own}
-    tasks = tuple(dict.fromkeys((cell.header.task, cell.header.metric) for cell in own))
+def _block(summary: SweepSummary, encoder: str, split: Split, pairs: Sequence[RowPair]) -> EncoderBlock:
+    encoder_cells = [cell for cell in summary.cells if cell.header.encoder == encoder]
+    cells = {(ModeVariant(cell.header.mode, cell.header.variant), cell.header.task): cell for cell in encoder_cells}
+    tasks = tuple(dict.fromkeys((cell.header.task, cell.header.metric) for cell in encoder_cells))
     sides = list(dict.fromkeys(side for side, _ in cells))
     rows = []
     for side in sides:
-        here = [cells.get((side, task)) for task, _ in tasks]
-        head = " or ".join(dict.fromkeys(cell.header.head for cell in here if cell))
-        rows.append(Row(side_title(side), head, tuple(_show(cell, summary, split) for cell in here), side))
+        row_cells = [cells.get((side, task)) for task, _ in tasks]
+        head = " or ".join(dict.fromkeys(cell.header.head for cell in row_cells if cell))
+        rows.append(TableRow(side_title(side), head, tuple(_show(cell, summary, split) for cell in row_cells), side))
     variants = list(dict.fromkeys(side.variant for side in sides))
-    usual = [Pair(Side(upper, word), Side(lower, word)) for upper, lower in DIFFERENCES for word in variants]
+    usual = [
+        RowPair(ModeVariant(upper, name), ModeVariant(lower, name)) for upper, lower in DIFFERENCES for name in variants
+    ]
     chosen = [pair for pair in dict.fromkeys([*usual, *pairs]) if {pair.upper, pair.lower} <= set(sides)]
-    gaps = [_difference_row(cells, pair, [task for task, _ in tasks], split) for pair in chosen]
-    return Block(encoder, tasks, _with_best(rows), tuple(gaps))
+    differences = [_difference_row(cells, pair, [task for task, _ in tasks], split) for pair in chosen]
+    return EncoderBlock(encoder, tasks, _with_best(rows), tuple(differences))
 
 
-def _difference_row(cells: Cells, pair: Pair, tasks: Sequence[str], split: Split) -> Row:
+def _difference_row(cells: Cells, pair: RowPair, tasks: Sequence[str], split: Split) -> TableRow:
     shown = []
     for task in tasks:
         upper, lower = (cells.get((side, task)) for side in (pair.upper, pair.lower))
-        found = difference(upper, lower, split, pair.metric) if upper and lower else None
-        text = difference_text(found.mean, found.error) if found else NOTHING
-        shown.append(Shown(text, found.split, found.mean) if found else Shown())
-    return Row(pair_title(pair), "", tuple(shown), pair)
+        result = difference(upper, lower, split, pair.metric) if upper and lower else None
+        text = difference_text(result.mean, result.error) if result else NOTHING
+        shown.append(TableEntry(text, result.split, result.mean) if result else TableEntry())
+    return TableRow(pair_title(pair), "", tuple(shown), pair)
 
 
-def _show(cell: CellSummary | None, summary: SweepSummary, wanted: Split) -> Shown:
+def _show(cell: CellSummary | None, summary: SweepSummary, wanted: Split) -> TableEntry:
     if cell is None:
-        return Shown(reasons=("not part of the sweep",))
+        return TableEntry(reasons=("not part of the sweep",))
     if cell.dev is None:
-        return Shown(reasons=(missing(cell, summary),))
+        return TableEntry(reasons=(missing(cell, summary),))
     over = cell.test if cell.test and wanted == "test" else cell.dev
     split: Split = "test" if over is cell.test else "dev"
-    return Shown(spread_text(over), split, over.mean, tuple(_reservations(cell, summary, wanted)))
+    return TableEntry(spread_text(over), split, over.mean, tuple(_reservations(cell, summary, wanted)))
 
 
 def missing(cell: CellSummary, summary: SweepSummary) -> str:
-    """Why a cell has no figure."""
-    counts, runs = cell.counts, summary.state == "running"
+    """The reason why a cell has no score."""
+    counts, is_running = cell.counts, summary.state == "running"
     if cell.best is None:
         if counts["failed"] and counts["failed"] >= counts["planned"]:
             return "every trial failed"
         ended = counts["running"] + counts["missing"] == 0
-        return "running: no trial has finished yet" if runs and not ended else "no trial finished"
-    return "running: no seed of the best setting has finished yet" if runs else "cut off before its finals"
+        return "running: no trial has finished yet" if is_running and not ended else "no trial finished"
+    return "running: no seed of the best setting has finished yet" if is_running else "cut off before its finals"
 
 
 def _reservations(cell: CellSummary, summary: SweepSummary, wanted: Split) -> list[str]:
-    """What has to be said of a cell's figure."""
-    found, finals = [], cell.finals
+    """The reasons why a cell's score is not a test score over all seeds of a complete search."""
+    reasons, finals = [], cell.finals
     if wanted == "dev":
         pass
     elif cell.test is None:
         unscored = any(final.test is None for final in finals)
         hidden = any("test labels hidden" in note for note in cell.header.notes)
-        found.append(HIDDEN if hidden else UNSCORED if unscored else NO_TEST)
+        reasons.append(HIDDEN if hidden else UNSCORED if unscored else NO_TEST)
     elif cell.test.count < len(finals):
-        found.append(f"{cell.test.count} of {some(len(finals), 'seed')} scored on test")
+        reasons.append(f"{cell.test.count} of {some(len(finals), 'seed')} scored on test")
     if len(finals) < summary.seeds_of(cell):
-        found.append(f"{len(finals)} of {some(summary.seeds_of(cell), 'seed')} finished")
+        reasons.append(f"{len(finals)} of {some(summary.seeds_of(cell), 'seed')} finished")
     if cell.closed_early:
-        found.append(searched_less(cell.closed_early))
+        reasons.append(searched_less(cell.closed_early))
     if len(summary.code_versions) > 1:
-        found.append(codes_of(cell))
-    return found
+        reasons.append(codes_of(cell))
+    return reasons
 
 
 def codes_of(cell: CellSummary) -> str:
@@ -196,51 +198,53 @@ def codes_of(cell: CellSummary) -> str:
 
 
 def searched_less(closing: Closing) -> str:
-    """That a cell's search ended before all its trials were run."""
+    """The note that a cell's search ended before all its trials were run."""
     return f"its search ended after {closing}"
 
 
-def _with_best(rows: list[Row]) -> tuple[Row, ...]:
-    """The rows with each column's leader marked."""
-    columns = [_column_with_best(column) for column in zip(*(row.shown for row in rows), strict=True)]
-    return tuple(replace(row, shown=tuple(column[place] for column in columns)) for place, row in enumerate(rows))
+def _with_best(rows: list[TableRow]) -> tuple[TableRow, ...]:
+    """The rows, with the best entry of each column marked."""
+    columns = [_column_with_best(column) for column in zip(*(row.entries for row in rows), strict=True)]
+    return tuple(replace(row, entries=tuple(column[place] for column in columns)) for place, row in enumerate(rows))
 
 
-def _column_with_best(column: Sequence[Shown]) -> list[Shown]:
+def _column_with_best(column: Sequence[TableEntry]) -> list[TableEntry]:
     means = [shown.mean for shown in column if shown.mean is not None]
     if len(means) < 2 or len({shown.split for shown in column if shown.split}) > 1:
         return list(column)
     return [replace(shown, is_best=shown.mean == max(means)) for shown in column]
 
 
-def _numbered(block: Block, footnotes: dict[str, int]) -> Block:
-    """The block with its reasons as footnotes; equal reasons share one."""
+def _numbered(block: EncoderBlock, footnotes: dict[str, int]) -> EncoderBlock:
+    """The block with its reasons as footnotes; equal reasons share a footnote."""
     modes, ensembles = (tuple(numbered(row, footnotes) for row in rows) for rows in (block.modes, block.ensembles))
     return replace(block, modes=modes, ensembles=ensembles)
 
 
-def numbered(row: Row, footnotes: dict[str, int]) -> Row:
+def numbered(row: TableRow, footnotes: dict[str, int]) -> TableRow:
     """A row with its reasons as footnotes; new ones are added to `footnotes`."""
 
-    def marked(shown: Shown) -> Shown:
-        return replace(shown, notes=tuple(footnotes.setdefault(why, len(footnotes) + 1) for why in shown.reasons))
+    def marked(shown: TableEntry) -> TableEntry:
+        return replace(shown, notes=tuple(footnotes.setdefault(reason, len(footnotes) + 1) for reason in shown.reasons))
 
-    return replace(row, shown=tuple(map(marked, row.shown)))
+    return replace(row, entries=tuple(map(marked, row.entries)))
 
 
-def _with_ensembles(block: Block, summary: SweepSummary, wanted: Split) -> Block:
+def _with_ensembles(block: EncoderBlock, summary: SweepSummary, wanted: Split) -> EncoderBlock:
     """The block with a row for the first ensemble of each of its tasks, one for the second, and so on."""
-    here = [made for made in summary.ensembles if heading(made) == block.encoder]
-    columns = [[_show_ensemble(made, summary, wanted) for made in here if made.task == task] for task, _ in block.tasks]
+    ensembles = [made for made in summary.ensembles if heading(made) == block.encoder]
+    columns = [
+        [_show_ensemble(made, summary, wanted) for made in ensembles if made.task == task] for task, _ in block.tasks
+    ]
     rows = [
-        Row("ensemble" if place == 0 else f"ensemble {place + 1}", "", shown, None)
-        for place, shown in enumerate(zip_longest(*columns, fillvalue=Shown()))
+        TableRow("ensemble" if place == 0 else f"ensemble {place + 1}", "", shown, None)
+        for place, shown in enumerate(zip_longest(*columns, fillvalue=TableEntry()))
     ]
     return replace(block, ensembles=tuple(rows))
 
 
-def _show_ensemble(made: Ensemble, summary: SweepSummary, wanted: Split) -> Shown:
+def _show_ensemble(made: Ensemble, summary: SweepSummary, wanted: Split) -> TableEntry:
     split: Split = "test" if made.test and wanted == "test" else "dev"
     over = made.spread(split)
     reasons = tuple(reservations(made, summary))
-    return Shown(spread_text(over), split, over.mean, reasons) if over else Shown(reasons=reasons)
+    return TableEntry(spread_text(over), split, over.mean, reasons) if over else TableEntry(reasons=reasons)

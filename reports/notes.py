@@ -1,4 +1,4 @@
-"""What has to stand under a table: data, inputs that were cut, seeds, searcher, the rule of selection."""
+"""Notes below the tables: data, truncated inputs, seeds, searcher, hardware and the rule of selection."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ def notes(summary: SweepSummary) -> list[str]:
 
 
 def task_notes(summary: SweepSummary) -> list[str]:
-    """What was done to a task's splits (a sample, a carved test, hidden labels), once a task; nothing of the others."""
+    """Changes to the tasks' splits (a sample, a carved test, hidden labels), one line per changed task."""
     heads = [cell.header for cell in summary.cells if cell.header.notes]
     return list(dict.fromkeys(f"{head.task}: {'; '.join(head.notes)}" for head in heads))
 
 
 def data_notes(summary: SweepSummary) -> list[str]:
-    """Each task's examples, and what was done to its splits, once a task."""
-    found = []
+    """The number of examples and the changes to the splits, one line per task."""
+    lines = []
     for cell in summary.cells:
         head = cell.header
         sizes = f"{counted(head.train_examples)} training and {some(head.dev_examples, 'dev example')}"
-        said = "; ".join([sizes, *head.notes])
-        found.append(f"Data of {head.task}: {said} (fingerprint {head.data_fingerprint}).")
-    return list(dict.fromkeys(found))
+        facts = "; ".join([sizes, *head.notes])
+        lines.append(f"Data of {head.task}: {facts} (fingerprint {head.data_fingerprint}).")
+    return list(dict.fromkeys(lines))
 
 
 def trial_notes(summary: SweepSummary) -> list[str]:
-    """The search trials and finals that ended without a result, a line a cell; nothing of cells that have them all."""
-    found = []
+    """The search trials and finals that ended without a result, one line per affected cell."""
+    lines = []
     for cell in summary.cells:
         failed, lost = cell.counts["failed"] - cell.lost, cell.lost
-        told = [f"{failed} failed"] * bool(failed) + [f"{lost} lost with their workers or machines"] * bool(lost)
-        if told:
+        losses = [f"{failed} failed"] * bool(failed) + [f"{lost} lost with their workers or machines"] * bool(lost)
+        if losses:
             planned = some(cell.counts["planned"], "search trial")
-            found.append(f"{'.'.join(cell.header.key)}: of {planned}, {' and '.join(told)}.")
+            lines.append(f"{'.'.join(cell.header.key)}: of {planned}, {' and '.join(losses)}.")
         if cell.failed_finals:
             finals = some(summary.seeds_of(cell), "final")
-            found.append(f"{'.'.join(cell.header.key)}: of {finals}, {len(cell.failed_finals)} without a result.")
-    return found
+            lines.append(f"{'.'.join(cell.header.key)}: of {finals}, {len(cell.failed_finals)} without a result.")
+    return lines
 
 
 def code_notes(summary: SweepSummary) -> list[str]:
@@ -62,14 +62,15 @@ def code_notes(summary: SweepSummary) -> list[str]:
 
 
 def input_notes(summary: SweepSummary) -> list[str]:
-    """What best trials and finals say of inputs that were too long, modes with the same note together."""
+    """Notes of the best trials and finals on inputs that were too long; modes with equal notes are grouped."""
     grouped: dict[tuple[str, str, str], list[str]] = {}
     for cell in summary.cells:
         head = cell.header
         for note in dict.fromkeys(note for record in _records(cell) for note in record.input_notes):
             grouped.setdefault((head.encoder, head.task, note), []).append(symbol(head.mode))
     return [
-        f"Inputs of {task}, {encoder} ({', '.join(marks)}): {note}." for (encoder, task, note), marks in grouped.items()
+        f"Inputs of {task}, {encoder} ({', '.join(symbols)}): {note}."
+        for (encoder, task, note), symbols in grouped.items()
     ]
 
 
@@ -81,9 +82,9 @@ def _method(summary: SweepSummary) -> Iterator[str]:
     yield from spec.missing()
     trials = listed(block.trials for block in spec.products())
     noun = "trial" if trials == "1" else plural("trial")
-    yield f"Search: {spec.searcher}, {trials} {noun} planned a cell, seed {spec.seed}."
+    yield f"Search: {spec.searcher}, {trials} {noun} planned per cell, seed {spec.seed}."
     planned = listed(block.seeds for block in spec.products())
-    yield f"Finals: {f'seeds {listed(seeds)}' if seeds else 'none yet'}; {planned} planned a cell."
+    yield f"Finals: {f'seeds {listed(seeds)}' if seeds else 'none yet'}; {planned} planned per cell."
     if spec.space is not None:
         yield f"Space: {Path(spec.space).name} in place of the shipped spaces."
     if spec.overrides:
@@ -106,7 +107,7 @@ def _hardware(hardware: HardwareRecord) -> str:
 
 
 def _records(cell: CellSummary) -> list[TrialRecord]:
-    """The records that a cell's figures come from."""
+    """The records behind a cell's scores."""
     return [*([cell.best] if cell.best else []), *cell.finals]
 
 

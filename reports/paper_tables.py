@@ -1,4 +1,4 @@
-"""The papers' numbers, as data with their source: `papers/*.yaml`, one file a table."""
+"""Published numbers with their sources: `papers/*.yaml`, one file per table of a paper."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from meltpoint.reports.differences import Pair, Side
+from meltpoint.reports.differences import ModeVariant, RowPair
 from meltpoint.search_spaces import documents
 from meltpoint.tasks.core.registry import unknown
 
@@ -16,24 +16,24 @@ FOLDER = Path(__file__).resolve().parent / "papers"
 
 
 class Strict(BaseModel):
-    """A value that never changes and takes no key but its own."""
+    """An immutable model that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Scores(Strict):
-    """What every row has: the encoder that it is of, and column → number, in percent points; correlations × 100."""
+class PaperScores(Strict):
+    """An encoder with its scores: column → number in percent points (correlations × 100)."""
 
     encoder: str
     scores: dict[str, float]
 
 
-class PaperRow(Scores):
+class PaperRow(PaperScores):
     """A row of scores.
 
     Attributes:
-        mode, variant: what it is of; the variant is the one of the specification file of the same name.
-        quoted: column → whose number it is, where the paper took it from elsewhere.
+        mode, variant: the cells of the row; the variant is that of the specification file of the same name.
+        quoted: column → the source of a number that the paper took from elsewhere.
     """
 
     mode: str
@@ -41,9 +41,9 @@ class PaperRow(Scores):
     quoted: dict[str, str] = Field(default_factory=dict)
 
     @property
-    def side(self) -> Side:
-        """The row of ours that it belongs to."""
-        return Side(self.mode, self.variant)
+    def side(self) -> ModeVariant:
+        """The corresponding row of our table."""
+        return ModeVariant(self.mode, self.variant)
 
 
 class PaperSide(Strict):
@@ -53,11 +53,11 @@ class PaperSide(Strict):
     variant: str = ""
 
 
-class PaperDifference(Scores):
+class PaperDifference(PaperScores):
     """A row of differences, `upper` minus `lower`, as the paper prints it.
 
     Attributes:
-        metric: of what, where it is not each task's own metric.
+        metric: the metric, if it is not each task's own metric.
     """
 
     upper: PaperSide
@@ -65,22 +65,22 @@ class PaperDifference(Scores):
     metric: str = ""
 
     @property
-    def pair(self) -> Pair:
-        """The pair of our rows that it belongs to."""
-        upper, lower = (Side(side.mode, side.variant) for side in (self.upper, self.lower))
-        return Pair(upper, lower, self.metric)
+    def pair(self) -> RowPair:
+        """The corresponding pair of rows of our table."""
+        upper, lower = (ModeVariant(side.mode, side.variant) for side in (self.upper, self.lower))
+        return RowPair(upper, lower, self.metric)
 
 
 class PaperTable(Strict):
     """A table of a paper.
 
     Attributes:
-        paper: its short name, as `Peters, Ruder & Smith 2019`.
-        table: which of its tables.
-        title: the paper's title, and where it is.
-        split: what its scores are of.
-        columns: column → the tasks that it stands for; `*` stands for anything in a task's name.
-        notes: what has to be said of the numbers, a line each.
+        paper: its short name, such as `Peters, Ruder & Smith 2019`.
+        table: the number of the table.
+        title: the paper's title and place of publication.
+        split: the split of the scores.
+        columns: column → patterns of task names; `*` matches anything.
+        notes: remarks on the numbers, one line each.
     """
 
     paper: str
@@ -93,22 +93,22 @@ class PaperTable(Strict):
     notes: tuple[str, ...] = ()
 
     def column(self, task: str) -> str | None:
-        """The column that a task belongs to; None where there is none."""
-        fitting = (name for name, own in self.columns.items() if any(fnmatchcase(task, pattern) for pattern in own))
+        """The column of a task, or None."""
+        fitting = (name for name, patterns in self.columns.items() if any(fnmatchcase(task, one) for one in patterns))
         return next(fitting, None)
 
     def encoders(self) -> list[str]:
-        """The encoders that it has numbers of."""
-        rows: tuple[Scores, ...] = (*self.rows, *self.differences)
+        """The encoders of the table."""
+        rows: tuple[PaperScores, ...] = (*self.rows, *self.differences)
         return list(dict.fromkeys(row.encoder for row in rows))
 
-    def row(self, encoder: str, side: Side) -> PaperRow | None:
+    def row(self, encoder: str, side: ModeVariant) -> PaperRow | None:
         """The row of an encoder's mode and variant."""
         return next((row for row in self.rows if row.encoder == encoder and row.side == side), None)
 
     @property
     def source(self) -> str:
-        """Where the numbers stand, in one line."""
+        """The reference to the table, in one line."""
         return f"{self.paper}, {self.table}: {self.title}"
 
 
@@ -118,10 +118,10 @@ def shipped() -> list[str]:
 
 
 def read(name: str) -> PaperTable:
-    """A table by its name.
+    """Read a table by its name.
 
     Raises:
-        ValueError: nobody knows the name; near misses are named.
+        ValueError: the name is unknown; close matches are listed.
     """
     if name not in shipped():
         raise unknown(name, "table of a paper", shipped())

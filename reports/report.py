@@ -1,4 +1,4 @@
-"""A sweep's report in one format, whatever has finished so far."""
+"""A sweep's report in one format, also while the sweep is running."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ def report(summary: SweepSummary, form: str, beside: str | None = None) -> str:
 
     Args:
         form: `md`, `html`, `csv` or `tex`.
-        beside: the paper's table to set beside ours; None for the one of the sweep's specification file, if any.
+        beside: the paper's table to compare with; None for the one of the sweep's specification file, if any.
 
     Raises:
-        ValueError: nobody knows that table.
+        ValueError: the table is unknown.
     """
     if form == "html":
         from meltpoint.reports.report_html import html  # plots take a second to import

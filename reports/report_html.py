@@ -1,4 +1,4 @@
-"""A sweep's report as one HTML file that needs no other: the tables of `report.md`, and a plot of the finals."""
+"""A sweep's report as a self-contained HTML file: the tables of `report.md`, and a plot of the finals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from meltpoint.sweeps.search.selection import Spread
 
 ACROSS, PANEL_INCHES = 4, (2.6, 2.3)
 PLAIN = {"❄": "frozen", "🔥": "tuned", "❄🔥": "both"}
-"""A mode's mark in letters: fonts of plots have no emoji."""
+"""The modes' symbols in letters, since the fonts of plots have no emoji."""
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -41,12 +41,12 @@ svg {{ max-width: 100%; height: auto; }}
 
 
 def html(summary: SweepSummary, beside: str | None = None) -> str:
-    """The whole page.
+    """Render the page.
 
     Raises:
-        ValueError: nobody knows the paper's table that is to stand beside.
+        ValueError: the paper's table is unknown.
     """
-    # No HTML of its own comes through: names and notes are a user's words.
+    # Raw HTML is escaped, since names and notes come from users.
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(summary, beside))
     drawn = _plot(summary)
     figure = "" if not drawn else (
@@ -57,7 +57,7 @@ def html(summary: SweepSummary, beside: str | None = None) -> str:
 
 
 def _plot(summary: SweepSummary) -> str:
-    """A panel a task, a point a cell with finals, as SVG; "" where there is none yet."""
+    """An SVG plot with one panel per task and one point per cell with finals; "" without finals."""
     tasks: dict[tuple[str, str], list[tuple[CellSummary, Spread]]] = {}
     for cell in summary.cells:
         over = cell.test or cell.dev
@@ -89,16 +89,16 @@ def _panel(axes: Any, title: str, cells: list[tuple[CellSummary, Spread]], encod
     axes.spines[["top", "right"]].set_visible(False)
     for cell, over in cells:
         number = encoders.index(cell.header.encoder)
-        beside = 0.12 * (number - (len(encoders) - 1) / 2)  # encoders next to each other
+        offset = 0.12 * (number - (len(encoders) - 1) / 2)  # encoders side by side
         colour = COLOURS[number % len(COLOURS)]
         axes.errorbar(
-            names.index(_name(cell)) + beside, 100 * over.mean, yerr=None if over.std is None else 100 * over.std,
+            names.index(_name(cell)) + offset, 100 * over.mean, yerr=None if over.std is None else 100 * over.std,
             color=colour, marker=MARKERS[number % len(MARKERS)], markersize=5, capsize=2, elinewidth=0.8,
             markerfacecolor=colour if cell.test else "white", linestyle="none", label=cell.header.encoder,
         )  # fmt: skip
 
 
 def _name(cell: CellSummary) -> str:
-    """The mode in letters, and what tells the cell from others of it."""
+    """The mode in letters, and the cell's variant if it has one."""
     mark = symbol(cell.header.mode)
-    return " ".join(word for word in (PLAIN.get(mark, mark), cell.header.variant) if word)
+    return " ".join(part for part in (PLAIN.get(mark, mark), cell.header.variant) if part)

@@ -1,4 +1,4 @@
-"""The same results on a terminal; piped, plain text of at most the console's width."""
+"""Terminal output of results, plans and checks; plain text if piped, no wider than the console."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rich.text import Text
 
 from meltpoint.reports.ensembles import ENSEMBLE_NOTE, members_text
 from meltpoint.reports.formats import NOTHING, duration, listed, marks, percent, spread_text, title
-from meltpoint.reports.layout import Column, new_table, say, show_groups, stacked, width_of
-from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Block, Row, Shown
+from meltpoint.reports.layout import ScreenColumn, new_table, say, show_groups, stacked, width_of
+from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, EncoderBlock, TableEntry, TableRow
 from meltpoint.reports.notes import code_notes, task_notes, trial_notes
-from meltpoint.reports.paper_comparison import QUOTED, set_beside
+from meltpoint.reports.paper_comparison import QUOTED, with_paper_numbers
 from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.ledger.records import strays_in_words
 from meltpoint.sweeps.machine.services import Check
@@ -26,16 +26,16 @@ from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.specification.tracking_uri import is_database, redacted
 from meltpoint.tasks.core.counts import some
 
-if TYPE_CHECKING:  # they import torch, which takes seconds; a table must not wait for that
+if TYPE_CHECKING:  # they import torch, which takes seconds and a table does not need
     from meltpoint.adapters.training.epoch_result import EpochResult
     from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
     from meltpoint.sweeps.driver.run import Outcome
 
 
 def show_summary(summary: SweepSummary, console: Console) -> None:
-    """The ❄/🔥 table: a block an encoder, in as many pieces as the console's width asks for."""
-    both = set_beside(summary)
-    table = both.table
+    """Print the ❄/🔥 table: one block per encoder, split to fit the console's width."""
+    comparison = with_paper_numbers(summary)
+    table = comparison.table
     for block in table.blocks:
         _show_block(f"{summary.name} · {block.encoder}", block, console)
     for number, text in enumerate(table.footnotes, 1):
@@ -44,11 +44,11 @@ def show_summary(summary: SweepSummary, console: Console) -> None:
         say(console, line)
     legend = [SPREAD_NOTE, DIFFERENCE_NOTE, *([BOLD_NOTE] if console.is_terminal else [])]  # a pipe has no bold
     legend += [ENSEMBLE_NOTE] if summary.ensembles else []
-    for note in (*both.notes, *legend):
+    for note in (*comparison.notes, *legend):
         say(console, note, style="dim")
 
 
-def _show_block(heading: str, block: Block, console: Console) -> None:
+def _show_block(heading: str, block: EncoderBlock, console: Console) -> None:
     first = 0
     while first < len(block.tasks):
         size, table = _widest(heading, block, first, console)
@@ -56,8 +56,8 @@ def _show_block(heading: str, block: Block, console: Console) -> None:
         first += size
 
 
-def _widest(heading: str, block: Block, first: int, console: Console) -> tuple[int, Table]:
-    """As many of the tasks from `first` on as fit side by side (one at least), and their table."""
+def _widest(heading: str, block: EncoderBlock, first: int, console: Console) -> tuple[int, Table]:
+    """The number of tasks from `first` on that fit the console (at least one), and their table."""
     rest = len(block.tasks) - first
     for size, narrow in [(rest, False), *((size, True) for size in range(rest, 1, -1))]:
         table = _matrix_table(heading, block, slice(first, first + size), narrow)
@@ -66,7 +66,7 @@ def _widest(heading: str, block: Block, first: int, console: Console) -> tuple[i
     return 1, _matrix_table(heading, block, slice(first, first + 1), narrow=True)
 
 
-def _matrix_table(heading: str, block: Block, tasks: slice, narrow: bool) -> Table:
+def _matrix_table(heading: str, block: EncoderBlock, tasks: slice, narrow: bool) -> Table:
     table = new_table(heading)
     table.add_column("mode", no_wrap=True)
     for task, metric in block.tasks[tasks]:
@@ -80,45 +80,45 @@ def _matrix_table(heading: str, block: Block, tasks: slice, narrow: bool) -> Tab
     return table
 
 
-def _add_matrix_row(table: Table, row: Row, tasks: slice, narrow: bool) -> None:
-    table.add_row(Text(row.title), *(_entry(shown, narrow) for shown in row.shown[tasks]))
+def _add_matrix_row(table: Table, row: TableRow, tasks: slice, narrow: bool) -> None:
+    table.add_row(Text(row.title), *(_entry(shown, narrow) for shown in row.entries[tasks]))
 
 
-def _entry(shown: Shown, narrow: bool) -> Text:
+def _entry(shown: TableEntry, narrow: bool) -> Text:
     label = _on_two_lines(shown.label) if narrow else shown.label
     return Text(label + marks(shown.notes), style="bold" if shown.is_best else "")
 
 
 def _on_two_lines(text: str) -> str:
-    """A score below the name of its split."""
+    """A score with its split on a line above it."""
     return text.replace("dev ", "dev\n").replace("test ", "test\n").replace(f" {QUOTED}", f"\n{QUOTED}")
 
 
 def show_outcome(outcome: Outcome, resources: Resources, again: str, console: Console) -> None:
-    """What a sweep that ended left: its table, and on standard error what went wrong and where its files lie.
+    """Print the result of a sweep: its table, and on standard error its problems and the paths of its files.
 
     Args:
-        again: the command that goes on with it.
+        again: the command that resumes the sweep.
     """
-    talk = Console(stderr=True, highlight=False, soft_wrap=True)
+    stderr = Console(stderr=True, highlight=False, soft_wrap=True)
     show_summary(outcome.summary, console)
     for cell in outcome.summary.cells:
         if cell.closed_early:
-            talk.print(in_words(cell.header.key, cell.closed_early), markup=False)
+            stderr.print(in_words(cell.header.key, cell.closed_early), markup=False)
     for trouble in outcome.troubles:
-        talk.print(f"! {trouble}", markup=False)
+        stderr.print(f"! {trouble}", markup=False)
     if outcome.state == "stopped":
-        talk.print(f"Stopped; what finished is kept. It goes on with:\n  {again}", markup=False)
-    talk.print(f"Tables     {outcome.folder / 'report.md'}", markup=False)
-    talk.print(f"Exports    {outcome.folder / 'exports'}", markup=False)
+        stderr.print(f"Stopped; what finished is kept. It goes on with:\n  {again}", markup=False)
+    stderr.print(f"Tables     {outcome.folder / 'report.md'}", markup=False)
+    stderr.print(f"Exports    {outcome.folder / 'exports'}", markup=False)
     uri = resources.tracking_uri
-    where = [] if uri is None else ["--tracking-uri", redacted(uri)]
-    where += ["--storage", resources.storage] if uri is None or is_database(uri) else []
-    talk.print(f"Dashboard  {shlex.join(['meltpoint', 'ui', *where])}", markup=False)
+    options = [] if uri is None else ["--tracking-uri", redacted(uri)]
+    options += ["--storage", resources.storage] if uri is None or is_database(uri) else []
+    stderr.print(f"Dashboard  {shlex.join(['meltpoint', 'ui', *options])}", markup=False)
 
 
 def show_ensemble(made: Ensemble, sweep: str, console: Console) -> None:
-    """What `ensemble` made: its members, its scores over seeds, and what has to be said of them."""
+    """Print an ensemble: its members, its scores over seeds, and its notes."""
     say(console, f"{made.task}: {members_text(made, sweep)}")
     for split, over in (("test", made.spread("test")), ("dev", made.spread("dev"))):
         if over:
@@ -128,18 +128,18 @@ def show_ensemble(made: Ensemble, sweep: str, console: Console) -> None:
 
 
 def show_plan(planned: SweepPlan, console: Console) -> None:
-    """What a sweep would do: a line a cell, the total, and the time it will take."""
-    columns: list[Column[PlannedCell]] = [
-        Column("mode", lambda cell: title(cell.mode), narrow=str, is_whole=True),
-        Column("task", lambda cell: cell.task),
-        Column("head", lambda cell: cell.head),
-        Column("trials", lambda cell: str(cell.trials - cell.finals), is_figure=True),
-        Column("finals", lambda cell: str(cell.finals), is_figure=True),
-        Column("answered", lambda cell: str(cell.answered), is_figure=True),
-        Column("one worker", lambda cell: duration(cell.estimated_seconds), is_figure=True),
+    """Print a plan: one line per cell, the total, and the estimated time."""
+    columns: list[ScreenColumn[PlannedCell]] = [
+        ScreenColumn("mode", lambda cell: title(cell.mode), narrow=str, is_whole=True),
+        ScreenColumn("task", lambda cell: cell.task),
+        ScreenColumn("head", lambda cell: cell.head),
+        ScreenColumn("trials", lambda cell: str(cell.trials - cell.finals), is_figure=True),
+        ScreenColumn("finals", lambda cell: str(cell.finals), is_figure=True),
+        ScreenColumn("answered", lambda cell: str(cell.answered), is_figure=True),
+        ScreenColumn("one worker", lambda cell: duration(cell.estimated_seconds), is_figure=True),
     ]
     if any(cell.variant for cell in planned.cells):
-        columns.insert(2, Column("variant", lambda cell: cell.variant))
+        columns.insert(2, ScreenColumn("variant", lambda cell: cell.variant))
     show_groups(planned.cells, lambda cell: cell.encoder, columns, console)
     say(
         console,
@@ -151,22 +151,22 @@ def show_plan(planned: SweepPlan, console: Console) -> None:
 
 
 def show_status(summary: SweepSummary, console: Console) -> None:
-    """Counts, best dev and finals of each cell; then the state, and the error of each failed trial in one line."""
-    columns: list[Column[CellSummary]] = [
-        Column("mode", lambda cell: title(cell.header.mode), narrow=str, is_whole=True),
-        Column("task", lambda cell: cell.header.task),
-        Column("done", lambda cell: f"{cell.counts['finished']}/{cell.counts['planned']}", is_figure=True),
-        Column("others", _others),
-        Column("best dev", _best_dev, is_figure=True),
-        Column("finals", lambda cell: _finals(cell, summary.seeds_of(cell)), narrow=_on_two_lines),
+    """Print counts, best dev and finals of each cell; then the state, and one line per failed trial."""
+    columns: list[ScreenColumn[CellSummary]] = [
+        ScreenColumn("mode", lambda cell: title(cell.header.mode), narrow=str, is_whole=True),
+        ScreenColumn("task", lambda cell: cell.header.task),
+        ScreenColumn("done", lambda cell: f"{cell.counts['finished']}/{cell.counts['planned']}", is_figure=True),
+        ScreenColumn("others", _others),
+        ScreenColumn("best dev", _best_dev, is_figure=True),
+        ScreenColumn("finals", lambda cell: _finals(cell, summary.seeds_of(cell)), narrow=_on_two_lines),
     ]
     if summary.has_variants:
-        columns.insert(2, Column("variant", lambda cell: cell.header.variant))
+        columns.insert(2, ScreenColumn("variant", lambda cell: cell.header.variant))
     show_groups(summary.cells, lambda cell: cell.header.encoder, columns, console)
     done = sum(cell.is_done for cell in summary.cells)
     early = sum(cell.closed_early is not None for cell in summary.cells)
-    said = f", {early} closed early" if early else ""
-    say(console, f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done{said}.")
+    suffix = f", {early} closed early" if early else ""
+    say(console, f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done{suffix}.")
     if summary.strays:
         say(console, strays_in_words(summary.strays))
     for line in code_notes(summary):
@@ -179,13 +179,13 @@ def show_status(summary: SweepSummary, console: Console) -> None:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         for error in cell.errors:
             line = f"✗ {'.'.join(cell.header.key)} {' '.join(error.split())}"
-            console.print(line, markup=False, highlight=False, soft_wrap=True)  # one error, one line, also for grep
+            console.print(line, markup=False, highlight=False, soft_wrap=True)  # one line per error, so that grep works
 
 
 def _others(cell: CellSummary) -> str:
-    names = {word: word for word in ("stopped", "failed", "running", "missing")}
+    names = {state: state for state in ("stopped", "failed", "running", "missing")}
     names["missing"] = "not run" if cell.closed_early else "missing"
-    return ", ".join(f"{cell.counts[word]} {name}" for word, name in names.items() if cell.counts[word])
+    return ", ".join(f"{cell.counts[state]} {name}" for state, name in names.items() if cell.counts[state])
 
 
 def _best_dev(cell: CellSummary) -> str:
@@ -200,14 +200,14 @@ def _finals(cell: CellSummary, planned: int) -> str:
 
 
 def show_epoch(epoch: EpochResult, console: Console) -> None:
-    """An epoch of `train`, on one line."""
+    """Print one epoch of `train` on one line."""
     shown = ", ".join(f"{name} {value:.4f}" for name, value in epoch.dev.items())
     console.print(f"epoch {epoch.epoch} ({epoch.phase}): train loss {epoch.train_loss:.4f}, dev {shown}")
 
 
 def show_rows(rows: Sequence[Mapping[str, object]], console: Console) -> None:
-    """What `list` lists: a table where it fits, else a paragraph an entry."""
-    keys = list(dict.fromkeys(key for row in rows for key in row if _value(row[key])))  # no column without a word
+    """Print the rows of `list`: as a table if it fits, else as one paragraph per row."""
+    keys = list(dict.fromkeys(key for row in rows for key in row if _value(row[key])))  # no empty column
     table = new_table()
     for key in keys:
         table.add_column(Text(key.replace("_", " ")), no_wrap=True)
@@ -221,7 +221,7 @@ def show_rows(rows: Sequence[Mapping[str, object]], console: Console) -> None:
 
 
 def _show_paragraph(row: Mapping[str, object], console: Console) -> None:
-    """The first value as a heading, the others below it, each behind its key."""
+    """Print the first value as a heading and the others below it with their keys."""
     (_, name), *others = row.items()
     say(console, _value(name), style="bold")
     grid = Table.grid(padding=(0, 2))
@@ -236,7 +236,7 @@ def _show_paragraph(row: Mapping[str, object], console: Console) -> None:
 
 
 def _is_phrases(value: object) -> TypeGuard[list[str]]:
-    """Whether a value is a list whose items want a line each."""
+    """True if a value is a list whose items are printed on separate lines."""
     return isinstance(value, list) and any(isinstance(item, str) and " " in item for item in value)
 
 
@@ -247,12 +247,12 @@ def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ", ".join(_value(one) for one in value)
+        return ", ".join(_value(item) for item in value)
     return " ".join(str(value).split())
 
 
 def show_checks(checks: Sequence[Check], console: Console) -> None:
-    """What `doctor` found, a line a check, and under each lack what to do about it."""
+    """Print the results of `doctor`: one line per check, and a remedy below each failed one."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column()
     grid.add_column(no_wrap=True)

@@ -18,9 +18,17 @@ from meltpoint.reports.formats import (
     spread_text,
     title,
 )
-from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, Block, Row, Shown, searched_less
+from meltpoint.reports.matrix import (
+    BOLD_NOTE,
+    DIFFERENCE_NOTE,
+    SPREAD_NOTE,
+    EncoderBlock,
+    TableEntry,
+    TableRow,
+    searched_less,
+)
 from meltpoint.reports.notes import notes
-from meltpoint.reports.paper_comparison import paper_score, set_beside, table_of
+from meltpoint.reports.paper_comparison import paper_score, paper_table_of, with_paper_numbers
 from meltpoint.reports.paper_tables import PaperTable
 from meltpoint.reports.report_tex import latex
 from meltpoint.sweeps.results.code_versions import mixture_in_words
@@ -36,31 +44,31 @@ COLUMNS = (
     "train_examples", "dev_examples", "train_seconds", "setting", "notes", "data_fingerprint", "code_version",
     "variant", "task_parameters", "paper_score", "paper_split", "paper_source", "paper_quoted",
 )  # fmt: skip
-"""Of `report.csv`; docs/tables.md says what each holds."""
+"""The columns of `report.csv`, described in docs/tables.md."""
 
 
 def render(summary: SweepSummary, beside: str | None = None) -> dict[str, str]:
-    """The files that show a sweep's results, whatever has finished so far: file name → text.
+    """Render the report files of a sweep, also while it is running: file name → text.
 
     Args:
-        beside: the paper's table to set beside ours; None for the one of the sweep's specification file, if any.
+        beside: the paper's table to compare with; None for the one of the sweep's specification file, if any.
 
     Raises:
-        ValueError: nobody knows that table.
+        ValueError: the table is unknown.
     """
     return {f"report.{form}": make(summary, beside) for form, make in MAKERS.items()}
 
 
 def markdown(summary: SweepSummary, beside: str | None = None) -> str:
-    """The ❄/🔥 table, the cells, the best settings, and the notes."""
-    both = set_beside(summary, beside)
-    table = both.table
+    """The Markdown report: the ❄/🔥 table, the cells, the best settings, and the notes."""
+    comparison = with_paper_numbers(summary, beside)
+    table = comparison.table
     parts = [f"# Sweep {_plain(summary.name)}", _state(summary)]
     for block in table.blocks:
         parts += [f"## {_plain(block.encoder)}", _block(block)]
     parts.append("\n".join(f"{marks([number])} {text}.  " for number, text in enumerate(table.footnotes, 1)).rstrip())
     legend = [SPREAD_NOTE, DIFFERENCE_NOTE, BOLD_NOTE, *([ENSEMBLE_NOTE] if summary.ensembles else [])]
-    parts += [_bullets([*both.notes, *legend])]
+    parts += [_bullets([*comparison.notes, *legend])]
     parts += ["## Cells", _cells(summary), "## Best settings", SETTINGS_NOTE, _settings(summary)]
     parts += ["## Notes", _bullets(notes(summary))]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -77,17 +85,17 @@ def _state(summary: SweepSummary) -> str:
     )
 
 
-def _block(block: Block) -> str:
+def _block(block: EncoderBlock) -> str:
     heads = ["mode", "head", *(_plain(f"{task} ({metric})" if metric else task) for task, metric in block.tasks)]
     rows = [_matrix_row(row) for row in (*block.modes, *block.ensembles, *block.differences)]
     return _table(heads, rows, "ll" + "r" * len(block.tasks))
 
 
-def _matrix_row(row: Row) -> list[str]:
-    return [_plain(row.title), row.head, *(_shown(shown, row.is_paper) for shown in row.shown)]
+def _matrix_row(row: TableRow) -> list[str]:
+    return [_plain(row.title), row.head, *(_shown(shown, row.is_paper) for shown in row.entries)]
 
 
-def _shown(shown: Shown, is_paper: bool) -> str:
+def _shown(shown: TableEntry, is_paper: bool) -> str:
     around = "**" if shown.is_best else "*" if is_paper and shown.split else ""
     return f"{around}{shown.label}{around}{marks(shown.notes)}"
 
@@ -100,7 +108,7 @@ def _cells(summary: SweepSummary) -> str:
 
 
 def _names(summary: SweepSummary) -> list[str]:
-    """What tells cells apart, as columns."""
+    """The columns that identify a cell."""
     return ["encoder", "mode", "task", *(["variant"] if summary.has_variants else [])]
 
 
@@ -119,8 +127,8 @@ def _cell_row(cell: CellSummary, names: int) -> list[str]:
 
 
 def trials_text(counts: Mapping[str, int]) -> str:
-    """`14/16 (1 stopped, 1 failed)`: finished of planned, and what became of the others."""
-    others = [f"{counts[word]} {word}" for word in ("stopped", "failed", "running") if counts[word]]
+    """`14/16 (1 stopped, 1 failed)`: finished of planned, and the states of the others."""
+    others = [f"{counts[state]} {state}" for state in ("stopped", "failed", "running") if counts[state]]
     return f"{counts['finished']}/{counts['planned']}" + (f" ({', '.join(others)})" if others else "")
 
 
@@ -147,13 +155,13 @@ def _bullets(lines: Iterable[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that cannot break a table's row."""
+    """Text that is safe in a row of a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def comma_separated(summary: SweepSummary, beside: str | None = None) -> str:
-    """One line a cell, then one an ensemble; scores are fractions, absent values are empty."""
-    text, paper = io.StringIO(), table_of(summary.spec, beside)
+    """The CSV report: one line per cell, then one per ensemble; scores are fractions, absent values are empty."""
+    text, paper = io.StringIO(), paper_table_of(summary.spec, beside)
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for cell in summary.cells:
@@ -164,8 +172,8 @@ def comma_separated(summary: SweepSummary, beside: str | None = None) -> str:
 
 
 def _line(cell: CellSummary, summary: SweepSummary, paper: PaperTable | None) -> dict[str, object]:
-    head, best, said = cell.header, cell.best, cell.header.notes
-    theirs = paper_score(summary.spec, head, paper)
+    head, best = cell.header, cell.best
+    published = paper_score(summary.spec, head, paper)
     inputs = [note for record in ([best] if best else []) for note in record.input_notes]
     ended = [searched_less(cell.closed_early)] if cell.closed_early else []
     ended += [mixture_in_words(cell.code_uses, best)] if cell.mixes_code else []
@@ -173,17 +181,18 @@ def _line(cell: CellSummary, summary: SweepSummary, paper: PaperTable | None) ->
     return {
         "sweep": summary.name, "encoder": head.encoder, "mode": head.mode, "task": head.task, "head": head.head,
         "kind": head.kind, "metric": head.metric,
-        **{f"trials_{word}": number for word, number in cell.counts.items()},
+        **{f"trials_{state}": number for state, number in cell.counts.items()},
         "best_dev": best and best.dev, "best_trial": best and best.id, "best_epoch": best and best.best_epoch,
         "seeds": " ".join(str(final.seed) for final in cell.finals),
         "dev_mean": cell.dev and cell.dev.mean, "dev_std": cell.dev and cell.dev.std,
         "test_mean": cell.test and cell.test.mean, "test_std": cell.test and cell.test.std,
         "train_examples": head.train_examples, "dev_examples": head.dev_examples, "train_seconds": cell.seconds,
-        "setting": best and json.dumps(best.setting, sort_keys=True), "notes": "; ".join([*said, *inputs, *ended]),
+        "setting": best and json.dumps(best.setting, sort_keys=True),
+        "notes": "; ".join([*head.notes, *inputs, *ended]),
         "data_fingerprint": head.data_fingerprint, "code_version": "; ".join(versions), "variant": head.variant,
         "task_parameters": best and best.task_parameters,
-        "paper_score": theirs and theirs.score, "paper_split": theirs and theirs.split,
-        "paper_source": theirs and theirs.source, "paper_quoted": theirs and theirs.quoted,
+        "paper_score": published and published.score, "paper_split": published and published.split,
+        "paper_source": published and published.source, "paper_quoted": published and published.quoted,
     }  # fmt: skip
 
 
@@ -201,4 +210,4 @@ def _ensemble_line(made: Ensemble, summary: SweepSummary) -> dict[str, object]:
 
 
 MAKERS = {"md": markdown, "csv": comma_separated, "tex": latex}
-"""Format → what makes it of a summary and the name of a paper's table."""
+"""Format → the function that renders it, given a summary and the name of a paper's table."""

@@ -1,18 +1,18 @@
-"""P1, figure 1: what a linear model reads off each layer, of the encoder as pretrained and as fine-tuned.
+"""P1, figure 1: the dev score of a linear model on each layer's states, of the pretrained and fine-tuned encoder.
 
-For each encoder and task: the mean states of train and dev at every layer, a linear model fitted to train, its score on
-dev. The paper took CoLA, SST-2, MRPC and STS-B.
+For each encoder, task and layer, a linear model is fitted to the mean states of train and scored on dev. The paper used
+CoLA, SST-2, MRPC and STS-B.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from meltpoint.reports.analyses.core.analysis import Analysis, Options, write_figure, write_table
+from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
 from meltpoint.reports.analyses.core.figures import Line, Panel, in_rows
 from meltpoint.reports.analyses.core.probes import constant, probe
-from meltpoint.reports.analyses.core.states import MAX_PIECES, opened, split_states, stages
-from meltpoint.reports.analyses.core.tables import Column, Table, Value, figures, points
+from meltpoint.reports.analyses.core.states import MAX_PIECES, load_inputs, split_states, stages
+from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
 from meltpoint.tasks.core.counts import counted, some
 from meltpoint.tasks.core.task import TrainingData
 
@@ -25,47 +25,51 @@ METHOD = (
     "A linear model on the mean state of each example at each layer (0 is the embeddings), fitted to train, scored on "
     "dev with the task's metric, ×100. Logistic regression (L2, C = 1) on states scaled on train; linear regression "
     "for scores.",
-    "`constant` is the score of always saying train's most frequent label (its mean, for scores).",
+    "`constant` is the score of always predicting train's most frequent label (the mean label for regression).",
     f"Inputs of at most {MAX_PIECES} word pieces; means over all real positions, special tokens too; pairs "
     "read jointly where the encoder can.",
 )
 
 
-def run(options: Options) -> list[Path]:
+def run(options: AnalysisOptions) -> list[Path]:
     """Fit every layer of every encoder, task and stage; write the table and the figure.
 
     Raises:
-        ValueError: see `states.opened`.
+        ValueError: see `states.load_inputs`.
     """
     rows: list[tuple[Value, ...]] = []
     panels: list[Panel] = []
-    found, notes = opened(options)
-    for word, data in found:
-        panel, own, said = _curves(options, word, data)
+    inputs, notes = load_inputs(options)
+    for encoder_name, data in inputs:
+        panel, task_rows, task_notes = _curves(options, encoder_name, data)
         panels.append(panel)
-        rows += own
-        notes += said
-    table = Table(NAME, "Diagnostic classifiers by layer", COLUMNS, tuple(rows), (*METHOD, *dict.fromkeys(notes)))
+        rows += task_rows
+        notes += task_notes
+    table = AnalysisTable(
+        NAME, "Diagnostic classifiers by layer", COLUMNS, tuple(rows), (*METHOD, *dict.fromkeys(notes))
+    )
     return [*write_table(table, options), *write_figure(NAME, in_rows(panels), options)]
 
 
-def _curves(options: Options, word: str, data: TrainingData) -> tuple[Panel, list[tuple[Value, ...]], list[str]]:
-    """One encoder on one task: its panel, its rows, and what must be said of them."""
+def _curves(
+    options: AnalysisOptions, encoder_name: str, data: TrainingData
+) -> tuple[Panel, list[tuple[Value, ...]], list[str]]:
+    """The panel, rows and notes of one encoder on one task."""
     task, notes = data.task, [_data_note(data)]
     lines: list[Line] = []
     rows: list[tuple[Value, ...]] = []
-    gold, wanted = [example.label for example in data.train], [example.label for example in data.dev]
-    floor = constant(task, gold, wanted)
-    for stage in stages(options, word, data):
-        options.tell(f"{task.name}, {word}: reading {stage.name} states")
+    train_labels, dev_labels = ([example.label for example in split] for split in (data.train, data.dev))
+    floor = constant(task, train_labels, dev_labels)
+    for stage in stages(options, encoder_name, data):
+        options.tell(f"{task.name}, {encoder_name}: reading {stage.name} states")
         train = split_states(stage.encoder, task.kind, data.train)
         dev = split_states(stage.encoder, task.kind, data.dev)
-        scores = tuple(probe(task, train[n], gold, dev[n], wanted) for n in range(len(train)))
-        rows += [(word, task.name, task.metric, stage.name, n, own, floor) for n, own in enumerate(scores)]
-        lines.append(Line(stage.name, tuple(100 * own for own in scores)))
+        scores = tuple(probe(task, train[n], train_labels, dev[n], dev_labels) for n in range(len(train)))
+        rows += [(encoder_name, task.name, task.metric, stage.name, n, value, floor) for n, value in enumerate(scores)]
+        lines.append(Line(stage.name, tuple(100 * value for value in scores)))
         notes.append(f"{task.name}, {stage.note}.")
     lines.append(Line("constant", (100 * floor,) * len(lines[0].y), is_reference=True))
-    return Panel(f"{task.name}, {word}", f"{task.metric} × 100", tuple(lines)), rows, notes
+    return Panel(f"{task.name}, {encoder_name}", f"{task.metric} × 100", tuple(lines)), rows, notes
 
 
 def _data_note(data: TrainingData) -> str:

@@ -1,9 +1,9 @@
-"""P1, table 6: each genre of MultiNLI, how far its words are from a reference corpus, and what each mode scores on it.
+"""P1, table 6: each genre of MultiNLI, its divergence from a reference corpus, and the score of each mode.
 
-P1 trained and evaluated BERT-base on one genre at a time. Cells of `mnli:GENRE` are that. A cell of the whole `mnli`,
-or of several genres, is scored by genre too, from its finalists' stored dev predictions; the table says what those
-models were trained on. The divergence is between the corpus (for P1: books and Wikipedia) and both sentences of the
-genre's training pairs.
+P1 trained and evaluated BERT-base on one genre at a time, as cells of `mnli:GENRE` do. Cells of the whole `mnli` or of
+several genres are scored per genre from the stored dev predictions of their finalists; the table has a column for the
+training data of each model. The divergence is between the corpus (for P1: books and Wikipedia) and both sentences of
+the genre's training pairs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from meltpoint.reports.analyses.core.analysis import Analysis, Options, write_table
+from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
 from meltpoint.reports.analyses.core.divergence import (
     VOCABULARY,
     count_file,
@@ -22,8 +22,8 @@ from meltpoint.reports.analyses.core.divergence import (
     jensen_shannon,
     vocabulary,
 )
-from meltpoint.reports.analyses.core.tables import Column, Table, Value, figures, points
-from meltpoint.reports.analyses.core.welch import gap
+from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
+from meltpoint.reports.analyses.core.welch import mean_difference
 from meltpoint.reports.matrix import FROZEN, TUNED
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import Spread, spread
@@ -46,15 +46,15 @@ METHOD = (
     "❄, 🔥: mean dev accuracy over the finals' seeds ×100 and its standard deviation; Δ = 🔥 − ❄ with its standard "
     "error.",
     "`trained on` its genre is P1's table 6; `all genres` is one model for all, scored on the genre's part of dev. "
-    "`train` counts the pairs that the divergence is of; a sweep may have trained on a sample of them.",
+    "`train` counts the pairs behind the divergence; a sweep may have trained on a sample of them.",
     "P1, BERT-base (telephone, government, travel, fiction, slate): 🔥 84.4 86.7 86.1 84.5 80.9; Δ −1.1 −0.2 −0.6 "
     "0.4 −0.6; divergence 0.21 0.18 0.14 0.09 0.09.",
 )
 
 
 @dataclass(frozen=True)
-class Scored:
-    """One mode's dev accuracy on one genre."""
+class GenreScore:
+    """A mode's dev accuracy on one genre, over seeds."""
 
     encoder: str
     trained_on: str
@@ -63,115 +63,117 @@ class Scored:
     over: Spread
 
 
-def run(options: Options) -> list[Path]:
-    """Write the table: divergences where there is a corpus, accuracies where there is a sweep.
+def run(options: AnalysisOptions) -> list[Path]:
+    """Write the table: divergences if there is a corpus, accuracies if there is a sweep.
 
     Raises:
-        ValueError: neither a corpus nor a sweep with a cell of MultiNLI; or data, predictions or corpus are missing.
+        ValueError: neither a corpus nor a sweep with a cell of MultiNLI, or missing data, predictions or corpus.
     """
     if options.corpus is None and options.sweep is None:
         raise ValueError(f"{NAME} needs a reference corpus (--corpus FILE.txt), a sweep with cells of {TASK}, or both.")
-    wanted = genre_cells(options)
+    cells = genre_cells(options)
     data = load_training_data(texts_of(options))
     train, dev = by_genre(data.train), by_genre(data.dev)
     genres = [genre for genre in train if genre in dev]
     distances = divergences(options.corpus, {genre: train[genre] for genre in genres}) if options.corpus else {}
-    scored = [one for cell in wanted for one in _scores(options, cell, data.dev, genres)]
+    scored = [one for cell in cells for one in _scores(options, cell, data.dev, genres)]
     rows = _rows(genres, distances, scored, {genre: (len(train[genre]), len(dev[genre])) for genre in genres})
     notes = [*METHOD, *(f"Data: {note}." for note in data.notes)]
     if options.corpus is not None:
         notes.append(f"Reference corpus: {options.corpus.name}.")
     notes += _correlation(rows)
-    table = Table(NAME, "MultiNLI by genre", COLUMNS, tuple(rows), tuple(notes))
+    table = AnalysisTable(NAME, "MultiNLI by genre", COLUMNS, tuple(rows), tuple(notes))
     return write_table(table, options)
 
 
-def texts_of(options: Options) -> DataSpec:
-    """The whole of MultiNLI, however little of it the sweep trained on: the divergence is of a genre's words."""
+def texts_of(options: AnalysisOptions) -> DataSpec:
+    """The whole of MultiNLI, even if the sweep used less: the divergence is computed from all texts of a genre."""
     return DataSpec(TASK, options.data(TASK).data_dir, options.max_train_examples)
 
 
-def genre_cells(options: Options) -> list[CellSummary]:
+def genre_cells(options: AnalysisOptions) -> list[CellSummary]:
     """The sweep's cells of MultiNLI, whole or by genre.
 
     Raises:
-        ValueError: the sweep has none, or a word that it does not have was given.
+        ValueError: the sweep has none, or not the given encoders or tasks.
     """
     if options.sweep is None:
         return []
     pairs = [(encoder, task) for encoder, task in options.pairs() if task.partition(":")[0] == TASK]
-    found = [cell for pair in pairs for cell in options.cells(*pair)]
-    if not found:
+    cells = [cell for pair in pairs for cell in options.cells(*pair)]
+    if not cells:
         raise ValueError(f"Sweep '{options.sweep.name}' has no cell of {TASK}; sweep --task {TASK}:fiction and so on.")
-    return found
+    return cells
 
 
 def by_genre(examples: Sequence[Example]) -> dict[str, list[Example]]:
-    """The examples of each genre, genres in their order of appearance."""
-    found: dict[str, list[Example]] = {}
+    """Genre → its examples, in order of appearance."""
+    groups: dict[str, list[Example]] = {}
     for example in examples:
-        found.setdefault(example.group, []).append(example)
-    return found
+        groups.setdefault(example.group, []).append(example)
+    return groups
 
 
 def divergences(corpus: Path, genres: Mapping[str, Sequence[Example]]) -> dict[str, float]:
     """Each genre's divergence from the corpus."""
     reference = count_file(corpus)
-    counts = {genre: count_terms(t for example in own for t in example.texts) for genre, own in genres.items()}
+    counts = {
+        genre: count_terms(text for example in examples for text in example.texts) for genre, examples in genres.items()
+    }
     words = vocabulary([reference, *counts.values()])
     shares = distribution(reference, words)
-    return {genre: jensen_shannon(shares, distribution(own, words)) for genre, own in counts.items()}
+    return {genre: jensen_shannon(shares, distribution(terms, words)) for genre, terms in counts.items()}
 
 
 def _scores(
-    options: Options, cell: CellSummary, dev: Sequence[Example], genres: Sequence[str]
-) -> list[Scored]:  # fmt: skip
+    options: AnalysisOptions, cell: CellSummary, dev: Sequence[Example], genres: Sequence[str]
+) -> list[GenreScore]:  # fmt: skip
     """A cell's accuracy on each of its genres, over its seeds."""
     assert options.ledger is not None
-    head, own = cell.header, cell.header.task.partition(":")[2]
+    head, variant = cell.header, cell.header.task.partition(":")[2]
     if not cell.finals:
         raise ValueError(f"Cell '{cell_name(*head.key)}' has no finals yet; finish the sweep.")
-    if own in genres:
-        found = spread([final.dev for final in cell.finals if final.dev is not None])
-        assert found is not None, "a finished final has a dev score"
-        return [Scored(head.encoder, "its genre", head.mode, own, found)]
+    if variant in genres:
+        over = spread([final.dev for final in cell.finals if final.dev is not None])
+        assert over is not None, "a finished final has a dev score"
+        return [GenreScore(head.encoder, "its genre", head.mode, variant, over)]
     groups = {example.id: example.group for example in dev}
     by_seed = [
         accuracies(options.ledger.folder / "predictions" / f"{cell_name(*head.key)}.seed{final.seed}.dev.jsonl", groups)
         for final in cell.finals
     ]
     spreads = {genre: spread([scores[genre] for scores in by_seed if genre in scores]) for genre in genres}
-    trained_on = own or "all genres"
-    return [Scored(head.encoder, trained_on, head.mode, genre, over) for genre, over in spreads.items() if over]
+    trained_on = variant or "all genres"
+    return [GenreScore(head.encoder, trained_on, head.mode, genre, over) for genre, over in spreads.items() if over]
 
 
 def accuracies(path: Path, groups: Mapping[str, str]) -> dict[str, float]:
-    """The accuracy on each genre of one finalist's stored predictions.
+    """The accuracy per genre of a finalist's stored predictions.
 
     Args:
         groups: example id → genre.
 
     Raises:
-        ValueError: the file is missing or broken, or holds examples that the data does not have.
+        ValueError: the file is missing or broken, or has examples that are not in the data.
     """
     hits: dict[str, list[bool]] = {}
     try:
         for line in path.read_text(encoding="utf-8").splitlines():
-            said = json.loads(line)
-            hits.setdefault(groups[said["id"]], []).append(said["gold"] == said["prediction"])
+            record = json.loads(line)
+            hits.setdefault(groups[record["id"]], []).append(record["gold"] == record["prediction"])
     except (OSError, ValueError, KeyError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(
             f"{path} does not hold the dev predictions ({reason}); run the sweep's finals again."
         ) from None
-    return {genre: sum(own) / len(own) for genre, own in hits.items()}
+    return {genre: sum(values) / len(values) for genre, values in hits.items()}
 
 
 def _rows(
-    genres: Sequence[str], distances: Mapping[str, float], scored: Sequence[Scored],
+    genres: Sequence[str], distances: Mapping[str, float], scored: Sequence[GenreScore],
     sizes: Mapping[str, tuple[int, int]],
 ) -> list[tuple[Value, ...]]:  # fmt: skip
-    """A row a genre, encoder and way of training; a row a genre alone where nothing is scored."""
+    """One row per genre, encoder and training data; one row per genre if there are no scores."""
     ways = list(dict.fromkeys((one.encoder, one.trained_on) for one in scored))
     overs = {(one.encoder, one.trained_on, one.mode, one.genre): one.over for one in scored}
     rows: list[tuple[Value, ...]] = []
@@ -181,10 +183,10 @@ def _rows(
         for encoder, trained_on in ways:
             frozen, tuned = (overs.get((encoder, trained_on, mode, genre)) for mode in (FROZEN, TUNED))
             if frozen or tuned:
-                between = gap(tuned, frozen) if frozen and tuned else None
+                delta = mean_difference(tuned, frozen) if frozen and tuned else None
                 rows.append(
                     (genre, distances.get(genre), encoder, trained_on, *_both(frozen), *_both(tuned),
-                     between.mean if between else None, between.error if between else None, *sizes[genre])
+                     delta.mean if delta else None, delta.error if delta else None, *sizes[genre])
                 )  # fmt: skip
     return rows
 
@@ -194,7 +196,7 @@ def _both(over: Spread | None) -> tuple[float | None, float | None]:
 
 
 def _correlation(rows: Sequence[tuple[Value, ...]]) -> list[str]:
-    """Whether Δ goes with the divergence, an encoder and a way of training at a time; P1 found no significant one."""
+    """Notes on the correlation of Δ and divergence, per encoder and training data; P1 reports no significant one."""
     from scipy.stats import pearsonr  # takes a second to import
 
     notes = []
@@ -202,10 +204,10 @@ def _correlation(rows: Sequence[tuple[Value, ...]]) -> list[str]:
         points_of = [(row[1], row[8]) for row in rows if (row[2], row[3]) == (encoder, trained_on)]
         known = [(float(x), float(y)) for x, y in points_of if x is not None and y is not None]
         if len(known) > 2:
-            found = pearsonr([x for x, _ in known], [y for _, y in known])
+            result = pearsonr([x for x, _ in known], [y for _, y in known])
             notes.append(
-                f"Δ and divergence, {encoder} trained on {trained_on}: Pearson {found.statistic:.2f} over "
-                f"{some(len(known), 'genre')}, p = {found.pvalue:.2f} (P1: no significant correlation)."
+                f"Δ and divergence, {encoder} trained on {trained_on}: Pearson {result.statistic:.2f} over "
+                f"{some(len(known), 'genre')}, p = {result.pvalue:.2f} (P1: no significant correlation)."
             )
     return notes
 

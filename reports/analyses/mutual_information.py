@@ -1,4 +1,4 @@
-"""P1, figure 2: how much each layer's mean states tell of the labels, by EDGE, as pretrained and as fine-tuned.
+"""P1, figure 2: mutual information (EDGE) of each layer's mean states and the labels, pretrained and fine-tuned.
 
 On the dev split, as in the paper (CoLA, SST-2, MRPC), with its sanity checks: the states against shuffled labels, and
 random states against the labels. Tasks whose labels are scores are left out.
@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from meltpoint.reports.analyses.core.analysis import Analysis, Options, write_figure, write_table
-from meltpoint.reports.analyses.core.edge import Edge, Estimate, Hashed, Named, entropy_bits, information
+from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
+from meltpoint.reports.analyses.core.edge import ContinuousSide, DiscreteSide, Edge, Estimate, entropy_bits, information
 from meltpoint.reports.analyses.core.figures import Line, Panel, in_rows
-from meltpoint.reports.analyses.core.states import States, opened, split_states, stages
-from meltpoint.reports.analyses.core.tables import Column, Table, Value, figures
+from meltpoint.reports.analyses.core.states import States, load_inputs, split_states, stages
+from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.task import TrainingData
 
@@ -32,25 +32,25 @@ COLUMNS = (
 METHOD = (
     "Mutual information in bits between the mean dev states of each layer (0 is the embeddings) and the labels, by "
     "EDGE with the defaults of its authors' release 4.3.1: the column `bits`.",
-    f"`shuffled labels`: the most that {SHUFFLES} shuffles of the labels give. The rows `{RANDOM}` are normal noise of "
-    "the states' shape, a second check. Both should be 0 (0.001 is the estimator's own 0).",
-    "EDGE's second pass answers 0 to whatever its first pass finds small. `first pass` is what that found, `first "
-    "pass, shuffled` and `first pass, std` its mean and standard deviation over the shuffles, and `excess` the "
-    "difference: above about two standard deviations, a layer tells something of the labels even where `bits` is 0.",
-    "`label entropy` is the most that there is to tell.",
+    f"`shuffled labels`: the maximum over {SHUFFLES} shuffles of the labels. The rows `{RANDOM}` are normal noise of "
+    "the states' shape, a second check. Both should be 0 (the estimator's 0 is 0.001).",
+    "EDGE's second pass gives 0 if the first pass gives a small estimate. `first pass` is that estimate, `first pass, "
+    "shuffled` and `first pass, std` its mean and standard deviation over the shuffles, and `excess` the difference: "
+    "above about two standard deviations, a layer has information about the labels even if `bits` is 0.",
+    "`label entropy` is the upper bound of the information.",
 )
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One layer's information about the labels, in bits.
+class LayerInformation:
+    """One layer's mutual information with the labels, in bits.
 
     Attributes:
-        found: the estimate.
-        shuffled: the same for each shuffle of the labels.
+        estimate: the estimate for the labels.
+        shuffled: the estimate for each shuffle of the labels.
     """
 
-    found: Estimate
+    estimate: Estimate
     shuffled: tuple[Estimate, ...]
 
     @property
@@ -61,33 +61,33 @@ class Measured:
 
     @property
     def excess(self) -> float:
-        """How far the first pass is above its mean over the shuffles."""
-        return self.found.first_pass - self.chance[0]
+        """The first pass's estimate minus its mean over the shuffles."""
+        return self.estimate.first_pass - self.chance[0]
 
 
-def run(options: Options) -> list[Path]:
+def run(options: AnalysisOptions) -> list[Path]:
     """Measure every layer of every encoder, task and stage; write the table and the figure.
 
     Raises:
-        ValueError: no task has labels to count, or see `states.opened`.
+        ValueError: no task has classes, or see `states.load_inputs`.
     """
     rows: list[tuple[Value, ...]] = []
     above: list[Panel] = []
     below: list[Panel] = []
-    found, notes = opened(options)
-    for word, data in found:
+    inputs, notes = load_inputs(options)
+    for encoder_name, data in inputs:
         if data.task.kind == "pair_regression":
             notes.append(f"{data.task.name} is left out: its labels are scores.")
             continue
-        upper, lower, own, said = _curves(options, word, data)
+        upper, lower, task_rows, task_notes = _curves(options, encoder_name, data)
         above.append(upper)
         below.append(lower)
-        rows += own
-        notes += said
+        rows += task_rows
+        notes += task_notes
     if not rows:
         raise ValueError(f"{NAME} needs a task with classes; {' '.join(notes)}")
     grid = [row for pair in zip(in_rows(above), in_rows(below), strict=True) for row in pair]
-    table = Table(
+    table = AnalysisTable(
         NAME, "Mutual information of states and labels by layer", COLUMNS, tuple(rows),
         (*METHOD, *dict.fromkeys(notes)),
     )  # fmt: skip
@@ -95,31 +95,31 @@ def run(options: Options) -> list[Path]:
 
 
 def _curves(
-    options: Options, word: str, data: TrainingData
+    options: AnalysisOptions, encoder_name: str, data: TrainingData
 ) -> tuple[Panel, Panel, list[tuple[Value, ...]], list[str]]:  # fmt: skip
-    """One encoder on one task: its panels (the estimate, the first pass's excess), its rows and notes."""
+    """The panels (estimate, excess of the first pass), rows and notes of one encoder on one task."""
     task, edge = data.task, Edge()
     labels = np.array([example.label for example in data.dev], dtype=np.int64)
     most, rows, notes = entropy_bits(labels), [], []
     upper: list[Line] = []
     lower: list[Line] = []
     shape: tuple[int, ...] = ()
-    for stage in stages(options, word, data):
-        options.tell(f"{task.name}, {word}: reading {stage.name} states")
+    for stage in stages(options, encoder_name, data):
+        options.tell(f"{task.name}, {encoder_name}: reading {stage.name} states")
         states = split_states(stage.encoder, task.kind, data.dev)
         measured = [measure(layer, labels, edge) for layer in states]
-        rows += [_row(word, task.name, stage.name, n, own, most) for n, own in enumerate(measured)]
-        upper.append(Line(stage.name, tuple(own.found.bits for own in measured)))
-        errors = tuple(2 * own.chance[1] for own in measured)
-        lower.append(Line(stage.name, tuple(own.excess for own in measured), errors))
+        rows += [_row(encoder_name, task.name, stage.name, n, layer, most) for n, layer in enumerate(measured)]
+        upper.append(Line(stage.name, tuple(layer.estimate.bits for layer in measured)))
+        errors = tuple(2 * layer.chance[1] for layer in measured)
+        lower.append(Line(stage.name, tuple(layer.excess for layer in measured), errors))
         notes.append(f"{task.name}, {stage.note}.")
         shape = states.shape
     noise = np.random.default_rng(0).standard_normal(shape[1:]).astype(np.float32)
     checked = measure(noise, labels, edge)
-    rows.append(_row(word, task.name, RANDOM, None, checked, most))
-    upper.append(Line(RANDOM, (checked.found.bits,) * shape[0], is_reference=True))
+    rows.append(_row(encoder_name, task.name, RANDOM, None, checked, most))
+    upper.append(Line(RANDOM, (checked.estimate.bits,) * shape[0], is_reference=True))
     lower.append(Line(RANDOM, (checked.excess,) * shape[0], is_reference=True))
-    title = f"{task.name}, {word}"
+    title = f"{task.name}, {encoder_name}"
     notes.append(f"{task.name}: {some(len(labels), 'dev example')}.")
     return (
         Panel(title, "bits", tuple(upper), (0.0, 1.05 * most)),
@@ -129,25 +129,27 @@ def _curves(
     )
 
 
-def measure(states: States, labels: NDArray[np.int64], edge: Edge) -> Measured:
-    """The information of one layer's states about labels, and about shuffles of them.
+def measure(states: States, labels: NDArray[np.int64], edge: Edge) -> LayerInformation:
+    """The information of one layer's states about the labels, and about shuffles of the labels.
 
     Args:
         states: (examples, dim).
         labels: (examples,).
     """
-    hashed = Hashed(states.astype(np.float64), edge)
+    hashed = ContinuousSide(states.astype(np.float64), edge)
     shuffle = np.random.default_rng(0)
     orders = [shuffle.permutation(len(labels)) for _ in range(SHUFFLES)]
-    others = tuple(information(hashed, Named(labels[order], edge), edge) for order in orders)
-    return Measured(information(hashed, Named(labels, edge), edge), others)
+    others = tuple(information(hashed, DiscreteSide(labels[order], edge), edge) for order in orders)
+    return LayerInformation(information(hashed, DiscreteSide(labels, edge), edge), others)
 
 
-def _row(word: str, task: str, stage: str, layer: int | None, own: Measured, most: float) -> tuple[Value, ...]:
-    mean, deviation = own.chance
-    worst = max(one.bits for one in own.shuffled)
-    found = own.found
-    return word, task, stage, layer, found.bits, worst, found.first_pass, mean, deviation, own.excess, most
+def _row(
+    encoder_name: str, task: str, stage: str, layer: int | None, measured: LayerInformation, most: float
+) -> tuple[Value, ...]:  # fmt: skip
+    mean, deviation = measured.chance
+    worst = max(one.bits for one in measured.shuffled)
+    bits, first_pass = measured.estimate.bits, measured.estimate.first_pass
+    return encoder_name, task, stage, layer, bits, worst, first_pass, mean, deviation, measured.excess, most
 
 
-ANALYSIS = Analysis(NAME, "figure 2: what each layer's states tell of the labels (EDGE), with its sanity checks", run)
+ANALYSIS = Analysis(NAME, "figure 2: mutual information of each layer's states and the labels (EDGE), with checks", run)

@@ -1,4 +1,4 @@
-"""`meltpoint cache`: the features of frozen encoders that a storage folder keeps, listed and removed."""
+"""`meltpoint cache`: list and remove the cached hidden states of frozen encoders in a storage folder."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rich.console import Console
 from meltpoint.sweeps.command_line.errors import FAILED, complain, exit_on_error, print_json
 from meltpoint.sweeps.command_line.options import AsJson, Storage
 
-cache = typer.Typer(no_args_is_help=True, help="The features of frozen encoders that sweeps keep: list, remove.")
+cache = typer.Typer(no_args_is_help=True, help="The cached hidden states of frozen encoders: list, remove.")
 
 
 @cache.command("ls")
 @exit_on_error()
 def cache_list(storage: Storage = "runs", as_json: AsJson = False) -> None:
-    """What is kept, the least recently used first."""
+    """List the cached entries, the least recently used first."""
     from meltpoint.sweeps.results.cache import listed, shown
 
     rows = listed(Path(storage))
@@ -32,11 +32,11 @@ def cache_list(storage: Storage = "runs", as_json: AsJson = False) -> None:
 @cache.command("rm")
 @exit_on_error()
 def cache_remove(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids, or their beginnings.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids, or prefixes of ids.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every entry.")] = False,
-    task: Annotated[str | None, typer.Option(help="What this task asked for.")] = None, storage: Storage = "runs",
+    task: Annotated[str | None, typer.Option(help="The entries of this task.")] = None, storage: Storage = "runs",
 ) -> None:  # fmt: skip
-    """Remove entries; what a running process reads stays."""
+    """Remove entries, except those that a running process is reading."""
     from meltpoint.sweeps.results.cache import remove_entries
 
     done = remove_entries(Path(storage), ids or [], task, everything)

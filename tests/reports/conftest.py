@@ -1,4 +1,4 @@
-"""Sweeps built by hand: a cell from the scores of its trials and finals, a summary from its cells."""
+"""Hand-made sweeps: cells from the scores of their trials and finals, summaries from cells."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def epoch(number: int, dev: float) -> EpochRecord:
     )  # fmt: skip
 
 
-def record(header: CellHeader, number: int, **said: Any) -> TrialRecord:
-    dev = said.get("dev", 0.5)
+def record(header: CellHeader, number: int, **fields: Any) -> TrialRecord:
+    dev = fields.get("dev", 0.5)
     values: dict[str, Any] = {
         "id": f"{header.mode}.{header.task}.{number}", "number": number, "encoder": header.encoder,
         "mode": header.mode, "task": header.task, "head": header.head, "variant": header.variant,
@@ -57,7 +57,7 @@ def record(header: CellHeader, number: int, **said: Any) -> TrialRecord:
         "epochs": [epoch(place, dev or 0.0) for place in (1, 2, 3)], "data_fingerprint": header.data_fingerprint,
         "code_version": "0.1.0+abc", "started_at": float(number), "seconds": 60.0,
     }  # fmt: skip
-    return TrialRecord(**(values | said))
+    return TrialRecord(**(values | fields))
 
 
 @pytest.fixture
@@ -106,21 +106,21 @@ def make_cell() -> MakeCell:
 
 @pytest.fixture
 def make_sweep() -> MakeSweep:
-    """A summary of cells; the specification is read off them."""
+    """A summary of cells, with the specification that follows from them."""
 
-    def make(*cells: CellSummary, state: State = "done", seeds: int = 2, **said: Any) -> SweepSummary:
-        words = zip(*(cell.header.key[:3] for cell in cells), strict=True)
-        encoders, modes, tasks = (tuple(dict.fromkeys(column)) for column in words)
+    def make(*cells: CellSummary, state: State = "done", seeds: int = 2, **fields: Any) -> SweepSummary:
+        columns = zip(*(cell.header.key[:3] for cell in cells), strict=True)
+        encoders, modes, tasks = (tuple(dict.fromkeys(column)) for column in columns)
         values: dict[str, Any] = {"name": "first", "encoders": encoders, "modes": modes, "tasks": tasks, "trials": 4}
-        spec = SweepSpec(**(values | {"seeds": seeds} | said))
+        spec = SweepSpec(**(values | {"seeds": seeds} | fields))
         return SweepSummary(spec.name, state, spec, "0.1.0+abc", list(cells))
 
     return make
 
 
-def trained(ledger: Ledger, cell: OpenCell, said: dict[str, Any], seed: int) -> tuple[Order, TrialRecord]:
+def trained(ledger: Ledger, cell: OpenCell, searched: dict[str, Any], seed: int) -> tuple[Order, TrialRecord]:
     """A finalist, trained by the worker itself."""
-    name, setting = f"{cell.mode}-final{seed}", settings.complete(said, cell.mode, cell.head)
+    name, setting = f"{cell.mode}-final{seed}", settings.complete(searched, cell.mode, cell.head)
     order = Order(
         id=name, number=seed, role="final", encoder=cell.encoder, mode=cell.mode, task=cell.task_name, head=cell.head,
         seed=seed, setting=setting, data=cell.data, data_fingerprint=cell.data_fingerprint, encoder_fingerprint="",
@@ -157,13 +157,13 @@ def train_sweep() -> TrainSweep:
     Each final's setting is a search trial's too, as selection wants it.
     """
 
-    def train(place: Path, spec: SweepSpec, said: dict[str, Any]) -> Path:
+    def train(place: Path, spec: SweepSpec, searched: dict[str, Any]) -> Path:
         ledger = Ledger(place / spec.name)
         ledger.create()
         headers = []
         for cell in open_cells(spec):
             for seed in range(spec.seeds):
-                order, record = trained(ledger, cell, said, seed)
+                order, record = trained(ledger, cell, searched, seed)
                 (scored,) = score_finalists([order.as_json()], [record.model_dump_json()], str(ledger.folder))
                 assert scored["error"] is None, scored
                 ledger.write(record)

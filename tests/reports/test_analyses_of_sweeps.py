@@ -1,4 +1,4 @@
-"""Every analysis on sweeps of all three modes, in the default precision and in bf16, whatever the processor."""
+"""Every analysis on sweeps of all three modes, in the default precision and in bf16, on any processor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import transformers
 from safetensors.torch import load_file
 
 from meltpoint.reports.analyses import analyse, names
-from meltpoint.reports.analyses.core.analysis import Options
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.core.states import STAGES, split_states, stages
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.export import export_model
@@ -26,13 +26,13 @@ from meltpoint.tasks.core.task import DataSpec
 from meltpoint.tasks.mnli import GENRES, LABELS
 
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
-TELLING = ("fine", "dull", "warm")  # the word that tells the label
+TELLING = ("fine", "dull", "warm")  # the word that determines the label
 SETTING = {"learning_rate": 2e-3, "epochs": 2, "batch_size": 8, "dropout": 0.0, "max_pieces": 16}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MultiNLI's files by hand: in each genre eight training and six dev pairs."""
+    """Hand-made files of MultiNLI: eight training and six dev pairs per genre."""
     folder, draw = tmp_path_factory.mktemp("data") / "mnli", random.Random(0)
     folder.mkdir()
     for name, count in (("train.tsv", 8), ("dev_matched.tsv", 6)):
@@ -47,7 +47,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["auto", "bf16"])
 def storage(request, data: Path, tiny_bert: Path, train_sweep, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep of a cell a mode with that mode's own head, two finals each."""
+    """A sweep with one cell per mode, each with its default head and two finals."""
     spec = SweepSpec(
         name="every", encoders=(f"hf:{tiny_bert}",), modes=MODES, tasks=("mnli",), data_dir=str(data), trials=1, seeds=2
     )
@@ -63,9 +63,9 @@ def read(out: Path, name: str) -> list[dict[str, str]]:
 def test_every_analysis_is_made_of_a_sweep_of_all_modes(storage, tmp_path):
     analyse("every", names(), storage, out=tmp_path, formats=["csv", "svg"])
     for name in ("diagnostic_classifiers", "mutual_information"):
-        found = [(row["stage"], row["layer"]) for row in read(tmp_path, name)]
+        layers = [(row["stage"], row["layer"]) for row in read(tmp_path, name)]
         for stage in ("pretrained", "fine-tuned", "stacked, then fine-tuned"):
-            assert [layer for one, layer in found if one == stage] == ["0", "1", "2"]
+            assert [layer for one, layer in layers if one == stage] == ["0", "1", "2"]
         assert (tmp_path / f"{name}.svg").stat().st_size > 1000
     (guideline,) = read(tmp_path, "guidelines")
     assert guideline["task"] == "mnli"
@@ -74,38 +74,38 @@ def test_every_analysis_is_made_of_a_sweep_of_all_modes(storage, tmp_path):
     assert all(0.0 <= float(row[mode]) <= 1.0 for row in genres for mode in ("❄", "🔥"))
 
 
-def tuned(storage: Path, data: Path, **said: object) -> dict[str, np.ndarray]:
-    """The mean dev states of each tuned stage by its name."""
+def tuned(storage: Path, data: Path, **fields: object) -> dict[str, np.ndarray]:
+    """Stage name → mean dev states, for the tuned stages."""
     ledger = Ledger(storage / "every")
     summary, loaded = summarise(ledger), load_training_data(DataSpec("mnli", str(data)))
-    options = Options(**{"sweep": summary, "ledger": ledger, "out": storage} | said)
-    found = {one.name: one.encoder for one in stages(options, summary.spec.encoders[0], loaded)}
-    del found["pretrained"]
-    return {name: split_states(encoder, loaded.task.kind, loaded.dev) for name, encoder in found.items()}
+    options = AnalysisOptions(**{"sweep": summary, "ledger": ledger, "out": storage} | fields)
+    states = {one.name: one.encoder for one in stages(options, summary.spec.encoders[0], loaded)}
+    del states["pretrained"]
+    return {name: split_states(encoder, loaded.task.kind, loaded.dev) for name, encoder in states.items()}
 
 
 def by_transformers(weights: Path, tiny_bert: Path, data: Path) -> np.ndarray:
-    """The same by transformers itself from a checkpoint's file, an input at a time: (layers, examples, dim)."""
-    encoder = {name: own for name, own in load_file(weights).items() if name.startswith("encoder.")}
-    assert {own.dtype for own in encoder.values()} == {torch.float32}
+    """The same by transformers from a checkpoint's file, one input at a time: (layers, examples, dim)."""
+    encoder = {name: tensor for name, tensor in load_file(weights).items() if name.startswith("encoder.")}
+    assert {tensor.dtype for tensor in encoder.values()} == {torch.float32}
     model = transformers.BertModel.from_pretrained(tiny_bert, add_pooling_layer=False).eval()
-    model.load_state_dict({name.removeprefix("encoder.model."): own for name, own in encoder.items()})
+    model.load_state_dict({name.removeprefix("encoder.model."): tensor for name, tensor in encoder.items()})
     tokenizer, rows = transformers.AutoTokenizer.from_pretrained(tiny_bert), []
     for example in load_training_data(DataSpec("mnli", str(data))).dev:
         with torch.no_grad():
-            found = model(**tokenizer(*example.texts, return_tensors="pt"), output_hidden_states=True)
-        rows.append(np.stack([states[0].mean(dim=0).numpy() for states in found.hidden_states]))
+            output = model(**tokenizer(*example.texts, return_tensors="pt"), output_hidden_states=True)
+        rows.append(np.stack([states[0].mean(dim=0).numpy() for states in output.hidden_states]))
     return np.stack(rows, axis=1)
 
 
 def test_a_finalists_states_are_those_of_its_checkpoints_float32_weights(storage, data, tiny_bert):
     ledger = Ledger(storage / "every")
-    found = tuned(storage, data)
+    states = tuned(storage, data)
     kept = {STAGES[cell.header.mode]: cell.kept for cell in summarise(ledger).cells if cell.header.mode in STAGES}
-    assert found.keys() == kept.keys()
+    assert states.keys() == kept.keys()
     for stage, final in kept.items():
         expected = by_transformers(ledger.checkpoint(final.id) / worker.WEIGHTS, tiny_bert, data)
-        np.testing.assert_allclose(found[stage], expected, atol=5e-6)
+        np.testing.assert_allclose(states[stage], expected, atol=5e-6)
 
 
 def test_an_exported_folder_gives_the_states_of_its_finalist(storage, data, tmp_path):
@@ -114,5 +114,5 @@ def test_an_exported_folder_gives_the_states_of_its_finalist(storage, data, tmp_
     for cell in summary.cells[1:]:
         stage = STAGES[cell.header.mode]
         folder = export_model(ledger, summary, cell_name(*cell.header.key), tmp_path)
-        found = tuned(storage, data, sweep=None, model=folder)
-        np.testing.assert_array_equal(found[stage], tuned(storage, data)[stage])
+        states = tuned(storage, data, sweep=None, model=folder)
+        np.testing.assert_array_equal(states[stage], tuned(storage, data)[stage])

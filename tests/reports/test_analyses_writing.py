@@ -1,4 +1,4 @@
-"""Tables as Markdown, CSV and LaTeX; figures that are the same bytes for the same numbers."""
+"""Tables as Markdown, CSV and LaTeX; figures whose bytes are equal for equal data."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from meltpoint.reports.analyses.core.figures import COLOURS, DASHES, MARKERS, Line, Panel, draw, in_rows
-from meltpoint.reports.analyses.core.tables import Column, Table, figures, latex_text, points
+from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, figures, latex_text, points
 
-TABLE = Table(
+TABLE = AnalysisTable(
     "made_up", "50 % of a_b & c",
     (Column("task"), points("dev"), points("Δ", "+.1f"), figures("layer", "d"), Column("advice")),
     (("a|b_c", 0.8125, -0.011, 3, "use ❄"), ("x\ny", None, 0.0625, None, "❄ ≈ 🔥")),
@@ -59,15 +59,15 @@ def test_the_latex_is_a_table_whose_text_holds_no_command():
 
 @pytest.mark.parametrize("sign", list("&%$#_{}~^\\"))
 def test_every_sign_of_latex_is_escaped(sign):
-    found = latex_text(f"a{sign}b")
-    assert found not in (f"a{sign}b", "ab")
-    assert found.startswith("a\\")
-    assert found.endswith("b")
+    escaped = latex_text(f"a{sign}b")
+    assert escaped not in (f"a{sign}b", "ab")
+    assert escaped.startswith("a\\")
+    assert escaped.endswith("b")
 
 
 def test_a_row_of_another_width_is_a_mistake_of_the_analysis():
     with pytest.raises(AssertionError, match="another width"):
-        Table("t", "t", (Column("a"),), ((1, 2),))
+        AnalysisTable("t", "t", (Column("a"),), ((1, 2),))
 
 
 def test_the_same_numbers_give_the_same_bytes():
@@ -87,7 +87,7 @@ def test_the_svg_is_one_with_every_line_in_its_own_colour():
     text = ET.tostring(drawn, encoding="unicode")
     assert drawn.tag.endswith("svg")
     assert all(colour.lower() in text.lower() for colour in COLOURS[:2])
-    assert not re.search(r"\d{4}-\d\d-\d\dT", text)  # no date, or no two runs would agree
+    assert not re.search(r"\d{4}-\d\d-\d\dT", text)  # a date would differ between runs
 
 
 def test_the_png_is_large_enough_for_print():

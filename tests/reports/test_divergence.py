@@ -1,4 +1,4 @@
-"""The divergence of term distributions, against SciPy; terms, vocabulary, and corpora that cannot be read."""
+"""The divergence of term distributions against SciPy; terms, vocabulary, and unreadable corpora."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ COUNTS = st.lists(st.integers(0, 50), min_size=6, max_size=6).filter(any)
 @given(COUNTS, COUNTS)
 def test_it_is_scipys_distance_squared_and_symmetric(left, right):
     one, other = (np.array(counts) / sum(counts) for counts in (left, right))
-    found = jensen_shannon(one, other)
-    assert found == pytest.approx(float(np.nan_to_num(jensenshannon(one, other, base=math.e))) ** 2, abs=1e-7)
-    assert found == pytest.approx(jensen_shannon(other, one), abs=1e-12)
-    assert -1e-12 <= found <= math.log(2) + 1e-12
+    divergence = jensen_shannon(one, other)
+    assert divergence == pytest.approx(float(np.nan_to_num(jensenshannon(one, other, base=math.e))) ** 2, abs=1e-7)
+    assert divergence == pytest.approx(jensen_shannon(other, one), abs=1e-12)
+    assert -1e-12 <= divergence <= math.log(2) + 1e-12
 
 
 def test_equal_texts_have_none_and_texts_without_a_common_word_have_ln_2():

@@ -1,4 +1,4 @@
-"""EDGE: against its authors' release, known information, slow loops written from the equations, and its properties."""
+"""EDGE against its authors' release, known information, a naive implementation of the equations, and its properties."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def two_classes(gap: float, samples: int, dim: int, seed: int = 1) -> tuple[NDAr
     return draw.standard_normal((samples, dim)) + gap * labels[:, None], labels
 
 
-# What EDGE_4_3_1.py of github.com/mrtnoshad/EDGE gave for the same samples: normalize_epsilon=False, then its defaults.
-# It draws the 500 samples that set a width; here they are spread by rank. Largest difference seen: 0.015 bits.
+# Results of EDGE_4_3_1.py of github.com/mrtnoshad/EDGE for these samples: normalize_epsilon=False, then its defaults.
+# It draws the 500 samples that set a width at random; ours are spaced by rank. Largest difference seen: 0.015 bits.
 @pytest.mark.parametrize(
     ("correlation", "first", "final"),
     [(0.0, 0.1872, 0.0388), (0.3, 0.2820, 0.2090), (0.6, 0.5369, 0.5584), (0.9, 1.2056, 1.4223)],
 )
 def test_the_defaults_give_what_the_release_gives_on_normal_pairs(correlation, first, final):
     left, right, _ = gaussians(correlation, 1000, 0)
-    found = mutual_information(left[:, None], right[:, None])
-    assert found.first_pass == pytest.approx(first, abs=0.02)
-    assert found.bits == pytest.approx(final, abs=0.02)
+    estimate = mutual_information(left[:, None], right[:, None])
+    assert estimate.first_pass == pytest.approx(first, abs=0.02)
+    assert estimate.bits == pytest.approx(final, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_the_defaults_give_what_the_release_gives_on_normal_pairs(correlation, f
     [(0.0, 0.0883, 0.001), (0.3, 0.1753, 0.001), (1.0, 0.5182, 0.5799), (2.0, 0.8448, 0.9568)],
 )
 def test_the_defaults_give_what_the_release_gives_on_labels_in_64_dimensions(gap, first, final):
-    found = mutual_information(*two_classes(gap, 1000, 64))
-    assert found.first_pass == pytest.approx(first, abs=0.02)
-    assert found.bits == pytest.approx(final, abs=0.02)
+    estimate = mutual_information(*two_classes(gap, 1000, 64))
+    assert estimate.first_pass == pytest.approx(first, abs=0.02)
+    assert estimate.bits == pytest.approx(final, abs=0.02)
 
 
 # Errors over eight seeds at 4 000 samples: 0.002 to 0.20 bits, always upwards.
@@ -73,8 +73,8 @@ def test_normal_pairs_are_told_to_a_fifth_of_a_bit_and_never_too_low(correlation
 
 
 def test_more_correlation_is_more_information():
-    found = [mutual_information(*gaussians(rho, 2000, 3)[:2]).bits for rho in (0.0, 0.3, 0.6, 0.9, 0.99)]
-    assert found == sorted(found)
+    estimate = [mutual_information(*gaussians(rho, 2000, 3)[:2]).bits for rho in (0.0, 0.3, 0.6, 0.9, 0.99)]
+    assert estimate == sorted(estimate)
 
 
 # Errors seen at 40 000 samples: 0.02 for correlations of 0 and 0.6, 0.06 for 0.9; at 1 000 samples 0.14, 0.17, 0.36.
@@ -89,7 +89,7 @@ def test_the_optimal_weights_come_close_with_many_samples():
 def test_independent_samples_have_none(seed):
     draw = np.random.RandomState(seed)
     states, labels = draw.standard_normal((500, 48)), draw.randint(0, 3, 500)
-    assert mutual_information(states, labels).bits == pytest.approx(0.001)  # the release's own zero
+    assert mutual_information(states, labels).bits == pytest.approx(0.001)  # the release's zero
     left, right = draw.standard_normal((2, 1000))
     assert mutual_information(left, right).bits < 0.05  # eight seeds: 0.010 to 0.035
 
@@ -99,10 +99,10 @@ def test_states_that_hold_the_label_tell_all_of_it_and_never_more(classes):
     labels = np.random.RandomState(0).randint(0, classes, 1500)
     corners = 100 * np.random.RandomState(1).standard_normal((classes, 20))
     states = corners[labels] + np.random.RandomState(2).standard_normal((1500, 20))
-    found = mutual_information(states, labels).bits
-    assert found == pytest.approx(entropy_bits(labels), abs=0.02)
+    estimate = mutual_information(states, labels).bits
+    assert estimate == pytest.approx(entropy_bits(labels), abs=0.02)
     noisy = mutual_information(np.random.RandomState(3).standard_normal((1500, 20)) * 9, labels).bits
-    assert noisy < found <= entropy_bits(labels) + 1e-9
+    assert noisy < estimate <= entropy_bits(labels) + 1e-9
 
 
 @pytest.mark.parametrize("edge", [Edge(), OPTIMAL], ids=["release", "optimal"])
@@ -124,9 +124,9 @@ def test_a_dependence_that_the_second_pass_hides_is_seen_by_the_first():
     states, labels = two_classes(0.3, 1000, 64)  # an ideal classifier is right on 88 % of these
     draw = np.random.RandomState(0)
     chance = [mutual_information(states, draw.permutation(labels)).first_pass for _ in range(10)]
-    found = mutual_information(states, labels)
-    assert found.bits < 0.01
-    assert found.first_pass - np.mean(chance) > 4 * np.std(chance)
+    estimate = mutual_information(states, labels)
+    assert estimate.bits < 0.01
+    assert estimate.first_pass - np.mean(chance) > 4 * np.std(chance)
 
 
 def test_fewer_than_twenty_examples_are_refused():
@@ -139,17 +139,17 @@ def test_fewer_than_twenty_examples_are_refused():
 def test_a_graph_says_what_the_equations_say(pairs):
     left, right = (np.array(column) for column in zip(*pairs, strict=True))
     count, total = len(pairs), 0.0
-    for i in set(left):  # equations 6 and 9, an edge at a time
+    for i in set(left):  # equations 6 and 9, one edge at a time
         for j in set(right):
             shared = sum(pair == (i, j) for pair in pairs)
             if shared:
                 here, there = sum(left == i), sum(right == j)
                 weight = shared * count / (here * there)
                 total += here / count * there / count * weight * math.log2(weight)
-    found = graph_information(left, right, -math.inf, math.inf)
-    assert found == pytest.approx(total, abs=1e-9)
-    assert found == pytest.approx(mutual_info_score(left, right) / math.log(2), abs=1e-9)
-    assert graph_information(left, right, 0.001, 10.0) >= max(found, 0.001) - 1e-9
+    estimate = graph_information(left, right, -math.inf, math.inf)
+    assert estimate == pytest.approx(total, abs=1e-9)
+    assert estimate == pytest.approx(mutual_info_score(left, right) / math.log(2), abs=1e-9)
+    assert graph_information(left, right, 0.001, 10.0) >= max(estimate, 0.001) - 1e-9
 
 
 @pytest.mark.parametrize(("samples", "dim"), [(50, 1), (400, 5)])
@@ -162,7 +162,7 @@ def test_the_distance_to_the_neighbour_is_that_of_a_search(samples, dim):
 
 
 def shortest_exactly(scales: Sequence[Fraction], dim: int) -> list[Fraction]:
-    """The shortest w with Σ w(t) = 1 and Σ w(t) tⁱ = 0, w = Aᵀ(AAᵀ)⁻¹b, in fractions: no BLAS has a say in it."""
+    """The shortest w with Σ w(t) = 1 and Σ w(t) tⁱ = 0, w = Aᵀ(AAᵀ)⁻¹b, in exact fractions without BLAS."""
     rows = [[scale**power for scale in scales] for power in range(dim + 1)]
     system = [[sum(map(mul, row, other)) for other in rows] + [Fraction(place == 0)] for place, row in enumerate(rows)]
     for pivot, row in enumerate(system):  # Gauss and Jordan; AAᵀ is positive definite, so no pivot is 0
@@ -180,9 +180,9 @@ def test_the_optimal_weights_solve_the_problem_of_theorem_4_1(dim):
     expected = shortest_exactly(scales, dim)
     for power in range(dim + 1):
         assert sum(weight * scale**power for weight, scale in zip(expected, scales, strict=True)) == (power == 0)
-    found = optimal_weights(np.array([float(scale) for scale in scales]), dim)
+    estimate = optimal_weights(np.array([float(scale) for scale in scales]), dim)
     # The condition number of the powers is 1.6e4 at most (d = 4), so eleven digits of double precision are left.
-    assert found == pytest.approx([float(weight) for weight in expected], abs=1e-10)
+    assert estimate == pytest.approx([float(weight) for weight in expected], abs=1e-10)
 
 
 def test_optimal_weights_need_more_widths_than_dimensions():

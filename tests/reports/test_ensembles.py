@@ -1,4 +1,4 @@
-"""Ensembles in the tables: a row under the modes, the members in a note, a line of the csv."""
+"""Ensembles in the tables: a row below the modes, the members in a note, a line in the CSV file."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def member(
     )  # fmt: skip
 
 
-def made(*members: Member, **said: Any) -> Ensemble:
+def made(*members: Member, **fields: Any) -> Ensemble:
     values: dict[str, Any] = {
         "id": "e" * 16, "task": "sst2", "kind": "sentence_classification", "metric": "accuracy",
         "members": members or tuple(member(mode) for mode in MODES), "dev": ({"accuracy": 0.9}, {"accuracy": 0.9}),
         "test": ({"accuracy": 0.84}, {"accuracy": 0.86}), "data_fingerprint": "d" * 16, "made_at": 1.0,
     }  # fmt: skip
-    return Ensemble.model_validate(values | said)
+    return Ensemble.model_validate(values | fields)
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def test_the_row_stands_under_the_modes_and_its_members_in_a_note(summary: Sweep
 
 def test_an_ensemble_does_not_compete_with_the_modes(summary: SweepSummary) -> None:
     block = matrix(replace(summary, ensembles=[made()])).blocks[0]
-    assert not block.ensembles[0].shown[0].is_best
-    assert all(row.shown[0].is_best for row in block.modes)  # they are equal
+    assert not block.ensembles[0].entries[0].is_best
+    assert all(row.entries[0].is_best for row in block.modes)  # they are equal
 
 
 def test_notes_of_an_ensemble_are_footnotes_too_and_dev_is_marked_where_test_is_not_scored(
@@ -98,8 +98,8 @@ def test_ensembles_of_several_encoders_have_a_table_of_their_own_and_a_second_on
 ) -> None:
     both = made(member(), member(sweep="other", encoder="bert-base"))
     text = markdown(summary, made(), made(member(), member(sweep="other")), both)
-    own, _, several = text.partition("## Cells")[0].partition(f"## {SEVERAL}")
-    assert [own.count("| ensemble |"), own.count("| ensemble 2 |"), several.count("| ensemble |")] == [1, 1, 1]
+    single, _, several = text.partition("## Cells")[0].partition(f"## {SEVERAL}")
+    assert [single.count("| ensemble |"), single.count("| ensemble 2 |"), several.count("| ensemble |")] == [1, 1, 1]
     assert "| mode | head | sst2 (accuracy) |\n" in several
     assert "mrpc" not in several
 

@@ -1,4 +1,4 @@
-"""Figures and words: one decimal, no minus zero, two units of time, short settings."""
+"""Formatting: one decimal, no minus zero, two units of time, short settings."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def test_a_time_is_told_in_at_most_two_units(seconds: float, text: str) -> None:
 @given(st.floats(0, 1e7))
 def test_a_time_in_words_is_the_time_to_within_half_of_its_smaller_unit(seconds: float) -> None:
     words = duration(seconds).split()
-    told = sum(int(number) * UNITS[unit] for number, unit in zip(words[::2], words[1::2], strict=True))
+    total = sum(int(number) * UNITS[unit] for number, unit in zip(words[::2], words[1::2], strict=True))
     smaller = {"s": 1, "min": 1, "h": 60, "d": 3600}[words[1]]
-    assert abs(told - seconds) <= smaller / 2 + 0.5
+    assert abs(total - seconds) <= smaller / 2 + 0.5
     assert all(int(number) < 60 for number in words[2::2])
 
 

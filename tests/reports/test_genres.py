@@ -1,4 +1,4 @@
-"""Table 6: divergences by genre against SciPy, accuracies by genre from predictions and from cells of a genre."""
+"""Table 6: divergences per genre against SciPy, accuracies from predictions and from cells of one genre."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from scipy.spatial.distance import jensenshannon
 
 from meltpoint.reports.analyses import analyse
-from meltpoint.reports.analyses.core.analysis import Options
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.genres import ANALYSIS
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.tasks.mnli import GENRES, LABELS
@@ -25,7 +25,7 @@ ICE, FIRE = "feature_extraction", "fine_tuning"
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Each genre has words of its own and two that all share; four training and two dev pairs a genre."""
+    """Genres with distinct words and two shared ones; four training and two dev pairs per genre."""
     folder = tmp_path / "data" / "mnli"
     folder.mkdir(parents=True)
     for name, count in (("train.tsv", 4), ("dev_matched.tsv", 2)):
@@ -60,26 +60,26 @@ def predictions(folder: Path, name: str, right: dict[str, list[bool]]) -> None:
     for genre, judged in right.items():
         for n, is_right in enumerate(judged):
             place = 2 * GENRES.index(genre) + n
-            said = {"id": str(place), "gold": LABELS[n], "prediction": LABELS[n if is_right else 2]}
-            lines.append(json.dumps(said))
+            record = {"id": str(place), "gold": LABELS[n], "prediction": LABELS[n if is_right else 2]}
+            lines.append(json.dumps(record))
     path = folder / "predictions" / f"{name}.dev.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def test_each_genres_divergence_is_that_of_its_training_sentences(data, corpus, tmp_path):
-    found = rows(analyse("-", ["genres"], tmp_path, corpus=corpus, data_dir=str(data)))
-    assert [row["genre"] for row in found] == list(GENRES)
+    table = rows(analyse("-", ["genres"], tmp_path, corpus=corpus, data_dir=str(data)))
+    assert [row["genre"] for row in table] == list(GENRES)
     reference = Counter(corpus.read_text(encoding="utf-8").lower().split())
     lines = [line.split("\t") for line in (data / "mnli" / "train.tsv").read_text(encoding="utf-8").splitlines()[1:]]
-    for row in found:
+    for row in table:
         own = Counter(word for line in lines if line[0] == row["genre"] for word in " ".join(line[2:]).split())
         words = sorted({word for line in lines for word in " ".join(line[2:]).split()} | set(reference))
         one, other = (np.array([counts[word] for word in words], float) for counts in (reference, own))
         expected = jensenshannon(one, other, base=math.e) ** 2
         assert float(row["divergence"]) == pytest.approx(expected)
         assert (row["train"], row["dev"], row["encoder"]) == ("4", "2", "")
-    nearest = min(found, key=lambda row: float(row["divergence"]))
+    nearest = min(table, key=lambda row: float(row["divergence"]))
     assert nearest["genre"] == "fiction"
 
 
@@ -91,11 +91,13 @@ def test_a_cell_of_all_genres_is_scored_by_genre_from_its_predictions(make_cell,
     for mode, seeds in ((ICE, (half, none)), (FIRE, (all_right, half | {"slate": [True, True]}))):
         for seed, right in enumerate(seeds):
             predictions(ledger.folder, f"minilm.{mode}.mnli.seed{seed}", right)
-    options = Options(make_sweep(*cells), ledger, tmp_path / "out", corpus=corpus, data_dir=str(data), formats=("csv",))
-    found = {row["genre"]: row for row in rows(ANALYSIS.run(options))}
-    assert {row["trained on"] for row in found.values()} == {"all genres"}
-    assert len(found) == 5
-    slate, travel = found["slate"], found["travel"]
+    options = AnalysisOptions(
+        make_sweep(*cells), ledger, tmp_path / "out", corpus=corpus, data_dir=str(data), formats=("csv",)
+    )
+    table = {row["genre"]: row for row in rows(ANALYSIS.run(options))}
+    assert {row["trained on"] for row in table.values()} == {"all genres"}
+    assert len(table) == 5
+    slate, travel = table["slate"], table["travel"]
     assert [float(slate[key]) for key in ("❄", "🔥", "Δ", "🔥 std")] == [0.25, 1.0, 0.75, 0.0]
     assert [float(travel[key]) for key in ("❄", "🔥", "Δ")] == [0.25, 0.75, 0.5]
     assert float(travel["Δ error"]) == pytest.approx(math.sqrt(0.125 / 2 + 0.125 / 2))
@@ -105,9 +107,9 @@ def test_a_cell_of_several_genres_is_scored_on_those_and_says_which(make_cell, m
     ledger = Ledger(tmp_path / "runs" / "first")
     cell = make_cell(FIRE, "mnli:slate+travel", finals=[(0.5, "hidden")])
     predictions(ledger.folder, "minilm.fine_tuning.mnli_slate_travel.seed0", {"slate": [True, True], "travel": [True]})
-    options = Options(make_sweep(cell), ledger, tmp_path, data_dir=str(data), formats=("csv",))
-    found = rows(ANALYSIS.run(options))
-    assert [(row["genre"], row["trained on"], row["🔥"], row["Δ"]) for row in found] == [
+    options = AnalysisOptions(make_sweep(cell), ledger, tmp_path, data_dir=str(data), formats=("csv",))
+    table = rows(ANALYSIS.run(options))
+    assert [(row["genre"], row["trained on"], row["🔥"], row["Δ"]) for row in table] == [
         ("slate", "slate+travel", "1.0", ""),
         ("travel", "slate+travel", "1.0", ""),
     ]
@@ -120,13 +122,13 @@ def test_cells_of_a_genre_give_their_own_dev_scores_and_a_correlation(make_cell,
         for genre, score in scores.items()
         for mode, gain in ((ICE, 0.0), (FIRE, 0.01 if genre == "fiction" else 0.02))
     ]
-    options = Options(make_sweep(*cells), Ledger(tmp_path), tmp_path, corpus=corpus, data_dir=str(data))
+    options = AnalysisOptions(make_sweep(*cells), Ledger(tmp_path), tmp_path, corpus=corpus, data_dir=str(data))
     written = ANALYSIS.run(options)
-    found = {row["genre"]: row for row in rows(written)}
-    assert set(found) == set(scores)
-    assert found["slate"]["trained on"] == "its genre"
-    assert float(found["slate"]["🔥"]) == pytest.approx(0.72)
-    assert float(found["fiction"]["Δ"]) == pytest.approx(0.01)
+    table = {row["genre"]: row for row in rows(written)}
+    assert set(table) == set(scores)
+    assert table["slate"]["trained on"] == "its genre"
+    assert float(table["slate"]["🔥"]) == pytest.approx(0.72)
+    assert float(table["fiction"]["Δ"]) == pytest.approx(0.01)
     assert "minilm trained on its genre: Pearson" in (tmp_path / "genres.md").read_text(encoding="utf-8")
     assert {path.suffix for path in written} == {".md", ".csv", ".tex"}
 
@@ -136,13 +138,15 @@ def test_mistakes_are_refused_in_one_line(make_cell, make_sweep, data, corpus, t
         analyse("-", ["genres"], tmp_path, data_dir=str(data))
     with pytest.raises(ValueError, match=r"nothing\.txt cannot be read"):
         analyse("-", ["genres"], tmp_path, corpus=tmp_path / "nothing.txt", data_dir=str(data))
-    other = Options(make_sweep(make_cell(task="sst2")), Ledger(tmp_path), tmp_path, data_dir=str(data))
+    other = AnalysisOptions(make_sweep(make_cell(task="sst2")), Ledger(tmp_path), tmp_path, data_dir=str(data))
     with pytest.raises(ValueError, match="'first' has no cell of mnli; sweep --task mnli:fiction"):
         ANALYSIS.run(other)
-    open_cell = Options(make_sweep(make_cell(task="mnli:slate")), Ledger(tmp_path), tmp_path, data_dir=str(data))
+    open_cell = AnalysisOptions(
+        make_sweep(make_cell(task="mnli:slate")), Ledger(tmp_path), tmp_path, data_dir=str(data)
+    )
     with pytest.raises(ValueError, match=r"'minilm\.fine_tuning\.mnli_slate' has no finals yet"):
         ANALYSIS.run(open_cell)
-    lost = Options(
+    lost = AnalysisOptions(
         make_sweep(make_cell(task="mnli", finals=[(0.5, "hidden")])), Ledger(tmp_path), tmp_path, data_dir=str(data)
     )
     with pytest.raises(ValueError, match=r"mnli\.seed0\.dev\.jsonl does not hold the dev predictions"):

@@ -1,4 +1,4 @@
-"""Table 1 from a sweep's own finals: Welch's interval against SciPy, and what it lets the advice say."""
+"""Table 1 from a sweep's finals: Welch's interval against SciPy, and the advice that follows from it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from scipy.stats import ttest_ind
 
-from meltpoint.reports.analyses.core.analysis import Options
-from meltpoint.reports.analyses.core.welch import Gap, gap, mean_gap
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions
+from meltpoint.reports.analyses.core.welch import MeanDifference, average, mean_difference
 from meltpoint.reports.analyses.guidelines import ANALYSIS, advice, paper_advice
 from meltpoint.sweeps.search.selection import spread
 
@@ -23,8 +23,8 @@ def finals(scores, test=True):
     return [(score, score if test else "hidden") for score in scores]
 
 
-def options(sweep, out: Path, **said) -> Options:
-    return Options(sweep=sweep, ledger=None, out=out, formats=("csv", "md", "tex"), **said)
+def options(sweep, out: Path, **fields) -> AnalysisOptions:
+    return AnalysisOptions(sweep=sweep, ledger=None, out=out, formats=("csv", "md", "tex"), **fields)
 
 
 def rows(paths: list[Path]) -> list[dict[str, str]]:
@@ -33,31 +33,31 @@ def rows(paths: list[Path]) -> list[dict[str, str]]:
 
 
 def test_the_interval_is_scipys_for_unequal_variances():
-    found = gap(spread(HIGH), spread(LOW))
+    difference = mean_difference(spread(HIGH), spread(LOW))
     expected = ttest_ind(HIGH, LOW, equal_var=False)
     interval = expected.confidence_interval(0.95)
-    assert found.mean == pytest.approx(sum(HIGH) / 4 - sum(LOW) / 3)
-    assert found.freedom == pytest.approx(expected.df)
-    assert found.interval == pytest.approx((interval.low, interval.high))
+    assert difference.mean == pytest.approx(sum(HIGH) / 4 - sum(LOW) / 3)
+    assert difference.freedom == pytest.approx(expected.df)
+    assert difference.interval == pytest.approx((interval.low, interval.high))
 
 
 def test_the_mean_over_tasks_has_the_error_of_a_mean_of_independent_differences():
-    one, other = gap(spread(HIGH), spread(LOW)), gap(spread(LOW), spread(LOW))
-    found = mean_gap([one, other])
-    assert found.mean == pytest.approx((one.mean + other.mean) / 2)
-    assert found.error == pytest.approx(math.hypot(one.error, other.error) / 2)
-    assert min(one.freedom, other.freedom) <= found.freedom <= one.freedom + other.freedom
-    assert mean_gap([one, Gap(0.1, None, None)]).interval is None
+    one, other = mean_difference(spread(HIGH), spread(LOW)), mean_difference(spread(LOW), spread(LOW))
+    difference = average([one, other])
+    assert difference.mean == pytest.approx((one.mean + other.mean) / 2)
+    assert difference.error == pytest.approx(math.hypot(one.error, other.error) / 2)
+    assert min(one.freedom, other.freedom) <= difference.freedom <= one.freedom + other.freedom
+    assert average([one, MeanDifference(0.1, None, None)]).interval is None
 
 
 def test_seeds_that_agree_to_the_last_digit_leave_no_interval():
-    found = gap(spread([0.8, 0.8]), spread([0.7, 0.7]))
-    assert found.interval == (found.mean, found.mean)
-    assert advice(found) == "use 🔥"
+    difference = mean_difference(spread([0.8, 0.8]), spread([0.7, 0.7]))
+    assert difference.interval == (difference.mean, difference.mean)
+    assert advice(difference) == "use 🔥"
 
 
 @pytest.mark.parametrize(
-    ("upper", "lower", "said"),
+    ("upper", "lower", "expected"),
     [
         (HIGH, LOW, "use 🔥"),
         (LOW, HIGH, "use ❄"),
@@ -68,12 +68,12 @@ def test_seeds_that_agree_to_the_last_digit_leave_no_interval():
         ([0.9], [0.7, 0.71], "cannot be told"),
     ],
 )
-def test_the_advice_is_what_the_interval_allows(upper, lower, said):
-    assert advice(gap(spread(upper), spread(lower))) == said
+def test_the_advice_is_what_the_interval_allows(upper, lower, expected):
+    assert advice(mean_difference(spread(upper), spread(lower))) == expected
 
 
 @pytest.mark.parametrize(
-    ("encoder", "kind", "said"),
+    ("encoder", "kind", "expected"),
     [
         ("bert-base", "pair_regression", "use 🔥"),
         ("elmo:folder", "pair_classification", "use ❄"),
@@ -82,8 +82,8 @@ def test_the_advice_is_what_the_interval_allows(upper, lower, said):
         ("bert-base", "sentence_classification", "❄ ≈ 🔥"),
     ],
 )
-def test_the_papers_advice_stands_beside_it(encoder, kind, said):
-    assert paper_advice(encoder, kind) == said
+def test_the_papers_advice_stands_beside_it(encoder, kind, expected):
+    assert paper_advice(encoder, kind) == expected
 
 
 def test_the_table_has_a_row_a_task_and_one_for_the_kind(make_cell, make_sweep, tmp_path):

@@ -85,11 +85,13 @@ def test_a_sweeps_finalist_is_measured_beside_the_encoder_it_began_as(storage, t
     }
     assert all(path.stat().st_size > 100 for path in written)
     assert len(lines) == 4
-    probes, told = read(tmp_path, "diagnostic_classifiers"), read(tmp_path, "mutual_information")
+    probes, information = read(tmp_path, "diagnostic_classifiers"), read(tmp_path, "mutual_information")
     for stage in ("pretrained", "fine-tuned"):
         assert [row["layer"] for row in probes if row["stage"] == stage] == ["0", "1", "2"]
-        assert all(0.0 <= bits <= float(told[0]["label entropy"]) for bits in column(told, stage, "bits"))
-    assert column(told, "fine-tuned", "bits")[-1] > column(told, "pretrained", "bits")[-1]  # figure 2's finding
+        assert all(0.0 <= bits <= float(information[0]["label entropy"]) for bits in column(information, stage, "bits"))
+    assert (
+        column(information, "fine-tuned", "bits")[-1] > column(information, "pretrained", "bits")[-1]
+    )  # as in figure 2
     assert f"pretrained: hf:{tiny_bert}, weights " in (tmp_path / "mutual_information.md").read_text(encoding="utf-8")
     assert "with the best dev, seed 0" in (tmp_path / "diagnostic_classifiers.md").read_text(encoding="utf-8")
 
@@ -171,7 +173,7 @@ MINI = {"encoders": ["minilm"], "tasks": ["demo_entities"]}
 
 
 @pytest.mark.parametrize(
-    ("name", "chosen", "said", "part"),
+    ("name", "chosen", "options", "part"),
     [
         ("tiny", "guidlines", {}, r"Unknown analysis 'guidlines'\. Did you mean guidelines\?"),
         ("nightly", "guidelines", {}, r"No sweep 'nightly'.*There is: .*tiny\."),
@@ -190,9 +192,9 @@ MINI = {"encoders": ["minilm"], "tasks": ["demo_entities"]}
         ),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_refused_in_one_line(storage, tmp_path, name, chosen, said, part):
+def test_what_cannot_be_done_is_refused_in_one_line(storage, tmp_path, name, chosen, options, part):
     with pytest.raises(ValueError, match=part) as caught:
-        analyse(name, [chosen], storage, out=tmp_path, **said)
+        analyse(name, [chosen], storage, out=tmp_path, **options)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
 

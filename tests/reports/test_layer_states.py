@@ -1,4 +1,4 @@
-"""Mean states against transformers' own, an input at a time; and what a probe finds in them."""
+"""Mean states against transformers run on one input at a time; and probes of them against scikit-learn."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ def alone(encoder: Encoder, *texts: str) -> np.ndarray:
     """One input's mean states, by transformers itself: (layers, dim)."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(encoder.revision)
     with torch.no_grad():
-        found = encoder.model(**tokenizer(*texts, return_tensors="pt"), output_hidden_states=True)
-    return np.stack([states[0].mean(dim=0).numpy() for states in found.hidden_states])
+        output = encoder.model(**tokenizer(*texts, return_tensors="pt"), output_hidden_states=True)
+    return np.stack([states[0].mean(dim=0).numpy() for states in output.hidden_states])
 
 
 def test_a_mean_state_is_that_of_the_sentence_alone_whatever_shares_its_batch(encoder):
     examples = sentences(70)
-    found = split_states(encoder, "sentence_classification", examples)
-    assert found.shape == (3, 70, 32)
-    assert found.dtype == np.float32
+    result = split_states(encoder, "sentence_classification", examples)
+    assert result.shape == (3, 70, 32)
+    assert result.dtype == np.float32
     for place in (0, 1, 6, 69):
-        np.testing.assert_allclose(found[:, place], alone(encoder, *examples[place].texts), atol=2e-6)
+        np.testing.assert_allclose(result[:, place], alone(encoder, *examples[place].texts), atol=2e-6)
 
 
 def test_a_pair_is_read_jointly(encoder):
     pair = Example("0", texts=("the film was fine", "the meal was cold"), label=1)
-    found = split_states(encoder, "pair_classification", [pair, *[Example("1", texts=("a", "b"), label=0)]])
-    np.testing.assert_allclose(found[:, 0], alone(encoder, *pair.texts), atol=2e-6)
+    result = split_states(encoder, "pair_classification", [pair, *[Example("1", texts=("a", "b"), label=0)]])
+    np.testing.assert_allclose(result[:, 0], alone(encoder, *pair.texts), atol=2e-6)
 
 
 def test_reading_leaves_the_encoder_as_it_was(encoder):
@@ -71,7 +71,7 @@ def test_a_probe_finds_a_label_that_is_in_the_states_and_none_that_is_not():
     labels = list(np.random.RandomState(0).randint(0, 2, 500))
     states = noise(500, 1)
     assert probe(LABELLED, states[:300], labels[:300], states[300:], labels[300:]) == pytest.approx(0.5, abs=0.12)
-    states[:, 3] += 1000.0 + 8.0 * np.array(labels)  # far from 0: scaling is what lets the fit see it
+    states[:, 3] += 1000.0 + 8.0 * np.array(labels)  # far from 0, so that only a scaled fit succeeds
     assert probe(LABELLED, states[:300], labels[:300], states[300:], labels[300:]) > 0.99
 
 
@@ -79,11 +79,11 @@ def test_scores_are_probed_by_least_squares():
     states = noise(400, 2)
     weights = np.linspace(-1, 1, 24)
     scores = [float(score) for score in states @ weights + 0.1 * noise(400, 3)[:, 0]]
-    found = probe(SCORED, states[:200], scores[:200], states[200:], scores[200:])
+    result = probe(SCORED, states[:200], scores[:200], states[200:], scores[200:])
     design = np.c_[states[:200], np.ones(200)]
     solved = np.linalg.lstsq(design, np.array(scores[:200]), rcond=None)[0]
     expected = np.corrcoef(np.c_[states[200:], np.ones(200)] @ solved, scores[200:])[0, 1]
-    assert found == pytest.approx(expected, abs=1e-5)
+    assert result == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_constant_is_the_most_frequent_training_label_scored_on_dev():

@@ -1,4 +1,4 @@
-"""The ❄/🔥 table's values: means, Δ and its error by hand, reasons for what is missing, and who leads."""
+"""The ❄/🔥 table's values: means, Δ and its error by hand, reasons for missing scores, and the best entries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.reports.differences import _difference, difference
-from meltpoint.reports.matrix import HIDDEN, NO_TEST, UNSCORED, Matrix, Shown, matrix
+from meltpoint.reports.matrix import HIDDEN, NO_TEST, UNSCORED, Matrix, TableEntry, matrix
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import spread
 
@@ -21,24 +21,24 @@ MakeSweep = Callable[..., SweepSummary]
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
 
 
-def entry(table: Matrix, mode: str, column: int = 0) -> Shown:
-    return next(row.shown[column] for row in table.blocks[0].modes if row.title.endswith(mode))
+def entry(table: Matrix, mode: str, column: int = 0) -> TableEntry:
+    return next(row.entries[column] for row in table.blocks[0].modes if row.title.endswith(mode))
 
 
-def reasons(table: Matrix, shown: Shown) -> list[str]:
-    """The footnotes that an entry points to."""
+def reasons(table: Matrix, shown: TableEntry) -> list[str]:
+    """The footnotes of an entry."""
     return [table.footnotes[number - 1] for number in shown.notes]
 
 
 def test_a_difference_and_its_error_are_those_worked_out_by_hand(make_cell: MakeCell) -> None:
     frozen = make_cell("feature_extraction", finals=[(0.7, 0.70), (0.7, 0.74)])
     tuned = make_cell("fine_tuning", finals=[(0.8, 0.80), (0.8, 0.83), (0.8, 0.86)])
-    found = difference(tuned, frozen)
-    assert found is not None
-    assert found.split == "test"
-    assert found.mean == pytest.approx(0.83 - 0.72)
+    result = difference(tuned, frozen)
+    assert result is not None
+    assert result.split == "test"
+    assert result.mean == pytest.approx(0.83 - 0.72)
     # s² of 0.80, 0.83, 0.86 is 0.0009, over 3 seeds; of 0.70, 0.74 it is 0.0008, over 2
-    assert found.error == pytest.approx(math.sqrt(0.0009 / 3 + 0.0008 / 2))
+    assert result.error == pytest.approx(math.sqrt(0.0009 / 3 + 0.0008 / 2))
 
 
 scores = st.lists(st.floats(0, 1), min_size=2, max_size=6)
@@ -59,17 +59,17 @@ def test_a_difference_turns_round_with_its_sides_and_its_error_does_not(left: li
 
 def test_a_side_with_one_seed_leaves_a_difference_without_error(make_cell: MakeCell) -> None:
     one, two = make_cell(finals=[(0.8, 0.81)]), make_cell(finals=[(0.7, 0.7), (0.7, 0.72)])
-    found = difference(one, two)
-    assert found is not None
-    assert found.error is None
+    result = difference(one, two)
+    assert result is not None
+    assert result.error is None
 
 
 def test_a_difference_is_of_dev_where_only_one_side_has_a_test_score(make_cell: MakeCell) -> None:
     tested, hidden = make_cell(finals=[(0.9, 0.5)]), make_cell(finals=[(0.8, "hidden")])
-    found = difference(tested, hidden)
-    assert found is not None
-    assert found.split == "dev"
-    assert found.mean == pytest.approx(0.1)
+    result = difference(tested, hidden)
+    assert result is not None
+    assert result.split == "dev"
+    assert result.mean == pytest.approx(0.1)
 
 
 def test_there_is_no_difference_to_a_cell_without_finals(make_cell: MakeCell) -> None:
@@ -80,7 +80,7 @@ def test_the_differences_are_fire_minus_ice_and_stack_minus_fire(make_cell: Make
     means = {"feature_extraction": 0.7, "fine_tuning": 0.75, "stack_and_finetune": 0.74}
     cells = [make_cell(mode, finals=[(mean, mean)]) for mode, mean in means.items()]
     block = matrix(make_sweep(*cells, seeds=1)).blocks[0]
-    assert [(row.title, row.shown[0].text) for row in block.differences] == [
+    assert [(row.title, row.entries[0].text) for row in block.differences] == [
         ("Δ 🔥 − ❄", "+5.0"),
         ("Δ ❄🔥 − 🔥", "−1.0"),
     ]
@@ -164,7 +164,7 @@ def test_one_seed_has_no_deviation(make_cell: MakeCell, make_sweep: MakeSweep) -
 def test_cells_with_the_same_reason_share_a_footnote(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
     table = matrix(make_sweep(*(make_cell(mode, search=(), failed=["nan"]) for mode in MODES), state="failed"))
     assert table.footnotes == ("every trial failed",)
-    assert [row.shown[0].notes for row in table.blocks[0].modes] == [(1,)] * 3
+    assert [row.entries[0].notes for row in table.blocks[0].modes] == [(1,)] * 3
 
 
 def test_the_leader_of_each_task_is_the_highest_mean(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
@@ -182,7 +182,7 @@ def test_nobody_leads_alone_or_across_splits(
 ) -> None:
     cells = [make_cell("feature_extraction", **other) for other in others]
     table = matrix(make_sweep(*cells, make_cell("fine_tuning", finals=[(0.8, 0.8)])))
-    assert not any(shown.is_best for row in table.blocks[0].modes for shown in row.shown)
+    assert not any(shown.is_best for row in table.blocks[0].modes for shown in row.entries)
 
 
 def test_encoders_have_a_block_each_and_do_not_compete(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
@@ -190,4 +190,4 @@ def test_encoders_have_a_block_each_and_do_not_compete(make_cell: MakeCell, make
     cells = [make_cell(mode, encoder=encoder, finals=[(0.8, 0.8)]) for encoder, mode in pairs]
     table = matrix(make_sweep(*cells, seeds=1))
     assert [block.encoder for block in table.blocks] == ["minilm", "bert-base"]
-    assert all(row.shown[0].is_best for block in table.blocks for row in block.modes)  # equal means lead together
+    assert all(row.entries[0].is_best for block in table.blocks for row in block.modes)  # equal means are all marked

@@ -1,4 +1,4 @@
-"""A paper's numbers beside ours: where they stand, how they are marked, and what is said of them."""
+"""Comparison with a paper: the place of its rows, their marks, and the notes on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from meltpoint.reports.paper_comparison import set_beside
+from meltpoint.reports.paper_comparison import with_paper_numbers
 from meltpoint.reports.screen import show_summary
 from meltpoint.reports.tables import render
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
@@ -21,8 +21,8 @@ FROZEN, TUNED, STACKED = "feature_extraction", "fine_tuning", "stack_and_finetun
 
 
 def rows(sweep: SweepSummary, beside: str | None = None, block: int = 0) -> dict[str, list[str]]:
-    found = set_beside(sweep, beside).table.blocks[block]
-    return {row.title: [shown.label for shown in row.shown] for row in (*found.modes, *found.differences)}
+    table = with_paper_numbers(sweep, beside).table.blocks[block]
+    return {row.title: [shown.label for shown in row.entries] for row in (*table.modes, *table.differences)}
 
 
 @pytest.fixture
@@ -36,20 +36,20 @@ def table_2(make_cell: MakeCell, make_sweep: MakeSweep) -> SweepSummary:
 
 
 def test_the_papers_row_stands_below_ours_with_its_difference_and_what_it_quotes_is_marked(table_2):
-    found = set_beside(table_2).table.blocks[0]
-    assert [row.title for row in found.modes] == ["❄ feature_extraction", "↳ paper", "🔥 fine_tuning", "↳ paper"]
-    assert [row.is_paper for row in found.modes] == [False, True, False, True]
-    assert [[shown.label for shown in row.shown] for row in found.modes] == [
+    table = with_paper_numbers(table_2).table.blocks[0]
+    assert [row.title for row in table.modes] == ["❄ feature_extraction", "↳ paper", "🔥 fine_tuning", "↳ paper"]
+    assert [row.is_paper for row in table.modes] == [False, True, False, True]
+    assert [[shown.label for shown in row.entries] for row in table.modes] == [
         ["80.0", "80.0"], ["78.1", "84.8"], ["85.0", "85.0"], ["84.8 quoted", "85.8"],
     ]  # fmt: skip
-    assert [(row.title, [shown.label for shown in row.shown]) for row in found.differences] == [
+    assert [(row.title, [shown.label for shown in row.entries]) for row in table.differences] == [
         ("Δ 🔥 − ❄", ["+5.0", "+5.0"]), ("↳ paper", ["+6.7", "+1.0"]),
     ]  # fmt: skip
 
 
 def test_a_quoted_number_has_a_footnote_that_says_from_whom(table_2):
-    both = set_beside(table_2)
-    (quoted,) = [shown for row in both.table.blocks[0].modes for shown in row.shown if "quoted" in shown.label]
+    both = with_paper_numbers(table_2)
+    (quoted,) = [shown for row in both.table.blocks[0].modes for shown in row.entries if "quoted" in shown.label]
     assert [both.table.footnotes[number - 1] for number in quoted.notes] == [
         "Peters, Ruder & Smith 2019 quotes it from Devlin et al. 2018"
     ]
@@ -57,23 +57,23 @@ def test_a_quoted_number_has_a_footnote_that_says_from_whom(table_2):
 
 def test_the_papers_numbers_never_lead_a_column(make_cell, make_sweep):
     cells = [make_cell(mode, "mrpc", encoder="bert-base", finals=[(0.1, 0.1)]) for mode in (FROZEN, TUNED)]
-    table = set_beside(make_sweep(*cells, seeds=1), "to_tune_or_not").table
-    assert not any(shown.is_best for row in table.blocks[0].modes if row.is_paper for shown in row.shown)
-    assert any(shown.is_best for row in table.blocks[0].modes for shown in row.shown)
+    table = with_paper_numbers(make_sweep(*cells, seeds=1), "to_tune_or_not").table
+    assert not any(shown.is_best for row in table.blocks[0].modes if row.is_paper for shown in row.entries)
+    assert any(shown.is_best for row in table.blocks[0].modes for shown in row.entries)
 
 
 def test_encoders_that_the_sweep_has_not_get_a_block_of_the_papers_rows_alone(table_2):
-    both = set_beside(table_2)
+    both = with_paper_numbers(table_2)
     assert [block.encoder for block in both.table.blocks] == [
         "bert-base", "skipthoughts, not in this sweep", "elmo, not in this sweep",
     ]  # fmt: skip
     skip, elmo = both.table.blocks[1:]
     assert skip.tasks == (("SST-2", ""), ("MNLI", ""), ("SICK-R", ""), ("MRPC", ""), ("STS-B", ""))
-    assert [shown.label for shown in skip.modes[0].shown] == [
+    assert [shown.label for shown in skip.modes[0].entries] == [
         "81.8 quoted", "62.9 quoted", "86.6 quoted", "75.8 quoted", "71.8 quoted",
     ]  # fmt: skip
     assert skip.modes[0].title == "↳ paper: ❄ feature_extraction"
-    assert [shown.label for shown in elmo.differences[0].shown][3] == "−3.3"
+    assert [shown.label for shown in elmo.differences[0].entries][3] == "−3.3"
 
 
 def test_ours_is_of_dev_where_the_papers_table_is_of_dev(make_cell, make_sweep):
@@ -81,10 +81,12 @@ def test_ours_is_of_dev_where_the_papers_table_is_of_dev(make_cell, make_sweep):
         make_cell(FROZEN, "mrpc", encoder="bert-base", variant=word, head="esim", finals=[(dev, 0.5)], seeds=1)
         for word, dev in (("joint", 0.81), ("separate", 0.79))
     ]
-    found = set_beside(make_sweep(*cells, origin="table_4")).table.blocks[0]
-    labels = [shown.label for row in found.modes for shown in row.shown]
+    table = with_paper_numbers(make_sweep(*cells, origin="table_4")).table.blocks[0]
+    labels = [shown.label for row in table.modes for shown in row.entries]
     assert labels == ["dev 81.0", "dev 83.3", "dev 79.0", "dev 81.4"]
-    assert not any(shown.notes for row in found.modes for shown in row.shown), "dev was asked for: no excuse is needed"
+    assert not any(shown.notes for row in table.modes for shown in row.entries), (
+        "dev was asked for, so it needs no note"
+    )
 
 
 def test_a_papers_gain_stands_beside_the_difference_of_the_same_two_rows_by_the_same_metric(make_cell, make_sweep):
@@ -93,8 +95,8 @@ def test_a_papers_gain_stands_beside_the_difference_of_the_same_two_rows_by_the_
                       beside={"word_accuracy": 0.97}, **made)  # fmt: skip
     stacked = make_cell(STACKED, "conll2003", variant="bilstm", finals=[(0.93, 0.93), (0.93, 0.95)],
                         beside={"word_accuracy": 0.98}, **made)  # fmt: skip
-    found = set_beside(make_sweep(tuned, stacked, origin="best_of_both_worlds")).table.blocks[0]
-    texts = [(row.title, row.shown[0].text) for row in found.differences]
+    table = with_paper_numbers(make_sweep(tuned, stacked, origin="best_of_both_worlds")).table.blocks[0]
+    texts = [(row.title, row.entries[0].text) for row in table.differences]
     assert texts == [
         ("Δ ❄🔥 bilstm − 🔥 mlp (word_accuracy)", "+1.0 ± 0.0"), ("↳ paper", "+0.99"),
         ("Δ ❄🔥 bilstm − 🔥 mlp (span_f1)", "+3.0 ± 1.4"), ("↳ paper", "+6.8"),
@@ -105,16 +107,16 @@ def test_another_encoder_in_the_place_of_the_papers_is_said_to_be_another(make_c
     cell = make_cell(TUNED, "mrpc", encoder="minilm", finals=[(0.8, 0.8)])
     block = Block(encoders=("minilm",), modes=(TUNED,), tasks=("mrpc",), seeds=1)
     sweep = make_sweep(cell, seeds=1, origin="to_tune_or_not", replaced=("bert-base=minilm",), blocks=(block,))
-    both = set_beside(sweep)
+    both = with_paper_numbers(sweep)
     assert rows(sweep)["↳ paper"] == ["84.8 quoted"]
     assert [note for note in both.notes if "minilm stands for bert-base" in note]
-    assert not [note for note in set_beside(make_sweep(cell), "to_tune_or_not").notes if "stands for" in note]
+    assert not [note for note in with_paper_numbers(make_sweep(cell), "to_tune_or_not").notes if "stands for" in note]
 
 
 def test_a_folder_of_the_papers_own_encoder_stands_for_nothing_else(make_cell, make_sweep):
     cell = make_cell(TUNED, "mrpc", encoder="elmo:/models/elmo", finals=[(0.7, 0.7)])
-    both = set_beside(make_sweep(cell, seeds=1, origin="to_tune_or_not", replaced=("elmo=elmo:/models/elmo",)))
-    assert [(row.title, row.shown[0].label) for row in both.table.blocks[0].modes] == [
+    both = with_paper_numbers(make_sweep(cell, seeds=1, origin="to_tune_or_not", replaced=("elmo=elmo:/models/elmo",)))
+    assert [(row.title, row.entries[0].label) for row in both.table.blocks[0].modes] == [
         ("🔥 fine_tuning", "70.0"), ("↳ paper", "74.7"), ("↳ paper: ❄ feature_extraction", "76.0"),
     ]  # fmt: skip
     assert not [note for note in both.notes if "stands for" in note]
@@ -122,7 +124,7 @@ def test_a_folder_of_the_papers_own_encoder_stands_for_nothing_else(make_cell, m
 
 def test_without_a_paper_the_table_is_what_it_was(make_cell, make_sweep):
     sweep = make_sweep(make_cell(finals=[(0.8, 0.8)]))
-    both = set_beside(sweep)
+    both = with_paper_numbers(sweep)
     assert both.notes == ()
     assert not any(row.is_paper for block in both.table.blocks for row in block.modes)
     assert "paper" not in render(sweep)["report.md"]
@@ -143,8 +145,8 @@ def test_the_markdown_marks_the_papers_rows_and_names_the_source(table_2):
 
 def test_the_csv_has_the_papers_number_as_a_fraction_with_its_source(table_2):
     lines = list(csv.DictReader(io.StringIO(render(table_2)["report.csv"])))
-    told = {(line["mode"], line["task"]): line for line in lines}
-    quoted, measured = told[TUNED, "mrpc"], told[FROZEN, "sick_e"]
+    by_cell = {(line["mode"], line["task"]): line for line in lines}
+    quoted, measured = by_cell[TUNED, "mrpc"], by_cell[FROZEN, "sick_e"]
     assert (quoted["paper_score"], quoted["paper_split"], quoted["paper_quoted"]) == (
         "0.848", "test", "Devlin et al. 2018",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The papers' numbers: every row stands in the paper's own text, and belongs to a cell of its specification."""
+"""Published numbers: every row occurs in the paper's text, and belongs to a cell of its specification."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def both_worlds(shared: Path) -> str:
 
 
 def printed(scores: dict[str, float]) -> str:
-    """A row as the text has it, one decimal each."""
+    """A row as in the text, with one decimal per number."""
     return " ".join(f"{score:.1f}" for score in scores.values())
 
 
@@ -106,7 +106,7 @@ def test_the_printed_differences_are_those_of_the_printed_scores_but_for_the_one
 
 @pytest.mark.parametrize("name", sorted(set(paper_tables.shipped()) & set(spec_files.shipped())))
 def test_each_row_of_a_table_is_a_block_of_its_specification(name):
-    """Encoder, mode, variant and tasks: so that the numbers find their cells."""
+    """Encoders, modes, variants and tasks of the numbers, which must match cells of the specification."""
     table, file = paper_tables.read(name), spec_files.read(name)
     cells = {
         (encoder, mode, block.variant, table.column(task))
@@ -116,7 +116,7 @@ def test_each_row_of_a_table_is_a_block_of_its_specification(name):
         assert {(row.encoder, row.mode, row.variant, column) for column in row.scores} <= cells
     for gap in table.differences:
         for side in (gap.upper, gap.lower):
-            if side.variant != "ensemble":  # of three cells, and none itself
+            if side.variant != "ensemble":  # an ensemble is not a cell
                 assert {(gap.encoder, side.mode, side.variant, column) for column in gap.scores} <= cells
 
 

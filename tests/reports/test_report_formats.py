@@ -1,4 +1,4 @@
-"""The report as LaTeX and as HTML: every figure of the table is there, nothing of a user's words is read as markup."""
+"""The report as LaTeX and HTML: it has every number of the table, and user text is not interpreted as markup."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ def test_the_html_page_is_whole_and_has_the_tables_figures_and_a_plot(summary):
     assert reader.tags.count("table") == 3
     assert reader.tags.count("svg") == 1
     assert "script" not in reader.tags
-    said = " ".join(reader.text)
+    text = " ".join(reader.text)
     for figure in ("82.0 ± 1.4", "90.0 ± 1.4", "dev 89.0 ± 1.4", "+8.0 ± 1.4"):
-        assert figure in said, figure
+        assert figure in text, figure
     assert "<b>note</b>" not in page, "a note's markup is text"
-    assert "<b>note</b> & 50 % more" in said
+    assert "<b>note</b> & 50 % more" in text
     assert page == report(summary, "html"), "the same results, the same bytes"
 
 

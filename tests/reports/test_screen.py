@@ -1,4 +1,4 @@
-"""The terminal's tables: whole at 80 columns, plain when piped, nothing of a user's text taken for markup."""
+"""Terminal tables: complete at 80 columns, plain when piped, user text not interpreted as markup."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TASKS = ("demo_sentiment", "demo_entailment", "demo_similarity", "demo_entities"
 
 @dataclass
 class Planned:
-    """A cell of a plan, as `sweeps.estimate` gives it."""
+    """A cell of a plan, as `sweeps.driver.plan` returns it."""
 
     encoder: str
     mode: str
@@ -42,7 +42,7 @@ class Planned:
 
 @dataclass
 class Plan:
-    """A plan, as `sweeps.estimate` gives it."""
+    """A plan, as `sweeps.driver.plan` returns it."""
 
     cells: list[Planned]
     trials: int = 252
@@ -54,7 +54,7 @@ class Plan:
 
 
 def shown(show: Callable[[Any, Console], None], what: object, width: int = 80) -> str:
-    """What a pipe gets."""
+    """The output to a pipe."""
     console = Console(file=io.StringIO(), width=width, highlight=False)
     show(what, console)
     assert isinstance(console.file, io.StringIO)
@@ -110,10 +110,10 @@ def test_status_gives_every_error_one_line_and_takes_no_text_for_markup(
 ) -> None:
     errors = ["ValueError: [red]no[/red] [/x]\n  at line 3", "out of memory: " + "x" * 200]
     lines = shown(show_status, make_sweep(make_cell(failed=errors), state="failed")).splitlines()
-    found = [line for line in lines if line.startswith("✗")]
-    assert len(found) == 2
-    assert found[0].endswith("ValueError: [red]no[/red] [/x] at line 3")
-    assert found[1].endswith("x" * 200)
+    errors = [line for line in lines if line.startswith("✗")]
+    assert len(errors) == 2
+    assert errors[0].endswith("ValueError: [red]no[/red] [/x] at line 3")
+    assert errors[1].endswith("x" * 200)
 
 
 def test_status_counts_what_ran_what_failed_and_what_is_missing(make_cell: MakeCell, make_sweep: MakeSweep) -> None:

@@ -1,4 +1,4 @@
-"""report.md and report.csv: what they say is what the summary holds, every table is whole, every note is there."""
+"""report.md and report.csv: they have the values of the summary, complete tables, and all notes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def mixed(make_cell: MakeCell, make_sweep: MakeSweep) -> SweepSummary:
 
 
 def tables(text: str) -> list[list[str]]:
-    """Every Markdown table, as its lines."""
+    """The lines of every Markdown table."""
     runs = re.findall(r"(?:^\|.*\|$\n?)+", text, re.MULTILINE)
     return [run.splitlines() for run in runs]
 
@@ -41,9 +41,9 @@ def columns(line: str) -> int:
 
 
 def test_every_row_of_every_markdown_table_has_as_many_columns_as_its_head(mixed: SweepSummary) -> None:
-    found = tables(render(mixed)["report.md"])
-    assert [len(lines) for lines in found] == [7, 8, 8]  # 3 modes and 2 differences; 6 cells; 6 settings; 2 head lines
-    for lines in found:
+    blocks = tables(render(mixed)["report.md"])
+    assert [len(lines) for lines in blocks] == [7, 8, 8]  # 3 modes and 2 differences; 6 cells; 6 settings; 2 head lines
+    for lines in blocks:
         assert {columns(line) for line in lines} == {columns(lines[0])}
 
 
@@ -80,18 +80,18 @@ def test_the_notes_state_data_inputs_seeds_searcher_code_and_the_rule_of_selecti
     cells = [make_cell(mode, finals=[(0.8, 0.8)] * 2, notes=carved, input_notes=cut) for mode in MODES[:2]]
     summary = make_sweep(*cells, searcher="random", seed=7, overrides=("epochs=3",), space="/a/b/mine.yaml")
     text = render(summary)["report.md"].partition("## Notes")[2]
-    for said in (
+    for note in (
         "sst2: 6 920 training and 872 dev examples; test = train[-1000:]; 1 000 of 6 920 training examples, seed 0",
         f"Inputs of sst2, minilm (❄, 🔥): {cut[0]}.",
-        "random, 4 trials planned a cell, seed 7",
-        "seeds 0, 1; 2 planned a cell",
+        "random, 4 trials planned per cell, seed 7",
+        "seeds 0, 1; 2 planned per cell",
         "epochs=3",
         "mine.yaml",
         "Test CPU (cpu, 1 thread, bf16)",
         "meltpoint 0.1.0+abc",
         "the best epoch of a trial by dev, the earliest among equals",
     ):
-        assert said in text, said
+        assert note in text, note
     assert text.count("Data of sst2") == 1
     assert "/a/b" not in text
 
@@ -150,7 +150,7 @@ def test_a_sweep_that_has_only_just_begun_can_be_reported(make_cell: MakeCell, m
     files = render(make_sweep(*cells, state="running"))
     assert set(files) == {"report.md", "report.csv", "report.tex"}
     assert "State: running; 0 of 3 cells done; 0 s of training." in files["report.md"]
-    assert "Finals: none yet; 2 planned a cell." in files["report.md"]
+    assert "Finals: none yet; 2 planned per cell." in files["report.md"]
 
 
 def test_reports_need_no_torch() -> None:

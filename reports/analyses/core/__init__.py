@@ -1,1 +1,1 @@
-"""What the analyses share: the estimators, the states that they measure, and what they are written as."""
+"""Shared code of the analyses: estimators, hidden states, tables and figures."""

@@ -1,4 +1,4 @@
-"""What an analysis is, what it is given, and how its tables and figures become files."""
+"""The analysis plug-in type, its options, and the writing of its tables and figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from meltpoint.adapters import encoders
 from meltpoint.adapters.files import replacing, write_atomically
 from meltpoint.reports.analyses.core.figures import Panel, draw
-from meltpoint.reports.analyses.core.tables import Table
+from meltpoint.reports.analyses.core.tables import AnalysisTable
 from meltpoint.reports.notes import code_notes
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
@@ -22,19 +22,19 @@ FORMATS = ("md", "csv", "tex", "svg", "png")
 
 
 @dataclass(frozen=True)
-class Options:
-    """What an analysis works on.
+class AnalysisOptions:
+    """The inputs and outputs of an analysis.
 
     Attributes:
-        sweep: a sweep's results, or None where none is named.
-        ledger: that sweep's folder.
-        encoders, tasks: the words that were given; empty for all of the sweep.
-        model: an exported folder whose encoder stands for the fine-tuned one.
-        corpus: a text file: what the encoder was pretrained on, or a sample of it.
-        data_dir, max_train_examples: as a sweep's; None for the sweep's own.
-        out: the folder of what is written.
-        formats: of `FORMATS`.
-        tell: takes a line about what is being done.
+        sweep: a sweep's results, or None without a sweep.
+        ledger: that sweep's ledger.
+        encoders, tasks: the given names; empty for all of the sweep.
+        model: an exported folder whose encoder is used as the fine-tuned one.
+        corpus: a text file with the encoder's pretraining data, or a sample of it.
+        data_dir, max_train_examples: as in a sweep; None for the sweep's values.
+        out: the output folder.
+        formats: some of `FORMATS`.
+        tell: a function that reports progress, one line at a time.
     """
 
     sweep: SweepSummary | None
@@ -53,17 +53,17 @@ class Options:
         """The sweep's results.
 
         Raises:
-            ValueError: none was named.
+            ValueError: there is no sweep.
         """
         if self.sweep is None:
             raise ValueError(f"The analysis '{name}' is of a sweep's results; name the sweep in place of '-'.")
         return self.sweep
 
-    def check_words(self) -> None:
+    def check_names(self) -> None:
         """Refuse unknown encoders and tasks, without loading any.
 
         Raises:
-            ValueError: one line with near misses.
+            ValueError: an unknown name; close matches are listed.
         """
         if self.sweep is not None:
             self.pairs()
@@ -74,57 +74,57 @@ class Options:
                 encoders.resolve(encoder, kind)
 
     def pairs(self) -> list[tuple[str, str]]:
-        """(encoder, task) of everything to look at: the sweep's, narrowed by the words given, or their product.
+        """The (encoder, task) pairs to analyse: those of the sweep with the given names, or the names' product.
 
         Raises:
-            ValueError: a word that the sweep does not have, or no sweep and no words.
+            ValueError: a name that the sweep does not have, or neither a sweep nor names.
         """
         if self.sweep is None:
             if not (self.encoders and self.tasks):
                 raise ValueError("Without a sweep, say what to look at: --encoder E --task T.")
             return [(encoder, task) for encoder in self.encoders for task in self.tasks]
-        there = list(dict.fromkeys((cell.header.encoder, cell.header.task) for cell in self.sweep.cells))
+        pairs = list(dict.fromkeys((cell.header.encoder, cell.header.task) for cell in self.sweep.cells))
         for what, given, known in (
-            ("encoder", self.encoders, {encoder for encoder, _ in there}),
-            ("task", self.tasks, {task for _, task in there}),
+            ("encoder", self.encoders, {encoder for encoder, _ in pairs}),
+            ("task", self.tasks, {task for _, task in pairs}),
         ):
-            for word in given:
-                if word not in known:
-                    raise unknown(word, f"{what} of sweep {self.sweep.name}", known)
-        return [(e, t) for e, t in there if e in (self.encoders or (e,)) and t in (self.tasks or (t,))]
+            for name in given:
+                if name not in known:
+                    raise unknown(name, f"{what} of sweep {self.sweep.name}", known)
+        return [(e, t) for e, t in pairs if e in (self.encoders or (e,)) and t in (self.tasks or (t,))]
 
     def cells(self, encoder: str, task: str) -> list[CellSummary]:
-        """The sweep's cells of an encoder and a task, one a mode; none without a sweep."""
+        """The sweep's cells of an encoder and a task, one per mode and variant; none without a sweep."""
         every = self.sweep.cells if self.sweep else []
         return [cell for cell in every if (cell.header.encoder, cell.header.task) == (encoder, task)]
 
     def data(self, task: str) -> DataSpec:
-        """Which data a task's states are of: the sweep's, but for what was given."""
+        """The data of a task: the sweep's, unless given otherwise."""
         if self.sweep is None:
             return DataSpec(task, self.data_dir, self.max_train_examples)
         spec = self.sweep.spec
-        own = data_spec(spec, word_of(spec, task))
-        size = own.max_train_examples if self.max_train_examples is None else self.max_train_examples
-        return DataSpec(own.task, self.data_dir or own.data_dir, size, own.test_from)
+        data = data_spec(spec, word_of(spec, task))
+        size = data.max_train_examples if self.max_train_examples is None else self.max_train_examples
+        return DataSpec(data.task, self.data_dir or data.data_dir, size, data.test_from)
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """A ready-made analysis.
+    """An analysis plug-in.
 
     Attributes:
-        name: its file name, and its word on the command line.
-        summary: what it shows, one line.
-        run: (options) → the files that it wrote.
+        name: its module name, which is its name on the command line.
+        summary: a one-line description.
+        run: (options) → the written files.
     """
 
     name: str
     summary: str
-    run: Callable[[Options], list[Path]]
+    run: Callable[[AnalysisOptions], list[Path]]
 
 
-def write_table(table: Table, options: Options) -> list[Path]:
-    """Write a table in every format of tables that is asked for; below it, which cells mix versions of the code."""
+def write_table(table: AnalysisTable, options: AnalysisOptions) -> list[Path]:
+    """Write a table in every requested table format; below it, which cells mix versions of the code."""
     if options.sweep is not None:
         table = replace(table, notes=(*table.notes, *code_notes(options.sweep)))
     makers = {"md": table.markdown, "csv": table.comma_separated, "tex": table.latex}
@@ -137,13 +137,13 @@ def write_table(table: Table, options: Options) -> list[Path]:
     return written
 
 
-def write_figure(name: str, rows: Sequence[Sequence[Panel]], options: Options) -> list[Path]:
-    """Write a figure in every format of figures that is asked for."""
+def write_figure(name: str, rows: Sequence[Sequence[Panel]], options: AnalysisOptions) -> list[Path]:
+    """Write a figure in every requested image format."""
     written = []
     for form in ("svg", "png"):
         if form in options.formats:
             path = options.out / f"{name}.{form}"
-            with replacing(path) as beside:
-                beside.write_bytes(draw(rows, form))
+            with replacing(path) as temporary:
+                temporary.write_bytes(draw(rows, form))
             written.append(path)
     return written

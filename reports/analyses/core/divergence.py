@@ -1,7 +1,7 @@
-"""How far apart two texts' words are: the Jensen–Shannon divergence of their term distributions (P1, table 6).
+"""Jensen–Shannon divergence of the term distributions of two texts (P1, table 6).
 
-P1 takes it from Ruder & Plank 2017, whose code says what neither paper does: words are lower-cased, the vocabulary is
-the 10 000 most frequent words of all the texts together, and logarithms are natural, so that the most it can be is
+P1 follows Ruder & Plank 2017, whose code has details that neither paper states: words are lower-cased, the vocabulary
+is the 10 000 most frequent words of all texts together, and logarithms are natural, so that the maximum is
 ln 2 = 0.693. (That code adds KL(P‖M) twice where KL(P‖M) and KL(Q‖M) belong; here it is the divergence itself.)
 """
 
@@ -27,7 +27,7 @@ def terms(text: str) -> list[str]:
 
 
 def count_terms(texts: Iterable[str]) -> Counter[str]:
-    """How often each term is there."""
+    """Term → its number of occurrences."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(terms(text))
@@ -35,10 +35,10 @@ def count_terms(texts: Iterable[str]) -> Counter[str]:
 
 
 def count_file(path: Path) -> Counter[str]:
-    """The terms of a reference corpus, plain text in UTF-8, read a line at a time: it may be larger than memory.
+    """Term counts of a reference corpus (UTF-8 text), read line by line, since it may be larger than memory.
 
     Raises:
-        ValueError: there is no such file, it is not UTF-8, or no word is in it.
+        ValueError: the file is missing, is not UTF-8, or has no words.
     """
     try:
         with path.open(encoding="utf-8") as lines:
@@ -53,7 +53,7 @@ def count_file(path: Path) -> Counter[str]:
 
 
 def vocabulary(counts: Iterable[Mapping[str, int]], size: int = VOCABULARY) -> list[str]:
-    """The most frequent terms of all texts together, most frequent first; equals by the alphabet."""
+    """The most frequent terms of all texts together, most frequent first; ties in alphabetical order."""
     total: Counter[str] = Counter()
     for one in counts:
         total.update(one)
@@ -61,20 +61,20 @@ def vocabulary(counts: Iterable[Mapping[str, int]], size: int = VOCABULARY) -> l
 
 
 def distribution(counts: Mapping[str, int], words: list[str]) -> NDArray[np.float64]:
-    """The shares of the vocabulary's words in a text: (words,).
+    """The relative frequencies of the vocabulary's words in a text: (words,).
 
     Raises:
-        ValueError: none of them is in the text.
+        ValueError: the text has none of the words.
     """
-    found = np.array([counts.get(word, 0) for word in words], dtype=np.float64)
-    if not found.any():
+    frequencies = np.array([counts.get(word, 0) for word in words], dtype=np.float64)
+    if not frequencies.any():
         raise ValueError("a text without any word of the vocabulary has no term distribution; give more of it.")
-    shares: NDArray[np.float64] = found / found.sum()
+    shares: NDArray[np.float64] = frequencies / frequencies.sum()
     return shares
 
 
 def jensen_shannon(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
-    """½ KL(P‖M) + ½ KL(Q‖M), M = ½ (P + Q), in nats: 0 for equal distributions, ln 2 where no word is shared.
+    """½ KL(P‖M) + ½ KL(Q‖M), M = ½ (P + Q), in nats: 0 for equal distributions, ln 2 if no word is shared.
 
     Args:
         left, right: (words,) shares that sum to 1.
@@ -84,6 +84,6 @@ def jensen_shannon(left: NDArray[np.float64], right: NDArray[np.float64]) -> flo
 
 
 def _divergence(shares: NDArray[np.float64], others: NDArray[np.float64]) -> float:
-    """KL(P‖M), where M is above 0 wherever P is."""
-    there = shares > 0
-    return float(shares[there] @ np.log(shares[there] / others[there]))
+    """KL(P‖M), for M > 0 wherever P > 0."""
+    positive = shares > 0
+    return float(shares[positive] @ np.log(shares[positive] / others[positive]))

@@ -11,9 +11,9 @@ cut into cells of width ε, shifted by b (equations 3 and 4). An ensemble over s
 P1 used EDGE "with default hyper-parameter values". The paper names none; its authors' release does, and version 4.3.1
 (December 2018) was the newest when P1 appeared. `Edge()` is those defaults: the number of projections, the width from
 the distance to the k-th neighbour, ten widths within 10 %, their median, and a second pass at a width that the first
-pass's estimate sets. That second pass widens the cells without bound as the estimate falls: below about two tenths of
-a bit everything falls into one bucket and the answer is 0. So a 0 of this estimator means "little", and dependence may
-hide behind it; `Estimate.first_pass` is there to see it, less what it says of shuffled labels.
+pass's estimate sets. That second pass widens the cells without bound as the estimate falls: below about 0.2 bits
+all samples share one bucket and the estimate is 0. So a 0 of this estimator means "little", and does not
+exclude dependence; `Estimate.first_pass` shows it, compared with its value for shuffled labels.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float64]
 Buckets: TypeAlias = NDArray[np.int64]
 
-SAMPLES_A_CELL = 10  # release: with N samples, log2(N / 10) projections
-PROBES = 500  # release: the neighbours of so many samples set a width
+SAMPLES_PER_CELL = 10  # release: with N samples, log2(N / 10) projections
+PROBES = 500  # release: number of samples whose neighbour distances set a width
 NEIGHBOURS, EXPONENT, EXPONENT_STEP = 0.43, 2 / 3, 0.17  # release: k = 0.43 N^(2/3 + 0.17 d / (d + 1))
-WIDTHS_A_DIMENSION = 3 * 0.9  # release: ε = 3 · 0.9 · d · (mean distance to the k-th neighbour)
+WIDTHS_PER_DIMENSION = 3 * 0.9  # release: ε = 3 · 0.9 · d · (mean distance to the k-th neighbour)
 SHRINK = 0.9  # release: the second pass takes its factor 0.9 once more
-NOTHING_BITS = 0.001  # release: the least that an edge may say
+NOTHING_BITS = 0.001  # release: lower bound of an edge's contribution
 
 
 @dataclass(frozen=True)
 class Edge:
-    """How EDGE is computed; the defaults are those of the authors' release 4.3.1.
+    """Hyperparameters of EDGE; the defaults are those of the authors' release 4.3.1.
 
     Attributes:
-        widths: how many widths ε the ensemble has.
-        spread: the widest is 1 + `spread` times the narrowest.
+        widths: the number of widths ε in the ensemble.
+        spread: the widest ε is 1 + `spread` times the narrowest.
         combine: the ensemble's `median` (the release's default), or `optimal`: the weights of theorem 4.1, which cancel
             the bias of wide cells. They need a wide spread, many samples and few dimensions: with a thousand samples
             in six projections they are in the hundreds, and so is the noise (docs/analyses.md has figures).
-        passes: 2 sets the width anew by the first pass's estimate.
-        least_bits: the least that an edge of the graph may say; the paper's equation 9 has no such bound.
-        most_bits: the most (U of equation 9).
-        seed: of the projections.
+        passes: 2 to set the width again from the first pass's estimate.
+        least_bits: lower bound of an edge's log ratio; the paper's equation 9 has none.
+        most_bits: upper bound of an edge's log ratio (U of equation 9).
+        seed: the seed of the projections.
     """
 
     widths: int = 10
@@ -74,14 +74,14 @@ OPTIMAL = Edge(widths=20, spread=3.0, combine="optimal", passes=1, least_bits=-m
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mutual information in bits: the estimate, and what the first pass said."""
+    """Mutual information in bits: the final estimate and that of the first pass."""
 
     bits: float
     first_pass: float
 
 
-class Hashed:
-    """One side of the samples, projected, ready to be cut into cells of any width.
+class ContinuousSide:
+    """One side of the samples: real vectors, randomly projected, to be divided into cells of any width.
 
     Args:
         values: (samples, dim) or (samples,) real numbers.
@@ -93,9 +93,9 @@ class Hashed:
     def __init__(self, values: Floats, edge: Edge) -> None:
         columns = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
         samples, dim = columns.shape
-        if samples < 2 * SAMPLES_A_CELL:
+        if samples < 2 * SAMPLES_PER_CELL:
             raise ValueError(f"mutual information of {samples} examples cannot be estimated; it takes 20 or more.")
-        self.dim = min(dim, math.floor(math.log2(samples / SAMPLES_A_CELL)))
+        self.dim = min(dim, math.floor(math.log2(samples / SAMPLES_PER_CELL)))
         deviations = columns.std(axis=0)
         deviations[deviations < 1e-4] = 1.0  # release: a constant column stays as it is
         normal = np.random.RandomState(edge.seed).standard_normal((dim, self.dim))  # frozen by NEP 19
@@ -106,7 +106,7 @@ class Hashed:
     def _widths(self) -> Floats:
         """ε of each projection at smoothness 1: (self.dim,)."""
         distances = [neighbour_distance(column, self.dim) for column in self.projected.T]
-        return (np.array(distances) + 1e-4) * WIDTHS_A_DIMENSION * self.dim
+        return (np.array(distances) + 1e-4) * WIDTHS_PER_DIMENSION * self.dim
 
     def buckets(self, smoothness: float) -> list[Buckets]:
         """Each sample's bucket, at each width of the ensemble; the shifts b are spread evenly over a cell."""
@@ -118,8 +118,8 @@ class Hashed:
         return [np.unique(cell, axis=0, return_inverse=True)[1].reshape(-1) for cell in cells]
 
 
-class Named:
-    """A side that is discrete already: each label is its own bucket at every width.
+class DiscreteSide:
+    """One side of the samples: discrete labels, each of which is a bucket at every width.
 
     Args:
         values: (samples,) labels of any kind.
@@ -132,18 +132,18 @@ class Named:
         self._labels = [labels] * edge.widths
 
     def buckets(self, smoothness: float) -> list[Buckets]:
-        """Each sample's label, at each width; the smoothness does not matter."""
+        """Each sample's label, at each width; the smoothness is ignored."""
         return self._labels
 
 
-Side: TypeAlias = Hashed | Named
+SampleSide: TypeAlias = ContinuousSide | DiscreteSide
 
 
-def side(values: Floats | NDArray[np.int64], edge: Edge) -> Side:
-    """Whole numbers are labels; anything else is hashed."""
+def side(values: Floats | NDArray[np.int64], edge: Edge) -> SampleSide:
+    """A discrete side for integers, a continuous one for other numbers."""
     if np.issubdtype(values.dtype, np.integer):
-        return Named(values.astype(np.int64), edge)
-    return Hashed(values.astype(np.float64), edge)
+        return DiscreteSide(values.astype(np.int64), edge)
+    return ContinuousSide(values.astype(np.float64), edge)
 
 
 def mutual_information(
@@ -162,8 +162,8 @@ def mutual_information(
     return information(side(left, edge), side(right, edge), edge)
 
 
-def information(left: Side, right: Side, edge: Edge) -> Estimate:
-    """The same of sides that are hashed already, so that many labellings can share one set of states."""
+def information(left: SampleSide, right: SampleSide, edge: Edge) -> Estimate:
+    """The mutual information of prepared sides, so that many labellings can share one side of states."""
     first = ensemble(left.buckets(1.0), right.buckets(1.0), left.dim + right.dim, edge)
     if edge.passes == 1:
         return Estimate(first, first)
@@ -174,7 +174,7 @@ def information(left: Side, right: Side, edge: Edge) -> Estimate:
 
 
 def ensemble(left: Sequence[Buckets], right: Sequence[Buckets], dim: int, edge: Edge) -> float:
-    """The ensemble's estimate from the buckets at each width (equation 12)."""
+    """The ensemble's estimate from the buckets at each width (equation 12), in bits."""
     pairs = zip(left, right, strict=True)
     estimates = np.array([graph_information(one, two, edge.least_bits, edge.most_bits) for one, two in pairs])
     if edge.combine == "median":
@@ -197,11 +197,11 @@ def graph_information(left: Buckets, right: Buckets, least_bits: float, most_bit
 def neighbour_distance(column: Floats, dim: int) -> float:
     """The mean distance from a sample to its k-th neighbour, itself counted, over evenly spaced samples by rank.
 
-    The release draws its 500 samples; ranks give the same mean without depending on the samples' order.
+    The release draws 500 samples at random; ranks give the same mean independently of the samples' order.
 
     Args:
         column: (samples,) of one projection.
-        dim: how many projections there are.
+        dim: the number of projections.
     """
     ordered = np.sort(column)
     count = len(ordered)
@@ -219,7 +219,7 @@ def optimal_weights(scales: Floats, dim: int) -> Floats:
         dim: d, the continuous dimensions of both sides together.
 
     Raises:
-        ValueError: no more widths than dimensions.
+        ValueError: there are not more widths than dimensions.
     """
     if len(scales) <= dim:
         raise ValueError(f"optimal weights for {dim} dimensions need more than {dim} widths, not {len(scales)}.")
@@ -230,6 +230,6 @@ def optimal_weights(scales: Floats, dim: int) -> Floats:
 
 
 def entropy_bits(labels: NDArray[np.int64]) -> float:
-    """The labels' entropy in bits: no state can tell more of them."""
+    """The labels' entropy in bits, which bounds the mutual information of states and labels."""
     shares = np.unique(labels, return_counts=True)[1] / len(labels)
     return float(-shares @ np.log2(shares))

@@ -1,4 +1,4 @@
-"""Figures: panels of lines against a layer's number, as SVG and PNG, the same bytes for the same numbers."""
+"""Figures: panels of lines over layer indices, as SVG and PNG; equal data give equal bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from meltpoint.reports.drawing import COLOURS, MARKERS, legend, sheet
 
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)))
-PANEL_INCHES, DOTS_AN_INCH, ACROSS = (3.2, 2.5), 200, 4
+PANEL_INCHES, DOTS_PER_INCH, ACROSS = (3.2, 2.5), 200, 4
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class Line:
     """A line of a panel.
 
     Attributes:
-        label: its word in the legend.
-        y: one value a layer, from layer 0.
-        error: how far up and down a bar goes at each, or None.
-        is_reference: drawn thin and grey, without markers: what the others are to be compared with.
+        label: its label in the legend.
+        y: one value per layer, from layer 0.
+        error: half the length of the error bar at each layer, or None.
+        is_reference: True for a reference line, drawn thin and grey, without markers.
     """
 
     label: str
@@ -32,7 +32,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One set of axes; `y_range` is what fits the lines where None."""
+    """One set of axes; `y_range` None fits the range to the lines."""
 
     title: str
     y_name: str
@@ -41,15 +41,15 @@ class Panel:
 
 
 def in_rows(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
-    """Panels in rows of at most four, which is what a page is wide."""
+    """Arrange panels in rows of at most four, the width of a page."""
     return [panels[start : start + ACROSS] for start in range(0, len(panels), ACROSS)]
 
 
 def draw(rows: Sequence[Sequence[Panel]], form: str) -> bytes:
-    """Panels in rows, as a file.
+    """Draw panels in rows and return the bytes of the file.
 
     Args:
-        rows: each with at least one panel; shorter rows leave their places empty.
+        rows: each has at least one panel; shorter rows are padded with empty space.
         form: "svg" or "png".
     """
     columns = max(len(row) for row in rows)
@@ -65,7 +65,7 @@ def draw(rows: Sequence[Sequence[Panel]], form: str) -> bytes:
         labels = list(dict.fromkeys(line.label for row in rows for panel in row for line in panel.lines))
         legend(figure, labels, columns=min(4, 2 * columns))
         file = io.BytesIO()
-        figure.savefig(file, format=form, dpi=DOTS_AN_INCH, metadata={"Date": None} if form == "svg" else None)
+        figure.savefig(file, format=form, dpi=DOTS_PER_INCH, metadata={"Date": None} if form == "svg" else None)
     return file.getvalue()
 
 

@@ -1,6 +1,6 @@
-"""Diagnostic classifiers (Adi et al. 2017): what a linear model can read off one layer's mean states.
+"""Diagnostic classifiers (Adi et al. 2017): linear models on one layer's mean states.
 
-P1 names logistic regression, and linear regression for STS-B, and no more. Assumed: states are scaled to mean 0 and
+P1 specifies only logistic regression, and linear regression for STS-B. Our choices: states are scaled to mean 0 and
 variance 1 on train; the logistic regression has scikit-learn's default penalty (L2, C = 1) and runs to convergence.
 """
 
@@ -20,7 +20,7 @@ ITERATIONS = 2000
 
 
 def probe(task: Task, train: States, train_labels: Sequence[Label], dev: States, dev_labels: Sequence[Label]) -> float:
-    """The task's metric on dev of a linear model that was fitted to train.
+    """Fit a linear model to train and return the task's metric on dev.
 
     Args:
         train, dev: (examples, dim) of one layer.
@@ -39,13 +39,13 @@ def probe(task: Task, train: States, train_labels: Sequence[Label], dev: States,
     linear = LinearRegression() if task.kind == "pair_regression" else LogisticRegression(max_iter=ITERATIONS)
     model = make_pipeline(StandardScaler(), linear)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", ConvergenceWarning)  # a figure of half-fitted models would say nothing
+        warnings.simplefilter("error", ConvergenceWarning)  # scores of models that have not converged are meaningless
         model.fit(train.astype(np.float64), list(train_labels))
     return score(task, list(dev_labels), _plain(model.predict(dev.astype(np.float64)), task))[task.metric]
 
 
 def constant(task: Task, train_labels: Sequence[Label], dev_labels: Sequence[Label]) -> float:
-    """The metric of predicting train's most frequent label, or its mean: what no state at all gives."""
+    """The task's metric for always predicting train's most frequent label, or its mean: a baseline without states."""
     labels = np.array(train_labels, dtype=np.float64)
     if task.kind == "pair_regression":
         guess: Any = float(labels.mean())

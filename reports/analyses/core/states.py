@@ -1,7 +1,7 @@
-"""What the layer analyses measure: each example's mean state at each layer, of encoders as loaded and as fine-tuned.
+"""Mean hidden states per example and layer, of pretrained and fine-tuned encoders, for the layer analyses.
 
-P1: "the mean of the hidden activations of BERT-base of each token / word piece of the sequence(s)". Every real position
-of the input counts, special tokens too; pairs are read jointly where the encoder can.
+P1: "the mean of the hidden activations of BERT-base of each token / word piece of the sequence(s)". Every position of
+the input except padding counts, including special tokens; pairs are encoded jointly if the encoder supports it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder
 from meltpoint.adapters.features.encoding import at_rest
-from meltpoint.reports.analyses.core.analysis import Options
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.export import order_of
 from meltpoint.sweeps.results.summary import CellSummary
@@ -39,16 +39,16 @@ MAX_PIECES = 128  # the default of `max_pieces`, so that frozen and fine-tuned s
 
 PRETRAINED = "pretrained"
 STAGES = {"fine_tuning": "fine-tuned", "stack_and_finetune": "stacked, then fine-tuned"}
-"""Modes that change the encoder, and what their states are called."""
+"""Modes that train the encoder → the name of their states."""
 
 
 @dataclass(frozen=True)
-class FirstPhaseCheckpoint:
-    """One state of an encoder.
+class EncoderStage:
+    """An encoder before or after training.
 
     Attributes:
         name: `pretrained`, `fine-tuned`, or `stacked, then fine-tuned`.
-        note: where its weights come from.
+        note: the origin of its weights.
     """
 
     name: str
@@ -56,34 +56,34 @@ class FirstPhaseCheckpoint:
     note: str
 
 
-def opened(options: Options) -> tuple[list[tuple[str, TrainingData]], list[str]]:
-    """(encoder, data) of everything to look at, and what a table must say of what is left out.
+def load_inputs(options: AnalysisOptions) -> tuple[list[tuple[str, TrainingData]], list[str]]:
+    """The (encoder, data) pairs to analyse, and notes on the tasks that are left out.
 
-    All that can be refused is refused here, before any state is read. A sweep's tasks that label words have no mean
-    state and are left out, unless they are asked for by name.
+    All inputs are validated here, before any states are computed. A sweep's sequence-labelling tasks have no mean state
+    and are left out, unless they are given by name.
 
     Raises:
-        ValueError: data are missing, or the task labels words; a cell has no finalist with weights; or the exported
-            folder is of another task, of a frozen encoder, or no exported model.
+        ValueError: data is missing, or the task is sequence labelling; a cell has no finalist with weights; or the
+            exported folder is of another task, has a frozen encoder, or is not an exported model.
     """
     pairs = options.pairs()
     left_out = [] if options.tasks else [pair for pair in pairs if _labels_words(options, *pair)]
-    # Where nothing else is left, `_labelled` says why.
+    # If nothing else is left, `_labelled` raises the error.
     chosen = [pair for pair in pairs if pair not in left_out] or pairs
-    found = [(encoder, _labelled(options, task)) for encoder, task in chosen]
-    for word, data in found:
-        for cell in _tuned_cells(options, word, data):
+    inputs = [(encoder, _labelled(options, task)) for encoder, task in chosen]
+    for encoder_name, data in inputs:
+        for cell in _tuned_cells(options, encoder_name, data):
             _weights(options, cell)
     if options.model is not None:
-        _exported(options.model, found[0][1].task.name)
-    return found, [f"{task} is left out: it labels words." for task in dict.fromkeys(t for _, t in left_out)]
+        _exported(options.model, inputs[0][1].task.name)
+    return inputs, [f"{task} is left out: it labels words." for task in dict.fromkeys(t for _, t in left_out)]
 
 
-def _labels_words(options: Options, encoder: str, task: str) -> bool:
+def _labels_words(options: AnalysisOptions, encoder: str, task: str) -> bool:
     return any(cell.header.kind == "sequence_labelling" for cell in options.cells(encoder, task))
 
 
-def _labelled(options: Options, task: str) -> TrainingData:
+def _labelled(options: AnalysisOptions, task: str) -> TrainingData:
     data = load_training_data(options.data(task))
     if data.task.kind == "sequence_labelling":
         raise ValueError(f"{task} labels words; the layer analyses take sentences or pairs. Leave it out with --task.")
@@ -92,39 +92,39 @@ def _labelled(options: Options, task: str) -> TrainingData:
     return data
 
 
-def stages(options: Options, word: str, data: TrainingData) -> Iterator[FirstPhaseCheckpoint]:
-    """An encoder as loaded, then as each finalist of the sweep (or the exported folder) has it, one at a time.
+def stages(options: AnalysisOptions, encoder_name: str, data: TrainingData) -> Iterator[EncoderStage]:
+    """Yield the pretrained encoder, then that of each finalist of the sweep (or of the exported folder).
 
     Raises:
-        ValueError: the encoder cannot be had.
+        ValueError: the encoder cannot be loaded.
     """
-    encoder = encoders.load(encoders.resolve(word, data.task.kind))
-    yield FirstPhaseCheckpoint(PRETRAINED, encoder, f"{PRETRAINED}: {word}, weights {encoder.fingerprint}")
+    encoder = encoders.load(encoders.resolve(encoder_name, data.task.kind))
+    yield EncoderStage(PRETRAINED, encoder, f"{PRETRAINED}: {encoder_name}, weights {encoder.fingerprint}")
     if options.model is not None:
         yield _exported(options.model, data.task.name)
-    for cell in _tuned_cells(options, word, data):
+    for cell in _tuned_cells(options, encoder_name, data):
         yield _finalist(options, cell)
 
 
-def _tuned_cells(options: Options, word: str, data: TrainingData) -> list[CellSummary]:
-    """The sweep's cells whose finalists have encoders of their own; none where a folder stands for them."""
+def _tuned_cells(options: AnalysisOptions, encoder_name: str, data: TrainingData) -> list[CellSummary]:
+    """The sweep's cells whose finalists have trained encoders; none if an exported folder replaces them."""
     if options.model is not None:
         return []
-    return [cell for cell in options.cells(word, data.task.name) if cell.header.mode in STAGES]
+    return [cell for cell in options.cells(encoder_name, data.task.name) if cell.header.mode in STAGES]
 
 
-def _exported(folder: Path, task: str) -> FirstPhaseCheckpoint:
+def _exported(folder: Path, task: str) -> EncoderStage:
     exported = load_folder(folder)
     if exported.task.name != task:
         raise ValueError(f"--model {folder} was trained on {exported.task.name}, not on {task}; name its task.")
     mode, seed = exported.facts["mode"], exported.facts.get("seed")
     if mode not in STAGES:
         raise ValueError(f"--model {folder} is of {mode}, which leaves the encoder as it was; take a tuned one.")
-    return FirstPhaseCheckpoint(STAGES[mode], exported.model.encoder, f"{STAGES[mode]}: {folder.name}, seed {seed}")
+    return EncoderStage(STAGES[mode], exported.model.encoder, f"{STAGES[mode]}: {folder.name}, seed {seed}")
 
 
-def _weights(options: Options, cell: CellSummary) -> TrialRecord:
-    """The finalist whose weights are kept."""
+def _weights(options: AnalysisOptions, cell: CellSummary) -> TrialRecord:
+    """The cell's finalist with stored weights."""
     assert options.ledger is not None, "a sweep has a folder"
     final = cell.kept
     if final is None or not (options.ledger.checkpoint(final.id) / WEIGHTS).exists():
@@ -133,16 +133,16 @@ def _weights(options: Options, cell: CellSummary) -> TrialRecord:
     return final
 
 
-def _finalist(options: Options, cell: CellSummary) -> FirstPhaseCheckpoint:
+def _finalist(options: AnalysisOptions, cell: CellSummary) -> EncoderStage:
     assert options.sweep is not None, "cells are of a sweep"
     assert options.ledger is not None, "a sweep has a folder"
     name, final = cell_name(*cell.header.key), _weights(options, cell)
     order = order_of(options.sweep.spec, final, options.ledger)
-    if options.data_dir is not None:  # the data moved; their fingerprint is checked
+    if options.data_dir is not None:  # the data has moved; its fingerprint is checked
         order = order.model_copy(update={"data": replace(order.data, data_dir=options.data_dir)})
     trainer = restore([order])
     stage = STAGES[cell.header.mode]
-    return FirstPhaseCheckpoint(
+    return EncoderStage(
         stage, trainer.model.encoder, f"{stage}: the finalist of {name} with the best dev, seed {final.seed}"
     )
 
@@ -155,11 +155,11 @@ def split_states(encoder: Encoder, kind: Kind, examples: list[Example]) -> State
 
 @torch.no_grad()
 def mean_states(encoder: Encoder, split: EncodedSplit, kind: Kind) -> States:
-    """The mean over each row's real positions, at each layer: (layers, examples, dim) float32.
+    """The mean over each row's positions without padding, at each layer: (layers, examples, dim) float32.
 
-    The encoder runs in float32, on the GPU where there is one; only means are kept. A finalist that trained in bf16 is
-    read by the float32 weights that its checkpoint and its exported folder hold (`Encoder.in_float32`): what differs
-    between stages is then the weights alone, and not the rounding, which `precision: auto` leaves to the machine.
+    The encoder runs in float32, on a GPU if there is one; only means are kept. For a finalist trained in bf16, the
+    float32 master weights of its checkpoint or exported folder are used, so that the stages differ in their weights
+    and not in a rounding that depends on the machine (`precision: auto`).
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     means = np.empty((encoder.layers, split.examples, encoder.dim), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""A table of an analysis, as Markdown, CSV and LaTeX."""
+"""Tables of the analyses, written as Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Value = str | float | int | None
 
 
 def plain(value: Value) -> str:
-    """A value as it is; nothing as a dash."""
+    """A value as text; None is a dash."""
     return NOTHING if value is None else str(value)
 
 
@@ -23,8 +23,8 @@ class Column:
     """One column.
 
     Attributes:
-        text: how people read a value; a CSV has the value itself.
-        is_figure: whether it is set to the right.
+        text: formats a value for Markdown and LaTeX; CSV has the unformatted value.
+        is_figure: True to align right.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Column:
 
 
 def figures(name: str, form: str) -> Column:
-    """A column of numbers, written by a format such as `.3f`, with a typographic minus."""
+    """A column of numbers, formatted by a format such as `.3f`, with a typographic minus."""
 
     def text(value: Value) -> str:
         return NOTHING if value is None else format(value, form).replace("-", "−")
@@ -42,7 +42,7 @@ def figures(name: str, form: str) -> Column:
 
 
 def points(name: str, form: str = ".1f") -> Column:
-    """A column of fractions, written ×100."""
+    """A column of fractions, shown ×100."""
 
     def text(value: Value) -> str:
         return NOTHING if value is None else format(100 * float(value), form).replace("-", "−")
@@ -51,13 +51,13 @@ def points(name: str, form: str = ".1f") -> Column:
 
 
 @dataclass(frozen=True)
-class Table:
-    """Rows under columns.
+class AnalysisTable:
+    """A titled table with notes.
 
     Attributes:
-        name: its file's name, without an ending.
-        title: what it shows, one line.
-        notes: what its reader must know, a line each.
+        name: the name of its files, without the extension.
+        title: a one-line title.
+        notes: explanations below the table, one line each.
     """
 
     name: str
@@ -70,30 +70,30 @@ class Table:
         assert all(len(row) == len(self.columns) for row in self.rows), f"{self.name}: a row of another width"
 
     def texts(self) -> list[list[str]]:
-        """Every row as people read it."""
-        return [[own.text(value) for own, value in zip(self.columns, row, strict=True)] for row in self.rows]
+        """The formatted cells of every row."""
+        return [[column.text(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
 
     def markdown(self) -> str:
-        """A title, the table, and the notes as a list."""
-        heads = [own.name for own in self.columns]
-        rules = ["---:" if own.is_figure else "---" for own in self.columns]
+        """The title, the table, and the notes as a list, in Markdown."""
+        heads = [column.name for column in self.columns]
+        rules = ["---:" if column.is_figure else "---" for column in self.columns]
         lines = [_bars(row) for row in ([_cell(text) for text in row] for row in (heads, *self.texts()))]
         notes = [f"- {' '.join(note.split())}" for note in self.notes]
         parts = [f"# {self.title}", "\n".join([lines[0], _bars(rules), *lines[1:]]), "\n".join(notes)]
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def comma_separated(self) -> str:
-        """The values themselves, in full precision; nothing is empty. Quoting as in RFC 4180."""
+        """The unformatted values as CSV (RFC 4180); None is empty."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(own.name for own in self.columns)
+        writer.writerow(column.name for column in self.columns)
         writer.writerows(self.rows)
         return text.getvalue()
 
     def latex(self) -> str:
-        """A `table` for booktabs; the notes are comments below it."""
-        sides = "".join("r" if own.is_figure else "l" for own in self.columns)
-        heads = [latex_text(own.name) for own in self.columns]
+        """A LaTeX `table` for booktabs; the notes are comments below it."""
+        sides = "".join("r" if column.is_figure else "l" for column in self.columns)
+        heads = [latex_text(column.name) for column in self.columns]
         rows = [[latex_text(text) for text in row] for row in self.texts()]
         return booktabs(sides, heads, [rows], self.title, self.name, self.notes)
 
@@ -103,5 +103,5 @@ def _bars(texts: Sequence[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text that cannot break a Markdown row."""
+    """Text that is safe in a row of a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|")

@@ -1,4 +1,4 @@
-"""Whether two means differ by more than their seeds do: Welch's interval for a difference."""
+"""Welch's confidence interval for the difference of two means over seeds."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ LEVEL = 0.95
 
 
 @dataclass(frozen=True)
-class Gap:
-    """A difference of means.
+class MeanDifference:
+    """A difference of means with its uncertainty.
 
     Attributes:
         mean: the difference.
-        error: its standard error; None where a side has one seed.
-        freedom: Welch's degrees of freedom; None without an error, infinite where the error is 0.
+        error: its standard error; None if a side has one seed.
+        freedom: Welch's degrees of freedom; None without an error, infinite if the error is 0.
     """
 
     mean: float
@@ -36,24 +36,24 @@ class Gap:
         return self.mean - half, self.mean + half
 
 
-def gap(upper: Spread, lower: Spread) -> Gap:
+def mean_difference(upper: Spread, lower: Spread) -> MeanDifference:
     """`upper` − `lower`, with Welch's standard error and the Welch–Satterthwaite degrees of freedom."""
     mean = upper.mean - lower.mean
     if upper.std is None or lower.std is None:
-        return Gap(mean, None, None)
+        return MeanDifference(mean, None, None)
     parts = [(side.std or 0.0) ** 2 / side.count for side in (upper, lower)]
     freedoms = [upper.count - 1.0, lower.count - 1.0]
-    return Gap(mean, math.sqrt(sum(parts)), _freedom(parts, freedoms))
+    return MeanDifference(mean, math.sqrt(sum(parts)), _freedom(parts, freedoms))
 
 
-def mean_gap(gaps: Sequence[Gap]) -> Gap:
-    """The mean of independent differences (one a task), its error from theirs by the same rule."""
-    mean, count = sum(one.mean for one in gaps) / len(gaps), len(gaps)
-    known = [(one.error, one.freedom) for one in gaps if one.error is not None and one.freedom is not None]
+def average(differences: Sequence[MeanDifference]) -> MeanDifference:
+    """The mean of independent differences (one per task), with its error by the same rule."""
+    mean, count = sum(one.mean for one in differences) / len(differences), len(differences)
+    known = [(one.error, one.freedom) for one in differences if one.error is not None and one.freedom is not None]
     if len(known) < count:
-        return Gap(mean, None, None)
+        return MeanDifference(mean, None, None)
     parts = [(error / count) ** 2 for error, _ in known]
-    return Gap(mean, math.sqrt(sum(parts)), _freedom(parts, [freedom for _, freedom in known]))
+    return MeanDifference(mean, math.sqrt(sum(parts)), _freedom(parts, [freedom for _, freedom in known]))
 
 
 def _freedom(parts: Sequence[float], freedoms: Sequence[float]) -> float:
