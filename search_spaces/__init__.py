@@ -1,1 +1,1 @@
-"""What may be tried: YAML spaces, and `space.py` that loads, validates, samples and dumps them."""
+"""Search spaces: YAML files, and the code that loads, validates, samples and writes them."""

@@ -1,4 +1,4 @@
-"""From entries to the ranges of a space: keys that exist, conditions that can hold, early stopping that makes sense."""
+"""Building of a space from its entries: checks of names, conditions and early stopping."""
 
 from __future__ import annotations
 
@@ -12,32 +12,35 @@ from meltpoint.search_spaces.ranges import Fixed, Range, same
 from meltpoint.tasks.core.registry import unknown
 
 Filler = Callable[[str, Range], Value]
-"""(name, its range) → the value that a setting gets."""
+"""(name, range) → the value in a setting."""
 
 
 def ranges(
-    said: Mapping[str, object], allowed: Mapping[str, Parameter], files: Mapping[str, str], elsewhere: Mapping[str, str]
+    declared: Mapping[str, object],
+    allowed: Mapping[str, Parameter],
+    files: Mapping[str, str],
+    elsewhere: Mapping[str, str],
 ) -> dict[str, Range]:
-    """Every entry's range, in the order of `allowed`; entries that are None are left out.
+    """Parse every entry into a range, in the order of `allowed`; entries that are None are skipped.
 
     Raises:
-        ValueError: an unknown or impossible name, or a wrong entry.
+        ValueError: an unknown or unavailable name, or an invalid entry.
     """
-    for name in said:
+    for name in declared:
         check_name(name, allowed, elsewhere, files[name])
-    found: dict[str, Range] = {}
+    parsed: dict[str, Range] = {}
     for name, parameter in allowed.items():
-        if said.get(name) is None:
+        if declared.get(name) is None:
             continue
         try:
-            found[name] = entries.parse(parameter, said[name], allowed)
+            parsed[name] = entries.parse(parameter, declared[name], allowed)
         except ValueError as error:
             raise ValueError(f"{files[name]}: {error}") from None
-    return found
+    return parsed
 
 
 def check_entry(name: str, entry: object, every: Mapping[str, Parameter], where: str) -> None:
-    """Refuse an entry that is wrong in every cell: a key that nobody has, or a value outside its limits.
+    """Refuse an entry that is invalid in every cell: an unknown key, or a value outside its limits.
 
     Raises:
         ValueError: one line with `where` and the key.
@@ -50,10 +53,10 @@ def check_entry(name: str, entry: object, every: Mapping[str, Parameter], where:
 
 
 def check_name(name: str, allowed: Collection[str], elsewhere: Mapping[str, str], where: str) -> None:
-    """Refuse a parameter that nobody has, or that exists but not for this cell.
+    """Refuse a parameter that does not exist, or not for this cell.
 
     Raises:
-        ValueError: with near misses, or with the reason.
+        ValueError: with close matches, or with the reason.
     """
     if name in elsewhere:
         raise ValueError(f"{where}: {name} is not possible here: {elsewhere[name]}.")
@@ -61,55 +64,58 @@ def check_name(name: str, allowed: Collection[str], elsewhere: Mapping[str, str]
         raise ValueError(f"{where}: {unknown(name, 'key of a space', allowed)}")
 
 
-def ordered(found: Mapping[str, Range], files: Mapping[str, str]) -> dict[str, Range]:
-    """The same ranges, each after those that its conditions name.
+def ordered(parameters: Mapping[str, Range], files: Mapping[str, str]) -> dict[str, Range]:
+    """Sort the ranges so that each comes after those in its conditions.
 
     Raises:
-        ValueError: a condition names a continuous range, or conditions go round in a circle.
+        ValueError: a condition on a continuous range, or cyclic conditions.
     """
-    for name, own in found.items():
-        for other in own.when:
-            if other in found and found[other].count is None:
+    for name, range_ in parameters.items():
+        for other in range_.when:
+            if other in parameters and parameters[other].count is None:
                 raise ValueError(f"{files[name]}: {name}: when names {other}, a continuous range; make it a choice.")
-    done: dict[str, Range] = {}
-    while len(done) < len(found):
-        left = [name for name in found if name not in done]
-        ready = [name for name in left if not any(other in left for other in found[name].when)]
+    result: dict[str, Range] = {}
+    while len(result) < len(parameters):
+        remaining = [name for name in parameters if name not in result]
+        ready = [name for name in remaining if not any(other in remaining for other in parameters[name].when)]
         if not ready:
-            raise ValueError(f"{files[left[0]]}: the conditions of {', '.join(left)} go round in a circle; drop one.")
-        done[ready[0]] = found[ready[0]]
-    return done
+            raise ValueError(f"{files[remaining[0]]}: the conditions of {', '.join(remaining)} are cyclic; remove one.")
+        result[ready[0]] = parameters[ready[0]]
+    return result
 
 
-def possible(
-    found: Mapping[str, Range], allowed: Mapping[str, Parameter], files: Mapping[str, str], must_act: Collection[str]
+def reachable(
+    parameters: Mapping[str, Range],
+    allowed: Mapping[str, Parameter],
+    files: Mapping[str, str],
+    must_act: Collection[str],
 ) -> dict[str, Range]:
-    """The ranges whose conditions can hold, without the conditions that always do.
+    """The ranges whose conditions can hold, without the conditions that always hold.
 
-    A specific file may fix what a general one tries, and so rule out some of the general one's parameters. A
-    parameter that the space does not name has its default.
+    A specific file may fix what a general one searches, and so deactivate some parameters of the general file. A
+    parameter that is not in the space has its default.
 
     Args:
-        found: in the order of `ordered`.
+        parameters: name → range, in the order of `ordered`.
         allowed: every parameter of the cell, for the defaults.
-        files: name → where its entry was found.
-        must_act: names whose range is a mistake where its conditions can never hold.
+        files: name → the file or option of its entry.
+        must_act: names whose range is an error if its conditions can never hold.
 
     Raises:
-        ValueError: a range among `must_act` never acts.
+        ValueError: a range in `must_act` is never active.
     """
     kept: dict[str, Range] = {}
-    for name, own in found.items():
+    for name, range_ in parameters.items():
         odds = {
-            other: _odds(values, kept.get(other) if other in found else Fixed(allowed[other].default))
-            for other, values in own.when.items()
+            other: _odds(values, kept.get(other) if other in parameters else Fixed(allowed[other].default))
+            for other, values in range_.when.items()
         }
         never = [other for other, chance in odds.items() if chance == "never"]
         if not never:
-            sometimes = {other: values for other, values in own.when.items() if odds[other] == "sometimes"}
-            kept[name] = replace(own, when=sometimes)
+            sometimes = {other: values for other, values in range_.when.items() if odds[other] == "sometimes"}
+            kept[name] = replace(range_, when=sometimes)
         elif name in must_act:
-            values = " or ".join(spelled(value) for value in own.when[never[0]])
+            values = " or ".join(spelled(value) for value in range_.when[never[0]])
             raise ValueError(
                 f"{files[name]}: {name} has no effect: it acts only where {never[0]} is {values}, "
                 f"which this space never tries; add that to {never[0]}, or leave {name} out."
@@ -118,7 +124,7 @@ def possible(
 
 
 def _odds(values: tuple[Value, ...], other: Range | None) -> str:
-    """Whether another parameter (None: it never acts) has one of the values `always`, `sometimes` or `never`."""
+    """`always`, `sometimes` or `never`: the settings in which a parameter has one of the values (None has none)."""
     points = (other.points() or ()) if other is not None else ()
     met = [point for point in points if any(same(point, value) for value in values)]
     if other is None or not met:
@@ -127,51 +133,51 @@ def _odds(values: tuple[Value, ...], other: Range | None) -> str:
 
 
 def stopping(
-    said: object, parameters: Mapping[str, Range], allowed: Mapping[str, Parameter], where: str
+    entry: object, parameters: Mapping[str, Range], allowed: Mapping[str, Parameter], where: str
 ) -> EarlyStopping | None:
-    """Early stopping, refused where the trials' rungs cannot be compared.
+    """Parse early stopping, and refuse it if trials of the space cannot be compared at the rungs.
 
     Raises:
-        ValueError: it is malformed or makes no sense in this space.
+        ValueError: it is malformed, or not possible in this space.
     """
     try:
-        found = early_stopping.parse(said)
+        rule = early_stopping.parse(entry)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
-    reason = early_stopping.hindrance(found, parameters, allowed) if found is not None else None
+    reason = early_stopping.reason_against(rule, parameters, allowed) if rule is not None else None
     if reason is not None:
         raise ValueError(
             f"{where}: early_stopping is not possible here: {reason}, or switch it off with early_stopping: null."
         )
-    return found
+    return rule
 
 
 def overrides(texts: Sequence[str]) -> dict[str, tuple[object, str]]:
-    """`KEY=VALUE` texts as name → (entry, the option as written).
+    """Parse `KEY=VALUE` texts into name → (entry, the option as written).
 
     Raises:
-        ValueError: no `=`, no value, broken YAML, or a key given twice.
+        ValueError: a missing `=` or value, invalid YAML, or a repeated key.
     """
-    found: dict[str, tuple[object, str]] = {}
+    parsed: dict[str, tuple[object, str]] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         where = f"--set {text.strip()}"
         if not name or not equals or not value:
             raise ValueError(f"{where}: write KEY=VALUE, for example --set learning_rate=3e-5.")
-        if name in found:
+        if name in parsed:
             raise ValueError(f"{where}: {name} is set twice; set it once.")
-        found[name] = (documents.parse(value, where), where)
-    return found
+        parsed[name] = (documents.parse(value, where), where)
+    return parsed
 
 
-def told(found: Range) -> str:
-    """A range in words, for a message."""
-    entry = entries.entry_of(found)
+def description(range_: Range) -> str:
+    """A readable form of a range, for messages."""
+    entry = entries.entry_of(range_)
     if not isinstance(entry, Mapping):
-        return f"{spelled(found.start)} only"
+        return f"{spelled(range_.start)} only"
     kind = next(kind for kind in entries.KINDS if kind in entry)
-    said = entry[kind]
-    return f"{kind} {said}" if isinstance(said, list) else f"{spelled(found.start)} only"
+    bounds = entry[kind]
+    return f"{kind} {bounds}" if isinstance(bounds, list) else f"{spelled(range_.start)} only"
 
 
 def spelled(value: Value) -> str:

@@ -1,4 +1,4 @@
-"""Reading and writing YAML without its surprises: numbers are numbers, keys are unique, mistakes have a line."""
+"""Reading and writing strict YAML: unambiguous numbers, unique keys, and errors with line numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 SHIPPED = Path(__file__).resolve().parent
-"""Where the shipped documents are."""
+"""The folder of the shipped space files."""
 
 NULL = re.compile(r"^(?:~|null|)$")
 BOOL = re.compile(r"^(?:true|false|True|False)$")
@@ -21,16 +21,16 @@ DIGITS = list("-+.0123456789")
 
 
 class Reader(yaml.SafeLoader):
-    """YAML as people expect it.
+    """A safe YAML loader without the ambiguities of YAML 1.1.
 
-    YAML 1.1 reads `1e-5` as a word, `010` as eight, `1:30` as ninety and `no` as false; here only the first is a
-    number, and the others stay words that the parameter then refuses.
+    YAML 1.1 reads `1e-5` as a string, `010` as 8, `1:30` as 90 and `no` as false. Here only the first is a number;
+    the others stay strings, which the parameter then refuses.
     """
 
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (PyYAML's own shape)
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (the type in PyYAML)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
-        """A mapping whose keys are words, each given once."""
+        """A mapping whose keys are strings without repeats."""
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
@@ -42,21 +42,21 @@ class Reader(yaml.SafeLoader):
 
 
 class Writer(yaml.SafeDumper):
-    """Quotes every word that `Reader` or a YAML 1.1 reader elsewhere would take for something else."""
+    """A YAML dumper that quotes every string which `Reader` or a YAML 1.1 loader would read as another type."""
 
     def ignore_aliases(self, data: object) -> bool:
-        """Write every value where it belongs, never as a reference to another."""
+        """Never write a value as a reference to another."""
         return True
 
 
 def quoted(writer: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """A word; Unicode's own line breaks are escaped, which PyYAML would write bare and read back as spaces."""
+    """Represent a string; Unicode line breaks are escaped, since PyYAML would read them back as spaces."""
     breaks = set(text) & set("\x85\u2028\u2029")
     return writer.represent_scalar("tag:yaml.org,2002:str", text, style='"' if breaks else None)
 
 
 class Flow(dict[str, object]):
-    """A mapping that is written on one line."""
+    """A mapping that is written in flow style, on one line."""
 
 
 for _tag, _pattern, _starts in (
@@ -75,14 +75,14 @@ Writer.add_representer(
 
 
 def parse(text: str, where: str) -> object:
-    """The value of a YAML text.
+    """Parse a YAML text.
 
     Args:
         text: one document.
-        where: the file, or the option of the command line, for messages.
+        where: the file or the command-line option, for messages.
 
     Raises:
-        ValueError: broken YAML, a key given twice, or a key that is not a word; one line with `where` and the line.
+        ValueError: broken YAML, a repeated key, or a key that is not a string; one line with `where` and the line.
     """
     try:
         return yaml.load(text, Loader=Reader)
@@ -94,21 +94,21 @@ def parse(text: str, where: str) -> object:
     except yaml.YAMLError as error:
         raise ValueError(f"{where}: not valid YAML: {' '.join(str(error).split())}.") from None
     except RecursionError:
-        raise ValueError(f"{where}: lists or mappings lie too deep inside each other; write a few levels.") from None
+        raise ValueError(f"{where}: lists or mappings are nested too deeply; use fewer levels.") from None
 
 
 NO_SPACE = "holds no space; write `parameters:` and one line for each parameter"
 
 
 def read(path: Path, empty: str = NO_SPACE) -> dict[str, object]:
-    """The mapping that a YAML file holds.
+    """Read the mapping in a YAML file.
 
     Args:
         path: the file.
-        empty: what to say where it holds no mapping.
+        empty: the message if the file has no mapping.
 
     Raises:
-        ValueError: the file is missing, is not UTF-8, is empty, or holds no mapping.
+        ValueError: the file is missing, is not UTF-8, is empty, or has no mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -123,5 +123,5 @@ def read(path: Path, empty: str = NO_SPACE) -> dict[str, object]:
 
 
 def write(data: object) -> str:
-    """A value as YAML that `parse` reads back to the same value."""
+    """Write a value as YAML that `parse` reads back unchanged."""
     return yaml.dump(data, Dumper=Writer, sort_keys=False, allow_unicode=True, width=10_000)

@@ -1,4 +1,4 @@
-"""One line of a space: from what YAML says of a parameter to its range, and back."""
+"""Entries of a space file: conversion between YAML values and ranges."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ EXTRAS = ("first", "grid", "source", "when")
 
 
 def parse(parameter: Parameter, entry: object, allowed: Mapping[str, Parameter]) -> Range:
-    """The range that an entry stands for.
+    """Parse an entry into a range.
 
     Args:
-        parameter: whose line it is; gives the type and the limits.
+        parameter: the parameter of the entry, with its type and limits.
         entry: a scalar (a fixed value), or a mapping with one of `KINDS` and any of `EXTRAS`.
-        allowed: every parameter that a condition may name.
+        allowed: every parameter that a condition may refer to.
 
     Raises:
-        ValueError: anything else; the message names the parameter and the remedy, the caller adds the file.
+        ValueError: an invalid entry; the message has the parameter and the remedy, the caller adds the file.
     """
     if not isinstance(entry, Mapping):
         if isinstance(entry, list):
@@ -43,9 +43,10 @@ def parse(parameter: Parameter, entry: object, allowed: Mapping[str, Parameter])
 
 
 def implied(name: str, allowed: Mapping[str, Parameter]) -> dict[str, tuple[Value, ...]]:
-    """The condition that a trick's own parameter has by its name: `TRICK.x` acts only where the trick is on.
+    """The condition implied by the name of a trick's parameter: `TRICK.x` is active only if the trick is on.
 
-    A trick is on by a switch of its name (`gradual_unfreezing: true`) or by a choice (`schedule: slanted_triangular`).
+    A trick is switched on by a boolean parameter of its name (`gradual_unfreezing: true`) or by a choice
+    (`schedule: slanted_triangular`).
     """
     trick, dot, _ = name.partition(".")
     if not dot:
@@ -55,37 +56,37 @@ def implied(name: str, allowed: Mapping[str, Parameter]) -> dict[str, tuple[Valu
     return {other: (trick,) for other, parameter in allowed.items() if trick in parameter.choices}
 
 
-def entry_of(found: Range) -> object:
-    """What YAML says of a range: the inverse of `parse`."""
+def entry_of(range_: Range) -> object:
+    """The YAML value of a range: the inverse of `parse`."""
     entry: dict[str, object] = {}
-    match found:
+    match range_:
         case Fixed():
-            if not found.source and not found.when:
-                return found.value
-            entry["fixed"] = found.value
+            if not range_.source and not range_.when:
+                return range_.value
+            entry["fixed"] = range_.value
         case Choice():
-            entry["choice"] = list(found.values)
+            entry["choice"] = list(range_.values)
         case Integer():
-            entry["integer"] = [found.low, found.high]
+            entry["integer"] = [range_.low, range_.high]
         case Real():
-            entry["log_uniform" if found.log else "uniform"] = [found.low, found.high]
-    if isinstance(found, Choice | Integer | Real) and found.first is not None:
-        entry["first"] = found.first
-    if isinstance(found, Real) and found.grid:
-        entry["grid"] = list(found.grid)
-    if found.when:
-        entry["when"] = {name: list(values) for name, values in found.when.items()}
-    if found.source:
-        entry["source"] = found.source
+            entry["log_uniform" if range_.log else "uniform"] = [range_.low, range_.high]
+    if isinstance(range_, Choice | Integer | Real) and range_.first is not None:
+        entry["first"] = range_.first
+    if isinstance(range_, Real) and range_.grid:
+        entry["grid"] = list(range_.grid)
+    if range_.when:
+        entry["when"] = {name: list(values) for name, values in range_.when.items()}
+    if range_.source:
+        entry["source"] = range_.source
     return entry
 
 
-def over(below: object, above: object) -> object:
-    """An entry laid over a more general one: it replaces it, but keeps its `when` unless it has its own."""
-    if above is None or not isinstance(below, Mapping) or "when" not in below:
-        return above
-    entry = dict(above) if isinstance(above, Mapping) else {"fixed": above}
-    entry.setdefault("when", below["when"])
+def merged(general: object, specific: object) -> object:
+    """The specific entry, with the `when` of the general one unless it has its own."""
+    if specific is None or not isinstance(general, Mapping) or "when" not in general:
+        return specific
+    entry = dict(specific) if isinstance(specific, Mapping) else {"fixed": specific}
+    entry.setdefault("when", general["when"])
     return entry
 
 
@@ -95,8 +96,8 @@ def _kind(parameter: Parameter, entry: Mapping[str, object]) -> str:
             raise ValueError(f"{parameter.name}: {unknown(key, 'key of a range', KINDS + EXTRAS)}")
     kinds = [kind for kind in KINDS if kind in entry]
     if len(kinds) != 1:
-        said = " and ".join(kinds) or "no kind of range"
-        raise ValueError(f"{parameter.name} has {said}; write exactly one of {', '.join(KINDS)}.")
+        given = " and ".join(kinds) or "no kind of range"
+        raise ValueError(f"{parameter.name} has {given}; write exactly one of {', '.join(KINDS)}.")
     if "grid" in entry and kinds[0] not in ("uniform", "log_uniform"):
         raise ValueError(f"{parameter.name}: grid goes with uniform or log_uniform; {kinds[0]} is a grid already.")
     if "first" in entry and kinds[0] == "fixed":
@@ -109,26 +110,26 @@ def _conditions(parameter: Parameter, when: object, allowed: Mapping[str, Parame
         return {}
     if not isinstance(when, Mapping):
         raise ValueError(f"{parameter.name}: when is {when!r}; write {{other_parameter: value or [values]}}.")
-    found: dict[str, tuple[Value, ...]] = {}
-    for name, said in when.items():
+    conditions: dict[str, tuple[Value, ...]] = {}
+    for name, value_or_values in when.items():
         if name not in allowed:
             raise ValueError(f"{parameter.name}: when: {unknown(name, 'parameter', allowed)}")
-        values = said if isinstance(said, list) else [said]
+        values = value_or_values if isinstance(value_or_values, list) else [value_or_values]
         if not values:
             raise ValueError(f"{parameter.name}: when: {name} has no value; name at least one.")
         try:
             checked = {allowed[name].check(value) for value in values}
         except ValueError as error:
             raise ValueError(f"{parameter.name}: when: {error}") from None
-        found[name] = tuple(sorted(checked, key=repr))
-    return found
+        conditions[name] = tuple(sorted(checked, key=repr))
+    return conditions
 
 
 def _choice(parameter: Parameter, entry: Mapping[str, object], source: str, when: Conditions) -> Choice:
-    said = entry["choice"]
-    if not isinstance(said, list) or not said:
-        raise ValueError(f"{parameter.name}: choice is {said!r}; write a list of values.")
-    values = tuple(parameter.check(value) for value in said)
+    choices = entry["choice"]
+    if not isinstance(choices, list) or not choices:
+        raise ValueError(f"{parameter.name}: choice is {choices!r}; write a list of values.")
+    values = tuple(parameter.check(value) for value in choices)
     if len(set(values)) < len(values):
         raise ValueError(f"{parameter.name}: choice names a value twice; name each once.")
     first = parameter.check(entry["first"]) if "first" in entry else None
@@ -169,10 +170,10 @@ def _is_kind(parameter: Parameter, kind: type) -> bool:
     return type(parameter.default) is kind
 
 
-def _bounds(parameter: Parameter, said: object) -> tuple[float, float]:
-    if not isinstance(said, list) or len(said) != 2:
-        raise ValueError(f"{parameter.name} has the range {said!r}; write [lowest, highest].")
-    low, high = (float(parameter.check(bound)) for bound in said)
+def _bounds(parameter: Parameter, bounds: object) -> tuple[float, float]:
+    if not isinstance(bounds, list) or len(bounds) != 2:
+        raise ValueError(f"{parameter.name} has the range {bounds!r}; write [lowest, highest].")
+    low, high = (float(parameter.check(bound)) for bound in bounds)
     if low >= high:
         raise ValueError(f"{parameter.name} goes from {low:g} to {high:g}; write the lower bound first, or one value.")
     return low, high

@@ -1,4 +1,4 @@
-"""The space files: the shipped ones, laid over each other key by key, and a user's own."""
+"""Space files: the shipped ones, which are merged from general to specific, and those of users."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ TOP = (*CELL, *SECTION, "modes", "provenance")
 
 
 @dataclass
-class Layers:
-    """Entries of several files or sections, the later over the earlier."""
+class MergedEntries:
+    """The merged entries of several files or sections; later ones override earlier ones."""
 
-    said: dict[str, object] = field(default_factory=dict)
+    declared: dict[str, object] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     early_stopping: object = None
     stopping_source: str = "space"
 
     def add(self, section: Mapping[str, object], where: str) -> None:
-        """Lay a section over those before it.
+        """Merge a section over the earlier ones.
 
         Raises:
-            ValueError: `parameters` is no mapping.
+            ValueError: `parameters` is not a mapping.
         """
         for name, entry in parameters_of(section, where).items():
-            self.said[name] = entries.over(self.said.get(name), entry)
+            self.declared[name] = entries.merged(self.declared.get(name), entry)
             self.sources[name] = where
         if "early_stopping" in section:
             self.early_stopping, self.stopping_source = section["early_stopping"], where
@@ -47,48 +47,48 @@ def shipped() -> list[str]:
 
 
 def stems(mode: str, encoder: str, task: str) -> list[str]:
-    """The names of the files that may speak for a cell, the most general first.
+    """The names of the space files that may apply to a cell, the most general first.
 
     A task's family is the part of its name before the first underscore (`demo_sentiment` → `demo`); a variant
-    (`yahoo:sports+health`) reads its task's files. `hf:…` encoders have no file of their own; `elmo:FOLDER` reads those
-    of `elmo`; a user's task file, named by a path, has none.
+    (`yahoo:sports+health`) reads its task's files. `hf:…` encoders have no specific files; `elmo:FOLDER` reads those of
+    `elmo`; a user's task file, which is given by its path, has none.
     """
     task = task.partition(":")[0]
-    tasks = [word for word in dict.fromkeys((task.partition("_")[0], task)) if re.fullmatch(r"[\w-]+", word)]
+    tasks = [name for name in dict.fromkeys((task.partition("_")[0], task)) if re.fullmatch(r"[\w-]+", name)]
     stem = f"{mode}.{encoder.partition(':')[0]}"
-    general = [mode, *(f"{mode}.{word}" for word in tasks)]
-    return general if encoder.startswith("hf:") else [*general, stem, *(f"{stem}.{word}" for word in tasks)]
+    general = [mode, *(f"{mode}.{name}" for name in tasks)]
+    return general if encoder.startswith("hf:") else [*general, stem, *(f"{stem}.{name}" for name in tasks)]
 
 
 def find(
     mode: str, encoder: str, task: str, allowed: Mapping[str, Parameter], *,
     every: Mapping[str, Parameter] | None = None, folder: Path = SHIPPED,
 ) -> Space:  # fmt: skip
-    """The shipped space of a cell: the files of `stems`, the most specific saying the last word on each key.
+    """The shipped space of a cell: the files of `stems`, where the most specific file wins for each key.
 
-    A file serves every head, so parameters of other heads are passed over.
+    A file applies to every head, so parameters of other heads are ignored.
 
     Args:
         mode, encoder, task: the cell.
-        allowed: every parameter that a setting of the cell may hold.
-        every: every parameter of all modes and heads, to tell those of other heads from mistakes.
-        folder: where the files lie.
+        allowed: every parameter that a setting of the cell may have.
+        every: every parameter of all modes and heads, to distinguish those of other heads from mistakes.
+        folder: the folder of the files.
 
     Raises:
-        ValueError: no file speaks for the mode, or a file is wrong.
+        ValueError: there is no file for the mode, or a file is invalid.
     """
     paths = [path for stem in stems(mode, encoder, task) if (path := folder / f"{stem}.yaml").is_file()]
     if not paths:
         raise ValueError(f"Mode {mode} has no search_spaces/{mode}.yaml; add one, or name a space with --space FILE.")
-    layers = Layers()
+    layers = MergedEntries()
     for path in paths:
         data = documents.read(path)
         check_keys(data, SECTION, path.name)
         layers.add(data, path.name)
-    strangers = set(every or ()) - set(allowed)
-    said = {name: entry for name, entry in layers.said.items() if name not in strangers}
+    of_others = set(every or ()) - set(allowed)
+    declared = {name: entry for name, entry in layers.declared.items() if name not in of_others}
     return Space.of(
-        said, allowed, sources=layers.sources, early_stopping=layers.early_stopping, where=layers.stopping_source,
+        declared, allowed, sources=layers.sources, early_stopping=layers.early_stopping, where=layers.stopping_source,
         elsewhere=elsewhere(allowed, every),
     )  # fmt: skip
 
@@ -96,16 +96,16 @@ def find(
 def load(
     path: Path | str, allowed: Mapping[str, Parameter], *, mode: str = "", every: Mapping[str, Parameter] | None = None
 ) -> Space:
-    """A user's space file or an exported setting; it is the whole space, nothing shipped shows through.
+    """Load a user's space file or an exported setting; it is not merged with the shipped files.
 
     Args:
-        path: a YAML file with `parameters`, and perhaps `modes: {MODE: {parameters: …}}` for some modes only.
-        allowed: every parameter that a setting of the cell may hold.
-        mode: whose section under `modes` to lay over the file's own `parameters`.
+        path: a YAML file with `parameters`, and optionally `modes: {MODE: {parameters: …}}` for single modes.
+        allowed: every parameter that a setting of the cell may have.
+        mode: the mode whose section under `modes` is merged over the file's `parameters`.
         every: every parameter of all modes and heads, for messages.
 
     Raises:
-        ValueError: any mistake in the file; one line with the file, the key and the remedy.
+        ValueError: the file is invalid; one line with the file, the key and the remedy.
     """
     where = str(path)
     data = documents.read(Path(path))
@@ -118,18 +118,18 @@ def load(
     if not chosen:
         named = f" for mode {mode}; add `modes: {{{mode}: {{parameters: …}}}}`" if sections else "; add `parameters:`"
         raise ValueError(f"{where}: holds no space{named}.")
-    layers = Layers()
+    layers = MergedEntries()
     for section in (data, sections.get(mode, {})):
         layers.add(section, where)
     space = Space.of(
-        layers.said, allowed, early_stopping=layers.early_stopping, where=where,
+        layers.declared, allowed, early_stopping=layers.early_stopping, where=where,
         elsewhere=elsewhere(allowed, every), must_act=list(parameters_of(chosen[-1], where)),
     )  # fmt: skip
     return replace(space, cell=cell, provenance=provenance_of(data, where))
 
 
 def check(path: Path | str, every: Mapping[str, Parameter]) -> None:
-    """Refuse what is wrong in a user's space file whatever the cell; `load` checks it for one cell.
+    """Refuse mistakes in a user's space file that do not depend on the cell; `load` checks it for one cell.
 
     Args:
         path: a YAML file.
@@ -148,52 +148,52 @@ def check(path: Path | str, every: Mapping[str, Parameter]) -> None:
 
 
 def read_cell(path: Path | str) -> dict[str, str]:
-    """What a space file says of its cell: those of `encoder`, `mode`, `task`, `head` that it names.
+    """Read the cell of a space file: those of `encoder`, `mode`, `task` and `head` that it names.
 
     Raises:
-        ValueError: the file cannot be read, or one of them is not a word.
+        ValueError: the file cannot be read, or one of them is not a string.
     """
     return cell_of(documents.read(Path(path)), str(path))
 
 
 def cell_of(data: Mapping[str, object], where: str) -> dict[str, str]:
-    """The cell's words among the top-level keys."""
-    found: dict[str, str] = {}
+    """The names of the cell among the top-level keys."""
+    cell: dict[str, str] = {}
     for key in CELL:
         value = data.get(key)
         if value is not None and not isinstance(value, str):
             raise ValueError(f"{where}: {key} is {value!r}; write a name.")
         if value is not None:
-            found[key] = value
-    return found
+            cell[key] = value
+    return cell
 
 
 def provenance_of(data: Mapping[str, object], where: str) -> dict[str, object]:
-    """What an exported setting says of its origin."""
-    said = data.get("provenance")
-    if said is not None and not isinstance(said, dict):
-        raise ValueError(f"{where}: provenance is {said!r}; write a mapping, or leave it out.")
-    return dict(said or {})
+    """The origin of an exported setting; empty in other files."""
+    provenance = data.get("provenance")
+    if provenance is not None and not isinstance(provenance, dict):
+        raise ValueError(f"{where}: provenance is {provenance!r}; write a mapping, or leave it out.")
+    return dict(provenance or {})
 
 
 def parameters_of(section: Mapping[str, object], where: str) -> dict[str, object]:
     """The entries of a section."""
-    said = section.get("parameters")
-    if said is not None and not isinstance(said, dict):
-        raise ValueError(f"{where}: parameters is {said!r}; write one `name: range` a line below it.")
-    return dict(said or {})
+    parameters = section.get("parameters")
+    if parameters is not None and not isinstance(parameters, dict):
+        raise ValueError(f"{where}: parameters is {parameters!r}; write one `name: range` per line below it.")
+    return dict(parameters or {})
 
 
 def mode_sections(
     data: Mapping[str, object], every: Mapping[str, Parameter], where: str
 ) -> dict[str, Mapping[str, object]]:
-    """The sections under `modes`; all are checked for unknown keys, also those that no cell of this sweep reads."""
-    said = data.get("modes")
-    if said is None:
+    """The sections under `modes`; all are checked for unknown keys, also those that this sweep does not use."""
+    sections = data.get("modes")
+    if sections is None:
         return {}
-    if not isinstance(said, dict):
-        raise ValueError(f"{where}: modes is {said!r}; write {{MODE: {{parameters: …}}}}.")
-    for mode, section in said.items():
+    if not isinstance(sections, dict):
+        raise ValueError(f"{where}: modes is {sections!r}; write {{MODE: {{parameters: …}}}}.")
+    for mode, section in sections.items():
         if mode not in modes.names():
             raise ValueError(f"{where}: {unknown(mode, 'mode', modes.names())}")
         if not isinstance(section, dict):
@@ -201,14 +201,14 @@ def mode_sections(
         check_keys(section, SECTION, where)
         for name in parameters_of(section, where):
             build.check_name(name, every, {}, where)
-    return said
+    return sections
 
 
 def check_keys(section: Mapping[str, object], known: tuple[str, ...], where: str) -> None:
-    """Refuse a key that a section cannot have.
+    """Refuse unknown keys of a section.
 
     Raises:
-        ValueError: with near misses.
+        ValueError: an unknown key; close matches are listed.
     """
     for key in section:
         if key not in known:
@@ -216,17 +216,17 @@ def check_keys(section: Mapping[str, object], known: tuple[str, ...], where: str
 
 
 def elsewhere(allowed: Mapping[str, Parameter], every: Mapping[str, Parameter] | None) -> dict[str, str]:
-    """The parameters that exist but not for this cell → why, and what to do."""
+    """The parameters that exist but not for this cell → the reason and the remedy."""
     return {name: _reason(name) for name in every or {} if name not in allowed}
 
 
 def _reason(name: str) -> str:
-    """To which mode or head a parameter belongs."""
+    """The reason why a cell does not have a parameter: the mode or head that it belongs to."""
     owner = name.partition(".")[0]
     if owner in modes.names():
         return f"it belongs to mode {owner}; put it under `modes: {{{owner}: …}}`, or leave it out"
-    owners = [head for head in heads.names() if any(own.name == name for own in heads.get(head).hyperparameters)]
+    owners = [head for head in heads.names() if any(one.name == name for one in heads.get(head).hyperparameters)]
     if owners:
         return f"it belongs to head {' or '.join(owners)}; choose that head with --head, or leave it out"
-    able = [mode for mode in modes.names() if modes.get(mode).trains_encoder]
-    return f"it needs an encoder that trains; put it under `modes:` for {' or '.join(able)}, or leave it out"
+    training_modes = [mode for mode in modes.names() if modes.get(mode).trains_encoder]
+    return f"it needs an encoder that trains; put it under `modes:` for {' or '.join(training_modes)}, or leave it out"

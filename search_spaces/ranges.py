@@ -1,6 +1,6 @@
-"""The kinds of range that a parameter of a space can have: what is in it, where it starts, and how it is drawn."""
+"""Ranges of the parameters of a space: fixed values, choices, integers and reals, and their sampling."""
 
-# ruff: noqa: D102 (what the overriding methods do is said once, on `Range`)
+# ruff: noqa: D102 (the methods are documented once, in `Range`)
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from meltpoint.adapters.hyperparameters import Value
 
-if TYPE_CHECKING:  # a mistake in a space is told before anything slow is imported
+if TYPE_CHECKING:  # slow imports, which are not needed to report a mistake in a space
     import numpy as np
     import optuna
     from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 Conditions = Mapping[str, tuple[Value, ...]]
-"""Other parameter → the values at which this one is active; all must hold."""
+"""Parameter → its values for which the conditioned parameter is active; all conditions must hold."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Range(ABC):
     """The values that one parameter may take.
 
     Attributes:
-        source: where the range comes from (a paper and its section, or "ours" and why).
-        when: the parameter is part of a setting only where these hold; empty for always.
+        source: the origin of the range (a paper and its section, or "ours" and the reason).
+        when: the conditions under which the parameter is part of a setting; empty for always.
     """
 
     source: str = field(default="", kw_only=True)
@@ -36,12 +36,12 @@ class Range(ABC):
     @property
     @abstractmethod
     def start(self) -> Value:
-        """The value of the first trial: the published one where the space names it."""
+        """The value of the first trial: the published one if the space names it."""
 
     @property
     @abstractmethod
     def count(self) -> int | None:
-        """How many values there are; None for a continuous range."""
+        """The number of values; None for a continuous range."""
 
     @abstractmethod
     def points(self) -> Sequence[Value] | None:
@@ -49,19 +49,19 @@ class Range(ABC):
 
     @abstractmethod
     def match(self, value: object) -> Value | None:
-        """The value in the range's own type, or None where it lies outside."""
+        """The value in the range's type, or None if it is outside the range."""
 
     @abstractmethod
     def distribution(self) -> BaseDistribution | None:
-        """What Optuna calls this range; None for a fixed value, which no study needs to hear of."""
+        """Optuna's distribution of the range; None for a fixed value, which is not part of a study."""
 
     @abstractmethod
     def suggest(self, name: str, trial: optuna.trial.BaseTrial) -> Value:
-        """Ask a trial of Optuna for a value."""
+        """Suggest a value with a trial of Optuna."""
 
     @abstractmethod
     def sample(self, rng: np.random.Generator) -> Value:
-        """Draw a value: evenly, or evenly in the logarithm."""
+        """Draw a value uniformly, or uniformly in the logarithm."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Fixed(Range):
 
 @dataclass(frozen=True)
 class Choice(Range):
-    """One of a few values, without an order. Optuna refuses other choices later in the same study."""
+    """One of a few unordered values. Optuna does not allow the choices to change within a study."""
 
     values: tuple[Value, ...]
     first: Value | None = None
@@ -113,7 +113,7 @@ class Choice(Range):
         return (self.start, *(value for value in self.values if value != self.start))
 
     def match(self, value: object) -> Value | None:
-        return next((own for own in self.values if same(own, value)), None)
+        return next((choice for choice in self.values if same(choice, value)), None)
 
     def distribution(self) -> CategoricalDistribution:
         from optuna.distributions import CategoricalDistribution
@@ -165,10 +165,10 @@ class Integer(Range):
 
 @dataclass(frozen=True)
 class Real(Range):
-    """A number from `low` to `high`; with `log` it is the logarithm that is searched evenly.
+    """A number from `low` to `high`; with `log`, the logarithm is searched uniformly.
 
     Attributes:
-        grid: the points that a grid search tries; empty where the space names none.
+        grid: the points of a grid search; empty if the space has none.
     """
 
     low: float
@@ -184,7 +184,7 @@ class Real(Range):
         if self.grid:
             return self.grid[0]
         middle = math.sqrt(self.low) * math.sqrt(self.high) if self.log else self.low / 2 + self.high / 2
-        return min(max(middle, self.low), self.high)  # rounding may step over a bound of a narrow range
+        return min(max(middle, self.low), self.high)  # rounding may exceed a bound of a narrow range
 
     @property
     def count(self) -> None:
@@ -214,13 +214,13 @@ class Real(Range):
         return min(max(drawn, self.low), self.high)
 
 
-def same(own: Value, value: object) -> bool:
-    """Whether two values are equal and neither is a boolean that passes for a number."""
-    return own == value and isinstance(own, bool) == isinstance(value, bool)
+def same(left: Value, right: object) -> bool:
+    """True if two values are equal and not a boolean and a number, which Python considers equal."""
+    return left == right and isinstance(left, bool) == isinstance(right, bool)
 
 
 def active(conditions: Conditions, setting: Mapping[str, Value]) -> bool:
-    """Whether every condition holds in a setting; a parameter that is itself inactive meets none."""
+    """True if every condition holds in a setting; an inactive parameter fulfils no condition."""
     return all(
         name in setting and any(same(value, setting[name]) for value in values) for name, values in conditions.items()
     )

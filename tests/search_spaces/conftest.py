@@ -1,4 +1,4 @@
-"""A small cell's parameters, made by hand: one of every type, one trick with a switch, one schedule by choice."""
+"""Hand-made parameters of a small cell: one of every type, a trick with a switch, a schedule by choice."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces.space import Space
 
 ALLOWED: Mapping[str, Parameter] = {
-    own.name: own
-    for own in (
+    parameter.name: parameter
+    for parameter in (
         Parameter("learning_rate", 1e-3, "", 0.0, 1.0),
         Parameter("dropout", 0.1, "", 0.0, 0.95),
         Parameter("epochs", 3, "", 1, 1000),
@@ -32,13 +32,13 @@ def allowed() -> Mapping[str, Parameter]:
 
 @pytest.fixture(scope="session")
 def make() -> Callable[..., Space]:
-    """Entries as keyword arguments would be clumsy with dotted names: entries as a mapping → a space."""
-    return lambda said, **more: Space.of(said, ALLOWED, **more)
+    """A factory of spaces from a mapping of entries."""
+    return lambda declared, **more: Space.of(declared, ALLOWED, **more)
 
 
 @pytest.fixture
 def space_file(tmp_path: Path) -> Callable[[str], Path]:
-    """Text → a file that holds it."""
+    """A factory of files from their texts."""
 
     def write(text: str | bytes) -> Path:
         path = tmp_path / "my_space.yaml"

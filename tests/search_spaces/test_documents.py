@@ -1,4 +1,4 @@
-"""YAML that is written is read back, whatever it holds."""
+"""Written YAML is read back unchanged, whatever its contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shipped spaces hold what they say; layers, sections, overrides and exports do what the guide says."""
+"""The shipped spaces have their published values; layers, sections, overrides and exports work as documented."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ CELLS = [
     (mode, encoder, task)
     for mode in modes.names()
     for encoder in ("minilm", "bert-base", "elmo:folder", "skipthoughts:folder", "hf:some/encoder")
-    for task in ("sst2", "sick_e", "demo_sentiment", "yahoo:sports+health", "folder/own.yaml")
+    for task in ("sst2", "sick_e", "demo_sentiment", "yahoo:sports+health", "folder/one.yaml")
 ]
 
 
 @pytest.fixture(scope="module")
 def every():
-    return {own.name: own for own in settings.all_parameters()}
+    return {one.name: one for one in settings.all_parameters()}
 
 
 def of_cell(mode, encoder, task, head, every):
-    return find(mode, encoder, task, {own.name: own for own in settings.parameters(mode, head)}, every=every)
+    return find(mode, encoder, task, {one.name: one for one in settings.parameters(mode, head)}, every=every)
 
 
 @pytest.mark.parametrize(("mode", "encoder", "task"), CELLS)
@@ -38,8 +38,8 @@ def test_every_cell_has_a_space_whose_first_setting_can_be_trained(mode, encoder
         assert space.contains(space.first())
         complete = settings.complete(space.first(), mode, head)
         assert space.from_params(complete)[0] == space.from_params(space.first())[0]
-        own = {parameter.name for parameter in heads.get(head).hyperparameters}
-        assert space.first().keys() & {parameter.name for parameter in heads.parameters()} == own
+        one = {parameter.name for parameter in heads.get(head).hyperparameters}
+        assert space.first().keys() & {parameter.name for parameter in heads.parameters()} == one
 
 
 @pytest.mark.parametrize(("mode", "encoder", "task"), CELLS)
@@ -53,7 +53,7 @@ def test_every_shipped_space_can_be_searched_as_a_grid_without_training_anything
 @pytest.mark.parametrize("name", shipped())
 def test_every_shipped_range_names_its_source_and_could_be_part_of_its_mode(name):
     parameters = documents.read(SHIPPED / f"{name}.yaml")["parameters"]
-    possible = {own.name for head in heads.names() for own in settings.parameters(name.partition(".")[0], head)}
+    possible = {one.name for head in heads.names() for one in settings.parameters(name.partition(".")[0], head)}
     assert parameters.keys() <= possible
     for key, entry in parameters.items():
         assert isinstance(entry, dict), key
@@ -79,13 +79,13 @@ def test_the_grid_of_fine_tuning_holds_the_whole_published_grid(every):
     space = of_cell("fine_tuning", "bert-base", "sst2", "linear", every)
     published = {(rate, epochs, size) for rate in (5e-5, 3e-5, 2e-5) for epochs in (2, 3, 4) for size in (16, 32)}
     plain = {**space.first()}
-    found = {
+    values = {
         (point["learning_rate"], point["epochs"], point["batch_size"])
         for point in space.points()
         if all(point[k] == v for k, v in plain.items() if k not in ("learning_rate", "epochs", "batch_size"))
         and point.keys() == plain.keys()
     }
-    assert found == published
+    assert values == published
 
 
 def test_skip_thoughts_get_the_ranges_of_a_linear_classifier(every):
@@ -117,7 +117,7 @@ def test_files_are_laid_over_each_other_from_the_mode_to_the_encoder_with_the_ta
     ]  # fmt: skip
     assert stems("fine_tuning", "hf:a/b", "sst2") == ["fine_tuning", "fine_tuning.sst2"]
     assert stems("fine_tuning", "hf:a/b", "yahoo:sports+health") == ["fine_tuning", "fine_tuning.yahoo"]
-    assert stems("fine_tuning", "minilm", "../own.yaml") == ["fine_tuning", "fine_tuning.minilm"]
+    assert stems("fine_tuning", "minilm", "../one.yaml") == ["fine_tuning", "fine_tuning.minilm"]
 
 
 def test_the_most_specific_file_wins_key_by_key_and_keeps_conditions_it_does_not_name(tmp_path, allowed):
@@ -215,7 +215,7 @@ def test_overrides_fix_replace_and_remove(make):
         "learning_rate": 3e-5, "dropout": 0.3, "epochs": 2, "schedule": "constant", "batch_size": 16,
     }  # fmt: skip
     assert {"epochs", "schedule"} == {
-        name for name, found in new.parameters.items() if not found.when and found.count > 1
+        name for name, range_ in new.parameters.items() if not range_.when and range_.count > 1
     }
     assert new.sources["learning_rate"] == "--set learning_rate=3e-5"
     assert "learning_rate" not in space.with_overrides(["learning_rate=null"]).parameters
@@ -254,6 +254,6 @@ def test_a_key_of_another_head_is_passed_over_in_shipped_files_but_a_typo_is_not
 
 def test_reasons_cover_every_parameter_that_some_cell_cannot_have(every):
     for mode, head in itertools.product(modes.names(), heads.names()):
-        allowed = {own.name: own for own in settings.parameters(mode, head)}
+        allowed = {one.name: one for one in settings.parameters(mode, head)}
         for name, reason in files.elsewhere(allowed, every).items():
             assert reason.endswith("or leave it out"), name

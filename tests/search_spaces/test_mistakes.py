@@ -1,4 +1,4 @@
-"""Every mistake in a space stops with one line that names the file, the key and the remedy."""
+"""Every mistake in a space raises a one-line error with the file, the key and the remedy."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ MISTAKES = {
     ),
     "conditions in a circle": (
         "epochs: {choice: [1, 2], when: {batch_size: 16}}\n  batch_size: {choice: [8, 16], when: {epochs: 2}}",
-        "the conditions of epochs, batch_size go round in a circle",
+        "the conditions of epochs, batch_size are cyclic",
     ),
-    "a condition on itself": ("epochs: {choice: [1, 2], when: {epochs: 2}}", "the conditions of epochs go round"),
+    "a condition on itself": ("epochs: {choice: [1, 2], when: {epochs: 2}}", "the conditions of epochs are cyclic"),
     "a condition that never holds": (
         "batch_size: 32\n  epochs: {fixed: 2, when: {batch_size: 16}}",
         "epochs has no effect: it acts only where batch_size is 16, which this space never tries",
@@ -105,7 +105,7 @@ FILES = {
     "an empty file": ("", "holds no space; write `parameters:`"),
     "a list": ("- 1", "holds no space; write `parameters:`"),
     "no parameters": ("task: sst2", "holds no space; add `parameters:`"),
-    "parameters that are a word": ("parameters: none", "parameters is 'none'; write one `name: range` a line"),
+    "parameters that are a word": ("parameters: none", "parameters is 'none'; write one `name: range` per line"),
     "a typo at the top": (
         "parametres: {epochs: 3}",
         "Unknown key of a space file 'parametres'. Did you mean parameters",
@@ -153,7 +153,7 @@ FILES = {
         "parameters: {epochs: 3}\nearly_stopping: {grace_epochs: 0}",
         "early_stopping.grace_epochs is 0; it takes a whole number from 1",
     ),
-    "a hundred thousand levels": ("parameters: " + "[" * 100_000, "lists or mappings lie too deep inside each other"),
+    "a hundred thousand levels": ("parameters: " + "[" * 100_000, "lists or mappings are nested too deeply"),
     "early stopping of nobody": (
         "parameters: {epochs: 3}\nearly_stopping: {reduction_factor: 1}",
         "early_stopping.reduction_factor is 1; it takes a whole number from 2",

@@ -1,4 +1,4 @@
-"""What a space promises, for any space: drawn settings lie in it, a grid is complete, YAML and Optuna round-trip."""
+"""Properties of any space: drawn settings belong to it, grids are complete, YAML and Optuna round-trip."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from meltpoint.search_spaces.files import load
 from meltpoint.search_spaces.space import Space
 
 ALLOWED = {
-    own.name: own
-    for own in (
+    parameter.name: parameter
+    for parameter in (
         Parameter("slow", False, ""),
         Parameter("slow.pace", 1.0, "", 0.01, 100.0),
         Parameter("schedule", "flat", "", choices=("flat", "hat", "hill")),
@@ -47,21 +47,21 @@ def values(draw, parameter):
 
 @st.composite
 def ranges(draw, parameter, finite):
-    """An entry as YAML has it; small enough to enumerate."""
-    own = values(parameter)
+    """A YAML entry, small enough to enumerate."""
+    value = values(parameter)
     kind = draw(st.sampled_from(["scalar", "fixed", "choice", "range"]))
     if kind == "scalar":
-        return draw(own)
+        return draw(value)
     if kind == "fixed":
-        return {"fixed": draw(own)}
+        return {"fixed": draw(value)}
     if kind == "choice" or isinstance(parameter.default, bool | str):
-        entry = {"choice": draw(st.lists(own, min_size=1, max_size=3, unique=True))}
+        entry = {"choice": draw(st.lists(value, min_size=1, max_size=3, unique=True))}
         return {**entry, "first": draw(st.sampled_from(entry["choice"]))} if draw(st.booleans()) else entry
     if isinstance(parameter.default, int):
         low = draw(st.integers(int(parameter.minimum), int(parameter.maximum) - 3))
         entry = {"integer": [low, draw(st.integers(low + 1, low + 3))]}
         return {**entry, "first": low + 1} if draw(st.booleans()) else entry
-    low, high = sorted(draw(st.lists(own, min_size=2, max_size=2, unique=True)))
+    low, high = sorted(draw(st.lists(value, min_size=2, max_size=2, unique=True)))
     entry = {draw(st.sampled_from(["uniform", "log_uniform"])): [low, high]}
     if finite or draw(st.booleans()):
         entry["grid"] = draw(st.lists(st.floats(low, high), min_size=1, max_size=3, unique=True))
@@ -70,20 +70,20 @@ def ranges(draw, parameter, finite):
 
 @st.composite
 def spaces(draw, finite=False):
-    said = {}
+    declared = {}
     for name, parameter in ALLOWED.items():
         if not draw(st.booleans()):
             continue
         entry = draw(ranges(parameter, finite))
-        others = [other for other in DISCRETE if other in said and other != name]
+        others = [other for other in DISCRETE if other in declared and other != name]
         if others and draw(st.booleans()):
             other = draw(st.sampled_from(others))
             entry = entry if isinstance(entry, dict) else {"fixed": entry}
             entry["when"] = {other: draw(st.lists(values(ALLOWED[other]), min_size=1, max_size=3))}
         if isinstance(entry, dict) and draw(st.booleans()):
             entry["source"] = draw(st.text(max_size=20))
-        said[name] = entry
-    return Space.of(said, ALLOWED)
+        declared[name] = entry
+    return Space.of(declared, ALLOWED)
 
 
 @settings(deadline=None)
@@ -114,7 +114,7 @@ def test_points_are_distinct_lie_in_the_space_and_start_with_the_first(space):
 def test_size_counts_the_points_of_a_finite_space(space):
     size = space.size()
     if size is None:
-        assert any(found.count is None for found in space.parameters.values())
+        assert any(range_.count is None for range_ in space.parameters.values())
     elif size <= 3000:
         assert size == sum(1 for _ in space.points())
 
@@ -303,12 +303,12 @@ def test_check_gives_values_their_own_types_back_and_says_what_is_wrong(make):
 
 
 def test_the_fingerprint_follows_what_is_searched_and_not_its_sources_or_the_order_of_lines(make):
-    said = {"epochs": {"choice": [2, 3]}, "dropout": {"uniform": [0.0, 0.5]}}
-    print_of = make(said).fingerprint()
-    assert print_of == make(dict(reversed(said.items()))).fingerprint()
-    assert print_of == make({**said, "epochs": {"choice": [2, 3], "source": "a paper"}}).fingerprint()
-    assert print_of != make({**said, "epochs": {"choice": [2, 4]}}).fingerprint()
-    assert print_of != make({**said, "epochs": {"choice": [2, 3], "first": 3}}).fingerprint()
+    declared = {"epochs": {"choice": [2, 3]}, "dropout": {"uniform": [0.0, 0.5]}}
+    print_of = make(declared).fingerprint()
+    assert print_of == make(dict(reversed(declared.items()))).fingerprint()
+    assert print_of == make({**declared, "epochs": {"choice": [2, 3], "source": "a paper"}}).fingerprint()
+    assert print_of != make({**declared, "epochs": {"choice": [2, 4]}}).fingerprint()
+    assert print_of != make({**declared, "epochs": {"choice": [2, 3], "first": 3}}).fingerprint()
     assert make({"epochs": 3}).fingerprint() != make({"epochs": 3}, early_stopping={}).fingerprint()
 
 
