@@ -1,4 +1,4 @@
-"""One comparison of whole searches: Meltpoint's command and a rival's program, from their spawn to their table."""
+"""Comparison of whole searches: Meltpoint's command against a rival's program, from process start to exit."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MIB = 2**20
 
 
 def compare(job: Job, module: str, rival: str, repeats: int, with_test: bool = False) -> Comparison:
-    """Both sides in turn.
+    """Run both sides alternately.
 
     Args:
-        module: the rival's program under `meltpoint.benchmarks.rivals`.
-        rival: its name in the table.
-        with_test: leave Meltpoint the task's test split to score, which no rival does.
+        module: the rival's module in `meltpoint.benchmarks.rivals`.
+        rival: its name in the output.
+        with_test: True if Meltpoint also scores the task's test split, which no rival does.
     """
     size = "all" if job.max_train_examples is None else str(job.max_train_examples)
     claim = f"{len(job.learning_rates)} trials, {job.mode}, {job.task} ({size} training examples), {job.epochs} epochs"
@@ -40,7 +40,7 @@ def compare(job: Job, module: str, rival: str, repeats: int, with_test: bool = F
 
 
 def meltpoint_side(job: Job) -> Measurement:
-    """`meltpoint sweep` as a user types it, in a fresh storage: with its ledger, MLflow, test scores and exports."""
+    """Run `meltpoint sweep` as a user would, in a new storage folder: with ledger, MLflow, test scores and exports."""
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
         space = Path(folder) / "space.yaml"
         space.write_text(job.space(), encoding="utf-8")
@@ -61,17 +61,17 @@ def sweep_command(job: Job, space: Path, storage: Path) -> list[str]:
 
 
 def ledger_answer(job: Job, trials: Path) -> Answer:
-    """The search's results, as the ledger has them.
+    """Read the search's results from the ledger.
 
     Raises:
-        RuntimeError: a trial failed or is missing, so that the run measured something else.
+        RuntimeError: a trial failed or is missing, so that the measurement is invalid.
     """
     every = [json.loads(path.read_text(encoding="utf-8")) for path in trials.glob("*.json")]
     records = [record for record in every if record["role"] == "search"]
-    wrong = [record for record in records if record["status"] != "finished"]
-    if wrong or len(records) != len(job.learning_rates):
-        errors = "; ".join(str(record["error"]) for record in wrong) or "some are missing"
-        raise RuntimeError(f"{len(records) - len(wrong)} of {len(job.learning_rates)} trials finished: {errors}")
+    unfinished = [record for record in records if record["status"] != "finished"]
+    if unfinished or len(records) != len(job.learning_rates):
+        errors = "; ".join(str(record["error"]) for record in unfinished) or "some are missing"
+        raise RuntimeError(f"{len(records) - len(unfinished)} of {len(job.learning_rates)} trials finished: {errors}")
     dev = {record["setting"]["learning_rate"]: record["dev"] for record in records}
     return Answer(
         dev={rate: dev[rate] for rate in job.learning_rates},
@@ -81,25 +81,25 @@ def ledger_answer(job: Job, trials: Path) -> Answer:
 
 
 def rival_side(job: Job, module: str) -> Measurement:
-    """The rival's program, as one command."""
+    """Run the rival's program."""
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
-        asked, answered = Path(folder) / "job.json", Path(folder) / "answer.json"
-        asked.write_text(job.model_dump_json(), encoding="utf-8")
+        job_file, answer_file = Path(folder) / "job.json", Path(folder) / "answer.json"
+        job_file.write_text(job.model_dump_json(), encoding="utf-8")
         program = f"meltpoint.benchmarks.rivals.{module}"
-        finished = run_timed([sys.executable, "-m", program, str(asked), str(answered)])
-        return measurement(finished, Answer.model_validate_json(answered.read_text(encoding="utf-8")))
+        finished = run_timed([sys.executable, "-m", program, str(job_file), str(answer_file)])
+        return measurement(finished, Answer.model_validate_json(answer_file.read_text(encoding="utf-8")))
 
 
-def measurement(finished: Finished, found: Answer) -> Measurement:
-    """One run's figures: its phases, its memory, and the mean of its dev scores with its standard error."""
-    scores = list(found.dev.values())
+def measurement(finished: Finished, answer: Answer) -> Measurement:
+    """The figures of one run: its phases, its memory, and the mean of its dev scores with the standard error."""
+    scores = list(answer.dev.values())
     error = statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else 0.0
     return Measurement(
         finished.seconds,
         {
-            "start-up, s": found.first_began - finished.began,
-            "trials, s": found.last_ended - found.first_began,
-            "after the last trial, s": finished.began + finished.seconds - found.last_ended,
+            "start-up, s": answer.first_began - finished.began,
+            "trials, s": answer.last_ended - answer.first_began,
+            "after the last trial, s": finished.began + finished.seconds - answer.last_ended,
             "processor time, s": finished.cpu_seconds,
             "peak memory, MiB": finished.peak_bytes / MIB,
             "dev, mean over the settings": statistics.mean(scores),
@@ -110,7 +110,7 @@ def measurement(finished: Finished, found: Answer) -> Measurement:
 
 
 def command(prog: str, description: str | None, module: str, rival: str) -> None:
-    """A comparison as a command with the options that all of them have."""
+    """The command line of a comparison, with the options that all comparisons share."""
     parser = argparse.ArgumentParser(prog=prog, description=description)
     add_arguments(parser)
     options = parser.parse_args()

@@ -1,9 +1,9 @@
-"""This commit against an older one of this repository: the same `meltpoint sweep`, each from a fresh storage.
+"""Comparison of this commit with an older one: the same `meltpoint sweep`, each in a new storage folder.
 
     python -m meltpoint.benchmarks.against_commit OLD [--repeats 1] -- --encoder minilm --task sst2 … (as for `sweep`)
 
-Both run in this environment, from exported trees: what is not committed has no part in it. An older commit may draw
-other settings and stop other trials, so epochs are counted, too.
+Both run in this environment from exported trees, without uncommitted changes. An older commit may draw other settings
+and stop other trials, so the epochs are counted too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME = "benchmark"
 
 
 def export(repository: Path, commit: str, folder: Path) -> Path:
-    """A commit's tree as a package; the folder to put on Python's path.
+    """Export a commit's tree as a package and return the folder to put on Python's path.
 
     Raises:
         ValueError: there is no such commit.
@@ -41,20 +41,20 @@ def export(repository: Path, commit: str, folder: Path) -> Path:
     return package.parent
 
 
-def sweep(tree: Path, words: Sequence[str]) -> Measurement:
-    """One side's sweep, from command to table."""
+def sweep(tree: Path, arguments: Sequence[str]) -> Measurement:
+    """Run one side's sweep as a command."""
     path = os.pathsep.join([str(tree), *filter(None, [os.environ.get("PYTHONPATH")])])
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
-        command = [sys.executable, "-m", "meltpoint.launch", "sweep", "--name", NAME, "--storage", folder, *words]
+        command = [sys.executable, "-m", "meltpoint.launch", "sweep", "--name", NAME, "--storage", folder, *arguments]
         finished = run_timed(command, {"PYTHONPATH": path})
         return measurement(finished.seconds, finished.cpu_seconds, Path(folder) / NAME / "trials")
 
 
 def measurement(seconds: float, cpu_seconds: float, trials: Path) -> Measurement:
-    """What the ledger says of the trials that ran; a final that the search answered ran no second time.
+    """The figures of the trials that ran, from the ledger; finals with a result taken from the search did not run.
 
     Raises:
-        RuntimeError: a trial failed, so that the run measured something else.
+        RuntimeError: a trial failed, so that the measurement is invalid.
     """
     every = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(trials.glob("*.json"))]
     records = [record for record in every if not record.get("answered_by")]
@@ -70,12 +70,12 @@ def measurement(seconds: float, cpu_seconds: float, trials: Path) -> Measurement
 
 
 def main() -> None:
-    """Read the command line, run both in turn, print the ratio."""
+    """Parse the command line, run both sides alternately, print the ratio."""
     parser = argparse.ArgumentParser(prog="against_commit", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("commit", help="the older one")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("words", nargs="+", help="after --, as for `meltpoint sweep`")
+    parser.add_argument("arguments", nargs="+", help="after --, as for `meltpoint sweep`")
     options = parser.parse_args()
     repository = Path(__file__).resolve().parents[1]
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
@@ -83,9 +83,9 @@ def main() -> None:
             ours, theirs = (export(repository, commit, Path(folder)) for commit in ("HEAD", options.commit))
         except ValueError as error:
             parser.error(str(error))
-        claim = f"meltpoint sweep {' '.join(options.words)}"
+        claim = f"meltpoint sweep {' '.join(options.arguments)}"
         comparison = alternate(
-            claim, options.commit, lambda: sweep(ours, options.words), lambda: sweep(theirs, options.words),
+            claim, options.commit, lambda: sweep(ours, options.arguments), lambda: sweep(theirs, options.arguments),
             options.repeats,
         )  # fmt: skip
         show(comparison, options.json)

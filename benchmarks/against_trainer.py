@@ -19,8 +19,8 @@ def main() -> None:
     options = parser.parse_args()
     if find_spec("accelerate") is None:
         parser.error("the Trainer needs the package accelerate; pip install -e '.[dev]' brings it.")
-    found = compare(job_of(options), "trainer_search", "Trainer", options.repeats, options.with_test)
-    show(found, options.json)
+    comparison = compare(job_of(options), "trainer_search", "Trainer", options.repeats, options.with_test)
+    show(comparison, options.json)
 
 
 if __name__ == "__main__":

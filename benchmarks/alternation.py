@@ -1,4 +1,4 @@
-"""Two sides measured in turn: single times on a shared machine are noise, ratios of neighbours are not."""
+"""Alternating measurements of two sides, whose ratios are robust against changing load of the machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Measurement:
 
     Attributes:
         seconds: wall time.
-        details: whatever else was seen in that run, name → figure.
+        details: further figures of the run, by name.
     """
 
     seconds: float
@@ -23,8 +23,8 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A figure over several runs."""
+class RunSpread:
+    """The median and range of a figure over several runs."""
 
     median: float
     low: float
@@ -36,12 +36,12 @@ class Spread:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What alternating runs gave.
+    """The results of alternating runs.
 
     Attributes:
-        claim: what is compared, in words.
+        claim: a description of the comparison.
         rival: the other side's name.
-        ours, theirs: the runs, in the order in which they were made; run i of one neighbours run i of the other.
+        ours, theirs: the runs in order; run i of one side is next to run i of the other.
         seconds_ours, seconds_theirs, ratio: over the runs; a ratio above 1 means that Meltpoint is faster.
     """
 
@@ -49,27 +49,27 @@ class Comparison:
     rival: str
     ours: list[Measurement]
     theirs: list[Measurement]
-    seconds_ours: Spread
-    seconds_theirs: Spread
-    ratio: Spread
+    seconds_ours: RunSpread
+    seconds_theirs: RunSpread
+    ratio: RunSpread
 
 
-def spread(values: list[float]) -> Spread:
+def spread(values: list[float]) -> RunSpread:
     """Median, lowest and highest."""
-    return Spread(statistics.median(values), min(values), max(values))
+    return RunSpread(statistics.median(values), min(values), max(values))
 
 
 def alternate(
     claim: str, rival: str, ours: Callable[[], Measurement], theirs: Callable[[], Measurement], repeats: int
 ) -> Comparison:
-    """Run both sides in turn; who begins changes with each round, so that a machine that slows down favours neither."""
+    """Run both sides alternately; the first side changes each round, so that a slowing machine favours neither."""
     runs: dict[str, list[Measurement]] = {"ours": [], "theirs": []}
     sides = [("ours", ours), ("theirs", theirs)]
     for number in range(repeats):
         for name, side in sides if number % 2 == 0 else reversed(sides):
             runs[name].append(side())
-            who = "meltpoint" if name == "ours" else rival
-            print(f"{number + 1}/{repeats}  {who}: {runs[name][-1].seconds:.1f} s", file=sys.stderr)
+            label = "meltpoint" if name == "ours" else rival
+            print(f"{number + 1}/{repeats}  {label}: {runs[name][-1].seconds:.1f} s", file=sys.stderr)
     ratios = [b.seconds / a.seconds for a, b in zip(runs["ours"], runs["theirs"], strict=True)]
     return Comparison(
         claim, rival, runs["ours"], runs["theirs"], spread([run.seconds for run in runs["ours"]]),

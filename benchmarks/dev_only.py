@@ -1,4 +1,4 @@
-"""A job's data as a task of its own that has no test split, so that both sides of a comparison do the same work."""
+"""A job's data as a task without a test split, so that both sides of a comparison do the same work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from meltpoint.tasks.core.task import DataSpec, Example, Task
 
 
 def dev_only(job: Job, folder: Path) -> Job:
-    """The same job on copies of its train and dev split; a sweep of it has no test split to score."""
+    """The same job on copies of its train and dev split; so a sweep of it has no test split to score."""
     data = load_training_data(DataSpec(job.task, job.data_dir, job.max_train_examples))
     for name, examples in (("train", data.train), ("dev", data.dev)):
         lines = [json.dumps(row(data.task, example), ensure_ascii=False) for example in examples]
@@ -27,6 +27,6 @@ def dev_only(job: Job, folder: Path) -> Job:
 
 
 def row(task: Task, example: Example) -> dict[str, str]:
-    """One sentence and its label's name."""
+    """A sentence and the name of its label, as a jsonl row."""
     assert isinstance(example.label, int), "a task of single sentences with classes"
     return {"text": example.texts[0], "label": task.labels[example.label]}

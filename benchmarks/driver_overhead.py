@@ -1,6 +1,6 @@
-"""What the driver costs a trial: thousands of trials that do nothing, through the planner, the ledger, MLflow and Ray.
+"""Overhead of the driver per trial: thousands of trials that do nothing, with planner, ledger, MLflow and Ray.
 
-Everything between the command line and the worker is the sweep's own; only the training is left out.
+Everything between the command line and the worker is as in a sweep; only the training is left out.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from meltpoint.sweeps.worker.finalist_scoring import Scorer
 from meltpoint.sweeps.worker.outcome import TrialOutcome
 from meltpoint.sweeps.worker.work_order import WorkOrder
 
-EPOCHS = 2  # events a trial, beside the first and the last
-WARM_SHARE = 0.1  # of the trials: what starts up and fills its caches is not counted as cost or growth a trial
+EPOCHS = 2  # epoch events per trial
+WARM_SHARE = 0.1  # the first share of the trials is not counted, because of start-up and filling caches
 CALLS = ("next_order", "on_start", "on_event", "on_order_end", "wants_stop", "early_stopping", "tick")
 
 
 @dataclass
-class Watched:
-    """A driver that clocks what Ray asks of the one behind it, and the driver's memory as trials end.
+class TimedDriver:
+    """A proxy of the driver that times the calls from Ray and samples the process's memory when trials end.
 
     Attributes:
         seconds: call → time spent in it.
@@ -55,18 +55,18 @@ class Watched:
     ended: int = 0
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever is not watched is the driver's own."""
+        """Delegate to the driver, with timing of the calls in `CALLS`."""
         value = getattr(self.driver, name)
         return self._timed(name, value) if name in CALLS else value
 
     def _timed(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*words: Any) -> Any:
+        def timed(*arguments: Any) -> Any:
             started = time.perf_counter()
             try:
-                return call(*words)
+                return call(*arguments)
             finally:
                 self.seconds[name] += time.perf_counter() - started
-                if name == "on_event" and isinstance(words[0], TrialEnded):
+                if name == "on_event" and isinstance(arguments[0], TrialEnded):
                     self.ended += 1
                     self._sample()
 
@@ -78,33 +78,34 @@ class Watched:
         self.samples.append((self.ended, *now, resident))
 
     def settle(self) -> float:
-        """Wait until MLflow has everything, which is a cost of the trials too; the seconds that it took."""
+        """Wait until everything is written to MLflow, and return the seconds that it took."""
         started = time.perf_counter()
         self.driver.tracker.flush()
         self._sample()
         return time.perf_counter() - started
 
 
-class Unscored(Scorer):
-    """No finalist is scored: there are no weights."""
+class NoScorer(Scorer):
+    """A scorer that scores no finalist, since there are no weights."""
 
     def has(self, trial: str) -> bool:
-        """As if it were sent already."""
+        """Always true, as if the trial had been sent already."""
         return True
 
 
 @dataclass(frozen=True)
 class Overhead:
-    """What a trial costs, after the first tenth of them.
+    """The cost per trial, without the first tenth of the trials.
 
     Attributes:
-        trials: how many were run.
-        wall_ms: wall time a trial, with `slots` trials at a time; the time that workers wait for Ray is in it.
-        driver_ms: CPU time of the driver's process a trial: Ray Tune, its threads, and Meltpoint's part.
-        own_ms: the part of it that Meltpoint's driver takes, by the clock.
-        own_ms_by_call: the same by what Ray asked for.
-        growth_kb: resident memory of the driver that each trial leaves behind: the slope of a straight line.
-        behind_s: how long MLflow was written after the last trial.
+        trials: the number of trials that ran.
+        slots: the number of concurrent trials.
+        wall_ms: wall time per trial, including the time that workers wait for Ray.
+        driver_ms: CPU time of the driver's process per trial: Ray Tune with its threads, and Meltpoint.
+        own_ms: wall time in Meltpoint's driver per trial.
+        own_ms_by_call: the same by the driver's method.
+        growth_kb: growth of the driver's resident memory per trial: the slope of a fitted line.
+        behind_s: seconds until MLflow was complete after the last trial.
     """
 
     trials: int
@@ -118,7 +119,7 @@ class Overhead:
 
 
 def idle(config: dict[str, Any]) -> None:
-    """A trainable that trains nothing and says what a trial of two epochs would."""
+    """A trainable that trains nothing and reports the events of a trial of two epochs."""
     from ray import tune
 
     (order,) = WorkOrder.from_config(config).orders
@@ -138,7 +139,7 @@ def idle(config: dict[str, Any]) -> None:
 
 
 def run(trials: int, searcher: str, encoder: str, storage: Path) -> Overhead:
-    """Drive so many idle trials of one cell."""
+    """Run a number of idle trials of one cell."""
     spec = SweepSpec(
         name="overhead", encoders=(encoder,), modes=("fine_tuning",), tasks=("demo_sentiment",), head="linear",
         trials=trials, seeds=1, searcher=searcher,  # type: ignore[arg-type]
@@ -155,27 +156,27 @@ def run(trials: int, searcher: str, encoder: str, storage: Path) -> Overhead:
         watched = Watched(SweepDriver(planner, ledger, tracker, progress, scorer, resources))
         with Cluster(None) as cluster:
             cluster.join()
-            count = watched.driver.slots = slots(resources.cpus, 0.0)
-            experiment.run_on_tune(watched, is_local=True, trainable=idle)
-            behind = watched.settle()
+            count = timed.driver.slots = slots(resources.cpus, 0.0)
+            experiment.run_on_tune(timed, is_local=True, trainable=idle)
+            behind = timed.settle()
     if tracker.trouble is not None:
         raise RuntimeError(tracker.trouble)
-    return overhead(watched, count, behind)
+    return overhead(timed, count, behind)
 
 
-def overhead(watched: Watched, slots: int, behind: float) -> Overhead:
-    """The figures behind the warm-up."""
-    warm = watched.samples[int(WARM_SHARE * len(watched.samples)) :]
+def overhead(timed: TimedDriver, slots: int, behind: float) -> Overhead:
+    """Compute the figures after the warm-up."""
+    warm = timed.samples[int(WARM_SHARE * len(timed.samples)) :]
     first, last = warm[0], warm[-1]
     count = last[0] - first[0]
-    own = {call: 1000 * seconds / watched.ended for call, seconds in watched.seconds.items()}
-    wall, driver, mine = (1000 * (last[index] - first[index]) / count for index in (1, 2, 3))
+    by_call = {call: 1000 * seconds / timed.ended for call, seconds in timed.seconds.items()}
+    wall, driver, own = (1000 * (last[index] - first[index]) / count for index in (1, 2, 3))
     growth = slope([(float(sample[0]), sample[4] / 1000) for sample in warm])
-    return Overhead(watched.ended, slots, wall, driver, mine, own, growth, behind)
+    return Overhead(timed.ended, slots, wall, driver, own, by_call, growth, behind)
 
 
 def slope(points: list[tuple[float, float]]) -> float:
-    """Of the least-squares line through points."""
+    """The slope of the least-squares line through points."""
     x_mean = sum(x for x, _ in points) / len(points)
     y_mean = sum(y for _, y in points) / len(points)
     across = sum((x - x_mean) * (y - y_mean) for x, y in points)
@@ -183,24 +184,27 @@ def slope(points: list[tuple[float, float]]) -> float:
 
 
 def main() -> None:
-    """Run it and print the figures."""
+    """Run the benchmark and print the figures."""
     parser = argparse.ArgumentParser(prog="driver_overhead", description=__doc__)
     parser.add_argument("--trials", type=int, default=2000)
     parser.add_argument("--searcher", choices=("random", "tpe"), default="random")
-    parser.add_argument("--encoder", default="minilm", help="never loaded; its files are only hashed")
+    parser.add_argument("--encoder", default="minilm", help="not loaded; its files are only hashed")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
-        found = run(options.trials, options.searcher, options.encoder, Path(folder))
+        result = run(options.trials, options.searcher, options.encoder, Path(folder))
     if options.json:
-        print(json.dumps(asdict(found), indent=1))
+        print(json.dumps(asdict(result), indent=1))
         return
-    print(f"{found.trials} idle trials, {found.slots} at a time, searcher {options.searcher}")
+    print(f"{result.trials} idle trials, {result.slots} at a time, searcher {options.searcher}")
     print(
-        f"  a trial: {found.wall_ms:.1f} ms wall, {found.driver_ms:.1f} ms driver CPU, of it {found.own_ms:.1f} ms ours"
+        f"  per trial: {result.wall_ms:.1f} ms wall, {result.driver_ms:.1f} ms driver CPU, "
+        f"of it {result.own_ms:.1f} ms ours"
     )
-    print("  ours: " + ", ".join(f"{call} {ms:.2f}" for call, ms in found.own_ms_by_call.items()) + " ms")
-    print(f"  the driver's memory grows by {found.growth_kb:.0f} kB a trial; MLflow ends {found.behind_s:.1f} s later")
+    print("  ours: " + ", ".join(f"{call} {ms:.2f}" for call, ms in result.own_ms_by_call.items()) + " ms")
+    print(
+        f"  the driver's memory grows by {result.growth_kb:.0f} kB per trial; MLflow ends {result.behind_s:.1f} s later"
+    )
 
 
 if __name__ == "__main__":

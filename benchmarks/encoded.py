@@ -1,4 +1,4 @@
-"""A task's train and dev split as a given encoder's pieces, for what runs the loop without the service."""
+"""Tokenised train and dev splits of a task, for benchmarks that run the training loop without a sweep."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MAX_PIECES = 128
 def encoded(
     encoder: Encoder, spec: DataSpec, max_pieces: int = MAX_PIECES, dev_rows: int | None = None
 ) -> EncodedData:  # fmt: skip
-    """Both splits; inputs have as many pieces as asked for, or as the encoder takes.
+    """Tokenise both splits; inputs have at most `max_pieces` subword tokens, or the encoder's maximum if it is less.
 
     Args:
-        dev_rows: how many of dev's first examples; None is all.
+        dev_rows: the number of leading dev examples; None for all.
 
     Raises:
-        ValueError: the data are not there, or not as the task has them.
+        ValueError: the data is missing or invalid.
     """
     data, limit = load_training_data(spec), min(max_pieces, encoder.max_pieces)
     gold = data.dev[:dev_rows]

@@ -1,9 +1,9 @@
-"""What each part of a fast fine-tuning step on the CPU brings: all variants in turn on the same batches.
+"""Benchmark of the optimisations of a fine-tuning step on the CPU: cumulative variants on the same batches.
 
     python benchmarks/fine_tuning_step.py --text FILE [--steps 20] [--rounds 5] [--batch 32] [--threads 1]
 
-FILE holds one sentence a line. The variants add up, from torch's own parts to all of Meltpoint's. Times are CPU seconds
-of this process as well as wall seconds: the first see other work on the machine less, the second are what one waits.
+FILE has one sentence per line. Each variant adds one optimisation, from plain torch to all of Meltpoint's. Times are
+CPU seconds of this process, which depend less on other load of the machine, and wall seconds.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ WARM_UP_STEPS = 3
 
 
 @dataclass
-class Variant:
-    """One way to train, and the times of its steps.
+class StepVariant:
+    """A set of optimisations, and the times of its steps.
 
     Attributes:
         quick_dropout, short_attention, compact_table, kernels, padding_free, cls_only, masters: which of Meltpoint's
-            parts it has; `kernels` are those for residuals, norms and GELU, attention's come with `padding_free`.
-        cpu, wall: seconds by step.
-        phases: CPU seconds by step, in the order of PHASES.
+            optimisations it has; `kernels` are those for residuals, norms and GELU, `padding_free` has attention's.
+        cpu, wall: seconds per step.
+        phases: CPU seconds per step, in the order of PHASES.
     """
 
     name: str
@@ -66,22 +66,22 @@ class Variant:
     phases: list[list[float]] = field(default_factory=list)
 
 
-def variants() -> list[Variant]:
-    """From torch's own parts to all of Meltpoint's."""
+def variants() -> list[StepVariant]:
+    """The variants, from plain torch to all optimisations."""
     return [
-        Variant("torch's own parts"),
-        Variant("+ quick dropout", True),
-        Variant("+ short attention", True, True),
-        Variant("+ compact table", True, True, True),
-        Variant("+ kernels", True, True, True, True),
-        Variant("+ no padding", True, True, True, True, True),
-        Variant("+ [CLS] alone on top", True, True, True, True, True, True),
-        Variant("+ bf16 and masters", True, True, True, True, True, True, True),
+        StepVariant("torch's own parts"),
+        StepVariant("+ quick dropout", True),
+        StepVariant("+ short attention", True, True),
+        StepVariant("+ compact table", True, True, True),
+        StepVariant("+ kernels", True, True, True, True),
+        StepVariant("+ no padding", True, True, True, True, True),
+        StepVariant("+ [CLS] alone on top", True, True, True, True, True, True),
+        StepVariant("+ bf16 and masters", True, True, True, True, True, True, True),
     ]
 
 
 class Classifier(nn.Module):
-    """The encoder's first piece through a linear layer."""
+    """A linear classifier on the encoder's first position."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
@@ -94,9 +94,9 @@ class Classifier(nn.Module):
 
 
 def stepper(
-    variant: Variant, pristine: HuggingFaceEncoder, split: EncodedSplit, dropout: float
+    variant: StepVariant, pristine: HuggingFaceEncoder, split: EncodedSplit, dropout: float
 ) -> Callable[[Batch], None]:
-    """A model of a variant: a function that trains it one step and notes the times."""
+    """Build the model of a variant and return a function that trains it for one step and records the times."""
     torch.manual_seed(0)
     encoder = copy.deepcopy(pristine, {id(pristine.tokenizer): pristine.tokenizer})
     encoder.set_dropout(dropout)
@@ -110,8 +110,10 @@ def stepper(
     model = Classifier(encoder).train()
     bf16 = resolve_precision("auto", "cpu") == "bf16"
     masters = encoder.train_in_bf16() if variant.masters and bf16 else {}
-    own = EncoderAdamW([*encoder.layer_groups(), LayerGroup("head", tuple(model.head.parameters()))], 0.01, masters)
-    adam = own if variant.masters else torch.optim.AdamW(own.param_groups, fused=True)
+    encoder_adam = EncoderAdamW(
+        [*encoder.layer_groups(), LayerGroup("head", tuple(model.head.parameters()))], 0.01, masters
+    )
+    adam = encoder_adam if variant.masters else torch.optim.AdamW(encoder_adam.param_groups, fused=True)
     for group in adam.param_groups:
         group["lr"] = 1e-4
     if table is not None:
@@ -142,7 +144,7 @@ def stepper(
 
 
 def plain_dropouts(model: nn.Module) -> None:
-    """Put torch's dropouts back."""
+    """Restore torch's dropout modules."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is QuickDropout:
@@ -150,7 +152,7 @@ def plain_dropouts(model: nn.Module) -> None:
 
 
 def plain_operations(model: nn.Module) -> None:
-    """Put torch's GELU and the family's own residuals and norms back."""
+    """Restore torch's GELU and the original residual connections and layer norms."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, Gelu):
@@ -160,28 +162,28 @@ def plain_operations(model: nn.Module) -> None:
 
 
 def read(path: Path, encoder: Encoder, sentences: int) -> EncodedSplit:
-    """The first sentences of a file, with labels of no meaning."""
+    """The first sentences of a file, with arbitrary labels."""
     lines = path.read_text(encoding="utf-8").split("\n")[:sentences]
     examples = [Example(str(i), texts=(line.strip(),), label=i % 2) for i, line in enumerate(lines) if line.strip()]
     return encode_split(KIND, examples, encoder.tokenizer, 128)
 
 
-def report(found: list[Variant], batch_size: int, rounds: int) -> None:
-    """A line a variant: examples a second, its phases, and its ratio to the first, step by step, with the spread."""
+def report(variants: list[StepVariant], batch_size: int, rounds: int) -> None:
+    """Print one line per variant: examples per second, its phases, and its speed-up over the first with the spread."""
     print(f"{'variant':20s} {'ex/s CPU':>8s} {'ex/s wall':>9s}  " + " ".join(f"{p:>9s}" for p in PHASES) + "   ratio")
-    for variant in found:
+    for variant in variants:
         cpu, wall = (sum(times) / len(times) for times in (variant.cpu, variant.wall))
         phases = [1000 * statistics.mean(column) for column in zip(*variant.phases, strict=True)]
         size = len(variant.cpu) // rounds
         parts = range(0, size * rounds, size)
-        ratios = sorted(sum(found[0].cpu[i : i + size]) / sum(variant.cpu[i : i + size]) for i in parts)
+        ratios = sorted(sum(variants[0].cpu[i : i + size]) / sum(variant.cpu[i : i + size]) for i in parts)
         spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})"
         shown = " ".join(f"{p:6.1f} ms" for p in phases)
         print(f"{variant.name:20s} {batch_size / cpu:8.0f} {batch_size / wall:9.0f}  {shown}   {spread}")
 
 
 def main() -> None:
-    """Read the command line, run every variant in turn, print the table."""
+    """Parse the command line, run the variants alternately, print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--text", type=Path, required=True)
     for name, default in (("sentences", 1000), ("steps", 20), ("rounds", 5), ("batch", 32), ("threads", 1)):
@@ -192,8 +194,8 @@ def main() -> None:
     encoder = encoders.load(encoders.resolve("minilm", KIND))
     assert isinstance(encoder, HuggingFaceEncoder)
     split = read(options.text, encoder, options.sentences)
-    found = variants()
-    steppers = [stepper(variant, encoder, split, options.dropout) for variant in found]
+    every = variants()
+    steppers = [stepper(variant, encoder, split, options.dropout) for variant in every]
     pad = encoder.tokenizer.pad_piece
     batches = [
         b
@@ -204,13 +206,13 @@ def main() -> None:
     for batch in batches[: WARM_UP_STEPS + options.steps * options.rounds]:
         for step in steppers:
             step(batch)
-    for variant in found:
+    for variant in every:
         for times in (variant.cpu, variant.wall, variant.phases):
             del times[:WARM_UP_STEPS]
     mean = statistics.mean(batch.pieces.shape[1] for batch in batches)
     pieces = len(pieces_of(split, pad))
     print(f"{len(split.rows)} sentences, {mean:.1f} pieces a row, {pieces} different pieces, dropout {options.dropout}")
-    report(found, options.batch, options.rounds)
+    report(every, options.batch, options.rounds)
     print(f"peak memory of all variants: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
 
 

@@ -1,9 +1,9 @@
-"""Trials on cached features: an epoch of one against encoding its texts once, and many side by side against one.
+"""Benchmark of trials on cached hidden states: an epoch of one trial against encoding, and many trials against one.
 
     python -m meltpoint.benchmarks.frozen_epochs --task mrpc --data-dir DIR [--head bilstm --members 8 --random-base]
 
-`--random-base` takes a BERT-base with random weights and BERT-base-uncased's own pieces, which minilm shares: speed
-does not depend on what a weight is. Everything runs in turn in one process, which gets its memory as a worker does.
+`--random-base` uses a BERT-base with random weights and the vocabulary of BERT-base-uncased, which minilm shares, since
+speed does not depend on the weights. All measurements alternate in one process with the memory settings of a worker.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.shared_first_phase import open_frozen_states
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData
-from meltpoint.benchmarks.alternation import Spread, spread
+from meltpoint.benchmarks.alternation import RunSpread, spread
 from meltpoint.benchmarks.encoded import encoded
-from meltpoint.benchmarks.gpu.frozen import Cached
+from meltpoint.benchmarks.gpu.frozen import FolderCache
 from meltpoint.benchmarks.gpu.sizes import BASE, config_of
 from meltpoint.benchmarks.job import add_data_arguments, data_of
 from meltpoint.sweeps.on_ray.fork_server import environment
 
-EPOCHS = 2  # the first opens the cache and is not counted
-DEV_ROWS = 32  # dev is not what is measured
+EPOCHS = 2  # the first one fills the cache and is not counted
+DEV_ROWS = 32  # dev is not measured
 MODE = "feature_extraction"
 
 
 @dataclass(frozen=True)
-class Found:
-    """What alternating rounds gave.
+class FrozenEpochTimes:
+    """The results of alternating rounds.
 
     Attributes:
-        rows, pieces: of the training split: what is encoded, and what an epoch reads.
-        encoding_seconds: the training split through the frozen encoder once, into an empty cache.
-        epoch_seconds, stack_seconds: a training epoch of one trial, and of `members` side by side.
-        epoch_share: an epoch of one over encoding, round by round.
-        stack_ratio: the stack's epoch over one's, round by round.
+        rows, pieces: rows and subword tokens of the training split.
+        encoding_seconds: encoding of the training split by the frozen encoder, into an empty cache.
+        epoch_seconds, stack_seconds: a training epoch of one trial, and of `members` trials trained together.
+        epoch_share: an epoch of one trial over encoding, per round.
+        stack_ratio: an epoch of the stack over an epoch of one trial, per round.
     """
 
     encoder: str
@@ -62,28 +62,28 @@ class Found:
     members: int
     rows: int
     pieces: int
-    encoding_seconds: Spread
-    epoch_seconds: Spread
-    stack_seconds: Spread
-    epoch_share: Spread
-    stack_ratio: Spread
+    encoding_seconds: RunSpread
+    epoch_seconds: RunSpread
+    stack_seconds: RunSpread
+    epoch_share: RunSpread
+    stack_ratio: RunSpread
 
 
 def measure(
     name: str, encoder: Encoder, data: EncodedData, head: str, members: int, batch_size: int, repeats: int
-) -> Found:  # fmt: skip
-    """Encode, train one, train many: in turn."""
+) -> FrozenEpochTimes:  # fmt: skip
+    """Alternately encode, train one trial, and train many."""
     times = []
     for number in range(repeats):
         with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
-            cache = Cached(Path(folder), "cpu")
+            cache = FolderCache(Path(folder), "cpu")
             encoding = encoding_seconds(encoder, data, head, batch_size, cache)
             one, many = (epoch_seconds(encoder, data, head, batch_size, count, cache) for count in (1, members))
         times.append((encoding, one, many))
         print(f"{number + 1}/{repeats}  encoding {encoding:.2f} s, epochs {one:.2f} and {many:.2f} s", file=sys.stderr)
     encodings, ones, many_times = (list(column) for column in zip(*times, strict=True))
     rows = data.train.rows
-    return Found(
+    return FrozenEpochTimes(
         encoder=name, head=head, members=members, rows=len(rows), pieces=sum(len(row.pieces) for row in rows),
         encoding_seconds=spread(encodings), epoch_seconds=spread(ones), stack_seconds=spread(many_times),
         epoch_share=spread([one / encoding for encoding, one, _ in times]),
@@ -91,8 +91,8 @@ def measure(
     )  # fmt: skip
 
 
-def encoding_seconds(encoder: Encoder, data: EncodedData, head: str, batch_size: int, cache: Cached) -> float:
-    """Wall seconds to write the training split's states, all that the head's mix reads, and a few rows' of dev."""
+def encoding_seconds(encoder: Encoder, data: EncodedData, head: str, batch_size: int, cache: FolderCache) -> float:
+    """Wall seconds to cache the hidden states of the training split and a few dev rows, of all layers that are read."""
     trainer = trainer_of(encoder, data, head, batch_size, 1, cache)
     started = time.perf_counter()
     open_frozen_states(trainer)
@@ -100,21 +100,21 @@ def encoding_seconds(encoder: Encoder, data: EncodedData, head: str, batch_size:
 
 
 def epoch_seconds(
-    encoder: Encoder, data: EncodedData, head: str, batch_size: int, members: int, cache: Cached
+    encoder: Encoder, data: EncodedData, head: str, batch_size: int, members: int, cache: FolderCache
 ) -> float:  # fmt: skip
-    """Training seconds of an epoch of so many trials, the median after the first."""
+    """Training seconds of an epoch of a number of trials: the median without the first epoch."""
     trainer = trainer_of(encoder, data, head, batch_size, members, cache)
-    seconds = [sum(r.train_seconds for _, r in found if isinstance(r, EpochResult)) for found in trainer.epochs()]
+    seconds = [sum(r.train_seconds for _, r in results if isinstance(r, EpochResult)) for results in trainer.epochs()]
     return statistics.median(seconds[1:])
 
 
 def trainer_of(
-    encoder: Encoder, data: EncodedData, head: str, batch_size: int, members: int, cache: Cached
+    encoder: Encoder, data: EncodedData, head: str, batch_size: int, members: int, cache: FolderCache
 ) -> Trainer:  # fmt: skip
-    """The one loop over a stack: trials of one cell that differ in rate and dropout, as a search draws them."""
-    said: dict[str, Value] = {"epochs": EPOCHS, "batch_size": batch_size, "precision": "bf16"}
+    """A trainer of several trials of one cell, which differ in learning rate and dropout as in a search."""
+    common: dict[str, Value] = {"epochs": EPOCHS, "batch_size": batch_size, "precision": "bf16"}
     stack = [
-        Member(settings.complete({**said, "learning_rate": 1e-3 / (1 + number), "dropout": 0.1 + 0.05 * number},
+        Member(settings.complete({**common, "learning_rate": 1e-3 / (1 + number), "dropout": 0.1 + 0.05 * number},
                                   MODE, head), 0)
         for number in range(members)
     ]  # fmt: skip
@@ -141,21 +141,21 @@ def random_base(folder: Path, like: Encoder) -> str:
     return f"hf:{folder}"
 
 
-def lines(found: Found) -> list[str]:
+def lines(result: FrozenEpochTimes) -> list[str]:
     """The figures as text."""
     return [
-        f"{found.encoder}, {found.head}: {found.rows} rows of {found.pieces} pieces; median (lowest – highest)",
-        f"  encoding them once     {found.encoding_seconds} s",
-        f"  an epoch of one trial  {found.epoch_seconds} s, {found.epoch_share} of encoding",
-        f"  {found.members} side by side         {found.stack_seconds} s, {found.stack_ratio} times one",
+        f"{result.encoder}, {result.head}: {result.rows} rows of {result.pieces} pieces; median (lowest – highest)",
+        f"  encoding them once     {result.encoding_seconds} s",
+        f"  an epoch of one trial  {result.epoch_seconds} s, {result.epoch_share} of encoding",
+        f"  {result.members} side by side         {result.stack_seconds} s, {result.stack_ratio} times one",
     ]
 
 
-def run(options: argparse.Namespace) -> Found:
-    """What the options ask for.
+def run(options: argparse.Namespace) -> FrozenEpochTimes:
+    """Run the benchmark with command-line options.
 
     Raises:
-        ValueError, OSError: a word that does not exist, or data that are not there.
+        ValueError, OSError: an unknown name, or missing data.
     """
     claim_device(options.threads)
     kind = tasks.get(options.task).kind
@@ -169,7 +169,7 @@ def run(options: argparse.Namespace) -> Found:
 
 
 def main() -> None:
-    """Read the command line, measure, print."""
+    """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(prog="frozen_epochs", description=(__doc__ or "").splitlines()[0])
     add_data_arguments(parser, "mrpc")
     parser.add_argument("--random-base", action="store_true", help="a BERT-base with random weights instead")
@@ -180,15 +180,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    if any(os.environ.get(name) != word for name, word in environment().items()):  # glibc reads it at a start
+    if any(os.environ.get(name) != value for name, value in environment().items()):  # glibc reads it at process start
         os.execve(
             sys.executable, [sys.executable, "-m", "meltpoint.benchmarks.frozen_epochs", *sys.argv[1:]], environment()
         )
     try:
-        found = run(options)
+        result = run(options)
     except (ValueError, OSError) as error:
         parser.error(str(error))
-    print(json.dumps(asdict(found), indent=1) if options.json else "\n".join(lines(found)))
+    print(json.dumps(asdict(result), indent=1) if options.json else "\n".join(lines(result)))
 
 
 if __name__ == "__main__":

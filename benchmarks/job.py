@@ -1,4 +1,4 @@
-"""What both sides of a comparison are told: the same data, the same settings, the same epochs."""
+"""The job of both sides of a comparison: the same data, settings and epochs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ RATES = {"feature_extraction": (1e-4, 1e-2), "fine_tuning": (2e-5, 3e-4), "stack
 
 
 class Job(BaseModel):
-    """One whole search: every rate of the list once, nothing else varies.
+    """A whole search: a grid over learning rates with everything else fixed.
 
     Attributes:
         encoder, mode, task, data_dir, max_train_examples: as on Meltpoint's command line.
         learning_rates: the settings; in `stack_and_finetune` those of the second phase.
         stack_epochs, stack_learning_rate: the first phase of `stack_and_finetune`, the same in every setting.
-        slots: trials at a time, a CPU each.
-        group_by_length: the rival's own batches by length; Meltpoint always has its own.
+        slots: concurrent trials, with one CPU each.
+        group_by_length: True if the rival groups batches by length, as Meltpoint always does.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,7 +49,7 @@ class Job(BaseModel):
     group_by_length: bool = False
 
     def parameters(self) -> dict[str, Any]:
-        """Meltpoint's parameters, with `learning_rate` left to the search."""
+        """Meltpoint's fixed hyperparameters, without `learning_rate`."""
         fixed: dict[str, Any] = {
             "dropout": self.dropout, "weight_decay": self.weight_decay, "gradient_clip": self.gradient_clip,
             "epochs": self.epochs, "batch_size": self.batch_size, "max_pieces": self.max_pieces,
@@ -57,7 +57,7 @@ class Job(BaseModel):
             "schedule": "linear_warmup_decay", "linear_warmup_decay.warmup_fraction": 0.0,
         }  # fmt: skip
         if self.mode == "feature_extraction":
-            fixed["feature_extraction.layers"] = "top"  # what the rival's head reads
+            fixed["feature_extraction.layers"] = "top"  # the layer of the rival's head
         else:
             fixed["encoder_dropout"] = self.dropout
         if self.mode == "stack_and_finetune":
@@ -66,34 +66,34 @@ class Job(BaseModel):
         return fixed
 
     def setting(self, learning_rate: float) -> dict[str, Any]:
-        """One setting of the list."""
+        """The setting of one learning rate."""
         return {**self.parameters(), "learning_rate": learning_rate}
 
     def space(self) -> str:
-        """The list of settings as a space file. JSON is YAML."""
+        """The grid as a space file (JSON, which is YAML)."""
         return json.dumps({"parameters": {**self.parameters(), "learning_rate": {"choice": list(self.learning_rates)}}})
 
 
 def learning_rates(mode: str, count: int) -> tuple[float, ...]:
-    """So many rates, evenly spread in the logarithm over the mode's range, rounded so that they print short."""
+    """Learning rates, log-uniformly spaced over the mode's range and rounded to four digits."""
     low, high = (math.log(bound) for bound in RATES[mode])
     steps = max(1, count - 1)
     return tuple(float(f"{math.exp(low + (high - low) * index / steps):.4g}") for index in range(count))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that every comparison has."""
+    """Add the options that all comparisons share."""
     parser.add_argument("--mode", choices=sorted(RATES), default="feature_extraction")
-    parser.add_argument("--trials", type=int, default=16, help="settings, the same ones for both sides")
+    parser.add_argument("--trials", type=int, default=16, help="number of settings, the same for both sides")
     parser.add_argument("--repeats", type=int, default=5, help="alternating runs of each side")
     parser.add_argument("--epochs", type=int, default=2)
     add_data_arguments(parser, "sst2", 1000)
-    parser.add_argument("--slots", type=int, default=os.cpu_count() or 1, help="trials at a time, a CPU each")
+    parser.add_argument("--slots", type=int, default=os.cpu_count() or 1, help="concurrent trials, with one CPU each")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output, nothing else")
 
 
 def add_data_arguments(parser: argparse.ArgumentParser, task: str, max_train_examples: int | None = None) -> None:
-    """The encoder and the data, with a benchmark's own defaults."""
+    """Add the options for the encoder and the data, with defaults."""
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--task", default=task)
     parser.add_argument("--data-dir", type=Path, help="as for `meltpoint sweep`; the hub's data without it")
@@ -101,13 +101,13 @@ def add_data_arguments(parser: argparse.ArgumentParser, task: str, max_train_exa
 
 
 def data_of(options: argparse.Namespace) -> DataSpec:
-    """The data that the options describe, for any working directory."""
+    """The data of the options, with an absolute path."""
     folder = str(options.data_dir.absolute()) if options.data_dir else None
     return DataSpec(options.task, folder, options.max_train_examples)
 
 
 def job_of(options: argparse.Namespace) -> Job:
-    """The job that the options describe."""
+    """The job of the options."""
     data = data_of(options)
     return Job(
         encoder=options.encoder, mode=options.mode, task=data.task, data_dir=data.data_dir,

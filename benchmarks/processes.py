@@ -1,4 +1,4 @@
-"""A command as its own process: wall time from its spawn to its exit, and the memory of it and all its children."""
+"""Timed commands: wall time from start to exit, and memory and CPU time of the process and its children."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pathlib import Path
 
 import psutil
 
-SAMPLE_SECONDS = 0.5  # between looks at the processes, at least
-SAMPLE_SHARE = 0.01  # of one core, at most: a look at two workers of 1.4 GB took 67 ms on a busy machine
+SAMPLE_SECONDS = 0.5  # minimum interval between samples
+SAMPLE_SHARE = 0.01  # maximum share of one core: sampling two workers of 1.4 GB took 67 ms on a busy machine
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A command that ended well.
+    """A command that exited with status 0.
 
     Attributes:
-        began: when it was spawned, in seconds since 1970.
-        seconds: wall time from spawn to exit.
-        cpu_seconds: processor time of it and all its children, as last seen: what comes after the last look is missed.
-        peak_bytes: the most memory that its processes held together; pages that they share are counted once.
+        began: the start time, in seconds since 1970.
+        seconds: wall time from start to exit.
+        cpu_seconds: CPU time of it and all its children, as of the last sample.
+        peak_bytes: the maximum memory of all its processes together; shared pages are counted once.
         output: its standard output.
     """
 
@@ -38,37 +38,37 @@ class Finished:
 
 
 def run_timed(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Finished:
-    """Run a command to its end.
+    """Run a command and wait for its end.
 
     Raises:
-        RuntimeError: it failed; the message ends with what it said last.
+        RuntimeError: it failed; the message has the end of its standard error.
     """
-    with tempfile.TemporaryFile("w+") as talk, tempfile.TemporaryFile("w+") as output:
+    with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryFile("w+") as output:
         began, started = time.time(), time.perf_counter()
         process = subprocess.Popen(
-            command, stdout=output, stderr=talk, env={**os.environ, **(environment or {})}, encoding="utf-8"
+            command, stdout=output, stderr=errors, env={**os.environ, **(environment or {})}, encoding="utf-8"
         )
-        with _Watch(process.pid) as watch:
+        with _Sampler(process.pid) as sampler:
             status = process.wait()
             seconds = time.perf_counter() - started
-        talk.seek(0)
+        errors.seek(0)
         output.seek(0)
         if status:
-            raise RuntimeError(f"{' '.join(command[:4])} … ended with status {status}:\n{talk.read()[-2000:]}")
-        return Finished(began, seconds, sum(watch.cpu_seconds.values()), watch.peak_bytes, output.read())
+            raise RuntimeError(f"{' '.join(command[:4])} … ended with status {status}:\n{errors.read()[-2000:]}")
+        return Finished(began, seconds, sum(sampler.cpu_seconds.values()), sampler.peak_bytes, output.read())
 
 
-class _Watch:
-    """Samples the memory and the processor time of a process and its children until it is left."""
+class _Sampler:
+    """Samples the memory and the CPU time of a process and its children, as a context manager."""
 
     def __init__(self, process: int) -> None:
         self.process = process
         self.peak_bytes = 0
-        self.cpu_seconds: dict[int, float] = {}  # process → what it had used when it was last seen
+        self.cpu_seconds: dict[int, float] = {}  # process → CPU seconds at its last sample
         self.over = threading.Event()
-        self.thread = threading.Thread(target=self._look, daemon=True)
+        self.thread = threading.Thread(target=self._sample, daemon=True)
 
-    def __enter__(self) -> _Watch:
+    def __enter__(self) -> _Sampler:
         self.thread.start()
         return self
 
@@ -76,7 +76,7 @@ class _Watch:
         self.over.set()
         self.thread.join()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         while True:
             started = time.perf_counter()
             tree = processes(self.process)
@@ -90,7 +90,7 @@ class _Watch:
 
 
 def processes(root: int) -> list[psutil.Process]:
-    """A process and all its children; empty once it is gone."""
+    """A process and all its children; empty after its end."""
     try:
         parent = psutil.Process(root)
         return [parent, *parent.children(recursive=True)]
@@ -99,7 +99,7 @@ def processes(root: int) -> list[psutil.Process]:
 
 
 def proportional_bytes(process: int) -> int:
-    """A process's own pages and its share of those that it has in common with others (Linux); 0 once it is gone."""
+    """The proportional set size of a process in bytes (Linux); 0 after its end."""
     try:
         lines = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii").splitlines()
     except OSError:

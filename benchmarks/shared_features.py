@@ -1,9 +1,9 @@
-"""How much memory workers need for one task's cached features: all of them together against one (Linux).
+"""Memory of workers for one task's cached hidden states: all workers together against one (Linux).
 
     python -m meltpoint.benchmarks.shared_features --task sst2 --data-dir DIR [--workers 4]
 
-Each worker opens the features as a trial does and reads all of them. What counts is the proportional set size of the
-mapped files: a page that four processes share counts a quarter in each.
+Each worker opens the cached states as a trial does and reads all of them. The measure is the proportional set size of
+the mapped files: a page that four processes share counts a quarter in each.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ GATHERED_ROWS = 64
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the kernel says.
+class FeatureMemory:
+    """Memory of the cached states, as reported by the kernel.
 
     Attributes:
-        workers: how many had the features open at last.
-        feature_bytes: of the files.
-        one_bytes: proportional set size of them in the first worker, while it was alone.
-        all_bytes: summed over all workers, while all had read everything.
-        ratio: all over one.
+        workers: the number of workers.
+        feature_bytes: the size of the files.
+        one_bytes: their proportional set size in the first worker, before the others started.
+        all_bytes: the sum over all workers, after all had read everything.
+        ratio: `all_bytes` over `one_bytes`.
     """
 
     workers: int
@@ -52,13 +52,13 @@ class Found:
     ratio: float
 
 
-def measure(encoder: str, data: DataSpec, workers: int) -> Found:
-    """Start one worker, look, start the others, look.
+def measure(encoder: str, data: DataSpec, workers: int) -> FeatureMemory:
+    """Start one worker and measure; start the others and measure again.
 
     Raises:
-        ValueError, OSError: a word that does not exist, or data that are not there.
+        ValueError, OSError: an unknown name, or missing data.
     """
-    encoders.resolve(encoder, load_training_data(data).task.kind)  # what is wrong is said here, and not by a worker
+    encoders.resolve(encoder, load_training_data(data).task.kind)  # raises errors here rather than in a worker
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder, ExitStack() as stack:
         seen, processes, written = list[int](), list[int](), 0
@@ -67,21 +67,21 @@ def measure(encoder: str, data: DataSpec, workers: int) -> Found:
             worker = context.Process(target=read_all, args=(encoder, data, Path(folder), theirs), daemon=True)
             worker.start()
             stack.callback(worker.join)
-            stack.callback(ours.close)  # what a worker waits for
-            theirs.close()  # else its end would not be seen
+            stack.callback(ours.close)  # the worker waits for this
+            theirs.close()  # otherwise the end of the worker would go unnoticed
             written = ours.recv()
             assert worker.pid is not None, "it was started"
             processes.append(worker.pid)
             if count in (1, workers):
                 seen.append(sum(mapped_bytes(process, Path(folder)) for process in processes))
-    return Found(workers, written, seen[0], seen[-1], seen[-1] / seen[0])
+    return FeatureMemory(workers, written, seen[0], seen[-1], seen[-1] / seen[0])
 
 
 def read_all(encoder: str, data: DataSpec, folder: Path, answer: Connection) -> None:
-    """A worker: open the training split's features, or encode them; read all; say their size; wait."""
+    """A worker: open or compute the training split's hidden states, read all, send their size, wait."""
     loaded = encoders.load(encoders.resolve(encoder, tasks.get(data.task).kind))
-    read = encoded(loaded, data)
-    split, kind = read.train, read.task.kind
+    tokenised = encoded(loaded, data)
+    split, kind = tokenised.train, tokenised.task.kind
     key = feature_key(loaded, split, kind, "bf16", "all")
     layers, device = tuple(range(loaded.layers)), torch.device("cpu")
     features = open_features(folder, key, loaded, split, kind, layers, device, {})
@@ -89,34 +89,34 @@ def read_all(encoder: str, data: DataSpec, folder: Path, answer: Connection) -> 
     for start in rows[::GATHERED_ROWS]:
         features.gather(rows[start : start + GATHERED_ROWS])
     answer.send(features.bytes)
-    answer.poll(None)  # until the other end is closed
+    answer.poll(None)  # wait until the other end is closed
 
 
 def mapped_bytes(process: int, folder: Path) -> int:
-    """Proportional set size of the files of a folder that a process has mapped."""
-    found = psutil.Process(process).memory_maps()
-    return sum(file.pss for file in found if Path(file.path).is_relative_to(folder.resolve()))
+    """Proportional set size of the files of a folder that a process has mapped, in bytes."""
+    mapped = psutil.Process(process).memory_maps()
+    return sum(file.pss for file in mapped if Path(file.path).is_relative_to(folder.resolve()))
 
 
 def main() -> None:
-    """Read the command line, measure, print."""
+    """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(prog="shared_features", description=(__doc__ or "").splitlines()[0])
     add_data_arguments(parser, "sst2")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if sys.platform != "linux":
-        parser.error("only Linux says how many processes share a page; run it there.")
+        parser.error("only Linux reports how many processes share a page; run it there.")
     try:
-        found = measure(options.encoder, data_of(options), options.workers)
+        result = measure(options.encoder, data_of(options), options.workers)
     except (ValueError, OSError) as error:
         parser.error(str(error))
     if options.json:
-        print(json.dumps(asdict(found), indent=1))
+        print(json.dumps(asdict(result), indent=1))
         return
-    print(f"{options.encoder}, {options.task}: {found.feature_bytes / 1e6:.1f} MB of features")
-    print(f"  one worker  {found.one_bytes / 1e6:.1f} MB of them in memory")
-    print(f"  {found.workers} workers   {found.all_bytes / 1e6:.1f} MB together, {found.ratio:.3f} times one's")
+    print(f"{options.encoder}, {options.task}: {result.feature_bytes / 1e6:.1f} MB of features")
+    print(f"  one worker  {result.one_bytes / 1e6:.1f} MB of them in memory")
+    print(f"  {result.workers} workers   {result.all_bytes / 1e6:.1f} MB together, {result.ratio:.3f} times one's")
 
 
 if __name__ == "__main__":

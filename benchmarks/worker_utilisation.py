@@ -1,4 +1,4 @@
-"""How busy a finished sweep's workers were, from its ledger: the share of their wall time in which they had a trial."""
+"""Worker utilisation of a finished sweep, from its ledger: the share of wall time in which workers had a trial."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from meltpoint.sweeps.ledger.records import TrialRecord, worker_spans
 
 @dataclass(frozen=True)
 class Utilisation:
-    """What the workers did between the first trial's start and the last one's end.
+    """Utilisation of the workers between the first trial's start and the last one's end.
 
     Attributes:
-        trials: those that ran; finals that the search answered ran no second time.
-        slots: trials at a time.
+        trials: the trials that ran, without finals whose result was taken from the search.
+        slots: the number of concurrent trials.
         wall_seconds: from the first start to the last end.
         busy_share: trial seconds over slot seconds.
-        computing_share: the same for the epochs alone, without a trial's start, its end and the way to the driver.
-        longest_idle_seconds: the longest stretch in which no slot had a trial; a sweep that was cut off and went on
-            has its pause here, and its shares say little.
-        tail_seconds: from the first moment at which a slot had nothing more to do, to the end.
+        computing_share: the same for the epochs only, without start, end and communication of the trials.
+        longest_idle_seconds: the longest stretch in which no slot had a trial; for a sweep that was
+            interrupted and resumed, this is the interruption, and the shares are meaningless.
+        tail_seconds: from the moment when the first slot had no more trials, to the end.
     """
 
     trials: int
@@ -38,10 +38,10 @@ class Utilisation:
 
 
 def utilisation(records: Sequence[TrialRecord], slots: int | None = None) -> Utilisation:
-    """The figures of a ledger's records.
+    """Compute the utilisation from a ledger's records.
 
     Args:
-        slots: trials at a time; None is the most that ever ran together.
+        slots: the number of concurrent trials; None for the maximum in the records.
 
     Raises:
         ValueError: no trial ran, or more ran together than there are slots.
@@ -66,7 +66,7 @@ def utilisation(records: Sequence[TrialRecord], slots: int | None = None) -> Uti
 
 
 def most_together(spans: Sequence[tuple[float, float]]) -> int:
-    """The most spans that hold one moment; one that ends where another begins is over."""
+    """The maximum number of overlapping spans; touching spans do not overlap."""
     edges = sorted([(end, -1) for _, end in spans] + [(start, 1) for start, _ in spans])
     return max(itertools.accumulate(change for _, change in edges))
 
@@ -78,28 +78,28 @@ def longest_gap(spans: Sequence[tuple[float, float]]) -> float:
 
 
 def main() -> None:
-    """Read a sweep's ledger and print the shares."""
+    """Read a sweep's ledger and print its utilisation."""
     parser = argparse.ArgumentParser(prog="worker_utilisation", description=__doc__)
     parser.add_argument("name", help="the sweep's name")
     parser.add_argument("--storage", type=Path, default=Path("runs"), help="as for `meltpoint sweep`")
-    parser.add_argument("--slots", type=int, help="trials at a time; the most that ran together otherwise")
+    parser.add_argument("--slots", type=int, help="concurrent trials; by default the maximum in the ledger")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     try:
-        found = utilisation(Ledger(options.storage.absolute() / options.name).records(), options.slots)
+        result = utilisation(Ledger(options.storage.absolute() / options.name).records(), options.slots)
     except ValueError as error:
         parser.error(str(error))
     if options.json:
-        print(json.dumps(asdict(found), indent=1))
+        print(json.dumps(asdict(result), indent=1))
         return
-    print(f"{options.name}: {found.trials} trials on {found.slots} slots in {found.wall_seconds:.0f} s")
+    print(f"{options.name}: {result.trials} trials on {result.slots} slots in {result.wall_seconds:.0f} s")
     print(
-        f"  workers had a trial {100 * found.busy_share:.1f} % of the time, "
-        f"computed {100 * found.computing_share:.1f} %"
+        f"  workers had a trial {100 * result.busy_share:.1f} % of the time, "
+        f"computed {100 * result.computing_share:.1f} %"
     )
     print(
-        f"  no worker had one for at most {found.longest_idle_seconds:.1f} s; "
-        f"the last slots ran dry over {found.tail_seconds:.1f} s"
+        f"  no worker had one for at most {result.longest_idle_seconds:.1f} s; "
+        f"the last slots ran dry over {result.tail_seconds:.1f} s"
     )
 
 

@@ -1,1 +1,1 @@
-"""How near the training loop comes to the machine, and how it stands to the Trainer; needs no Ray and no MLflow."""
+"""Benchmarks of the training loop against hardware limits and against the Trainer, without Ray and MLflow."""

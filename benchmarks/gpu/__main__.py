@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from meltpoint.benchmarks.alternation import Spread, spread
+from meltpoint.benchmarks.alternation import RunSpread, spread
 from meltpoint.benchmarks.gpu import ceiling, counting
 from meltpoint.benchmarks.gpu.fine_tuning import our_rate, trainer_rate
 from meltpoint.benchmarks.gpu.frozen import epoch_seconds
@@ -24,17 +24,17 @@ from meltpoint.benchmarks.gpu.sizes import BASE, TINY, Size, save_encoder
 
 @dataclass(frozen=True)
 class Suite:
-    """What was measured.
+    """The results of the suite.
 
     Attributes:
-        matmul_flops, copy_bytes: the ceilings, a second.
-        example_flops, step_bytes: counted by hand.
-        floor_examples: examples a second that the ceilings allow.
-        ours, trainer: examples a second of fine-tuning; None where the Trainer's package accelerate is missing.
+        matmul_flops, copy_bytes: the limits of the machine, per second.
+        example_flops, step_bytes: FLOPs per example and bytes per step, counted analytically.
+        floor_examples: examples per second that the limits allow.
+        ours, trainer: examples per second of fine-tuning; None where the Trainer's package accelerate is missing.
         ratio: ours over the Trainer's, run by run.
-        ceiling_share: of the matmul ceiling that fine-tuning reaches.
-        frozen_epoch_seconds: of one trial with the `bilstm` head on cached states.
-        stack_ratio: an epoch of `size.together` such trials side by side over an epoch of one.
+        ceiling_share: the share of the matmul limit that fine-tuning reaches.
+        frozen_epoch_seconds: an epoch of one trial with the `bilstm` head on cached hidden states.
+        stack_ratio: an epoch of `size.together` such trials trained together over an epoch of one.
     """
 
     device: str
@@ -43,16 +43,16 @@ class Suite:
     example_flops: int
     step_bytes: int
     floor_examples: float
-    ours: Spread
-    trainer: Spread | None
-    ratio: Spread | None
-    ceiling_share: Spread
-    frozen_epoch_seconds: Spread
-    stack_ratio: Spread
+    ours: RunSpread
+    trainer: RunSpread | None
+    ratio: RunSpread | None
+    ceiling_share: RunSpread
+    frozen_epoch_seconds: RunSpread
+    stack_ratio: RunSpread
 
 
 def measure(size: Size, device: str, repeats: int) -> Suite:
-    """Everything, in turn, each in a process of its own: what one sets in torch would slow the other."""
+    """Run all measurements alternately, each in a separate process, since torch's global settings differ."""
     flops = apart(ceiling.matmul_flops, device, size.matmuls)
     copied = apart(ceiling.copy_bytes, device)
     ours, theirs, frozen, stacked = list[float](), list[float](), list[float](), list[float]()
@@ -77,10 +77,10 @@ def measure(size: Size, device: str, repeats: int) -> Suite:
     )  # fmt: skip
 
 
-def apart(work: Callable[..., float], *words: object) -> float:
-    """A function's answer from a fresh process."""
+def apart(work: Callable[..., float], *arguments: object) -> float:
+    """The result of a function in a new process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as one:
-        return one.submit(work, *words).result()
+        return one.submit(work, *arguments).result()
 
 
 def lines(suite: Suite) -> list[str]:
@@ -102,7 +102,7 @@ def main() -> None:
     """Run the suite."""
     parser = argparse.ArgumentParser(prog="meltpoint.benchmarks.gpu", description=__doc__)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="a toy size, to see that it runs")
+    parser.add_argument("--tiny", action="store_true", help="a toy size, to check that the suite runs")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

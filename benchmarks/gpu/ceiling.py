@@ -1,4 +1,4 @@
-"""What the machine can do at best: bf16 products of square matrices, and copies in its memory."""
+"""Measured limits of the machine: bf16 products of square matrices, and memory copies."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from collections.abc import Callable
 import torch
 
 ROUNDS, CALLS = 7, 10
-COPY_BYTES = {"cuda": 2**30, "cpu": 2**26}  # far beyond the last cache: 50 MB on an H100, tens of MB on a server's CPU
+COPY_BYTES = {
+    "cuda": 2**30,
+    "cpu": 2**26,
+}  # far larger than the last-level cache: 50 MB on an H100, tens of MB on a server's CPU
 
 
 def matmul_flops(device: str, edges: tuple[int, ...]) -> float:
-    """The best bf16 rate over several sizes, in FLOP/s: a product of n × n matrices is 2 n³."""
+    """The best bf16 rate over several sizes, in FLOP/s; a product of n × n matrices has 2 n³ FLOPs."""
     return max(2 * edge**3 / _product_seconds(torch.device(device), edge) for edge in edges)
 
 
@@ -23,14 +26,14 @@ def _product_seconds(device: torch.device, edge: int) -> float:
 
 
 def copy_bytes(device: str) -> float:
-    """Memory rate of a copy in bytes/s, reads and writes counted."""
+    """Memory bandwidth of a copy in bytes/s, counting reads and writes."""
     source = torch.empty(COPY_BYTES[device], device=device, dtype=torch.uint8)
     target = torch.empty_like(source)
     return 2 * source.numel() / seconds_of(lambda: target.copy_(source), torch.device(device))
 
 
 def seconds_of(work: Callable[[], object], device: torch.device) -> float:
-    """One call's time: the median over rounds of several calls, after a round that warms up."""
+    """Seconds per call: the median over rounds of several calls, after a warm-up round."""
     times = []
     for _ in range(1 + ROUNDS):
         wait(device)
@@ -43,6 +46,6 @@ def seconds_of(work: Callable[[], object], device: torch.device) -> float:
 
 
 def wait(device: torch.device) -> None:
-    """Until everything that was asked of the device is done."""
+    """Wait until the device has finished all work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,4 +1,4 @@
-"""Fine-tuning a BERT at one length: examples a second of Meltpoint's loop and of the Trainer, at equal precision."""
+"""Fine-tuning of a BERT at one input length: examples per second of Meltpoint's loop and of the Trainer."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from meltpoint.benchmarks.gpu.ceiling import wait
 from meltpoint.benchmarks.gpu.sizes import Size, random_data
 from meltpoint.benchmarks.rivals.trainer_model import SentenceClassifier
 
-RATE = 1e-5  # any rate that keeps random weights finite: speed does not depend on it
-FEEDERS = 4  # processes that collate for the Trainer on a GPU; on a CPU they would take the cores from it
+RATE = 1e-5  # any rate that keeps the weights finite, since speed does not depend on it
+FEEDERS = 4  # data loader processes of the Trainer on a GPU; on a CPU they would compete with training
 
 
 def our_rate(size: Size, encoder: str, device: str) -> float:
-    """Examples a second of Meltpoint's loop, the median epoch after the first."""
+    """Examples per second of Meltpoint's loop: the median epoch without the first."""
     seconds = loop_seconds(size, encoder, device, "fine_tuning", "linear")
     return size.examples / statistics.median(seconds[1:])
 
@@ -37,7 +37,7 @@ def loop_seconds(
     size: Size, encoder: str, device: str, mode: str, head: str, together: int = 1,
     frozen_states: FrozenStates | None = None,
 ) -> list[float]:  # fmt: skip
-    """Training seconds of each epoch of a stack; an epoch ends with its loss read, so a GPU has done its work."""
+    """Training seconds of each epoch of a stack; an epoch ends by reading its loss, which synchronises a GPU."""
     hardware, data = claim_device(torch.get_num_threads(), 1.0 if device == "cuda" else 0.0), random_data(size)
     load: dict[str, Value] = {"epochs": size.epochs, "batch_size": size.batch, "max_pieces": size.length}
     setting = settings.complete({**load, "learning_rate": RATE, "precision": "bf16"}, mode, head)
@@ -49,7 +49,7 @@ def loop_seconds(
 
 
 def trainer_rate(size: Size, encoder: str, device: str) -> float:
-    """The same of Hugging Face's Trainer with bf16, its fused AdamW and processes that collate for it."""
+    """Examples per second of Hugging Face's Trainer with bf16, fused AdamW and data loader processes."""
     data = random_data(size)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     bert = transformers.AutoModel.from_pretrained(encoder.removeprefix("hf:"), add_pooling_layer=False)
@@ -57,23 +57,23 @@ def trainer_rate(size: Size, encoder: str, device: str) -> float:
     clock, on_cpu = _Clock(torch.device(device)), device == "cpu"
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
         trainer = transformers.Trainer(
-            model=model, train_dataset=_Columns(data), callbacks=[clock],
-            data_collator=transformers.default_data_collator,  # every row has one length: nothing to pad
+            model=model, train_dataset=_TrainerDataset(data), callbacks=[clock],
+            data_collator=transformers.default_data_collator,  # all rows have the same length, so no padding
             args=transformers.TrainingArguments(
                 output_dir=folder, learning_rate=RATE, num_train_epochs=size.epochs, weight_decay=0.01,
                 per_device_train_batch_size=size.batch, bf16=True, use_cpu=on_cpu, save_strategy="no",
                 eval_strategy="no", logging_strategy="no", report_to="none", disable_tqdm=True,
-                logging_nan_inf_filter=False,  # else every step waits for its loss
+                logging_nan_inf_filter=False,  # otherwise every step waits for its loss
                 dataloader_num_workers=0 if on_cpu else FEEDERS, dataloader_persistent_workers=not on_cpu,
             ),
         )  # fmt: skip
-        trainer.remove_callback(transformers.PrinterCallback)  # it would write on the suite's output
+        trainer.remove_callback(transformers.PrinterCallback)  # it would print between the suite's output
         trainer.train()
     return size.examples / statistics.median(clock.seconds[1:])
 
 
-class _Columns(torch.utils.data.Dataset[dict[str, Any]]):
-    """The rows as the Trainer takes them."""
+class _TrainerDataset(torch.utils.data.Dataset[dict[str, Any]]):
+    """The rows as a dataset for the Trainer."""
 
     def __init__(self, data: EncodedData) -> None:
         self.rows = [
@@ -94,12 +94,12 @@ class _Clock(transformers.TrainerCallback):
     def __init__(self, device: torch.device) -> None:
         self.device, self.seconds, self.started = device, list[float](), 0.0
 
-    def on_epoch_begin(self, *words: Any, **more: Any) -> None:
-        """An epoch begins."""
+    def on_epoch_begin(self, *arguments: Any, **more: Any) -> None:
+        """Start the clock."""
         wait(self.device)
         self.started = time.perf_counter()
 
-    def on_epoch_end(self, *words: Any, **more: Any) -> None:
-        """An epoch ends."""
+    def on_epoch_end(self, *arguments: Any, **more: Any) -> None:
+        """Record the epoch's seconds."""
         wait(self.device)
         self.seconds.append(time.perf_counter() - self.started)

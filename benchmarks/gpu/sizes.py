@@ -1,4 +1,4 @@
-"""What is measured: an encoder's size and a load, with random weights and random texts, which serve for speed."""
+"""Sizes of the benchmarked encoder and workload, with random weights and inputs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ CLS, SEP = 2, 3
 
 @dataclass(frozen=True)
 class Size:
-    """An encoder and a load.
+    """The size of an encoder and of a workload.
 
     Attributes:
-        layers, dim, heads, feed_forward, vocabulary, positions: of a BERT.
-        length: pieces of every input, special tokens included: no padding on either side.
-        batch: examples a step.
-        steps: of an epoch.
-        epochs: of a run; the first one warms up and is not counted.
-        matmuls: edges of the square products whose best rate is the ceiling.
-        together: frozen trials in a stack.
+        layers, dim, heads, feed_forward, vocabulary, positions: the dimensions of a BERT.
+        length: subword tokens of every input including special tokens, so that there is no padding.
+        batch: examples per step.
+        steps: steps per epoch.
+        epochs: epochs per run; the first one is a warm-up and is not counted.
+        matmuls: sizes of the square products whose best rate is the limit.
+        together: number of frozen trials that are trained together.
     """
 
     layers: int
@@ -47,7 +47,7 @@ class Size:
 
     @property
     def examples(self) -> int:
-        """Of an epoch."""
+        """Examples per epoch."""
         return self.batch * self.steps
 
 
@@ -55,11 +55,11 @@ BASE = Size(12, 768, 12, 3072, 30522, 512, 128, 64, 50, 3, (4096, 8192, 16384), 
 """BERT-base (Devlin et al. 2019, section 3) at length 128."""
 
 TINY = Size(2, 32, 2, 64, 128, 64, 16, 4, 3, 2, (64, 128), 3)
-"""Runs anywhere in seconds; its figures mean nothing."""
+"""A toy size that runs anywhere in seconds."""
 
 
 def config_of(size: Size) -> transformers.BertConfig:
-    """A BERT of this size."""
+    """The configuration of a BERT of this size."""
     return transformers.BertConfig(
         vocab_size=size.vocabulary, hidden_size=size.dim, num_hidden_layers=size.layers,
         num_attention_heads=size.heads, intermediate_size=size.feed_forward,
@@ -68,7 +68,7 @@ def config_of(size: Size) -> transformers.BertConfig:
 
 
 def save_encoder(size: Size, folder: Path) -> str:
-    """Write a random encoder and a tokenizer in the hub's layout; the word that Meltpoint loads them by."""
+    """Write a random encoder and a tokenizer in the hub's layout, and return their name for Meltpoint."""
     torch.manual_seed(0)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     transformers.BertModel(config_of(size), add_pooling_layer=False).save_pretrained(folder)
@@ -78,7 +78,7 @@ def save_encoder(size: Size, folder: Path) -> str:
 
 
 def random_data(size: Size) -> EncodedData:
-    """An epoch's rows of exactly `length` pieces with random classes; dev is one batch of them."""
+    """Rows of exactly `length` subword tokens with random classes, for one epoch; dev is one batch of them."""
     task = tasks.get("demo_sentiment")
     draw = np.random.default_rng(0)
     middle = draw.integers(len(SPECIALS), size.vocabulary, (size.examples, size.length - 2)).tolist()

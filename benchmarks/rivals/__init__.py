@@ -1,1 +1,1 @@
-"""What a user would pick instead, each as a program of its own: a job in, the dev score of every rate out."""
+"""Alternatives to Meltpoint, each as a program that takes a job and returns the dev score of every rate."""

@@ -1,4 +1,4 @@
-"""How a rival takes its job and hands its results back."""
+"""Input and output of a rival's program: a job file and an answer file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from meltpoint.benchmarks.job import Job
 
 
 class Answer(BaseModel):
-    """What one side of a comparison found.
+    """The result of one side of a comparison.
 
     Attributes:
         dev: learning rate → the best epoch's dev score, in the job's order.
-        first_began, last_ended: of its trials, in seconds since 1970.
+        first_began, last_ended: start of the first and end of the last trial, in seconds since 1970.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -28,9 +28,9 @@ class Answer(BaseModel):
 
 
 def answer(search: Callable[[Job], Answer]) -> None:
-    """The rival's whole program: `python -m RIVAL JOB.json ANSWER.json`; it ends with its table, as a search does."""
-    job_file, answer_file = (Path(word) for word in sys.argv[1:3])
-    found = search(Job.model_validate_json(job_file.read_text(encoding="utf-8")))
-    for rate, score in found.dev.items():
+    """The main function of a rival: `python -m RIVAL JOB.json ANSWER.json`; it prints a table like a search."""
+    job_file, answer_file = (Path(argument) for argument in sys.argv[1:3])
+    result = search(Job.model_validate_json(job_file.read_text(encoding="utf-8")))
+    for rate, score in result.dev.items():
         print(f"{rate:10.4g}  {score:.4f}")
-    answer_file.write_text(json.dumps(found.model_dump()), encoding="utf-8")
+    answer_file.write_text(json.dumps(result.model_dump()), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Meltpoint's own training loop as a plain function: what one would write around it without the service.
+"""Meltpoint's training loop as a plain function, as one would use it without sweeps.
 
-The encoder's weights and the tokenised data are kept in the process, as a careful user does; features are not cached
-and nothing is shared between trials.
+The encoder's weights and the tokenised data are kept in the process, as a careful user would do; hidden states are not
+cached and nothing is shared between trials.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from meltpoint.tasks.core.task import DataSpec
 
 @lru_cache(maxsize=1)
 def ready(job: Job) -> tuple[Encoder, EncodedData]:
-    """The encoder and the tokenised data, once a process."""
+    """The encoder and the tokenised data, loaded once per process."""
     encoder = encoders.load(encoders.resolve(job.encoder, tasks.get(job.task).kind))
     return encoder, encoded(encoder, DataSpec(job.task, job.data_dir, job.max_train_examples), job.max_pieces)
 
 
 def train_once(job: Job, learning_rate: float, threads: int) -> float:
-    """One trial; the best epoch's dev score."""
+    """Train one trial and return the best epoch's dev score."""
     hardware = claim_device(threads)
     encoder, data = ready(job)
     setting = settings.complete(job.setting(learning_rate), job.mode, "linear")

@@ -1,4 +1,4 @@
-"""Optuna around the plain loop: one process, one trial after the other, each on every core that the job has."""
+"""Optuna with the plain loop: one process, one trial after the other, each on all cores of the job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meltpoint.benchmarks.rivals.plain_loop import train_once
 
 
 def search(job: Job) -> Answer:
-    """The whole search."""
+    """Run the whole search."""
 
     def objective(trial: optuna.Trial) -> float:
         rate = trial.suggest_categorical("learning_rate", job.learning_rates)

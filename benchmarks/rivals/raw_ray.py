@@ -1,4 +1,4 @@
-"""Ray Tune around the plain loop: a function trainable, a grid, workers that are kept."""
+"""Ray Tune with the plain loop: a function trainable, a grid, reused workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meltpoint.benchmarks.rivals.answer import Answer, answer
 
 
 def trainable(config: dict[str, Any]) -> None:
-    """One trial."""
+    """Run one trial."""
     from meltpoint.benchmarks.rivals.plain_loop import train_once
 
     began = time.time()
@@ -26,7 +26,7 @@ def trainable(config: dict[str, Any]) -> None:
 
 
 def search(job: Job) -> Answer:
-    """The whole search."""
+    """Run the whole search."""
     ray.init(num_cpus=job.slots, include_dashboard=False, log_to_driver=False)
     with tempfile.TemporaryDirectory(prefix="raw-ray-") as folder:
         results = tune.Tuner(
@@ -35,12 +35,12 @@ def search(job: Job) -> Answer:
             tune_config=tune.TuneConfig(metric="dev", mode="max", reuse_actors=True),
             run_config=tune.RunConfig(storage_path=folder, verbose=0),
         ).fit()
-    found = [(result.config, result.metrics) for result in (results[index] for index in range(len(results)))]
-    dev = {config["learning_rate"]: metrics["dev"] for config, metrics in found if config and metrics}
+    trials = [(result.config, result.metrics) for result in (results[index] for index in range(len(results)))]
+    dev = {config["learning_rate"]: metrics["dev"] for config, metrics in trials if config and metrics}
     return Answer(
         dev={rate: dev[rate] for rate in job.learning_rates},
-        first_began=min(metrics["began"] for _, metrics in found if metrics),
-        last_ended=max(metrics["ended"] for _, metrics in found if metrics),
+        first_began=min(metrics["began"] for _, metrics in trials if metrics),
+        last_ended=max(metrics["ended"] for _, metrics in trials if metrics),
     )
 
 

@@ -1,4 +1,4 @@
-"""The model that a user of the Trainer would write: AutoModel → [CLS] → dropout → linear."""
+"""The model of a user of the Trainer: AutoModel → [CLS] → dropout → linear."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SentenceClassifier(nn.Module):
 
     Args:
         encoder: a loaded encoder of transformers.
-        frozen: the encoder runs in evaluation mode and without gradients, the cheapest that the Trainer can have.
+        frozen: True to run the encoder in evaluation mode and without gradients, which is the fastest way.
     """
 
     def __init__(self, encoder: Any, labels: int, dropout: float, frozen: bool) -> None:
@@ -32,13 +32,13 @@ class SentenceClassifier(nn.Module):
         self.freeze(frozen)
 
     def freeze(self, frozen: bool) -> None:
-        """Close or open every weight of the encoder."""
+        """Freeze or unfreeze every weight of the encoder."""
         self.frozen = frozen
         self.encoder.requires_grad_(not frozen)
         self.train(self.training)
 
     def train(self, mode: bool = True) -> SentenceClassifier:
-        """A frozen encoder stays in evaluation mode."""
+        """Set training mode; a frozen encoder stays in evaluation mode."""
         super().train(mode)
         self.encoder.train(mode and not self.frozen)
         return self
@@ -47,7 +47,7 @@ class SentenceClassifier(nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> dict[str, Tensor]:  # fmt: skip
-        """{"loss", "logits"} of a batch; (batch, pieces) in."""
+        """{"loss", "logits"} of a batch; all inputs but `labels` are (batch, pieces)."""
         more = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             states = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **more).last_hidden_state
@@ -58,7 +58,7 @@ class SentenceClassifier(nn.Module):
 
 
 def build_model(job: Job, labels: int) -> SentenceClassifier:
-    """The Trainer's `model_init`: a fresh model each trial."""
+    """The Trainer's `model_init`: a new model for each trial."""
     reference = encoders.resolve(job.encoder, "sentence_classification")
     revision = reference.revision or "main"
     config = transformers.AutoConfig.from_pretrained(reference.source, revision=revision)

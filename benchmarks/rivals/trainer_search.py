@@ -1,6 +1,6 @@
 """Hugging Face `Trainer.hyperparameter_search` on the Ray backend, set up as well as a careful user would.
 
-What was tried and what it changed stands in benchmarks/README.md.
+The options that were tried and their effects are in benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from meltpoint.benchmarks.rivals.trainer_model import SentenceClassifier, build_
 
 
 class TwoPhaseTrainer(transformers.Trainer):
-    """The head alone on the frozen encoder, then everything: one Trainer after the other, within one trial.
+    """Two phases within one trial: a Trainer of the head on the frozen encoder, then a Trainer of all weights.
 
     Attributes:
-        job: both phases' epochs and the first one's rate.
-        labels: classes.
+        job: has the epochs of both phases and the learning rate of the first.
+        labels: the number of classes.
     """
 
     job: Job
@@ -45,7 +45,7 @@ class TwoPhaseTrainer(transformers.Trainer):
         self, resume_from_checkpoint: str | bool | None = None, trial: Any = None,
         ignore_keys_for_eval: list[str] | None = None,
     ) -> Any:  # fmt: skip
-        """Both phases; the second one is the Trainer's own `train`."""
+        """Train both phases; the second is the Trainer's original `train`."""
         transformers.set_seed(self.args.seed)
         model = _model(self.job, self.labels)
         model.freeze(True)
@@ -60,37 +60,37 @@ class TwoPhaseTrainer(transformers.Trainer):
 
 
 def tokenised(examples: list[Example], tokenizer: Any, max_pieces: int) -> datasets.Dataset:
-    """A split, tokenised once, without padding."""
+    """Tokenise a split once, without padding."""
     texts = [example.texts[0] for example in examples]
     columns = dict(tokenizer(texts, truncation=True, max_length=max_pieces, padding=False))
     return datasets.Dataset.from_dict({**columns, "labels": [example.label for example in examples]})
 
 
 def accuracy(prediction: Any) -> dict[str, float]:
-    """The share of right classes."""
+    """The share of correct predictions."""
     return {"accuracy": float((np.argmax(prediction.predictions, -1) == prediction.label_ids).mean())}
 
 
 def dev_score(metrics: dict[str, float]) -> float:
-    """What the search maximises."""
+    """The objective of the search."""
     return metrics["eval_accuracy"]
 
 
 def arguments(job: Job, folder: str) -> transformers.TrainingArguments:
-    """The Trainer's settings: those of the job, and the cheapest of everything else."""
+    """The Trainer's arguments: those of the job, and the fastest choice for everything else."""
     return transformers.TrainingArguments(
         output_dir=folder, num_train_epochs=job.epochs, weight_decay=job.weight_decay,
         max_grad_norm=job.gradient_clip, per_device_train_batch_size=job.batch_size,
-        per_device_eval_batch_size=64,  # as many as Meltpoint's evaluation takes
+        per_device_eval_batch_size=64,  # the batch size of Meltpoint's evaluation
         eval_strategy="epoch", save_strategy="no", logging_strategy="no", report_to="none", disable_tqdm=True,
-        logging_nan_inf_filter=False,  # else every step waits for its loss
+        logging_nan_inf_filter=False,  # otherwise every step waits for its loss
         use_cpu=not torch.cuda.is_available(), bf16=bf16_is_native("cuda" if torch.cuda.is_available() else "cpu"),
         train_sampling_strategy="group_by_length" if job.group_by_length else "random", seed=job.seed,
     )  # fmt: skip
 
 
 def trainer_for(job: Job, data: TrainingData, folder: str) -> transformers.Trainer:
-    """The Trainer whose `hyperparameter_search` is called."""
+    """Create the Trainer whose `hyperparameter_search` is called."""
     reference = encoders.resolve(job.encoder, data.task.kind)
     tokenizer = transformers.AutoTokenizer.from_pretrained(reference.source, revision=reference.revision or "main")
     two_phases = job.mode == "stack_and_finetune"
@@ -107,7 +107,7 @@ def trainer_for(job: Job, data: TrainingData, folder: str) -> transformers.Train
 
 
 def _model(job: Job, labels: int) -> SentenceClassifier:
-    torch.set_num_threads(1)  # two trials at a time on two cores
+    torch.set_num_threads(1)  # two concurrent trials on two cores
     return build_model(job, labels)
 
 
@@ -116,7 +116,7 @@ def _space(job: Job, trial: Any) -> dict[str, Any]:
 
 
 def search(job: Job) -> Answer:
-    """The whole search."""
+    """Run the whole search."""
     data = load_training_data(DataSpec(job.task, job.data_dir, job.max_train_examples))
     ray.init(num_cpus=job.slots, include_dashboard=False, log_to_driver=False)
     with tempfile.TemporaryDirectory(prefix="trainer-search-") as folder:

@@ -1,4 +1,4 @@
-"""A random encoder of the suite's tiny size, and a job on it that takes seconds."""
+"""Fixtures: a random encoder of the suite's toy size, and a job on it that takes seconds."""
 
 from __future__ import annotations
 

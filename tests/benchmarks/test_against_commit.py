@@ -1,4 +1,4 @@
-"""This code against an older commit's: the trees are theirs, and the ledger's figures are those of trials that ran."""
+"""Comparison with an older commit: exported trees, and figures of the trials that ran."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_each_side_runs_its_own_commit(repository: Path, tmp_path: Path):
-    for commit, said in (("HEAD", "new"), ("old", "old")):
+    for commit, expected in (("HEAD", "new"), ("old", "old")):
         tree = export(repository, commit, tmp_path / "trees")
         done = subprocess.run(
             [sys.executable, "-m", "meltpoint.launch"], env={"PYTHONPATH": str(tree)}, capture_output=True,
             encoding="utf-8", check=True,
         )  # fmt: skip
-        assert done.stdout.strip() == said
+        assert done.stdout.strip() == expected
 
 
 def test_a_word_that_is_no_commit_is_named(repository: Path, tmp_path: Path):
@@ -53,9 +53,9 @@ def test_only_trials_that_ran_count(tmp_path: Path):
     write(tmp_path / "trials")
     write(tmp_path / "trials", started_at=12.0, seconds=8.0, status="stopped", epochs=[1])
     write(tmp_path / "trials", started_at=1000.0, answered_by="0")
-    found = measurement(60.0, 90.0, tmp_path / "trials")
-    assert found.seconds == 60.0
-    assert found.details == {"first to last trial, s": 10.0, "epochs": 3, "processor seconds": 90.0}
+    measured = measurement(60.0, 90.0, tmp_path / "trials")
+    assert measured.seconds == 60.0
+    assert measured.details == {"first to last trial, s": 10.0, "epochs": 3, "processor seconds": 90.0}
 
 
 def test_a_failed_trial_ends_the_comparison_with_its_error(tmp_path: Path):

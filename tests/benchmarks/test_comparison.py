@@ -1,4 +1,4 @@
-"""The parts of a comparison: the same settings for both sides, fair turns, whole wall time, memory counted once."""
+"""Parts of a comparison: equal settings on both sides, alternating order, wall time, shared memory counted once."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ def test_the_space_that_meltpoint_searches_holds_exactly_the_job_s_settings(mode
     job = toy_job.model_copy(update={"mode": mode, "learning_rates": learning_rates(mode, 5)})
     path = tmp_path / "space.yaml"
     path.write_text(job.space())
-    allowed = {own.name: own for own in settings.parameters(mode, "linear")}
-    space = files.load(str(path), allowed, mode=mode, every={own.name: own for own in settings.all_parameters()})
-    found = sorted((settings.complete(point, mode, "linear") for point in space.points()), key=rate)
-    assert found == [settings.complete(job.setting(each), mode, "linear") for each in sorted(job.learning_rates)]
+    allowed = {parameter.name: parameter for parameter in settings.parameters(mode, "linear")}
+    space = files.load(
+        str(path), allowed, mode=mode, every={parameter.name: parameter for parameter in settings.all_parameters()}
+    )
+    completed = sorted((settings.complete(point, mode, "linear") for point in space.points()), key=rate)
+    assert completed == [settings.complete(job.setting(each), mode, "linear") for each in sorted(job.learning_rates)]
 
 
 def rate(setting):
@@ -74,7 +76,7 @@ def test_a_command_is_timed_with_its_start_and_its_children_s_memory_is_counted(
         "import subprocess, sys, time; "
         f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdin=subprocess.PIPE); "
         "time.sleep(4); child.communicate(b''); print('done')"
-    )  # several looks at the memory lie within the 4 s
+    )  # several memory samples within the 4 s
     started = time.time()
     finished = run_timed([sys.executable, "-c", parent])
     assert finished.output == "done\n"
@@ -94,8 +96,8 @@ def test_a_side_that_fails_stops_the_comparison_with_its_last_words():
 
 
 def test_the_figures_of_a_run_are_its_phases_and_the_mean_of_its_settings():
-    found = Answer(dev={1e-3: 0.6, 1e-2: 0.8}, first_began=102.0, last_ended=107.0)
-    run = measurement(Finished(began=100.0, seconds=10.0, cpu_seconds=12.0, peak_bytes=2**20, output=""), found)
+    answer = Answer(dev={1e-3: 0.6, 1e-2: 0.8}, first_began=102.0, last_ended=107.0)
+    run = measurement(Finished(began=100.0, seconds=10.0, cpu_seconds=12.0, peak_bytes=2**20, output=""), answer)
     phases = [run.details[name] for name in ("start-up, s", "trials, s", "after the last trial, s")]
     assert phases == [2.0, 5.0, 3.0]
     assert sum(phases) == run.seconds
@@ -125,9 +127,9 @@ def test_the_plain_loop_gives_the_same_score_each_time(toy_job):
 
 
 def test_optuna_tries_every_rate_of_the_list_once(toy_job):
-    found = plain_optuna.search(toy_job)
-    assert tuple(found.dev) == toy_job.learning_rates
-    assert found.dev[1e-2] == plain_loop.train_once(toy_job, 1e-2, threads=toy_job.slots)
+    answer = plain_optuna.search(toy_job)
+    assert tuple(answer.dev) == toy_job.learning_rates
+    assert answer.dev[1e-2] == plain_loop.train_once(toy_job, 1e-2, threads=toy_job.slots)
 
 
 def test_the_rival_s_model_starts_from_the_same_head_as_meltpoint_s(toy_job):
@@ -137,7 +139,7 @@ def test_the_rival_s_model_starts_from_the_same_head_as_meltpoint_s(toy_job):
     setting = settings.complete(toy_job.setting(1e-3), toy_job.mode, "linear")
     ours = plain_loop.build(encoder, data.task, toy_job.mode, "linear", [Member(setting, 0)], "cpu").head
     theirs = build_model(toy_job, data.task.outputs)
-    shapes = sorted(tuple(parameter.shape[1:]) for parameter in ours.parameters())  # of the stack's one member
+    shapes = sorted(tuple(parameter.shape[1:]) for parameter in ours.parameters())  # of the stack's only member
     assert sorted(tuple(p.shape) for p in (theirs.linear.weight, theirs.linear.bias)) == shapes
     assert theirs.dropout.p == toy_job.dropout
     theirs.train()

@@ -1,4 +1,4 @@
-"""How busy workers were, from made-up ledgers; and what idle trials cost the driver, from a few of them."""
+"""Worker utilisation of hand-made ledgers; and the driver's overhead from a few idle trials."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meltpoint.benchmarks.driver_overhead import slope
 from meltpoint.benchmarks.worker_utilisation import longest_gap, most_together, utilisation
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
 
-SOON = 2.0**-60  # trials of one worker's order begin at the same moment; these have workers of their own
+SOON = 2.0**-60  # trials of one work order start at the same time; these belong to separate workers
 
 
 def record(started: float, seconds: float, computed: float = 0.0, **changes: object) -> TrialRecord:
@@ -31,24 +31,24 @@ def record(started: float, seconds: float, computed: float = 0.0, **changes: obj
 
 
 def test_workers_that_always_have_a_trial_are_fully_busy():
-    found = utilisation([record(0, 4), record(SOON, 6), record(4, 6), record(6, 4)])
-    assert (found.slots, found.wall_seconds, found.busy_share) == (2, 10, 1.0)
-    assert found.tail_seconds == 0
+    result = utilisation([record(0, 4), record(SOON, 6), record(4, 6), record(6, 4)])
+    assert (result.slots, result.wall_seconds, result.busy_share) == (2, 10, 1.0)
+    assert result.tail_seconds == 0
 
 
 def test_trials_that_one_worker_took_up_together_fill_one_slot():
     together = [record(0, 4), record(0, 6, trained_together=2), record(0, 5, trained_together=2)]
-    found = utilisation([*together, record(SOON, 6)])
-    assert (found.trials, found.slots) == (4, 2)
-    assert found.busy_share == pytest.approx(1.0)
+    result = utilisation([*together, record(SOON, 6)])
+    assert (result.trials, result.slots) == (4, 2)
+    assert result.busy_share == pytest.approx(1.0)
 
 
 def test_a_gap_and_a_dry_slot_cost_their_share():
-    found = utilisation([record(0, 4, computed=2), record(SOON, 2), record(5, 5)], slots=2)
-    assert found.busy_share == (4 + 2 + 5) / 20
-    assert found.computing_share == 2 / 20
-    assert found.longest_idle_seconds == 1
-    assert found.tail_seconds == 6
+    result = utilisation([record(0, 4, computed=2), record(SOON, 2), record(5, 5)], slots=2)
+    assert result.busy_share == (4 + 2 + 5) / 20
+    assert result.computing_share == 2 / 20
+    assert result.longest_idle_seconds == 1
+    assert result.tail_seconds == 6
 
 
 def test_a_final_that_the_search_answered_ran_no_second_time():
@@ -89,7 +89,7 @@ def test_idle_trials_have_their_cost_and_their_records(toy_encoder):
     words = ["-m", "meltpoint.benchmarks.driver_overhead", "--trials", "20", "--encoder", toy_encoder, "--json"]
     done = subprocess.run([sys.executable, *words], capture_output=True, encoding="utf-8", timeout=240, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["trials"] == 21  # and one final
-    assert 0 < found["own_ms"] < found["wall_ms"]
-    assert found["driver_ms"] > 0
+    result = json.loads(done.stdout)
+    assert result["trials"] == 21  # and one final
+    assert 0 < result["own_ms"] < result["wall_ms"]
+    assert result["driver_ms"] > 0

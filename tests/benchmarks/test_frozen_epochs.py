@@ -1,4 +1,4 @@
-"""An epoch from cached features against encoding, on a toy encoder: the figures are of what they say."""
+"""Epochs on cached hidden states against encoding, with a toy encoder: consistency of the figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meltpoint.adapters import encoders
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.benchmarks import frozen_epochs
 from meltpoint.benchmarks.encoded import encoded
-from meltpoint.benchmarks.gpu.frozen import Cached
+from meltpoint.benchmarks.gpu.frozen import FolderCache
 from meltpoint.benchmarks.gpu.sizes import TINY
 from meltpoint.tasks.core.task import DataSpec
 
@@ -25,22 +25,22 @@ def encoder(toy_encoder: str) -> Encoder:
 
 def test_the_ratios_are_those_of_neighbouring_runs(encoder: Encoder):
     data = encoded(encoder, DATA, dev_rows=8)
-    found = frozen_epochs.measure("toy", encoder, data, "linear", members=3, batch_size=8, repeats=1)
-    assert found.rows == 24
-    assert found.pieces == sum(len(row.pieces) for row in data.train.rows)
-    assert found.epoch_share.median == pytest.approx(found.epoch_seconds.median / found.encoding_seconds.median)
-    assert found.stack_ratio.median == pytest.approx(found.stack_seconds.median / found.epoch_seconds.median)
-    assert "3 side by side" in frozen_epochs.lines(found)[-1]
+    result = frozen_epochs.measure("toy", encoder, data, "linear", members=3, batch_size=8, repeats=1)
+    assert result.rows == 24
+    assert result.pieces == sum(len(row.pieces) for row in data.train.rows)
+    assert result.epoch_share.median == pytest.approx(result.epoch_seconds.median / result.encoding_seconds.median)
+    assert result.stack_ratio.median == pytest.approx(result.stack_seconds.median / result.epoch_seconds.median)
+    assert "3 side by side" in frozen_epochs.lines(result)[-1]
 
 
 def test_epochs_read_what_was_encoded_and_encode_nothing(
     encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    data, cache = encoded(encoder, DATA, dev_rows=8), Cached(tmp_path, "cpu")
+    data, cache = encoded(encoder, DATA, dev_rows=8), FolderCache(tmp_path, "cpu")
     assert frozen_epochs.encoding_seconds(encoder, data, "linear", 8, cache) > 0
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.bin")}
     assert written
-    monkeypatch.setattr(type(encoder), "read", None)  # calling it would raise
+    monkeypatch.setattr(type(encoder), "read", None)  # so that a call raises
     monkeypatch.setattr(type(encoder), "read_top", None)
     assert frozen_epochs.epoch_seconds(encoder, data, "linear", 8, 2, cache) > 0
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.bin")} == written

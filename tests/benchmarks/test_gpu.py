@@ -1,4 +1,4 @@
-"""The GPU suite at its toy size on the CPU: counts against torch's own counter, and every figure is there."""
+"""The GPU suite at its toy size on the CPU: FLOPs against torch's counter, and presence of every figure."""
 
 from __future__ import annotations
 
@@ -69,22 +69,22 @@ def test_a_larger_product_takes_longer():
 def test_the_suite_runs_and_measures_the_trainer_too(monkeypatch):
     pytest.importorskip("accelerate", reason="the Trainer needs it")
     monkeypatch.setattr(suite, "apart", lambda work, *words: work(*words))
-    found = suite.measure(TINY, "cpu", repeats=1)
-    assert found.trainer is not None
-    assert found.ratio is not None
-    assert found.ratio.median == pytest.approx(found.ours.median / found.trainer.median)
-    assert found.ceiling_share.median == pytest.approx(found.ours.median * found.example_flops / found.matmul_flops)
-    assert found.frozen_epoch_seconds.median > 0
-    assert found.stack_ratio.median > 0
-    assert any("fine-tuning" in line for line in suite.lines(found))
+    result = suite.measure(TINY, "cpu", repeats=1)
+    assert result.trainer is not None
+    assert result.ratio is not None
+    assert result.ratio.median == pytest.approx(result.ours.median / result.trainer.median)
+    assert result.ceiling_share.median == pytest.approx(result.ours.median * result.example_flops / result.matmul_flops)
+    assert result.frozen_epoch_seconds.median > 0
+    assert result.stack_ratio.median > 0
+    assert any("fine-tuning" in line for line in suite.lines(result))
 
 
 def test_a_missing_trainer_is_said_and_not_guessed(monkeypatch):
     monkeypatch.setattr(suite, "apart", lambda work, *words: work(*words))
     monkeypatch.setattr(suite, "find_spec", lambda name: None)
-    found = suite.measure(TINY, "cpu", repeats=1)
-    assert found.trainer is None
-    assert "not measured" in "\n".join(suite.lines(found))
+    result = suite.measure(TINY, "cpu", repeats=1)
+    assert result.trainer is None
+    assert "not measured" in "\n".join(suite.lines(result))
 
 
 def test_the_suite_needs_neither_ray_nor_mlflow():

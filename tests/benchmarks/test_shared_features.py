@@ -1,4 +1,4 @@
-"""What workers hold of mapped files, as the kernel counts it."""
+"""Memory of workers for mapped files, as counted by the kernel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_pages_that_were_read_count_and_those_of_other_files_do_not(tmp_path: Pa
 
 @pytest.mark.slow
 def test_two_workers_hold_one_copy(toy_encoder: str):
-    found = measure(toy_encoder, DataSpec("demo_sentiment", None, 200), workers=2)
-    assert found.feature_bytes > 20 * PAGE
-    assert found.one_bytes == pytest.approx(found.feature_bytes, rel=0.1)
-    assert found.ratio == pytest.approx(1.0, rel=0.1)
+    result = measure(toy_encoder, DataSpec("demo_sentiment", None, 200), workers=2)
+    assert result.feature_bytes > 20 * PAGE
+    assert result.one_bytes == pytest.approx(result.feature_bytes, rel=0.1)
+    assert result.ratio == pytest.approx(1.0, rel=0.1)

@@ -1,4 +1,4 @@
-"""Every comparison runs from its command to its JSON, on a toy encoder: so that the scripts never rot."""
+"""Every comparison runs from its command to its JSON output, with a toy encoder."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def test_a_comparison_runs_both_sides_over_the_same_settings(script, mode, more,
     ]  # fmt: skip
     done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=280, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    (ours,), (theirs,) = found["ours"], found["theirs"]
-    assert found["ratio"]["median"] == pytest.approx(theirs["seconds"] / ours["seconds"])
+    result = json.loads(done.stdout)
+    (ours,), (theirs,) = result["ours"], result["theirs"]
+    assert result["ratio"]["median"] == pytest.approx(theirs["seconds"] / ours["seconds"])
     for side in (ours, theirs):
         assert 0 < side["details"]["dev, mean over the settings"] <= 1
         assert side["details"]["start-up, s"] > 0
         assert side["details"]["trials, s"] > 0
-        assert side["details"]["peak memory, MiB"] > 100  # a process with torch in it
+        assert side["details"]["peak memory, MiB"] > 100  # a process that has imported torch
