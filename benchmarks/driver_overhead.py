@@ -152,8 +152,8 @@ def run(trials: int, searcher: str, encoder: str, storage: Path) -> Overhead:
         tracker = Tracker(spec.name, default_uri(storage), storage)
         tracker.open(cells, spec.model_dump_json())
         tracker.flush()  # MLflow's imports and its first tables are start-up, and would last into the trials
-        scorer = Unscored(ledger.folder)
-        watched = Watched(SweepDriver(planner, ledger, tracker, progress, scorer, resources))
+        scorer = NoScorer(ledger.folder)
+        timed = TimedDriver(SweepDriver(planner, ledger, tracker, progress, scorer, resources))
         with Cluster(None) as cluster:
             cluster.join()
             count = timed.driver.slots = slots(resources.cpus, 0.0)
