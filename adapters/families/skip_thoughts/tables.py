@@ -52,7 +52,9 @@ def read_table(path: Path | str) -> WordVectors:
     except _BROKEN as error:
         raise ValueError(f"{path} is no table of word vectors ({_line(error)}); download it again.") from error
     if table.ndim != 2 or table.dtype.kind != "f":
-        raise ValueError(f"{path} holds {table.dtype} of shape {table.shape}, not a vector a word; download it again.")
+        raise ValueError(
+            f"{path} holds {table.dtype} of shape {table.shape}, not one vector per word; download it again."
+        )
     return table if table.dtype == np.float32 else table.astype(np.float32)
 
 
