@@ -74,7 +74,7 @@ def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Rende
         settled = settle_specification(ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions)
         planner = Planner(spec, cells, ledger.records(), resources.retry_failed, settled.codes)
         left_out = [strays_in_words(planner.strays)] if planner.strays else []
-        for line in (*kept_lines(planner), *left_out, *ledger.sweep_started(), *closed_lines(ledger, planner)):
+        for line in (*kept_lines(planner), *left_out, *ledger.clean_started(), *closed_lines(ledger, planner)):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
         planner.recall(ledger.unfinished())
         tracker = Tracker(spec.name, uri, storage)

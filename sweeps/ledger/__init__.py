@@ -1,1 +1,1 @@
-"""The ledger: one file a trial, and the finalists' predictions."""
+"""The ledger: one file per trial, and the finalists' predictions."""

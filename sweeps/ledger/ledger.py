@@ -1,4 +1,4 @@
-"""The ledger: one atomic file a trial. It is what a sweep knows; everything else is rebuilt from it."""
+"""The ledger: a sweep's folder with one atomically written file per trial, from which all other state is rebuilt."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from meltpoint.sweeps.ledger.records import TrialDescription, TrialRecord
 
 
 def storage_folder(storage: str) -> Path:
-    """The absolute folder behind `--storage`.
+    """The absolute folder of `--storage`, created if necessary.
 
     Raises:
-        ValueError: a URI of another scheme than file, or a place that cannot be written.
+        ValueError: a URI of another scheme than file, or a folder that cannot be written.
     """
     parsed = urlparse(storage)
     if parsed.scheme not in ("", "file"):
@@ -44,36 +44,36 @@ def storage_folder(storage: str) -> Path:
 
 
 def cache_folder(storage: Path) -> Path:
-    """What the trials of all sweeps in a storage folder share: frozen features and stages. It may be deleted."""
+    """The folder that all sweeps of a storage share: cached features and first phases. It may be deleted."""
     return storage / "cache"
 
 
 def artifacts_folder(storage: Path) -> Path:
-    """The files of MLflow's runs, of all sweeps in a storage folder."""
+    """The folder of the artifacts of all sweeps' MLflow runs."""
     return storage / "mlartifacts"
 
 
 def features_folder(cache: Path) -> Path:
-    """The frozen encoders' states."""
+    """The folder of frozen encoders' hidden states."""
     return cache / "features"
 
 
 def first_phases_folder(cache: Path) -> Path:
-    """First phases that several trials go on from."""
+    """The folder of checkpoints of first phases that several trials continue from."""
     return cache / "stages"
 
 
 LOCK = "driver.lock"
 EMPTY_SWEEP = {LOCK, "trials", "started"}
-"""What may lie in a sweep's folder before its specification does."""
+"""The files and folders that a sweep's folder may contain before `sweep.json` is written."""
 
 
 class Ledger:
     """The folder of one sweep.
 
-    Layout: `sweep.json` (the specification), `trials/ID.json` (finished, stopped or failed), `started/ID.json` (begun,
-    not ended), `checkpoints/ID/`, `predictions/`, `ensembles/ID.json`, `exports/`, `test_openings.jsonl`,
-    `time_budgets.jsonl`.
+    Layout: `sweep.json` (the specification), `trials/ID.json` (records of finished, stopped and failed trials),
+    `started/ID.json` (trials that have begun and not ended), `checkpoints/ID/`, `predictions/`, `ensembles/ID.json`,
+    `exports/`, `test_openings.jsonl`, `time_budgets.jsonl`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -84,24 +84,24 @@ class Ledger:
 
     @property
     def specification(self) -> Path:
-        """The file that says what the sweep is."""
+        """The file of the sweep's specification."""
         return self.folder / "sweep.json"
 
     @property
     def openings(self) -> Path:
-        """The file that says when test splits were opened, a JSON line a finalist."""
+        """The log of opened test splits, with one JSON line per finalist."""
         return self.folder / "test_openings.jsonl"
 
     @property
     def budgets(self) -> Path:
-        """The file that says when time budgets were spent, a JSON line each."""
+        """The log of spent time budgets, with one JSON line each."""
         return self.folder / "time_budgets.jsonl"
 
     def check_place(self) -> None:
-        """See that the folder is a sweep's, or free for one.
+        """Check that the folder is a sweep's, empty, or does not exist.
 
         Raises:
-            ValueError: something else lies there.
+            ValueError: it is not a folder, or contains other files.
         """
         if self.specification.exists() or not os.path.lexists(self.folder):
             return
@@ -115,27 +115,27 @@ class Ledger:
             )
 
     def create(self) -> None:
-        """Make the folders."""
+        """Create the folders of records and of started trials."""
         for folder in (self.trials, self.started):
             folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, record: TrialRecord) -> None:
-        """Write or replace a trial's record, and strike it off the started ones."""
+        """Write or replace a trial's record, and remove it from the started trials."""
         write_atomically(self.trials / f"{record.id}.json", record.model_dump_json(indent=1) + "\n")
         (self.started / f"{record.id}.json").unlink(missing_ok=True)
 
     def start(self, order: dict[str, object]) -> None:
-        """Note that a trial has begun, so that a sweep that is cut off runs the same trial again."""
+        """Note that a trial has begun, so that an interrupted sweep runs the same trial again."""
         write_atomically(self.started / f"{order['id']}.json", json.dumps(order, sort_keys=True) + "\n")
 
     def records(self) -> list[TrialRecord]:
-        """Every record, in the order in which the trials began.
+        """All records, in the order in which the trials began.
 
         Raises:
-            ValueError: a file that is not a record; it names the file.
+            ValueError: a file is not a record; the message names it.
         """
-        found = [self._read(path) for path in sorted(self.trials.glob("*.json"))]
-        return sorted(found, key=lambda record: (record.started_at, record.id))
+        read = [self._read(path) for path in sorted(self.trials.glob("*.json"))]
+        return sorted(read, key=lambda record: (record.started_at, record.id))
 
     def _read(self, path: Path) -> TrialRecord:
         try:
@@ -149,13 +149,13 @@ class Ledger:
         """The orders of trials that began and did not end, oldest first.
 
         Raises:
-            ValueError: a file that is no such note; it names the file.
+            ValueError: a file is not a started trial's order; the message names it.
         """
-        found = [self._note(path) for path in self.started.glob("*.json")]
-        return sorted(filter(None, found), key=lambda order: (order["role"], order["number"], order["id"]))
+        read = [self._note(path) for path in self.started.glob("*.json")]
+        return sorted(filter(None, read), key=lambda order: (order["role"], order["number"], order["id"]))
 
     def _note(self, path: Path) -> dict[str, object] | None:
-        """The order of a started trial; None where it has ended meanwhile, or before its note could be struck off."""
+        """The order of a started trial; None if its record exists, or the file was removed meanwhile."""
         if (self.trials / path.name).exists():
             return None
         try:
@@ -170,33 +170,33 @@ class Ledger:
                 f"{path} is no started trial's note; delete it: that trial had no result, and is proposed again."
             ) from None
 
-    def sweep_started(self) -> list[str]:
-        """Delete notes that say nothing: those of ended trials, and damaged ones; a line for each of the latter.
+    def clean_started(self) -> list[str]:
+        """Delete the files of started trials that have ended, and damaged ones; returns one line per damaged one.
 
-        A note holds no result. Its trial was cut off, and the search proposes it, or another one, anew.
+        These files hold no results. A damaged one's trial was interrupted; the search proposes it, or another one.
         """
-        said = []
+        lines = []
         for path in self.started.glob("*.json"):
             try:
                 ended = self._note(path) is None
             except ValueError:
-                said.append(f"{path} was damaged and is deleted; its trial had no result, and is proposed again.")
+                lines.append(f"{path} was damaged and is deleted; its trial had no result, and is proposed again.")
                 ended = True
             if ended:
                 path.unlink(missing_ok=True)
-        return sorted(said)
+        return sorted(lines)
 
     def checkpoint(self, trial: str) -> Path:
-        """The folder of a trial's weights."""
+        """The folder of a trial's checkpoint."""
         return self.folder / "checkpoints" / trial
 
     def drop_checkpoint(self, trial: str) -> None:
-        """Delete a trial's weights, if it has any."""
+        """Delete a trial's checkpoint, if it has one."""
         shutil.rmtree(self.checkpoint(trial), ignore_errors=True)
 
     @contextmanager
     def driving(self) -> Iterator[None]:
-        """Hold the sweep: one driver at a time.
+        """Hold the sweep's lock, so that only one process drives it at a time.
 
         Raises:
             ValueError: another process drives it, its folder cannot be written, or its file system has no locks.
@@ -223,18 +223,18 @@ class Ledger:
             ) from None
 
     def is_driven(self) -> bool:
-        """Whether a process drives the sweep now. Nothing is written, so that a read-only copy can be looked at."""
+        """True if a process drives the sweep now. Writes nothing, so that it works on a read-only copy."""
         path = self.folder / LOCK
         if not path.exists():
             return False
         with path.open() as lock:
             try:
                 return not acquire(lock, shared=True, wait=False)
-            except ValueError:  # no locks there, so nobody could have begun to drive it
+            except ValueError:  # without file locks no process can drive it
                 return False
 
 
 def _is_of_an_empty_sweep(path: Path) -> bool:
-    """Whether a sweep that was cut off before it wrote down what it is may have left this."""
+    """True if a sweep that was interrupted before it wrote `sweep.json` may have left this file or folder."""
     is_half_written = path.name.startswith(".") and path.name.endswith(".tmp")
     return is_half_written or (path.name in EMPTY_SWEEP and not (path.is_dir() and any(path.iterdir())))

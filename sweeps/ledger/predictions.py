@@ -1,4 +1,4 @@
-"""The finalists' stored predictions, read again: `predictions/E.M.T.seedS.SPLIT.jsonl`, as `scoring` writes them."""
+"""Reading the predictions that `worker.finalist_scoring` stores: `predictions/E.M.T.seedS.SPLIT.jsonl`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Predictions:
 
 
 def read_predictions(path: Path) -> Predictions:
-    """Read one file.
+    """Read one file of predictions.
 
     Raises:
         ValueError: it is missing, or a line is not an example with its gold label and its probabilities.
@@ -46,7 +46,7 @@ def read_predictions(path: Path) -> Predictions:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ValueError(f"{path} is missing; restore it, or leave that cell out.") from None
-    lines = text.removesuffix("\n").split("\n")  # an id may hold what `splitlines` would cut at
+    lines = text.removesuffix("\n").split("\n")  # `splitlines` would also split at separators inside ids
     documents = [_document(path, number, line) for number, line in enumerate(lines, 1)]
     labels = tuple(documents[0]["probabilities"])
     places = {label: place for place, label in enumerate(labels)}
@@ -73,10 +73,10 @@ def _document(path: Path, number: int, line: str) -> dict[str, Any]:
 
 
 def check_aligned(members: Sequence[Predictions]) -> None:
-    """See that all are of the same examples in the same order, with the same labels.
+    """Check that all predictions are of the same examples in the same order, with the same labels.
 
     Raises:
-        ValueError: the first two files that differ, and where.
+        ValueError: two files differ; the message names them and the difference.
     """
     first = members[0]
     for other in members[1:]:
@@ -94,17 +94,17 @@ def check_aligned(members: Sequence[Predictions]) -> None:
 
 
 def averaged(members: Sequence[Predictions]) -> NDArray[np.int64]:
-    """The label of the highest mean probability for each example, (examples,); among equals the first label."""
+    """The label id with the highest mean probability for each example, (examples,); the first one in a tie."""
     mean = np.mean([member.probabilities for member in members], axis=0)  # (examples, labels)
-    found: NDArray[np.int64] = mean.argmax(axis=1)
-    return found
+    predicted: NDArray[np.int64] = mean.argmax(axis=1)
+    return predicted
 
 
 def scores(
     kind: Kind, metric: str, members: Sequence[Predictions], predicted: NDArray[np.int64]
 ) -> dict[str, float]:  # fmt: skip
-    """The metrics of predicted label ids on the members' gold labels: the task's own first, then those beside it."""
+    """The metrics of predicted label ids on the members' gold labels: the task's main metric first, then the others."""
     first = members[0]
-    # A task's file may be gone; its kind, metric and labels are all that a score needs.
+    # Not read from the task's file, which may have been removed: a score needs only kind, metric and labels.
     task = Task(name=first.path.name, kind=kind, metric=metric, folder="", readers={}, labels=first.labels)
     return score(task, first.gold.tolist(), predicted.tolist())

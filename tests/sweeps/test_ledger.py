@@ -68,7 +68,7 @@ def test_a_cut_between_the_record_and_the_strike_leaves_no_unfinished_trial(ledg
     ledger.write(make_record(proposal))
     ledger.start(order(proposal))
     assert ledger.unfinished() == []
-    assert ledger.sweep_started() == []
+    assert ledger.clean_started() == []
     assert list(ledger.started.iterdir()) == []
 
 
@@ -86,7 +86,7 @@ def test_a_damaged_started_note_is_named_with_its_remedy(ledger, text):
 def test_a_sweep_that_goes_on_deletes_a_damaged_started_note_in_one_line_and_keeps_the_others(ledger, proposal, text):
     ledger.start(order(proposal))
     (ledger.started / "abc.json").write_text(text)
-    (line,) = ledger.sweep_started()
+    (line,) = ledger.clean_started()
     assert str(ledger.started / "abc.json") in line
     assert "is deleted" in line
     assert [note["id"] for note in ledger.unfinished()] == [proposal.id]
