@@ -16,7 +16,7 @@ UNFIT = {
     "perceiver": "a reader of bytes with one fixed set of states, none of them a piece's",
     "reformer": "a reversible model for inputs of fixed lengths, whose layers' states have no gradient",
     "xlnet": "a permutation language model, pretrained to predict pieces in random orders",
-    "xmod": "one that has to be told each text's language",
+    "xmod": "one that needs each text's language as an input",
 }
 
 

@@ -108,7 +108,7 @@ class _Array:
             raise ValueError("a word's vector has no bytes")
         numbers: NDArray[Any] = np.frombuffer(self.data, self.type.order + self.type.code)
         if math.prod(self.shape) != numbers.size:
-            raise ValueError("a word's vector is not of its own shape")
+            raise ValueError("a word's vector does not have its stated shape")
         return numbers.astype(np.float32)
 
 
