@@ -1,4 +1,4 @@
-"""The MLflow dashboard on a sweep's store: one server as a child process, up until Ctrl-C."""
+"""MLflow's dashboard for a storage's store: an MLflow server as a child process, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from meltpoint.sweeps.machine.services import tracking_store
 from meltpoint.sweeps.specification.tracking_uri import default_uri, sqlite_file, without_sign_in
 
 START_SECONDS = 120.0
-"""Longest wait for the server's first answer; it took 10 to 30 s on two cores."""
+"""Longest wait for the server's first response, which took 10 to 30 s on two cores."""
 
 STOP_SECONDS = 10.0
-"""Longest wait for the server to end when asked to; then it is ended without asking."""
+"""Longest wait after SIGTERM before SIGKILL is sent."""
 
 POLL_SECONDS = 0.25
 
 STANDARD_ERROR = 2
 
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
-"""Addresses that a server listens on, but that no browser can open → one of this machine that it can."""
+"""Wildcard address to listen on → the loopback address with which a browser on this machine reaches it."""
 
 
-class Ended(KeyboardInterrupt):
-    """SIGTERM, which ends the dashboard as Ctrl-C does."""
+class Terminated(KeyboardInterrupt):
+    """Raised on SIGTERM, which ends the dashboard as Ctrl-C does."""
 
 
 def serve(storage: Path, tracking_uri: str | None, host: str, port: int) -> int:
-    """Show a store in MLflow's dashboard until Ctrl-C or SIGTERM; of a server, only say where it is.
+    """Show a store in MLflow's dashboard until Ctrl-C or SIGTERM; for a tracking server, only print its address.
 
     Args:
         storage: the folder of all sweeps.
@@ -48,10 +48,10 @@ def serve(storage: Path, tracking_uri: str | None, host: str, port: int) -> int:
         port: the port to listen on.
 
     Returns:
-        0 when it was ended by a person, 1 when the server did not start or broke down.
+        0 if it was ended by the user, 1 if the server did not start or ended by itself.
 
     Raises:
-        ValueError: there is no store yet, it cannot be read, or the port cannot be had; one line with the remedy.
+        ValueError: there is no store yet, it cannot be read, or the port is not available; one line with the remedy.
     """
     if tracking_uri is not None and urlsplit(tracking_uri).scheme in ("http", "https"):
         _say(f"Dashboard  {without_sign_in(tracking_uri)}")
@@ -64,27 +64,27 @@ def serve(storage: Path, tracking_uri: str | None, host: str, port: int) -> int:
 
 
 def check_store(uri: str) -> None:
-    """Look whether a store is there, with the tables that the installed MLflow reads.
+    """Check that a store exists, with the tables of the installed MLflow.
 
-    The server's workers would each make the tables of a new store, and then all fail on a half-made one; so a store
-    that does not exist is refused here, and the server's first process opens it before the workers start.
+    A new store would be created by all of the server's workers at once, which fails; so a store that does not exist is
+    refused here.
 
     Raises:
-        ValueError: it is not there, or not such a store.
+        ValueError: it does not exist, or has other tables.
     """
     path = sqlite_file(uri)
     if path is not None and (not path.is_file() or path.stat().st_size == 0):
         raise ValueError(f"There is no MLflow store {path} yet; run a sweep there first, or name --storage DIR.")
-    found = tracking_store(uri)
-    if not found.ok:
-        raise ValueError(f"{found.detail}; {found.remedy}.")
+    store = tracking_store(uri)
+    if not store.ok:
+        raise ValueError(f"{store.detail}; {store.remedy}.")
 
 
 def check_port(host: str, port: int) -> None:
-    """Look whether the server could listen there.
+    """Check that a server can listen on an address and port.
 
     Raises:
-        ValueError: it could not.
+        ValueError: the address is unknown or the port not available; one line with the remedy.
     """
     if not 0 < port < 65536:
         raise ValueError(f"--port {port}: a port is from 1 to 65535.")
@@ -97,25 +97,25 @@ def check_port(host: str, port: int) -> None:
         raise ValueError(f"--host {host}: no such address ({error.strerror}); 127.0.0.1 is this machine.") from None
     except OSError as error:
         raise ValueError(
-            f"Port {port} on {host} cannot be had ({error.strerror}); name another one with --port."
+            f"Port {port} on {host} is not available ({error.strerror}); name another one with --port."
         ) from None
 
 
 def command(storage: Path, host: str, port: int) -> list[str]:
-    """The server's command line. The store is in its environment, where a password in the URI is nobody else's."""
+    """The server's command line. The store's URI is not in it, since it may contain a password."""
     return [
         sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port),
-        "--workers", "1",  # one person looks at it; each worker more costs seconds and half a gigabyte
+        "--workers", "1",  # suffices for one user; each further worker costs seconds and half a gigabyte
         "--artifacts-destination", artifacts_folder(storage.absolute()).as_uri(),
         "--uvicorn-opts", "--log-level warning",
     ]  # fmt: skip
 
 
 def environment(uri: str, host: str, port: int) -> dict[str, str]:
-    """The server's environment: the store, no background jobs, telemetry or warnings, and its own host let through.
+    """The server's environment: the store, without background jobs, telemetry and warnings, and its allowed hosts.
 
-    MLflow answers only requests to localhost and to private addresses unless it is told other names (its check against
-    DNS rebinding); a name that the person chose to listen on is one to let through.
+    By default MLflow accepts only requests to localhost and to private addresses (its protection against DNS
+    rebinding), so a host name to listen on is added to the allowed ones.
     """
     added = {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     defaults = {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "ignore"}
@@ -135,7 +135,7 @@ def _is_address(host: str) -> bool:
 
 
 def _run(arguments: list[str], variables: dict[str, str], host: str, port: int) -> int:
-    """Run the server to its end. What it prints goes to standard error."""
+    """Run the server until it ends or is interrupted; its output goes to standard error."""
     child = subprocess.Popen(
         arguments, env=variables, stdin=subprocess.DEVNULL, stdout=STANDARD_ERROR, start_new_session=True
     )
@@ -144,7 +144,7 @@ def _run(arguments: list[str], variables: dict[str, str], host: str, port: int) 
             return 1
         _say(f"Dashboard  {address(host, port)}  (Ctrl-C ends it)")
         code = child.wait()
-        _say(f"The dashboard ended by itself, with status {code}; what it said stands above.")
+        _say(f"The dashboard ended by itself, with status {code}; its output is above.")
     except KeyboardInterrupt:
         return 0
     finally:
@@ -153,12 +153,12 @@ def _run(arguments: list[str], variables: dict[str, str], host: str, port: int) 
 
 
 def _wait_for_answer(child: subprocess.Popen[bytes], host: str, port: int) -> bool:
-    """Wait until the server is healthy; False where it ends first or takes too long."""
+    """Wait until the server is healthy; returns False if it ends first or takes too long."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         with suppress(subprocess.TimeoutExpired):
             code = child.wait(timeout=POLL_SECONDS)
-            _say(f"The dashboard did not start (status {code}); what it said stands above.")
+            _say(f"The dashboard did not start (status {code}); its output is above.")
             return False
         if is_healthy(host, port):
             return True
@@ -167,7 +167,7 @@ def _wait_for_answer(child: subprocess.Popen[bytes], host: str, port: int) -> bo
 
 
 def is_healthy(host: str, port: int) -> bool:
-    """Whether an MLflow server answers there; asked directly, past any proxy."""
+    """True if an MLflow server answers at this address; the request bypasses any proxy."""
     connection = http.client.HTTPConnection(ANYWHERE.get(host, host), port, timeout=2)
     try:
         connection.request("GET", "/health")
@@ -179,31 +179,31 @@ def is_healthy(host: str, port: int) -> bool:
 
 
 def address(host: str, port: int) -> str:
-    """What to type into a browser."""
+    """The URL to open in a browser."""
     shown = ANYWHERE.get(host, host)
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the server and the workers that it started; they have a process group of their own, named by its id."""
+    """End the server and its workers, which form a process group with the server's process id."""
     _signal_group(child.pid, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
         child.wait(timeout=STOP_SECONDS)
-    _signal_group(child.pid, signal.SIGKILL)  # whoever did not listen
+    _signal_group(child.pid, signal.SIGKILL)  # processes that ignored SIGTERM
     child.wait()
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # nobody is left; macOS says the latter of the ended
+    with suppress(ProcessLookupError, PermissionError):  # the group has ended (macOS: PermissionError)
         os.killpg(group, number)
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Turn SIGTERM into an exception while the server runs, so that it is never left behind."""
+    """Turn SIGTERM into an exception while the server runs, so that the server is always ended."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        raise Ended
+        raise Terminated
 
     before = signal.signal(signal.SIGTERM, end)
     try:

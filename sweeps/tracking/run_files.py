@@ -1,9 +1,9 @@
-"""The files of a run in MLflow (a cell's space, the reports): where they lie, and who writes them.
+"""The artifacts of runs in MLflow (a cell's space, the reports): their location and their writing.
 
-MLflow keeps an address for each run's files. An absolute folder would be wrong in a storage that was moved, and in a
-copied one it would be the original's. So a database gets `mlflow-artifacts:/SWEEP`, which MLflow's server looks up
-under its `--artifacts-destination`. `meltpoint ui` names `STORAGE/mlartifacts` there, and the driver writes the files
-where that server finds them.
+MLflow stores an artifact URI for each run. An absolute folder would be wrong in a storage that was moved, and would
+point to the original in a copied one. So runs in a database get `mlflow-artifacts:/SWEEP`, which MLflow's server
+resolves under its `--artifacts-destination`. `meltpoint ui` sets that to `STORAGE/mlartifacts`, and the driver writes
+the files there itself.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ SERVED = "mlflow-artifacts"
 
 
 def location(uri: str, sweep: str) -> str | None:
-    """The address of a new experiment's files; None where a server chooses it."""
+    """The artifact location of a new experiment; None if the tracking server chooses it."""
     return f"{SERVED}:/{sweep}" if is_database(uri) else None
 
 
 class RunFiles:
-    """Writes the files of runs, and none outside the storage folder.
+    """Writes the artifacts of runs, but none outside the storage folder.
 
     Attributes:
-        elsewhere: an address outside it, at which nothing was written; "" where there was none.
+        elsewhere: an artifact URI outside the storage folder, for which nothing was written; "" if there is none.
     """
 
     def __init__(self, uri: str, storage: Path, client: MlflowClient) -> None:
@@ -39,16 +39,22 @@ class RunFiles:
         self.elsewhere = ""
 
     def write(self, run: str, address: str, name: str, text: str) -> None:
-        """Write or replace a file of a run.
+        """Write or replace an artifact.
 
         Args:
-            address: the run's own, as MLflow has it (`artifact_uri`).
+            run: the run's id.
+            address: the run's `artifact_uri`.
+            name: the file's name.
+            text: the file's contents.
         """
         parts = urlsplit(address)
         is_served = parts.scheme == SERVED and not parts.netloc and is_database(self.uri)
         if is_served:
             folder, bound = artifacts_folder(self.storage) / parts.path.lstrip("/"), artifacts_folder(self.storage)
-        elif parts.scheme in ("", "file"):  # of versions that kept absolute folders, or of a server without a proxy
+        elif parts.scheme in (
+            "",
+            "file",
+        ):  # of versions with absolute folders, or of a server without proxy
             folder, bound = Path(url2pathname(parts.path)), self.storage
         else:
             self.client.log_text(run, text, name)
@@ -60,6 +66,6 @@ class RunFiles:
 
 
 def _is_inside(path: Path, folder: Path) -> bool:
-    """Whether a path is in a folder, by its name or by where links lead."""
+    """True if a path is in a folder, literally or after resolving symbolic links."""
     named = Path(os.path.normpath(path)).is_relative_to(folder)
     return named or path.resolve().is_relative_to(folder.resolve())

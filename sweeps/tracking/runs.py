@@ -1,4 +1,7 @@
-"""A sweep's runs in MLflow: experiment = sweep, parent run = cell, child = trial. Imported late: MLflow is slow."""
+"""A sweep's runs in MLflow: experiment = sweep, parent run = cell, child run = trial.
+
+Imported in the writer thread only, because MLflow takes seconds to import.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +27,23 @@ from meltpoint.sweeps.tracking import run_files
 
 STATUS = "meltpoint.status"
 CODE = "meltpoint.code_version"
-A_METRIC_OF_EACH_EPOCH = "train/loss"
+METRIC_OF_EVERY_EPOCH = "train/loss"
 NEWEST_FIRST = ["attributes.start_time DESC"]
 FINISHED = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}
 
 
-def _calm_client() -> None:
-    """A dead server must not hold the sweep up: few retries, short waits, no telemetry."""
+def _configure_client() -> None:
+    """Set few retries and short timeouts, so that a dead server does not delay the sweep; turn telemetry off."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines a trial, for a call each
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of every table it makes
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines per trial
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # logs every created table
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 def _client(uri: str) -> MlflowClient:
-    """MLflow's client; of a SQLite store once its tables are there, which one sweep at a time makes."""
+    """MLflow's client; the tables of a new SQLite store are created first, by one process at a time."""
     path = sqlite_file(uri)
     if path is not None and not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,13 +55,13 @@ def _client(uri: str) -> MlflowClient:
 
 
 def _make_store(uri: str, path: Path) -> None:
-    """Let MLflow make a SQLite store's tables in a file beside it, then put that in its place.
+    """Let MLflow create a SQLite store's tables in a temporary file, and rename it.
 
-    Killed in one of its dozens of migrations, MLflow leaves a store that it cannot open again. SQLite lets the owner
-    alone write to a file that it makes; it is given the permissions that the umask gives.
+    If MLflow is killed in one of its dozens of migrations, it cannot open the store again. The permissions are set to
+    those of the umask, since SQLite makes its files writable for their owner only.
     """
-    for left in path.parent.glob(f".{path.name}.*.tmp*"):  # of a process that was killed; with its journal
-        left.unlink()
+    for leftover in path.parent.glob(f".{path.name}.*.tmp*"):  # of a killed process, with its journal
+        leftover.unlink()
     beside = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     address, mark, options = uri.partition("?")
     MlflowClient(f"{address.rpartition('/')[0]}/{beside.name}{mark}{options}").search_experiments(max_results=1)
@@ -67,30 +70,34 @@ def _make_store(uri: str, path: Path) -> None:
 
 
 class Runs:
-    """The runs of one sweep, and the calls that change them; each call returns once MLflow has it.
+    """The MLflow runs of one sweep; every method is synchronous.
 
-    Every method raises `MlflowException` or `OSError` where MLflow fails.
+    Every method raises `MlflowException` or `OSError` if MLflow fails.
 
     Attributes:
+        experiment: the experiment's id.
         parents: cell → run id.
+        addresses: run id of a cell → artifact URI.
         runs: trial id → run id.
+        logged_epochs: trial id → number of epochs that MLflow has.
+        unsent_params: trial id → parameters that MLflow does not have yet.
     """
 
     def __init__(self, sweep: str, uri: str, storage: Path) -> None:
-        _calm_client()
+        _configure_client()
         self.sweep, self.uri, self.storage = sweep, uri, storage
         self.client = _client(uri)
         self.files = run_files.RunFiles(uri, storage, self.client)
         self.experiment: str = ""
         self.parents: dict[CellKey, str] = {}
-        self.addresses: dict[str, str] = {}  # a cell's run → where its files lie
+        self.addresses: dict[str, str] = {}
         self.runs: dict[str, str] = {}
         self.codes: dict[str, str] = {}  # trial id → the version of the code that its run is of
         self.logged_epochs: dict[str, int] = {}
         self.unsent_params: dict[str, list[Param]] = {}
 
     def open(self, cells: Iterable[OpenCell], specification: str) -> None:
-        """Find or make the experiment and the cells' runs, and learn which trials have a run already."""
+        """Find or create the experiment and the cells' runs, and look up the runs of earlier trials."""
         experiment = self.client.get_experiment_by_name(self.sweep)
         self.experiment = experiment.experiment_id if experiment else self._create_experiment(specification)
         for run in self._existing(experiment):
@@ -108,20 +115,20 @@ class Runs:
                 self.parents[cell.key] = self._create_parent(cell)
 
     def _existing(self, experiment: Experiment | None) -> list[Run]:
-        """All runs, the newest first: where a call was tried again, the newest is the one that MLflow answered."""
+        """All runs, the newest first: after a retried call, the newest is the one whose id MLflow returned."""
         if experiment is None:
             return []
-        found, token = [], None
+        runs, token = [], None
         while True:
             page = self.client.search_runs([self.experiment], max_results=1000, order_by=NEWEST_FIRST, page_token=token)
-            found += list(page)
+            runs += list(page)
             token = page.token
             if not token:
-                return found
+                return runs
 
     def _create_experiment(self, specification: str) -> str:
         location = run_files.location(self.uri, self.sweep)
-        # The kind makes the dashboard open on runs and curves instead of traces.
+        # With this kind the dashboard shows runs and curves first, instead of traces.
         tags = {"meltpoint.specification": specification[:5000], "mlflow.experimentKind": "custom_model_development"}
         created: str = self.client.create_experiment(self.sweep, artifact_location=location, tags=tags)
         return created
@@ -137,7 +144,7 @@ class Runs:
         return run_id
 
     def _log_data(self, run_id: str, cell: OpenCell) -> None:
-        """The data set as an input; MLflow shows its name, digest and size, and keeps none of its text."""
+        """Log the data set as an input, by name, digest and size; its texts are not sent to MLflow."""
         profile = json.dumps({"train_examples": cell.train_examples, "dev_examples": cell.dev_examples})
         data = DatasetEntity(
             name=cell.task_name, digest=cell.data_fingerprint, source_type="meltpoint",
@@ -154,13 +161,13 @@ class Runs:
         return {f"meltpoint.{key}": value for key, value in tags.items()}
 
     def begin(self, proposal: Proposal, code: str) -> None:
-        """A trial begins: make its run, or take up the one that it had before the sweep was cut off.
+        """Create a trial's run, or reopen the one that it had before an interruption.
 
         A run holds the epochs of one version of the code: by another one, the trial gets a run of its own.
         """
         known = self.runs.get(proposal.id)
         if known is not None and self.codes.get(proposal.id) == code:
-            self._take_up(proposal, known)
+            self._reopen(proposal, known)
             return
         self.logged_epochs.pop(proposal.id, None)
         tags = self._tags(proposal.cell, proposal.id, proposal.role, "running")
@@ -170,21 +177,22 @@ class Runs:
         self.unsent_params[proposal.id] = _params(proposal)
         self.runs[proposal.id], self.codes[proposal.id] = run.info.run_id, code
 
-    def _take_up(self, proposal: Proposal, run_id: str) -> None:
-        """A trial's run goes on: RUNNING again, and only what it has not yet is written."""
+    def _reopen(self, proposal: Proposal, run_id: str) -> None:
+        """Set a trial's run to RUNNING, and look up what it already contains, so that only the rest is written."""
         self.client.update_run(run_id, status="RUNNING")
         self.client.set_tag(run_id, STATUS, "running")
-        past = self.client.get_metric_history(run_id, A_METRIC_OF_EACH_EPOCH)
+        past = self.client.get_metric_history(run_id, METRIC_OF_EVERY_EPOCH)
         self.logged_epochs[proposal.id] = len({metric.step for metric in past})
         if not self.client.get_run(run_id).data.params:
             self.unsent_params[proposal.id] = _params(proposal)
 
     def write(self, trial: str, epochs: list[EpochRecord], record: TrialRecord | None) -> None:
-        """Write what is new of a trial in one call (with its setting, if that is new), and its end in another.
+        """Write a trial's updates in one call (with its setting, if it is new), and its end in another.
 
         Args:
-            epochs: those that MLflow has already are left out.
-            record: the trial's record once it ended, else None.
+            trial: the trial's id.
+            epochs: its epochs; those that MLflow already has are skipped.
+            record: the trial's record if it ended, else None.
         """
         done = self.logged_epochs.get(trial, 0)
         metrics = [metric for epoch in epochs if epoch.epoch > done for metric in epoch_metrics(epoch)]
@@ -197,13 +205,13 @@ class Runs:
     def _log(
         self, run_id: str, metrics: list[Metric], params: list[Param], tags: list[RunTag], end: str | None
     ) -> None:
-        """Write to a run, and set its last status if it ended; the client divides what is too much for one call."""
+        """Write to a run, and set its final status if it ended; the client splits batches that are too large."""
         self.client.log_batch(run_id, metrics=metrics, params=params, tags=tags, synchronous=True)
         if end is not None:
             self.client.set_terminated(run_id, end)
 
     def abandon(self, trial: str) -> None:
-        """A trial was cut off; its run is taken up again when the sweep goes on."""
+        """Mark the run of an interrupted trial; it is reopened when the sweep continues."""
         if trial in self.runs:
             self._kill(self.runs[trial])
 
@@ -211,24 +219,24 @@ class Runs:
         self._log(run_id, [], [], [RunTag(STATUS, "interrupted")], "KILLED")
 
     def reconcile(self, records: list[TrialRecord], proposals: Callable[[TrialRecord], Proposal]) -> None:
-        """Write whatever the ledger has and MLflow has not, and close the runs that are no record's."""
-        found = {run.info.run_id: run for run in self._all_runs()}
-        state = {trial: found[run_id] for trial, run_id in self.runs.items() if run_id in found}
+        """Write all records that MLflow lacks, and close running runs without a record."""
+        existing = {run.info.run_id: run for run in self._all_runs()}
+        state = {trial: existing[run_id] for trial, run_id in self.runs.items() if run_id in existing}
         self._fill_in(records, state, proposals)
         kept = {self.runs[record.id] for record in records}
-        for run_id, run in found.items():
+        for run_id, run in existing.items():
             if "meltpoint.trial" in run.data.tags and run_id not in kept and run.info.status == "RUNNING":
                 self._kill(run_id)
 
     def _fill_in(
         self, records: list[TrialRecord], state: dict[str, Run], proposals: Callable[[TrialRecord], Proposal]
     ) -> None:
-        """Write the records that MLflow has not, or not whole."""
+        """Write the records that MLflow lacks, or has incomplete."""
         for record in records:
             run = state.get(record.id)
-            whole = run is not None and run.info.status == FINISHED[record.status]
+            ended = run is not None and run.info.status == FINISHED[record.status]
             if (
-                whole
+                ended
                 and run is not None
                 and len(record.test or {}) == sum(k.startswith("test/") for k in run.data.metrics)
             ):
@@ -246,7 +254,7 @@ class Runs:
         artifacts: dict[str, str],
         tags: Mapping[CellKey, Mapping[str, str]],
     ) -> None:
-        """End the cells' runs with their summary figures, and keep the table with each."""
+        """End the cells' runs with their summary metrics, tags and artifacts."""
         now = int(time.time() * 1000)
         for key, figures in cells:
             run_id = self.parents[key]
@@ -259,20 +267,20 @@ class Runs:
 
 
 def _cell_params(cell: OpenCell) -> list[Param]:
-    """What the dashboard's columns and filters tell cells by."""
+    """A cell's parameters: the columns and filters of the dashboard."""
     words = {"encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name, "head": cell.head}
     words |= {"variant": cell.variant} if cell.variant else {}
     return [Param(key, value) for key, value in {**words, "metric": cell.task.metric}.items()]
 
 
 def _params(proposal: Proposal) -> list[Param]:
-    """A trial's setting and seed, beside its cell's words."""
+    """A trial's parameters: those of its cell, its setting, and its seed."""
     setting = {**proposal.setting, "seed": proposal.seed}
     return _cell_params(proposal.cell) + [Param(name, str(value)) for name, value in setting.items()]
 
 
 def epoch_metrics(epoch: EpochRecord) -> list[Metric]:
-    """An epoch as MLflow metrics: `train/loss`, `dev/…`, `train/…` where a rule looked, the rate, the seconds."""
+    """An epoch's MLflow metrics: `train/loss`, `dev/…`, `train/…` if they were computed, learning rate, times."""
     values: dict[str, Any] = {"train/loss": epoch.train_loss, "learning_rate_now": epoch.learning_rate}
     values |= {f"train/{name}": value for name, value in epoch.train.items()}
     values |= {f"dev/{name}": value for name, value in epoch.dev.items()}
@@ -282,7 +290,7 @@ def epoch_metrics(epoch: EpochRecord) -> list[Metric]:
 
 
 def _ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
-    """What is known of a trial once it ended, as metrics and tags."""
+    """The metrics and tags of an ended trial."""
     last = record.epochs[-1] if record.epochs else None
     when = int((last.finished_at if last else time.time()) * 1000)
     step = last.step if last else 0

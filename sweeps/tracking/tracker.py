@@ -1,7 +1,7 @@
-"""MLflow, written by the driver alone and beside its work: one thread writes, and the driver never waits for it.
+"""Tracking in MLflow by the driver: a background thread writes, so that the driver does not wait for MLflow.
 
-The ledger is the truth. While the server is away, nothing stops: `reconcile` writes what is missing from the ledger.
-Only the end of a sweep waits for MLflow (`reconcile`, `close`).
+The ledger is authoritative. A sweep continues without MLflow's server, and `reconcile` later writes what is missing
+from the ledger's records. Only the end of a sweep waits for MLflow (`reconcile`, `close`).
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
     from meltpoint.sweeps.tracking.runs import Runs
 
 GATHER_SECONDS = 0.5
-"""How long a trial's news wait for more news of it: each call costs as much as dozens of metrics in it."""
+"""Delay in which a trial's updates are collected into one call, since a call costs as much as dozens of metrics."""
 
 
 @dataclass
 class Job:
-    """Something to write.
+    """A queued write to MLflow: a trial's updates, or an action.
 
     Attributes:
-        trial: whose news it is, or "" for a job of another kind.
-        epochs, record: a trial's news since its last job was written.
-        action: what to do instead of writing news, given the runs.
-        told: `time.monotonic()` of its first news.
+        trial: the trial's id; "" for an action that concerns no trial.
+        epochs, record: the trial's updates since its previous job.
+        action: a function to call with the runs instead of writing updates.
+        queued_at: `time.monotonic()` of its first update.
     """
 
     trial: str = ""
     epochs: list[EpochRecord] = field(default_factory=list)
     record: TrialRecord | None = None
     action: Callable[[Runs], object] | None = None
-    told: float = field(default_factory=time.monotonic)
+    queued_at: float = field(default_factory=time.monotonic)
 
     def write(self, runs: Runs) -> None:
-        """Do it."""
+        """Perform the write."""
         if self.action is not None:
             self.action(runs)
         else:
@@ -53,14 +53,14 @@ class Job:
 
 
 class Tracker:
-    """The sweep's window in MLflow. What it is told is written soon, in the order of each run; `flush` waits for it.
+    """A sweep's tracking in MLflow. Updates are queued and written in order per run; `flush` waits for them.
 
-    Trials that begin are written before everything else that waits, because their records want the run's id. A trial's
-    news gather for half a second, and go out in one call. What waits holds little but the epochs and records that the
-    planner keeps anyway, so there is no limit to it.
+    Beginning trials are written before everything else in the queue, because their records contain the run's id. A
+    trial's updates are collected for half a second and written in one call. The queue is unbounded: it refers to epochs
+    and records that the planner keeps in memory anyway.
 
     Attributes:
-        trouble: the first failure, in one line; after it nothing more is sent until `reconcile`.
+        trouble: the first failure, in one line; after it nothing more is written until `reconcile`.
     """
 
     def __init__(self, sweep: str, uri: str, storage: Path) -> None:
@@ -71,61 +71,61 @@ class Tracker:
         self._changed = threading.Condition()
         self._begins: deque[Job] = deque()
         self._others: deque[Job] = deque()
-        self._news: dict[str, Job] = {}  # trial → its job in `_others`
+        self._updates: dict[str, Job] = {}  # trial → its job in `_others`
         self._busy = self._closed = False
-        self._flushing = 0  # how many wait for everything to be written
-        self._deadline = math.inf  # `time.monotonic()` after which nobody waits any more
+        self._flushing = 0  # number of threads that wait in `flush`
+        self._deadline = math.inf  # `time.monotonic()` after which no call waits
         self._thread: threading.Thread | None = None
 
     def open(self, cells: Iterable[OpenCell], specification: str) -> None:
-        """Find or make the experiment and the cells' runs, and learn which trials have a run already."""
+        """Find or create the experiment and the cells' runs, and look up the runs of earlier trials."""
         opened = list(cells)
         self._open = lambda runs: runs.open(opened, specification)
         self._thread = threading.Thread(target=self._write_all, name="mlflow-writer", daemon=True)
         self._thread.start()
-        self._do(lambda runs: None)  # MLflow takes seconds to import, and as long to make its first tables
+        self._do(lambda runs: None)  # starts early: MLflow takes seconds to import, and to create its first tables
 
     def begin(self, proposal: Proposal, code: str) -> None:
-        """A trial begins: make its run, or take up the one that it had before the sweep was cut off."""
+        """Record that a trial begins: create its run, or reopen the one that it had before an interruption."""
         with self._changed:
-            again = any(job.trial == proposal.id for job in self._others)  # then what waits of it comes first
-            (self._others if again else self._begins).append(
+            has_updates = any(job.trial == proposal.id for job in self._others)  # which must be written first
+            (self._others if has_updates else self._begins).append(
                 Job(proposal.id, action=lambda runs: runs.begin(proposal, code))
             )
-            self._news.pop(proposal.id, None)
-            self._note(proposal.id)  # its setting, with whatever comes soon
+            self._updates.pop(proposal.id, None)
+            self._note(proposal.id)  # to write its setting together with its next updates
             self._changed.notify_all()
 
     def run_of(self, trial: str) -> str | None:
-        """The id of a trial's run; None while MLflow has not said it."""
+        """The id of a trial's run; None as long as MLflow has not returned it."""
         runs = self.runs
         return None if runs is None else runs.runs.get(trial)
 
     def epoch(self, trial: str, epoch: EpochRecord) -> None:
-        """An epoch's metrics, at its real step and time."""
+        """Record an epoch's metrics, with its step and time."""
         with self._changed:
             self._note(trial).epochs.append(epoch)
             self._changed.notify_all()
 
     def end(self, record: TrialRecord) -> None:
-        """A trial ended."""
+        """Record that a trial ended."""
         with self._changed:
             self._note(record.id).record = record
             self._changed.notify_all()
 
     def _note(self, trial: str) -> Job:
-        """The job that takes a trial's news: the one that waits, or a new one."""
-        if trial not in self._news:
-            self._news[trial] = Job(trial)
-            self._others.append(self._news[trial])
-        return self._news[trial]
+        """The job for a trial's updates: the queued one, or a new one."""
+        if trial not in self._updates:
+            self._updates[trial] = Job(trial)
+            self._others.append(self._updates[trial])
+        return self._updates[trial]
 
     def abandon(self, trial: str) -> None:
-        """A trial was cut off; its run is taken up again when the sweep goes on."""
+        """Record that a trial was interrupted; its run is reopened when the sweep continues."""
         self._do(lambda runs: runs.abandon(trial), trial)
 
     def reconcile(self, records: Iterable[TrialRecord], proposals: Callable[[TrialRecord], Proposal]) -> None:
-        """Write whatever the ledger has and MLflow has not, and close runs of trials that no longer run."""
+        """Write all records that MLflow lacks, and close runs of trials that no longer run."""
         kept = list(records)
         self.flush()
         if self.trouble is not None:
@@ -140,10 +140,10 @@ class Tracker:
         artifacts: dict[str, str],
         tags: Mapping[CellKey, Mapping[str, str]] | None = None,
     ) -> None:
-        """End the cells' runs with their summary figures, keep the table with each, and let the writer go.
+        """End the cells' runs with their summary metrics and artifacts, and stop the writer thread.
 
         Args:
-            tags: what some cells' runs are tagged with beside their status.
+            tags: further tags of some cells' runs.
         """
         figures = list(cells)
         self._do(lambda runs: runs.close(figures, done, artifacts, tags or {}))
@@ -155,7 +155,7 @@ class Tracker:
             self._thread.join(self._patience())
 
     def notes(self) -> list[str]:
-        """What a person should know though nothing failed, a line each."""
+        """Notes for the user that are no failures, one line each."""
         elsewhere = "" if self.runs is None else self.runs.files.elsewhere
         return [
             f"MLflow keeps this sweep's files at {elsewhere}, outside --storage {self.storage}: none was written "
@@ -163,7 +163,7 @@ class Tracker:
         ] if elsewhere else []  # fmt: skip
 
     def flush(self) -> None:
-        """Wait until everything said so far is written, or MLflow failed."""
+        """Wait until everything queued so far is written, or MLflow has failed."""
         with self._changed:
             self._flushing += 1
             self._changed.notify_all()
@@ -176,18 +176,18 @@ class Tracker:
                 self._flushing -= 1
 
     def hurry(self, seconds: float) -> None:
-        """Wait no longer than this for anything from now on: a person wants the sweep to end."""
+        """Limit all waiting from now on to this time, because the user has asked the sweep to end."""
         self._deadline = time.monotonic() + seconds
 
     def _patience(self) -> float | None:
-        """Seconds that a wait may last; None for as long as it takes."""
+        """The longest time to wait, in seconds; None for no limit."""
         return None if self._deadline == math.inf else max(0.0, self._deadline - time.monotonic())
 
     def _do(self, action: Callable[[Runs], object], trial: str = "") -> None:
         with self._changed:
-            if self._thread is None or self._closed:  # nobody is there to do it
+            if self._thread is None or self._closed:  # no thread would perform it
                 return
-            self._news.clear()  # what is said from here on comes after it
+            self._updates.clear()  # later updates go to new jobs, after this one
             self._others.append(Job(trial, action=action))
             self._changed.notify_all()
 
@@ -201,7 +201,7 @@ class Tracker:
                 self._changed.notify_all()
 
     def _take(self) -> Job | None:
-        """The next job, once it is due; None once the tracker is closed."""
+        """Wait for the next due job; None once the tracker is closed."""
         with self._changed:
             while (seconds := self._seconds_until_due()) != 0.0:
                 self._changed.wait(seconds)
@@ -209,27 +209,27 @@ class Tracker:
             if not waiting:
                 return None
             job = waiting.popleft()
-            if self._news.get(job.trial) is job:
-                del self._news[job.trial]
+            if self._updates.get(job.trial) is job:
+                del self._updates[job.trial]
             self._busy = True
             return job
 
     def _seconds_until_due(self) -> float | None:
-        """Until there is something to do, 0 at once; None while nothing waits."""
+        """Seconds until a job is due (0 for at once); None if the queue is empty."""
         if self._begins or self._closed:
             return 0.0
         if not self._others:
             return None
         first = self._others[0]
-        in_a_hurry = self._flushing or first.action is not None
-        return 0.0 if in_a_hurry else max(0.0, first.told + GATHER_SECONDS - time.monotonic())
+        at_once = self._flushing or first.action is not None
+        return 0.0 if at_once else max(0.0, first.queued_at + GATHER_SECONDS - time.monotonic())
 
     def _try(self, job: Job) -> None:
         if self.trouble is not None:
             return
         try:
             job.write(self._ready())
-        except Exception as error:  # noqa: BLE001 - a thread that died in silence would leave the driver waiting
+        except Exception as error:  # noqa: BLE001 - a thread that ended silently would leave the driver waiting
             self.trouble = self._in_words(_first_line(error))
 
     def _in_words(self, reason: str) -> str:
@@ -239,7 +239,7 @@ class Tracker:
         )
 
     def _ready(self) -> Runs:
-        """The runs, opened with the first job, and again after trouble there."""
+        """The runs, opened for the first job, and again after a failure."""
         from meltpoint.sweeps.tracking.runs import Runs
 
         if self.runs is None:

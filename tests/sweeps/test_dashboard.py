@@ -172,7 +172,7 @@ def test_a_taken_port_is_refused_before_a_server_starts(storage: Path) -> None:
         ("127.0.0.1", 0, "from 1 to 65535"),
         ("127.0.0.1", 70000, "from 1 to 65535"),
         ("no such host", 5000, "no such address"),
-        ("203.0.113.7", 5000, "cannot be had"),  # documentation's own address: no machine has it
+        ("203.0.113.7", 5000, "is not available"),  # documentation's own address: no machine has it
     ],
 )
 def test_an_address_that_cannot_be_had_is_refused(storage: Path, host: str, port: int, message: str) -> None:
