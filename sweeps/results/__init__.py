@@ -1,1 +1,1 @@
-"""Results of a sweep: summary, export, ensembles, and the feature cache."""
+"""Results of a sweep: summary, export, ensembles, and management of the feature cache."""

@@ -1,4 +1,4 @@
-"""What `meltpoint cache` lists and removes: the features that sweeps of a storage folder keep."""
+"""Listing and removing entries of a storage's feature cache (`meltpoint cache`), and trimming it after a sweep."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from meltpoint.tasks.core.counts import some
 
 @dataclass(frozen=True)
 class Removal:
-    """What `cache rm` did.
+    """The result of `cache rm`.
 
     Attributes:
-        removed: the entries that are gone.
-        busy: those that a process has open; they stay.
+        removed: the removed entries.
+        busy: the entries that were kept because a process has them open.
     """
 
     removed: tuple[Entry, ...]
@@ -28,17 +28,17 @@ class Removal:
 
 
 def feature_folder(storage: Path) -> Path:
-    """Where a storage folder keeps features."""
+    """The folder of a storage's feature cache."""
     return features_folder(cache_folder(storage.absolute()))
 
 
 def listed(storage: Path) -> list[dict[str, object]]:
-    """One row an entry, the one that was used least recently first; sizes in bytes, times in seconds since 1970."""
+    """One row per entry, the least recently used first; sizes in bytes, times in seconds since 1970."""
     return [asdict(entry) for entry in entries(feature_folder(storage))]
 
 
 def shown(rows: Sequence[dict[str, object]]) -> list[dict[str, object]]:
-    """The same for people: sizes and times in words."""
+    """The rows of `listed` with formatted sizes and times, for display."""
     return [_in_words(row) for row in rows]
 
 
@@ -52,55 +52,58 @@ def remove_entries(storage: Path, ids: Sequence[str], task: str | None, everythi
     """Remove entries that no process has open.
 
     Args:
-        ids: ids or their beginnings.
-        task: remove what this task asked for.
-        everything: remove all.
+        storage: the folder of all sweeps.
+        ids: ids or prefixes of ids.
+        task: remove the entries of this task.
+        everything: remove all entries.
 
     Raises:
-        ValueError: nothing or two things are named, an id is unknown or fits several entries, a task has no entry.
+        ValueError: not exactly one of the three is given, an id is unknown or ambiguous, or a task has no entry.
     """
     if (bool(ids), task is not None, everything).count(True) != 1:
         raise ValueError("cache rm takes ids, or --task T, or --all; `meltpoint cache ls` shows what there is.")
     folder = feature_folder(storage)
-    there = entries(folder)
-    chosen = there if everything else [_find(there, one) for one in ids] if ids else _of_task(there, str(task))
-    gone = {entry.id: remove(folder, entry.id) for entry in dict.fromkeys(chosen)}
-    removed = tuple(entry for entry in there if gone.get(entry.id) is True)
-    return Removal(removed, tuple(entry for entry in there if gone.get(entry.id) is False))
+    existing = entries(folder)
+    chosen = existing if everything else [_find(existing, one) for one in ids] if ids else _of_task(existing, str(task))
+    outcomes = {entry.id: remove(folder, entry.id) for entry in dict.fromkeys(chosen)}
+    removed = tuple(entry for entry in existing if outcomes.get(entry.id) is True)
+    return Removal(removed, tuple(entry for entry in existing if outcomes.get(entry.id) is False))
 
 
 def trim(resources: Resources) -> int:
-    """Leave what a finished sweep leaves: no stages, and the features used last, as far as they may stay.
+    """Trim the cache after a finished sweep: delete all first phases, and features beyond `cache_keep_bytes`.
 
-    Entries that another process has open stay.
+    The least recently used features are deleted first; entries that another process has open are kept.
 
     Returns:
-        the bytes that were freed.
+        the freed bytes.
     """
     cache, freed = cache_folder(storage_folder(resources.storage)), 0
     for path in first_phases_folder(cache).glob("*.safetensors"):
-        with suppress(FileNotFoundError):  # another sweep of this storage makes room too
+        with suppress(FileNotFoundError):  # another sweep of this storage may delete it at the same time
             freed += path.stat().st_size
             path.unlink()
-    there = entries(features_folder(cache))
-    used = sum(entry.bytes for entry in there)
-    for entry in there:
+    existing = entries(features_folder(cache))
+    used = sum(entry.bytes for entry in existing)
+    for entry in existing:
         if used > resources.cache_keep_bytes and remove(features_folder(cache), entry.id):
             used, freed = used - entry.bytes, freed + entry.bytes
     return freed
 
 
-def _find(there: Sequence[Entry], beginning: str) -> Entry:
-    found = [entry for entry in there if entry.id.startswith(beginning)]
-    if len(found) == 1:
-        return found[0]
-    what = f"fits {some(len(found), 'entry')}; write more of it" if found else "is no entry"
-    raise ValueError(f"'{beginning}' {what}; `meltpoint cache ls` shows what there is.")
+def _find(existing: Sequence[Entry], prefix: str) -> Entry:
+    """The only entry whose id has this prefix."""
+    matches = [entry for entry in existing if entry.id.startswith(prefix)]
+    if len(matches) == 1:
+        return matches[0]
+    problem = f"fits {some(len(matches), 'entry')}; write more of it" if matches else "is no entry"
+    raise ValueError(f"'{prefix}' {problem}; `meltpoint cache ls` shows what there is.")
 
 
-def _of_task(there: Sequence[Entry], task: str) -> list[Entry]:
-    found = [entry for entry in there if task in entry.task.split(", ")]
-    if not found:
-        tasks = sorted({word for entry in there for word in entry.task.split(", ")})
+def _of_task(existing: Sequence[Entry], task: str) -> list[Entry]:
+    """The entries of a task, at least one."""
+    matches = [entry for entry in existing if task in entry.task.split(", ")]
+    if not matches:
+        tasks = sorted({word for entry in existing for word in entry.task.split(", ")})
         raise ValueError(f"no entry is of task '{task}'; there are entries of: {', '.join(tasks) or 'no task'}.")
-    return found
+    return matches

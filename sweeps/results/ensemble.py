@@ -1,7 +1,7 @@
-"""Ensembles: the finalists of several cells of one task, their probabilities averaged (arXiv 1907.05338, experiment B).
+"""Ensembles: averaging the probabilities of finalists of several cells of one task (arXiv 1907.05338, experiment B).
 
-Nothing is trained, and no test split is opened: what the finalists predicted when each was scored is read again.
-Members are named, or all finished cells of the task; never chosen by a test score.
+Nothing is trained and no test split is opened: the predictions that were stored when each finalist was scored are used.
+Members are named by the user, or are all finished cells of the task; they are never chosen by a test score.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal, cast
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import Predictions, averaged, check_aligned, read_predictions, scores
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.ensemble_record import Ensemble, Member, ensemble_id, write_ensemble
+from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember, ensemble_id, write_ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks import get
@@ -27,7 +27,7 @@ Scored = Literal["dev", "test"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A finished cell of some sweep in the storage."""
+    """A cell of a sweep in the storage that may become a member of an ensemble."""
 
     ledger: Ledger
     sweep: str
@@ -35,35 +35,35 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """E.M.T."""
+        """The cell's name, E.M.T."""
         return cell_name(*self.cell.header.key)
 
     @property
     def label(self) -> str:
-        """SWEEP/E.M.T."""
+        """The cell's name with its sweep, SWEEP/E.M.T."""
         return f"{self.sweep}/{self.name}"
 
     def predictions(self, final: TrialRecord, split: Scored) -> Path:
-        """The file with a finalist's predictions."""
+        """The file of a finalist's predictions."""
         return self.ledger.folder / "predictions" / f"{self.name}.seed{final.seed}.{split}.jsonl"
 
 
 def ensemble(storage: Path, name: str, task: str, cells: Sequence[str] = ()) -> Ensemble:
-    """Average the probabilities of finished cells' finalists, seed by seed, and keep the result with the sweep.
+    """Average the probabilities of finished cells' finalists, seed by seed, and store the result with the sweep.
 
-    Finalists of the same seed are combined with each other, for each seed that every cell has; where the cells have no
-    seed in common (sweeps of another `--seed`), the i-th of one with the i-th of the others, as far as all have one.
+    Finalists with the same seed are combined, for each seed that all cells have. If the cells have no common seed
+    (sweeps with different `--seed`), the i-th finalists of all cells are combined, as long as every cell has one.
 
     Args:
         storage: the folder of all sweeps.
-        name: the sweep that keeps the result.
-        task: the task's word.
-        cells: the members, `E.M.T` of this sweep or `SWEEP/E.M.T`; none stands for every finished cell of the task in
-            this sweep.
+        name: the sweep in which the result is stored.
+        task: the task's name, or a task file.
+        cells: the members, `E.M.T` of this sweep or `SWEEP/E.M.T`; empty for all finished cells of the task in this
+            sweep.
 
     Raises:
         ValueError: an unknown sweep, task or cell; fewer than two members; members that are not finished, or not of the
-            same classification task, data and examples; predictions that are gone or not those that were scored.
+            same classification task, data and examples; predictions that are missing or differ from the records.
     """
     summary = summarise(Ledger(storage / name))
     task = _task_name(summary, task)
@@ -88,46 +88,46 @@ def ensemble(storage: Path, name: str, task: str, cells: Sequence[str] = ()) -> 
 
 
 def _task_name(summary: SweepSummary, task: str) -> str:
-    """A task's name from its word.
+    """The name of a task that is given by its name or its file.
 
     Raises:
-        ValueError: nobody knows the word, or the sweep has no cell of the task.
+        ValueError: the task is unknown, or the sweep has no cell of it.
     """
-    there = dict.fromkeys(cell.header.task for cell in summary.cells)
-    found = task if task in there else get(task).name
-    if found not in there:
-        raise ValueError(f"Sweep '{summary.name}' has no cell of task '{found}'. There is: {', '.join(there)}.")
-    return found
+    known = dict.fromkeys(cell.header.task for cell in summary.cells)
+    name = task if task in known else get(task).name
+    if name not in known:
+        raise ValueError(f"Sweep '{summary.name}' has no cell of task '{name}'. There is: {', '.join(known)}.")
+    return name
 
 
 def _every(storage: Path, summary: SweepSummary, task: str) -> tuple[list[Candidate], list[str]]:
-    """Every finished cell of a task, and a note on those that are not."""
+    """All finished cells of a task, and a note that names the unfinished ones."""
     ledger = Ledger(storage / summary.name)
-    found = [Candidate(ledger, summary.name, cell) for cell in summary.cells if cell.header.task == task]
-    left = [one.name for one in found if not one.cell.is_done]
-    return [one for one in found if one.cell.is_done], [f"left out, not finished: {', '.join(left)}"] if left else []
+    of_task = [Candidate(ledger, summary.name, cell) for cell in summary.cells if cell.header.task == task]
+    left = [one.name for one in of_task if not one.cell.is_done]
+    return [one for one in of_task if one.cell.is_done], [f"left out, not finished: {', '.join(left)}"] if left else []
 
 
 def _named(
     storage: Path, summary: SweepSummary, task: str, cells: Sequence[str]
 ) -> tuple[list[Candidate], list[str]]:  # fmt: skip
-    """The cells that the user named."""
+    """The cells that the user named, without notes."""
     summaries = {summary.name: summary}
-    found: list[Candidate] = []
+    chosen: list[Candidate] = []
     for word in cells:
         sweep, _, name = word.rpartition("/")
         sweep = sweep or summary.name
         if sweep not in summaries:
             summaries[sweep] = summarise(Ledger(storage / sweep))
         one = _find(storage, summaries[sweep], name)
-        if one.label in [other.label for other in found]:
+        if one.label in [other.label for other in chosen]:
             raise ValueError(f"--cell {word} names a cell that is named already; name each once.")
         if one.cell.header.task != task:
             raise ValueError(f"Cell '{one.label}' is of task {one.cell.header.task}, not of {task}; leave it out.")
         if not one.cell.is_done:
             raise ValueError(f"Cell '{one.label}' is not finished; see `meltpoint status {sweep}`.")
-        found.append(one)
-    return found, []
+        chosen.append(one)
+    return chosen, []
 
 
 def _find(storage: Path, summary: SweepSummary, name: str) -> Candidate:
@@ -139,32 +139,33 @@ def _find(storage: Path, summary: SweepSummary, name: str) -> Candidate:
 
 
 def _check(chosen: Sequence[Candidate], task: str) -> None:
-    """Refuse what cannot be averaged."""
+    """Refuse cells whose probabilities cannot be averaged."""
     if len(chosen) < 2:
-        there = f"only {chosen[0].label}" if chosen else "none"
+        finished = f"only {chosen[0].label}" if chosen else "none"
         raise ValueError(
-            f"An ensemble takes two finished cells of {task} or more; there is {there}. Name more: --cell."
+            f"An ensemble takes two finished cells of {task} or more; there is {finished}. Name more: --cell."
         )
     first = chosen[0].cell
     if first.header.kind not in CLASSIFICATION:
         raise ValueError(f"Only classification is averaged; {task} is {first.header.kind.replace('_', ' ')}.")
     for one in chosen[1:]:
-        prints = [cell.header.data_fingerprint for cell in (first, one.cell)]
-        if prints[0] != prints[1]:
-            both = f"{chosen[0].label} ({prints[0]}) and {one.label} ({prints[1]})"
+        fingerprints = [cell.header.data_fingerprint for cell in (first, one.cell)]
+        if fingerprints[0] != fingerprints[1]:
+            both = f"{chosen[0].label} ({fingerprints[0]}) and {one.label} ({fingerprints[1]})"
             raise ValueError(f"{both} were trained on different data; combine cells of the same data.")
         if one.cell.header.metric != first.header.metric:
             raise ValueError(f"{chosen[0].label} and {one.label} are scored by different metrics; leave one out.")
 
 
 def _rounds(finals: Sequence[Sequence[TrialRecord]]) -> list[tuple[TrialRecord, ...]]:
-    """Which finalists are combined: one of each cell, by seed."""
-    common = set.intersection(*({final.seed for final in own} for own in finals))
-    paired = [[final for final in own if final.seed in common] for own in finals] if common else finals
+    """The finalists to combine, as tuples of one per cell, by seed."""
+    common = set.intersection(*({final.seed for final in of_cell} for of_cell in finals))
+    paired = [[final for final in of_cell if final.seed in common] for of_cell in finals] if common else finals
     return list(zip(*paired, strict=False))
 
 
 def _uneven(chosen: Sequence[Candidate], rounds: int) -> list[str]:
+    """A note that names the cells with more finalists than could be combined."""
     more = [f"{one.label} has {len(one.cell.finals)}" for one in chosen if len(one.cell.finals) > rounds]
     return [f"{rounds} of the members' seeds could be paired: {', '.join(more)}"] if more else []
 
@@ -173,9 +174,10 @@ def _mixed(codes: Sequence[str]) -> list[str]:
     return [f"its members' finalists mix versions of Meltpoint's code: {', '.join(codes)}"] if len(codes) > 1 else []
 
 
-def _member(one: Candidate, finals: Sequence[TrialRecord]) -> Member:
+def _member(one: Candidate, finals: Sequence[TrialRecord]) -> EnsembleMember:
+    """The record of a cell's finalists in the ensemble."""
     head = one.cell.header
-    return Member(
+    return EnsembleMember(
         sweep=one.sweep, encoder=head.encoder, mode=head.mode, head=head.head, variant=head.variant, cell=one.name,
         trials=tuple(final.id for final in finals), seeds=tuple(final.seed for final in finals),
     )  # fmt: skip
@@ -184,36 +186,36 @@ def _member(one: Candidate, finals: Sequence[TrialRecord]) -> Member:
 def _scored(
     chosen: Sequence[Candidate], rounds: Sequence[Sequence[TrialRecord]], split: Scored
 ) -> tuple[tuple[dict[str, float], ...], list[str]]:
-    """The ensemble's scores on a split, a seed each; none, with a note, where a member has nothing stored to score."""
+    """The ensemble's scores on a split, one per seed; empty, with a note, if a member has no stored predictions."""
     parts = [(one, final) for finals in rounds for one, final in zip(chosen, finals, strict=True)]
     if split == "dev":
         lacking = [one for one, final in parts if not one.predictions(final, split).exists()]
-    else:  # a hidden or absent test gave no score
+    else:  # finalists have no test score if the test labels are hidden or there is no test split
         lacking = [one for one, final in parts if not final.test]
     if lacking:
         labels = ", ".join(dict.fromkeys(one.label for one in lacking))
         return (), [f"no {split} score: nothing is stored to score of {labels}"]
     header = chosen[0].cell.header
     kind = cast(Kind, header.kind)
-    found = []
+    scored = []
     for finals in rounds:
         members = [_read(one, final, split) for one, final in zip(chosen, finals, strict=True)]
         check_aligned(members)
-        found.append(scores(kind, header.metric, members, averaged(members)))
-    return tuple(found), []
+        scored.append(scores(kind, header.metric, members, averaged(members)))
+    return tuple(scored), []
 
 
 def _read(one: Candidate, final: TrialRecord, split: Scored) -> Predictions:
-    """A finalist's stored predictions, which must give the score that its record has.
+    """Read a finalist's stored predictions, and check that their score is that of its record.
 
     Raises:
-        ValueError: they are gone, broken, or another run's.
+        ValueError: they are missing, damaged, or have another score.
     """
     path = one.predictions(final, split)
     read = read_predictions(path)
     header = one.cell.header
-    found = scores(cast(Kind, header.kind), header.metric, [read], read.predicted)[header.metric]
+    score = scores(cast(Kind, header.kind), header.metric, [read], read.predicted)[header.metric]
     recorded = final.dev if split == "dev" else (final.test or {}).get(header.metric)
-    if found != recorded:
-        raise ValueError(f"{path} gives {split} {found!r}, the record of trial {final.id} {recorded!r}; restore one.")
+    if score != recorded:
+        raise ValueError(f"{path} gives {split} {score!r}, the record of trial {final.id} {recorded!r}; restore one.")
     return read

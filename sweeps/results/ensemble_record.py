@@ -1,4 +1,4 @@
-"""What a sweep's folder knows of its ensembles: `ensembles/ID.json`, one file each."""
+"""The records of ensembles in a sweep's folder: `ensembles/ID.json`, one file per ensemble."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from meltpoint.sweeps.ledger.records import identity
 from meltpoint.sweeps.search.selection import Spread, spread
 
 
-class Member(BaseModel):
-    """One cell's part in an ensemble.
+class EnsembleMember(BaseModel):
+    """One cell's finalists in an ensemble.
 
     Attributes:
-        sweep: the sweep that the cell belongs to.
+        sweep: the cell's sweep.
+        encoder, mode, head, variant: of the cell.
         cell: its name in files, E.M.T, or E.M.T.VARIANT.
         trials, seeds: its finalists that were combined, in the order of their seeds.
     """
@@ -37,11 +38,12 @@ class Ensemble(BaseModel):
     """Cells of one task whose finalists' probabilities were averaged, seed by seed.
 
     Attributes:
-        id: 16 hex characters over the task and the members' sweeps and cells: the same members have one file.
+        id: 16 hex digits over the task and the members' sweeps and cells, so that the same members have one file.
+        task, kind, metric: the task's name, kind and main metric.
         members: in the order in which they were named.
-        dev, test: metric → score, once for each seed; empty where there is nothing to score.
-        data_fingerprint: of the train and dev split that all members share.
-        notes: what a table has to say of it.
+        dev, test: metric → score, once per seed; empty if there are no predictions to score.
+        data_fingerprint: of the train and dev split, the same for all members.
+        notes: notes for tables.
         made_at: seconds since 1970.
         code_versions: of the finalists that were combined; empty in files of older versions.
     """
@@ -52,7 +54,7 @@ class Ensemble(BaseModel):
     task: str
     kind: str
     metric: str
-    members: tuple[Member, ...]
+    members: tuple[EnsembleMember, ...]
     dev: tuple[dict[str, float], ...]
     test: tuple[dict[str, float], ...]
     data_fingerprint: str
@@ -62,16 +64,16 @@ class Ensemble(BaseModel):
 
     @property
     def encoders(self) -> tuple[str, ...]:
-        """The members' encoders, each once."""
+        """The distinct encoders of the members."""
         return tuple(dict.fromkeys(member.encoder for member in self.members))
 
     def spread(self, split: Literal["dev", "test"]) -> Spread | None:
-        """The task's metric over seeds; None where there is no score."""
+        """Mean and deviation of the main metric over seeds; None if there are no scores."""
         return spread([scores[self.metric] for scores in (self.dev if split == "dev" else self.test)])
 
 
-def ensemble_id(task: str, members: tuple[Member, ...]) -> str:
-    """The identity of an ensemble, whatever the order of its members and whichever of their seeds are there."""
+def ensemble_id(task: str, members: tuple[EnsembleMember, ...]) -> str:
+    """The identity of an ensemble, independent of the order of its members and of their seeds."""
     return identity({"task": task, "members": sorted([member.sweep, member.cell] for member in members)})
 
 
@@ -81,16 +83,16 @@ def write_ensemble(ledger: Ledger, made: Ensemble) -> None:
 
 
 def read_ensembles(ledger: Ledger) -> list[Ensemble]:
-    """Every ensemble of a sweep, the oldest first.
+    """All ensembles of a sweep, the oldest first.
 
     Raises:
-        ValueError: a file that is not one; it names the file.
+        ValueError: a file is not an ensemble's record; the message names it.
     """
-    found = []
+    ensembles = []
     for path in ledger.ensembles.glob("*.json"):
         try:
-            found.append(Ensemble.model_validate_json(path.read_text(encoding="utf-8")))
+            ensembles.append(Ensemble.model_validate_json(path.read_text(encoding="utf-8")))
         except (ValidationError, UnicodeDecodeError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(f"{path} is not an ensemble ({reason}); delete it, and make that one again.") from None
-    return sorted(found, key=lambda made: (made.made_at, made.id))
+    return sorted(ensembles, key=lambda made: (made.made_at, made.id))

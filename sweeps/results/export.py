@@ -1,4 +1,4 @@
-"""Export: each cell's best setting as a space with one point, and a finalist as a folder that predicts."""
+"""Export: each cell's best setting as a search space with one point, and a finalist's model as a folder."""
 
 from __future__ import annotations
 
@@ -23,13 +23,17 @@ from meltpoint.sweeps.worker.work_order import Order
 def export_cells(
     ledger: Ledger, summary: SweepSummary, out: Path, only: str | None = None, form: Literal["yaml", "json"] = "yaml"
 ) -> list[Path]:
-    """Write the best setting of every cell that has one, `E.M.T.yaml` each.
+    """Write the best setting of every cell that has one to `E.M.T.yaml` (or `.json`).
 
     Args:
+        ledger: the sweep's ledger.
+        summary: the sweep's results.
+        out: the folder to write to.
         only: one cell's name (E.M.T), or None for all.
+        form: the files' format.
 
     Raises:
-        ValueError: no cell of that name, or it has no best setting yet.
+        ValueError: there is no cell with that name, or it has no best setting yet.
     """
     chosen = [cell for cell in summary.cells if only in (None, cell_name(*cell.header.key))]
     if only is not None and not chosen:
@@ -48,19 +52,19 @@ def export_cells(
 
 
 def best_space(summary: SweepSummary, cell: CellSummary, best: TrialRecord) -> Space:
-    """A cell's best setting as a space with one point, and where it comes from."""
+    """A cell's best setting as a space with one point, with its provenance."""
     setting: dict[str, Value] = dict(best.setting)
     if best.hardware is not None:
-        setting["precision"] = best.hardware.precision  # `auto` may mean something else on the next machine
+        setting["precision"] = best.hardware.precision  # `auto` may resolve differently on another machine
     head = cell.header
-    allowed = {own.name: own for own in settings.parameters(head.mode, head.head)}
+    allowed = {parameter.name: parameter for parameter in settings.parameters(head.mode, head.head)}
     space = Space.of(setting, allowed, where="the best setting")
     names = {"encoder": head.encoder, "mode": head.mode, "task": head.task, "head": head.head}
     return replace(space, cell=names, provenance=provenance(summary.spec, cell, best))
 
 
 def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[str, Any]:
-    """What the numbers rest on: scores, seeds, data, versions, hardware, runs."""
+    """The provenance of a best setting: scores, seeds, data, versions, hardware, MLflow runs."""
     data = data_spec(spec, word_of(spec, cell.header.task))
     variant = {"variant": cell.header.variant} if cell.header.variant else {}
     mixed = {"code_versions": [use.as_json() for use in cell.code_uses]} if cell.mixes_code else {}
@@ -89,26 +93,26 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
 
 def as_json(space: Space) -> str:
     """A one-point space as JSON, with the same keys as its YAML."""
-    points = {name: found.start for name, found in space.parameters.items()}
+    points = {name: parameter.start for name, parameter in space.parameters.items()}
     return json.dumps({**space.cell, "parameters": points, "provenance": dict(space.provenance)}, indent=1) + "\n"
 
 
 def export_model(ledger: Ledger, summary: SweepSummary, cell: str, out: Path) -> Path:
-    """Write a cell's best finalist as a folder that loads and predicts without the sweep.
+    """Write a cell's best finalist as a folder that can be loaded without the sweep (`adapters.exported_model`).
 
     Raises:
-        ValueError: no such cell, no finalist, or its weights are gone.
+        ValueError: there is no such cell, no finalist, or its weights were deleted.
     """
-    # What loads models takes seconds to import, and a sweep's own exports need none of it.
+    # Imported here because they take seconds, and `export_cells`, which every sweep calls, does not need them.
     from meltpoint.adapters.exported_model import save_folder
     from meltpoint.sweeps.worker.finalist_scoring import restore
     from meltpoint.sweeps.worker.worker import WEIGHTS
 
-    found = next((one for one in summary.cells if cell_name(*one.header.key) == cell), None)
-    if found is None:
+    results = next((one for one in summary.cells if cell_name(*one.header.key) == cell), None)
+    if results is None:
         names = ", ".join(cell_name(*one.header.key) for one in summary.cells)
         raise ValueError(f"No cell '{cell}' in sweep '{summary.name}'. There is: {names}.")
-    final = found.kept
+    final = results.kept
     if final is None or not (ledger.checkpoint(final.id) / WEIGHTS).exists():
         raise ValueError(
             f"Cell '{cell}' has no finalist with weights; finish the sweep, or train its exported setting again."
@@ -125,9 +129,9 @@ def export_model(ledger: Ledger, summary: SweepSummary, cell: str, out: Path) ->
 
 
 def order_of(spec: SweepSpec, record: TrialRecord, ledger: Ledger) -> Order:
-    """The order that gave a record, on its own hardware's threads."""
+    """Reconstruct the order of a finished trial from its record, with the same number of threads."""
     hardware = record.hardware
-    assert hardware is not None, "a finished trial knows its hardware"
+    assert hardware is not None, "a finished trial's record has its hardware"
     return Order(
         id=record.id, number=record.number, role=record.role, encoder=record.encoder, mode=record.mode,
         task=record.task, head=record.head, variant=record.variant, seed=record.seed, setting=record.setting,

@@ -1,4 +1,4 @@
-"""What a sweep's folder says: each cell's counts, best setting and finals. Read from the ledger alone."""
+"""The summary of a sweep, from its ledger alone: each cell's counts, best setting and finals."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ State = Literal["running", "done", "stopped", "failed"]
 
 
 class CellHeader(BaseModel):
-    """What `sweep.json` says of a cell.
+    """A cell's entry in `sweep.json`.
 
     Attributes:
-        planned: search trials: those asked for, or the whole space where that is smaller.
-        space: the space as YAML; `space_fingerprint` is of what is searched in it, "" in files of older versions.
+        planned: number of search trials: `--trials`, or the number of points of a smaller space.
+        space: the space as YAML.
+        space_fingerprint: of the searched parameters of the space; "" in files of older versions.
         data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `records.CellFacts`.
-        notes: what a table must say of the data.
-        variant: what tells it from others of the same encoder, mode and task; "" where there are none.
-        seeds: finals planned; None in files of versions whose cells had the sweep's.
+        notes: notes on the data for tables.
+        variant: distinguishes cells of the same encoder, mode and task; "" if there is only one.
+        seeds: number of planned finals; None in files of older versions, whose cells all had the sweep's number.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -54,17 +55,19 @@ class CellHeader(BaseModel):
 
     @property
     def key(self) -> CellKey:
-        """What tells it from the other cells."""
+        """The key that identifies the cell within the sweep."""
         return cell_key(self.encoder, self.mode, self.task, self.variant)
 
 
 class SweepFile(BaseModel):
-    """`sweep.json`: the specification, the cells that came of it, and the code that runs them.
+    """The contents of `sweep.json`.
 
     Attributes:
+        spec: the specification.
         code: the version of the code that the sweep was opened with; it is part of its trials' identities.
         continued_with: the versions that it went on with (`--mix-code-versions`), the newest last.
-        cache_overflow: `--cache-overflow`, the one option of a machine by which frozen states may be rounded.
+        cells: the cells of the specification.
+        cache_overflow: `--cache-overflow`, the only option of `Resources` that may round cached states.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -86,15 +89,16 @@ class CellSummary:
     """A cell's results.
 
     Attributes:
-        counts: planned, finished, stopped, failed, running, missing search trials.
+        header: the cell's entry in `sweep.json`.
+        counts: numbers of planned, finished, stopped, failed, running and missing search trials.
         best: the best finished search trial, or None.
         finals: the finished finals of that setting, by seed.
-        dev, test: over the finals' seeds; None where there are none (yet), or the labels are hidden.
-        seconds: training time of all its trials, answered finals not counted twice.
-        errors: what failed, a line each.
-        lost: how many search trials ended without a result by no fault of their settings'.
+        dev, test: mean and deviation over the finals' seeds; None if there are none (yet), or the labels are hidden.
+        seconds: training time of all its trials; finals that reuse a search trial's result are not counted.
+        errors: one line per failed trial.
+        lost: number of search trials that ended without a result for reasons other than their setting.
         failed_finals: the finals that ended without a result.
-        closing: how its search ended for good; None while it is open.
+        closing: how the search was closed; None if it is open.
         code_uses: the versions of the code that ran its search trials and finals, the earliest first.
     """
 
@@ -118,17 +122,17 @@ class CellSummary:
 
     @property
     def closed_early(self) -> Closing | None:
-        """How it was closed, where that was before all its search trials were run."""
+        """`closing`, if the cell was closed before all its search trials were run; else None."""
         return self.closing if self.closing is not None and self.closing.is_early else None
 
     @property
     def kept(self) -> TrialRecord | None:
-        """The finalist whose weights are kept."""
+        """The finalist whose checkpoint is kept."""
         return best_final(self.finals)
 
     @property
     def is_done(self) -> bool:
-        """Whether its search is over and every finalist is scored."""
+        """True if the search is over and every finalist is scored."""
         return bool(self.finals) and all(final.test is not None for final in self.finals)
 
 
@@ -137,10 +141,13 @@ class SweepSummary:
     """A sweep's results.
 
     Attributes:
+        name: the sweep's name.
         state: running (a process drives it), done, failed (a cell ended without a result), or stopped.
-        ensembles: those that were made of its cells, and of other sweeps' with them.
-        code: the version of the code that it was opened with.
-        strays: records that are of no cell of `sweep.json` (another metric, other data or code), left out.
+        spec: the specification.
+        code: the version of the code that the sweep was opened with.
+        cells: the cells' results.
+        ensembles: the ensembles that are stored with the sweep.
+        strays: records that belong to no cell of `sweep.json` (another metric, other data or code) and are ignored.
     """
 
     name: str
@@ -152,12 +159,12 @@ class SweepSummary:
     strays: list[TrialRecord] = field(default_factory=list)
 
     def cell(self, key: CellKey) -> CellSummary:
-        """The cell of that key."""
+        """The cell with this key."""
         return next(cell for cell in self.cells if cell.header.key == key)
 
     @property
     def has_variants(self) -> bool:
-        """Whether some cells differ in their variant only, so that tables have to name it."""
+        """True if any cell has a variant, which tables then show."""
         return any(cell.header.variant for cell in self.cells)
 
     @property
@@ -167,7 +174,7 @@ class SweepSummary:
         return tuple(used) or (self.code,)
 
     def seeds_of(self, cell: CellSummary) -> int:
-        """How many finals a cell is to have."""
+        """The number of planned finals of a cell."""
         return cell.header.seeds or self.spec.seeds
 
     def as_json(self) -> dict[str, Any]:
@@ -195,17 +202,17 @@ def _cell_json(cell: CellSummary) -> dict[str, Any]:
 
 
 def read_sweep(ledger: Ledger) -> SweepFile:
-    """`sweep.json`.
+    """Read `sweep.json`.
 
     Raises:
-        ValueError: there is no such sweep, or its file is broken.
+        ValueError: there is no such sweep, or its file is damaged.
     """
     try:
         return SweepFile.model_validate_json(ledger.specification.read_text(encoding="utf-8"))
     except FileNotFoundError:
         known = sorted(path.parent.name for path in ledger.folder.parent.glob("*/sweep.json"))
-        there = f"There is: {', '.join(known)}." if known else "There is none yet; start one with `meltpoint sweep`."
-        raise ValueError(f"No sweep '{ledger.folder.name}' under {ledger.folder.parent}. {there}") from None
+        hint = f"There is: {', '.join(known)}." if known else "There is none yet; start one with `meltpoint sweep`."
+        raise ValueError(f"No sweep '{ledger.folder.name}' under {ledger.folder.parent}. {hint}") from None
     except ValueError:
         raise ValueError(f"{ledger.specification} is damaged; restore it, or take a new --name.") from None
 
@@ -216,10 +223,10 @@ def write_sweep(ledger: Ledger, sweep: SweepFile) -> None:
 
 
 def summarise(ledger: Ledger) -> SweepSummary:
-    """A sweep's results, as its folder has them now.
+    """Summarise a sweep from the current files of its folder.
 
     Raises:
-        ValueError: there is no such sweep, or a file of it is broken.
+        ValueError: there is no such sweep, or one of its files is damaged.
     """
     sweep = read_sweep(ledger)
     past, strays = by_cell(ledger.records(), sweep.cells, sweep.codes)
@@ -267,7 +274,7 @@ def _state(driven: bool, cells: list[CellSummary], seeds: list[int]) -> State:
 
 
 def _is_hopeless(cell: CellSummary, seeds: int) -> bool:
-    """Whether the same command has nothing left to try: no search trial finished, or finals failed by their setting."""
+    """True if running the command again cannot help: no search trial finished, or finals failed by their setting."""
     ended = cell.counts["missing"] == 0 and cell.counts["running"] == 0 and cell.lost == 0
     if cell.best is None:
         return ended

@@ -15,7 +15,7 @@ from meltpoint.reports.ensembles import SEVERAL, STALE
 from meltpoint.reports.matrix import matrix
 from meltpoint.reports.screen import show_ensemble, show_summary
 from meltpoint.reports.tables import render
-from meltpoint.sweeps.results.ensemble_record import Ensemble, Member
+from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 
 MakeCell = Callable[..., CellSummary]
@@ -25,14 +25,14 @@ MODES = ("feature_extraction", "fine_tuning")
 
 def member(
     mode: str = MODES[0], *, sweep: str = "first", encoder: str = "minilm", trials: tuple[str, ...] = ()
-) -> Member:
-    return Member(
+) -> EnsembleMember:
+    return EnsembleMember(
         sweep=sweep, encoder=encoder, mode=mode, head="linear", cell=f"{encoder}.{mode}.sst2", seeds=(0, 1),
         trials=trials or tuple(f"{mode}.sst2.{100 + seed}" for seed in (0, 1)),
     )  # fmt: skip
 
 
-def made(*members: Member, **fields: Any) -> Ensemble:
+def made(*members: EnsembleMember, **fields: Any) -> Ensemble:
     values: dict[str, Any] = {
         "id": "e" * 16, "task": "sst2", "kind": "sentence_classification", "metric": "accuracy",
         "members": members or tuple(member(mode) for mode in MODES), "dev": ({"accuracy": 0.9}, {"accuracy": 0.9}),
