@@ -1,7 +1,8 @@
-"""How often Python looks for garbage: importing torch, transformers, Ray and MLflow makes a million objects that stay.
+"""Settings of Python's garbage collector for processes that import torch, transformers, Ray and MLflow.
 
-With Python's own thresholds a third of the imports' time went into looking through them again and again (5.0 s instead
-of 3.4 in the driver, 4.6 instead of 3.4 in a worker), and another second at the interpreter's end.
+These imports create a million long-lived objects. With Python's default threshold, a third of the time of the imports
+was spent on collections (5.0 s instead of 3.4 in the driver, 4.6 instead of 3.4 in a worker), and another second when
+the interpreter exits.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 import gc
 
 OBJECTS = 100_000
-"""New objects until the next look; Python's own are 700. A few of them may hold a model's tensors: where models come
-and go (workers, scoring), `memory.drop_garbage` looks after each."""
+"""Number of new objects that triggers a collection; Python's default is 700. Where models are replaced (workers,
+scoring), `memory.drop_garbage` collects after each, since a few objects may hold a model's tensors."""
 
 
 def raise_gc_threshold() -> None:
-    """Look for garbage after many new objects only; for a process that is about to import."""
+    """Collect garbage rarely; called before the imports."""
     gc.set_threshold(OBJECTS)
 
 
 def freeze_heap() -> None:
-    """Never again look through what there is now: imports are done, or the process ends. A fork then copies less."""
+    """Exclude all present objects from collection; called after the imports, or before exit.
+
+    A forked process then also copies fewer pages.
+    """
     gc.freeze()

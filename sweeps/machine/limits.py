@@ -1,4 +1,4 @@
-"""What of this machine a process may use: the machine's, or a container's share of it (cgroup v2)."""
+"""The cores and the memory that this process may use: the machine's, or those of its container (cgroup v2)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CGROUP = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Memory:
-    """In bytes.
+    """Memory of this process's machine or container, in bytes.
 
     Attributes:
-        total: what there is.
-        free: what could be had without swapping; files that the system keeps only to read them faster count as free.
+        total: the limit.
+        free: available without swapping; the page cache counts as free.
     """
 
     total: int
@@ -25,12 +25,12 @@ class Memory:
 
     @property
     def scarce(self) -> bool:
-        """Whether less than half of it is free."""
+        """True if less than half of the memory is free."""
         return self.free < self.total // 2
 
 
 def cores(cgroup: Path = CGROUP) -> float:
-    """The processor's cores that this process may use; a container's share may end in a fraction."""
+    """The number of cores that this process may use; a container's limit may be a fraction."""
     usable = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     limit, _, period = text(cgroup / "cpu.max").partition(" ")
     return min(usable, int(limit) / int(period)) if limit.isdigit() and period.isdigit() else usable
@@ -48,12 +48,12 @@ def memory(cgroup: Path = CGROUP) -> Memory:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """A file of lines that are a name and a number."""
+    """Parse a file whose lines are a name and a number."""
     return {words[0]: int(words[1]) for line in text(path).splitlines() if len(words := line.split()) > 1}
 
 
 def text(path: Path) -> str:
-    """A file's text; empty where it is missing or closed to this user."""
+    """A file's text; empty if it is missing or this user may not read it."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):

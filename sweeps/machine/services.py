@@ -1,4 +1,4 @@
-"""Whether the services that a sweep talks to answer: MLflow's store and a Ray cluster. Nothing is changed there."""
+"""Checks that the services of a sweep are reachable: MLflow's store and a Ray cluster. They change nothing there."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from urllib.parse import unquote, urlsplit
 from meltpoint.sweeps.specification.tracking_uri import redacted, sqlite_file, without_sign_in
 
 TIMEOUT_SECONDS = 3.0
-"""A service on the same network answers in milliseconds; a doctor that hangs is no doctor."""
+"""Timeout of each check; a service in the same network answers in milliseconds."""
 
 RAY_PORTS = {"ray-head": 6379, "ray": 10001, "http": 8265, "https": 443}
-"""Ray's own defaults: `ray start --head`, the client server, and the dashboard that takes jobs."""
+"""Ray's default ports: of `ray start --head`, of the client server, and of the dashboard, which accepts jobs."""
 
 DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
@@ -39,13 +39,13 @@ STORE, RAY = "MLflow store", "Ray"
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that a sweep needs.
+    """The result of checking one requirement of a sweep.
 
     Attributes:
-        name: what was looked at, in a word or two.
-        ok: whether a sweep can run with what was found.
-        detail: what was found.
-        remedy: what to do about it; empty where all is well.
+        name: the requirement, in a word or two.
+        ok: whether a sweep can run.
+        detail: the state of the requirement.
+        remedy: what to do if it is not met; empty if it is.
     """
 
     name: str
@@ -55,15 +55,15 @@ class Check:
 
 
 def tracking_store(uri: str) -> Check:
-    """Whether MLflow's store answers, and whether its tables are those of the MLflow that is installed.
+    """Check that MLflow's store is reachable and that its tables are those of the installed MLflow.
 
     Args:
-        uri: a tracking URI as MLflow takes it. A password in it never reaches the check's text.
+        uri: a tracking URI of MLflow. A password in it never appears in the result.
     """
     scheme = uri.partition(":")[0].lower() if re.match(r"[A-Za-z][\w+.-]+:|databricks$", uri) else "file"
     kind = scheme.partition("+")[0]
     if find_spec("mlflow") is None:
-        return Check(STORE, False, "not looked at: mlflow is not installed", "make install")
+        return Check(STORE, False, "not checked: mlflow is not installed", "make install")
     if kind == "sqlite":
         return _sqlite_store(uri)
     if kind in {"http", "https"}:
@@ -73,7 +73,7 @@ def tracking_store(uri: str) -> Check:
     if kind == "file":
         detail = f"{redacted(uri)} is a folder of files, which MLflow has refused since 3.13"
         return Check(STORE, False, detail, "name sqlite:///FILE or a server; `mlflow migrate-filestore` moves old runs")
-    return Check(STORE, True, f"a store of kind {kind}; it cannot be looked at from here")
+    return Check(STORE, True, f"a store of kind {kind}; it cannot be checked from here")
 
 
 def _sqlite_store(uri: str) -> Check:
@@ -85,42 +85,43 @@ def _sqlite_store(uri: str) -> Check:
     if not path.exists() or path.stat().st_size == 0:
         return _new_sqlite_store(path)
     try:
-        found = _sqlite_revisions(path)
+        revisions = _sqlite_revisions(path)
     except sqlite3.Error as error:
         remedy = "move that file away, or name another with --tracking-uri"
         return Check(STORE, False, f"{path} is no MLflow store ({error})", remedy)
-    return _schema(path, uri, found)
+    return _schema(path, uri, revisions)
 
 
 def _new_sqlite_store(path: Path) -> Check:
-    place = existing(path.parent)
-    if place.is_dir() and os.access(place, os.W_OK):
+    parent = existing(path.parent)
+    if parent.is_dir() and os.access(parent, os.W_OK):
         return Check(STORE, True, f"{path} does not exist yet; the first sweep makes it")
-    detail = f"{path} cannot be made: {place} is not a folder that this user may write"
+    detail = f"{path} cannot be made: {parent} is not a folder that this user may write"
     return Check(STORE, False, detail, "name another with --tracking-uri or --storage")
 
 
 def _sqlite_revisions(path: Path) -> list[str]:
-    """The revision of the tables in a store, opened read-only; one, unless the store is broken."""
+    """Read the revisions of a store's tables, opening it read-only; exactly one unless the store is damaged."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     with closing(sqlite3.connect(uri, uri=True, timeout=TIMEOUT_SECONDS)) as connection:
         return [str(row[0]) for row in connection.execute("select version_num from alembic_version")]
 
 
-def _schema(path: Path, uri: str, found: list[str]) -> Check:
+def _schema(path: Path, uri: str, revisions: list[str]) -> Check:
+    """Check that a store's tables are of the newest revision that the installed MLflow knows."""
     known, newest = _known_revisions()
     version = metadata.version("mlflow")
-    if found == [newest]:
+    if revisions == [newest]:
         return Check(STORE, True, f"{path}, tables of revision {newest}, current for MLflow {version}")
-    if len(found) == 1 and found[0] in known:
-        detail = f"{path} has tables of an older MLflow ({found[0]}, MLflow {version} has {newest})"
+    if len(revisions) == 1 and revisions[0] in known:
+        detail = f"{path} has tables of an older MLflow ({revisions[0]}, MLflow {version} has {newest})"
         return Check(STORE, False, detail, f"copy the file, then: mlflow db upgrade {uri}")
-    detail = f"{path} has tables that MLflow {version} does not know ({', '.join(found) or 'no revision'})"
+    detail = f"{path} has tables that MLflow {version} does not know ({', '.join(revisions) or 'no revision'})"
     return Check(STORE, False, detail, "install the MLflow that made it, or name another store with --tracking-uri")
 
 
 def _known_revisions() -> tuple[set[str], str]:
-    """Every revision of the tables that the installed MLflow knows, and the newest; without importing MLflow (2 s)."""
+    """All table revisions that the installed MLflow knows, and the newest; does not import MLflow, which takes 2 s."""
     from alembic.script import ScriptDirectory
 
     spec = find_spec("mlflow")
@@ -133,28 +134,28 @@ def _known_revisions() -> tuple[set[str], str]:
 
 
 def _server(uri: str) -> Check:
-    """A tracking server: up, of this major version, and willing to list experiments to this user under this name.
+    """Check that a tracking server runs, has the same major version, and lets this user list experiments.
 
-    /health and /version are exempt from MLflow's host check and its sign-in, so a real question is asked as well.
+    MLflow exempts /health and /version from its host check and authentication, so experiments are requested as well.
     """
     shown, version = without_sign_in(uri).rstrip("/"), metadata.version("mlflow")
     try:
-        found = _get(f"{shown}/version", {}).strip()
+        running = _get(f"{shown}/version", {}).strip()
         _get(f"{shown}/api/2.0/mlflow/experiments/search?max_results=1", _sign_in(uri, os.environ))
     except urllib.error.HTTPError as error:
-        remedy = REFUSALS.get(error.code, "read that server's log, and look whether the address is MLflow's")
+        remedy = REFUSALS.get(error.code, "read that server's log, and check that the address is MLflow's")
         return Check(STORE, False, f"{shown} answers {error.code} {error.reason}", remedy)
     except (OSError, http.client.HTTPException, ValueError) as error:
         remedy = "start it (mlflow server --backend-store-uri sqlite:///FILE), or name another with --tracking-uri"
         return Check(STORE, False, f"{shown} does not answer ({getattr(error, 'reason', error)})", remedy)
-    if found.partition(".")[0] != version.partition(".")[0]:
-        detail = f"{shown} runs MLflow {found[:20]}, here is {version}"
+    if running.partition(".")[0] != version.partition(".")[0]:
+        detail = f"{shown} runs MLflow {running[:20]}, here is {version}"
         return Check(STORE, False, detail, "bring both to the same major version")
-    return Check(STORE, True, f"{shown} answers, MLflow {found}, here is {version}")
+    return Check(STORE, True, f"{shown} answers, MLflow {running}, here is {version}")
 
 
 def _sign_in(uri: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """The header that MLflow's client would sign in with: from the URI, or from MLflow's own variables."""
+    """The authorisation header of MLflow's client: from the URI, or from MLflow's environment variables."""
     parts = urlsplit(uri)
     user = parts.username or environment.get("MLFLOW_TRACKING_USERNAME")
     password = parts.password or environment.get("MLFLOW_TRACKING_PASSWORD", "")
@@ -181,11 +182,11 @@ def _database(uri: str, default_port: int) -> Check:
 
 
 def ray_cluster(address: str | None, environment: Mapping[str, str] = os.environ) -> Check:
-    """Whether Ray is there, and whether the cluster at `address` can be reached from here.
+    """Check that Ray is installed, and that the cluster at `address` is reachable.
 
     Args:
         address: `HOST:PORT`, `ray://HOST:PORT`, `http://HOST:PORT` (jobs), `auto`, or None for a local cluster.
-        environment: where RAY_ADDRESS and RAY_TMPDIR are read.
+        environment: the environment variables (RAY_ADDRESS, RAY_TMPDIR).
     """
     if find_spec("ray") is None:
         return Check(RAY, False, "ray is not installed", "make install")
@@ -207,7 +208,7 @@ def ray_cluster(address: str | None, environment: Mapping[str, str] = os.environ
 
 
 def _running_cluster(environment: Mapping[str, str]) -> str:
-    """Where `auto` leads: RAY_ADDRESS, or what the last `ray start` on this machine wrote down; empty for nowhere."""
+    """The address of `auto`: RAY_ADDRESS, or that of the last `ray start` on this machine; empty if there is none."""
     if environment.get("RAY_ADDRESS"):
         return environment["RAY_ADDRESS"]
     note = Path(environment.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray" / "ray_current_cluster"
@@ -215,7 +216,7 @@ def _running_cluster(environment: Mapping[str, str]) -> str:
 
 
 def connection_fault(host: str, port: int) -> str:
-    """Why nothing listens at host:port; empty where something does."""
+    """The error of connecting to host:port; empty if the connection succeeds."""
     try:
         socket.create_connection((host, port), timeout=TIMEOUT_SECONDS).close()
     except OSError as error:
@@ -224,11 +225,11 @@ def connection_fault(host: str, port: int) -> str:
 
 
 def existing(path: Path) -> Path:
-    """The nearest thing on the way up from `path` that exists."""
-    return next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    """The path itself if it exists, otherwise its nearest existing parent."""
+    return next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
 
 
 def _get(url: str, headers: Mapping[str, str]) -> str:
     request = urllib.request.Request(url, headers=dict(headers))
-    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
-        return str(answer.read(10_000).decode("utf-8", "replace"))
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
+        return str(response.read(10_000).decode("utf-8", "replace"))
