@@ -14,7 +14,7 @@ from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.ranges import Range
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.on_ray.cluster import slots
-from meltpoint.sweeps.search.planner import STACK, Planner, Proposal, stackable
+from meltpoint.sweeps.search.planner import LARGEST_BUNDLE, Planner, Proposal, can_bundle
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.worker.memory_probe import Need, Rehearsal, probe_gpu
@@ -132,8 +132,8 @@ def rehearsals(planner: Planner, order: MakeOrder, gpus: int) -> dict[CellKey, R
 def _stacks(planner: Planner, cell: OpenCell, order: MakeOrder, gpus: int) -> tuple[WorkOrder, ...]:
     """A search stack reads one batch for all; a stack of finals reads one for each seed, and is the other extreme."""
     spec = planner.spec
-    search = [spec.seed] * planner.search_stack(cell, gpus)
-    finals = [spec.seed + number for number in range(min(STACK, cell.seeds) if stackable(cell) else 1)]
+    search = [spec.seed] * planner.search_bundle(cell, gpus)
+    finals = [spec.seed + number for number in range(min(LARGEST_BUNDLE, cell.seeds) if can_bundle(cell) else 1)]
     chosen = [finals] if len(finals) >= len(search) else [search, finals]
     return tuple(
         WorkOrder(orders=tuple(_order(cell, order, number, seed) for number, seed in enumerate(seeds)))

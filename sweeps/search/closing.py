@@ -1,4 +1,4 @@
-"""Closed cells: once a cell's test split was opened, no further search runs, for it could choose by the test score."""
+"""Closed cells: after a cell's test split was opened, its search ends, since it could choose by the test score."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 
 @dataclass(frozen=True)
 class Closing:
-    """How a cell's search ended for good.
+    """The final end of a cell's search.
 
     Attributes:
-        trials: search trials that were run, however they ended.
-        planned: search trials that were planned.
-        opened_at: when its test split was first opened, in seconds since 1970; None where there is no test split.
+        trials: number of search trials that were run, however they ended.
+        planned: number of planned search trials.
+        opened_at: time at which its test split was first opened, in seconds since 1970; None if it has no test split.
         by_budget: whether a time budget was spent before that.
     """
 
@@ -31,58 +31,58 @@ class Closing:
 
     @property
     def is_early(self) -> bool:
-        """Whether fewer search trials were run than planned."""
+        """True if fewer search trials were run than planned."""
         return self.trials < self.planned
 
     def as_json(self) -> dict[str, Any]:
-        """What `status --json` and `plan --json` say of it."""
+        """The JSON object in `status --json` and `plan --json`."""
         return {
             "since": self.opened_at, "reason": "finals scored" if self.opened_at is None else "test opened",
             "search_trials": self.trials, "ended_by": "time budget" if self.is_early and self.by_budget else None,
         }  # fmt: skip
 
     def __str__(self) -> str:
-        """`3 of 50 trials (time budget)`."""
+        """The number of trials as text: `3 of 50 trials (time budget)`."""
         return f"{self.trials} of {self.planned} trials" + (" (time budget)" if self.by_budget else "")
 
     @property
     def cause(self) -> str:
-        """`its test split was opened on 2026-11-23 14:02`, local time."""
+        """The cause as text: `its test split was opened on 2026-11-23 14:02`, local time."""
         if self.opened_at is None:
             return "its finalists were scored"
         return f"its test split was opened on {time.strftime('%Y-%m-%d %H:%M', time.localtime(self.opened_at))}"
 
 
 def is_closed(finals: Iterable[TrialRecord]) -> bool:
-    """Whether any of a cell's finals was scored."""
+    """True if any of a cell's finals was scored on the test split."""
     return any(final.test is not None for final in finals)
 
 
 def closing_of(ledger: Ledger, records: Iterable[TrialRecord], planned: int) -> Closing | None:
-    """How a cell was closed, by its records; None while it is open.
+    """The closing of a cell, from its records; None if it is open.
 
     Raises:
-        ValueError: a line of the ledger's notes is damaged.
+        ValueError: a line of the ledger's logs (`openings`, `budgets`) is damaged.
     """
-    own = list(records)
-    finals = {record.id for record in own if record.role == "final"}
-    if not is_closed(record for record in own if record.role == "final"):
+    trials = list(records)
+    finals = {record.id for record in trials if record.role == "final"}
+    if not is_closed(record for record in trials if record.role == "final"):
         return None
     opened = [line["opened_at"] for line in _lines(ledger.openings) if line["trial"] in finals]
     spent = [line["spent_at"] for line in _lines(ledger.budgets)]
     first_scored = min(opened, default=time.time())
     by_budget = any(moment <= first_scored for moment in spent)
-    return Closing(sum(r.role == "search" for r in own), planned, min(opened, default=None), by_budget)
+    return Closing(sum(r.role == "search" for r in trials), planned, min(opened, default=None), by_budget)
 
 
 def note_spent_budget(ledger: Ledger, seconds: float) -> None:
-    """Write down that a time budget is spent: the records of trials do not say why there are no more of them."""
+    """Log that a time budget is spent, since trial records do not contain the reason why there are no more of them."""
     with ledger.budgets.open("a", encoding="utf-8") as file:
         file.write(json.dumps({"time_budget_seconds": seconds, "spent_at": time.time()}) + "\n")
 
 
 def in_words(key: CellKey, closing: Closing) -> str:
-    """That a cell is closed before all its trials were run, and what searches on; one line."""
+    """One line for a cell that was closed before all its trials were run, with the remedy."""
     ended = ", then the time budget was spent" if closing.by_budget else ""
     return (
         f"{'.'.join(key)} is closed since {closing.cause}: {closing.trials} of {closing.planned} search trials were "
@@ -91,6 +91,7 @@ def in_words(key: CellKey, closing: Closing) -> str:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
+    """Read a file of JSON lines; empty if it does not exist."""
     if not path.exists():
         return []
     try:

@@ -1,4 +1,7 @@
-"""Which trial comes next: fair between cells, a study a cell, search before finals. Knows no Ray and no MLflow."""
+"""The planner of a sweep: chooses the next trial fairly between cells, from one study per cell, then finals over seeds.
+
+It imports neither Ray nor MLflow.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
-STACK = 8  # trials of a cell in one worker at most: beyond it a step's cost grows with every trial (docs/log.md)
+LARGEST_BUNDLE = 8  # most trials in one bundle: beyond, a step's cost grows with each trial (docs/log.md)
 
 Wait = Literal["wait"]
 Done = Literal["done"]
@@ -26,7 +29,16 @@ Done = Literal["done"]
 
 @dataclass(frozen=True)
 class Proposal:
-    """A trial that the planner wants run, before it is known where."""
+    """A trial that the planner proposes, before a worker is chosen.
+
+    Attributes:
+        id: the trial's identity (`Planner.trial_id`).
+        number: its number among the cell's trials of this role, from 0.
+        role: "search" or "final".
+        cell: the cell.
+        setting: the complete setting.
+        seed: the trial's seed.
+    """
 
     id: str
     number: int
@@ -38,16 +50,18 @@ class Proposal:
 
 @dataclass
 class CellProgress:
-    """A cell's share of the sweep.
+    """The progress of a cell.
 
     Attributes:
-        target: search trials planned: what was asked for, or the whole space where that is smaller.
-        search, finals: what ended, by trial id.
-        running: what began and has not ended.
-        again: what began, was cut off or lost, and runs again before anything new.
-        cut: True once the time budget ended the cell's search.
-        work: how long one of its trials takes against other cells' (`work_of`).
-        best: the best finished search trial so far; kept, since finding it among thousands takes a while.
+        cell: the cell.
+        target: number of planned search trials: `--trials`, or the number of points of a smaller space.
+        study: the cell's searcher.
+        work: relative duration of one of its trials (`work_of`).
+        search, finals: trial id → record, of trials that ended.
+        running: trial id → proposal, of trials that have begun and not ended.
+        again: interrupted or lost trials, which run again before any new one.
+        cut: whether the search ended before `target`, by the time budget or because the cell is closed.
+        best: the best finished search trial so far; stored, since searching thousands of records for it takes time.
     """
 
     cell: OpenCell
@@ -65,12 +79,12 @@ class CellProgress:
         self.best = best_of(self.search.values())
 
     def ended(self, record: TrialRecord) -> None:
-        """A trial ended, or its record changed."""
+        """Add the record of a trial that ended, or replace a changed one."""
         self.running.pop(record.id, None)
         if record.role == "search":
             is_new = record.id not in self.search
             self.search[record.id] = record
-            # A new record can only beat the best one; one that changed may lose to any.
+            # A new record is compared with the best one only; after a change, any other record may be the best.
             rivals = filter(None, (record, self.best)) if is_new else self.search.values()
             self.best = best_of(rivals)
         else:
@@ -78,32 +92,33 @@ class CellProgress:
 
     @property
     def begun(self) -> int:
-        """Search trials that ended, run, or run again soon."""
+        """The number of search trials that have ended, are running, or will run again."""
         under_way = [*self.running.values(), *self.again]
         return len(self.search) + sum(proposal.role == "search" for proposal in under_way)
 
     @property
     def due_again(self) -> list[Proposal]:
-        """What runs again; once the search is cut, no search trial does where the cell has a result."""
+        """The trials that run again. Search trials do not, once the search is cut and the cell has a result."""
         is_over = self.cut and self.best is not None
         return [proposal for proposal in self.again if proposal.role == "final" or not is_over]
 
     @property
     def searched(self) -> bool:
-        """Whether the search is over."""
+        """True if the search is over."""
         under_way = [*self.running.values(), *self.due_again]
         return not any(p.role == "search" for p in under_way) and (len(self.search) >= self.target or self.cut)
 
 
-def stackable(cell: OpenCell) -> bool:
-    """Whether trials of a cell can train side by side: one encoder for all, and none of them stopped on its own."""
+def can_bundle(cell: OpenCell) -> bool:
+    """True if trials of a cell can train as a bundle: the encoder is frozen, and there is no early stopping."""
     return not modes.get(cell.mode).trains_encoder and cell.space.early_stopping is None
 
 
 def work_of(cell: OpenCell) -> float:
-    """How long a trial of a cell takes against others of its encoder: the words that go through it, by how often.
+    """The relative duration of a cell's trial among cells of one encoder: number of words × passes through the encoder.
 
-    An encoder that trains goes forward once and back at twice the cost (Kaplan et al. 2020, section 2.1).
+    A training step counts as three forward passes, since a backward pass costs twice as much as a forward pass (Kaplan
+    et al. 2020, section 2.1).
     """
     setting = complete(cell.space.first(), cell.mode, cell.head)
     phases = modes.get(cell.mode).phases(setting)
@@ -112,10 +127,10 @@ def work_of(cell: OpenCell) -> float:
 
 
 def planned_trials(cell: OpenCell, spec: SweepSpec) -> int:
-    """How many search trials a cell gets: those asked for, or every point where there are fewer.
+    """The number of search trials of a cell: `--trials`, or the number of points of a smaller space.
 
     Raises:
-        ValueError: the grid searcher on a range without grid points.
+        ValueError: the grid searcher is used with a range without grid points.
     """
     if spec.searcher == "grid" or cell.space.size() is not None:
         return sum(1 for _ in itertools.islice(cell.space.points(), cell.trials))
@@ -123,10 +138,19 @@ def planned_trials(cell: OpenCell, spec: SweepSpec) -> int:
 
 
 class Planner:
-    """The state of a sweep's search, built from the ledger's records and moved on by `begin` and `end`.
+    """The state of a sweep's search, built from the ledger's records and updated by `begin` and `end`.
+
+    Args:
+        spec: the sweep's specification.
+        cells: its cells.
+        records: the ledger's records.
+        retry_failed: whether trials that failed by an error of their setting run again.
 
     Attributes:
-        strays: records that are of no cell as it is now (another metric, other data or code); they never compete.
+        cells: key → progress of the cell.
+        strays: records that belong to no cell as it is now (another metric, other data or code); they are ignored.
+        closed_for_search: whether the time budget is spent.
+        alone: ids of trials that no longer train in a bundle.
         codes: the versions of the code whose records count (`SweepFile.codes`); by default the one that runs. The first
             is part of trials' identities, so that a sweep that goes on by other code knows what it has trained.
     """
@@ -145,15 +169,16 @@ class Planner:
         past, self.strays = by_cell(records, cells, self.codes)
         self.cells = {cell.key: self._open(cell, past[cell.key]) for cell in cells}
         self.closed_for_search = False
-        self.alone: set[str] = set()  # trials that are not trained beside others any more
+        self.alone: set[str] = set()
 
     def counted(self) -> list[TrialRecord]:
         """The records of every cell, without those of trials that run again."""
         return [r for p in self.cells.values() for r in (*p.search.values(), *p.finals.values())]
 
     def _open(self, cell: OpenCell, past: list[TrialRecord]) -> CellProgress:
+        """The progress of a cell according to its records."""
         target = planned_trials(cell, self.spec)
-        # A cell whose test split was opened is closed: searching on could only pick a setting by its test score.
+        # A cell whose test split was opened is closed: a further search could choose a setting by its test score.
         closed = is_closed(record for record in past if record.role == "final")
         again = {r.id: r for r in past if self._runs_again(r) and (r.role == "final" or not closed)}
         kept = [record for record in past if record.id not in again]
@@ -162,21 +187,21 @@ class Planner:
         study = Study(cell.space, self.spec.searcher, (self.spec.seed, *cell.key), list(search.values()))
         progress = CellProgress(cell, target, study, work_of(cell), search, finals, cut=closed)
         for record in again.values():
-            if record.role == "search":  # a final is asked for anew, if its setting is the best one still
+            if record.role == "search":  # `missing_finals` proposes finals again if their setting is still the best
                 self._expect(progress, record.id, record.number, record.setting, record.seed)
         return progress
 
     def _runs_again(self, record: TrialRecord) -> bool:
-        """Whether a trial that ended without a result runs again; its record stays until it has another."""
+        """True if a trial that ended without a result runs again; its record is kept until a new one replaces it."""
         return record.is_lost or (self.retry_failed and record.status == "failed")
 
     def _expect(self, progress: CellProgress, trial: str, number: int, setting: dict[str, Value], seed: int) -> None:
-        """Let a search trial run again."""
+        """Queue a search trial to run again."""
         progress.study.expect(trial, setting)
         progress.again.append(Proposal(trial, number, "search", progress.cell, setting, seed))
 
     def trial_id(self, cell: OpenCell, setting: Setting, seed: int, role: Role) -> str:
-        """The identity of a trial: all that decides its numbers, and the metric that says what they are."""
+        """The identity of a trial: a digest of everything that determines its numbers, and of the metric."""
         return identity({
             "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name, "variant": cell.variant,
             **{fact: getattr(cell, fact) for fact in FACTS},
@@ -184,7 +209,7 @@ class Planner:
         })  # fmt: skip
 
     def recall(self, orders: Iterable[dict[str, object]]) -> None:
-        """Take up trials that began before the sweep was cut off: the same settings come first again."""
+        """Queue the search trials that began before the sweep was interrupted, so that they run first."""
         for order in orders:
             progress = self.cells.get(cell_key(*(str(order.get(word, "")) for word in CELL)))
             setting = dict(order["setting"])  # type: ignore[call-overload]
@@ -197,30 +222,31 @@ class Planner:
                 self._expect(progress, trial, int(str(order["number"])), setting, seed)
 
     def next(self) -> Proposal | Wait | Done:
-        """The next trial; "wait" while only running trials can tell; "done" when there is nothing left."""
+        """The next trial; "wait" if it depends on running trials; "done" if there is none left."""
         for progress in self.cells.values():
             if progress.due_again:
                 return self._take_again(progress, progress.due_again[0])
         return self._next_final() or self._next_search() or ("wait" if self._is_busy() else "done")
 
     def _take_again(self, progress: CellProgress, proposal: Proposal) -> Proposal:
+        """Remove a trial from the queue of those that run again, and return it."""
         progress.again.remove(proposal)
         return proposal
 
     def next_together(self, slots: int, mixes_seeds: bool = False) -> list[Proposal] | Wait | Done:
-        """The next trial, and those of its cell that train beside it in one worker; all of them begin.
+        """The next trial and further trials of its cell that train with it as a bundle; marks all of them as begun.
 
         Args:
-            slots: how many workers there are; a cell is not put on one of them where others would idle.
-            mixes_seeds: whether trials of several seeds gain by training together, as they do on a GPU.
+            slots: number of workers; bundles are kept small enough that no worker idles.
+            mixes_seeds: whether bundles of different seeds are faster than single trials, as on a GPU.
         """
         first = self.next()
         if isinstance(first, str):
             return first
         self.begin(first)
         together = [first]
-        finals = STACK if mixes_seeds and stackable(first.cell) else 1
-        size = finals if first.role == "final" else self.search_stack(first.cell, slots)
+        finals = LARGEST_BUNDLE if mixes_seeds and can_bundle(first.cell) else 1
+        size = finals if first.role == "final" else self.search_bundle(first.cell, slots)
         size = 1 if first.id in self.alone else size
         while len(together) < size:
             other = self._next_beside(first)
@@ -230,20 +256,21 @@ class Planner:
             together.append(other)
         return together
 
-    def search_stack(self, cell: OpenCell, slots: int) -> int:
-        """How many search trials of a cell may train together.
+    def search_bundle(self, cell: OpenCell, slots: int) -> int:
+        """The largest number of search trials of a cell in one bundle.
 
-        TPE is told results between stacks: a quarter of the cell's trials at a time leaves it three times to learn.
+        TPE learns of results only between bundles. With a quarter of the cell's trials per bundle, it does three times.
         """
-        if not stackable(cell):
+        if not can_bundle(cell):
             return 1
         target = self.cells[cell.key].target
-        open_cells = sum(stackable(p.cell) and p.begun < p.target for p in self.cells.values())
+        open_cells = sum(can_bundle(p.cell) and p.begun < p.target for p in self.cells.values())
         even = -(-target * max(1, open_cells) // slots)
-        learning = max(STACK // 2, -(-target // 4)) if self.spec.searcher == "tpe" else STACK
-        return min(STACK, even, learning)
+        learning = max(LARGEST_BUNDLE // 2, -(-target // 4)) if self.spec.searcher == "tpe" else LARGEST_BUNDLE
+        return min(LARGEST_BUNDLE, even, learning)
 
     def _next_beside(self, first: Proposal) -> Proposal | None:
+        """The next trial of the same cell and role, to train in a bundle with `first`; None if there is none."""
         progress = self.cells[first.cell.key]
         due = (p for p in progress.due_again if p.role == first.role and p.id not in self.alone)
         again = next(due, None)
@@ -256,11 +283,11 @@ class Planner:
         return self._propose(progress)
 
     def is_complete(self) -> bool:
-        """Whether nothing is left to train or to score, so that no worker need start."""
+        """True if nothing is left to train or to score, so that no worker needs to start."""
         return not self.unfinished()
 
     def unfinished(self) -> list[CellProgress]:
-        """The cells with something left to train or to score."""
+        """The cells with trials left to train or to score."""
         return [progress for progress in self.cells.values() if not self._is_finished(progress)]
 
     def _is_finished(self, progress: CellProgress) -> bool:
@@ -273,20 +300,21 @@ class Planner:
         )
 
     def has_work_again(self) -> bool:
-        """Whether a trial that was lost or damaged waits to run again."""
+        """True if a lost or interrupted trial is queued to run again."""
         return any(progress.due_again for progress in self.cells.values())
 
     def _is_busy(self) -> bool:
         return any(progress.running for progress in self.cells.values())
 
     def _next_final(self) -> Proposal | None:
+        """The next final, of the cell with the longest trials."""
         for progress in sorted(self.cells.values(), key=lambda p: -p.work):
             for proposal in self.missing_finals(progress):
                 return proposal
         return None
 
     def missing_finals(self, progress: CellProgress) -> list[Proposal]:
-        """The finals that a searched cell still lacks: its best setting, once a seed."""
+        """The finals that a searched cell still lacks: its best setting, once per seed."""
         best = progress.best
         if best is None or not progress.searched:
             return []
@@ -294,22 +322,23 @@ class Planner:
         for number in range(progress.cell.seeds):
             seed = self.spec.seed + number
             trial = self.trial_id(progress.cell, best.setting, seed, "final")
-            waits = any(trial == proposal.id for proposal in progress.again)
-            if trial not in progress.finals and trial not in progress.running and not waits:
+            is_queued = any(trial == proposal.id for proposal in progress.again)
+            if trial not in progress.finals and trial not in progress.running and not is_queued:
                 missing.append(Proposal(trial, number, "final", progress.cell, dict(best.setting), seed))
         return missing
 
     def answer(self, progress: CellProgress, proposal: Proposal) -> TrialRecord | None:
-        """The search trial that is the same run as a missing final: same setting, same seed."""
+        """The search trial with the same setting and seed as a final, which then need not run; else None."""
         best = progress.best
         same = best is not None and proposal.role == "final" and best.seed == proposal.seed
         return best if same else None
 
     def _next_search(self) -> Proposal | None:
+        """The next search trial, of the cell with the smallest share of its trials begun."""
         if self.closed_for_search:
             return None
         open_cells = [p for p in self.cells.values() if not p.cut and p.begun < p.target]
-        # Fair: the least served cell first; among those the longest trials, so that none is left to the end.
+        # Among cells with equal shares the longest trials come first, so that none of them is left for the end.
         for progress in sorted(open_cells, key=lambda p: (p.begun / p.target, -p.work)):
             proposal = self._propose(progress)
             if proposal is not None:
@@ -317,6 +346,7 @@ class Planner:
         return None
 
     def _propose(self, progress: CellProgress) -> Proposal | None:
+        """A new search trial of a cell; None if every point of its space was tried."""
         cell = progress.cell
 
         def identify(setting: Setting) -> tuple[str, dict[str, Value]]:
@@ -324,15 +354,16 @@ class Planner:
             return self.trial_id(cell, full, self.spec.seed, "search"), full
 
         asked = self._borrow(progress, identify) or progress.study.ask(identify)
-        if asked is None:  # every point of the space has been tried
+        if asked is None:
             progress.target = progress.begun
             return None
         trial, setting = asked
         return Proposal(trial, progress.begun, "search", cell, setting, self.spec.seed)
 
     def _borrow(self, progress: CellProgress, identify: Identify) -> tuple[str, dict[str, Value]] | None:
-        """A sibling cell's best setting, if this cell has it not tried: at most a quarter of its trials are such.
+        """The best setting of a cell with the same encoder, mode and head, if it was not tried in this cell; or None.
 
+        At most a quarter of a cell's trials are borrowed.
         Peters, Ruder & Smith 2019, section 5: "once tuned for one task, other tasks have similar hyper-parameters".
         """
         study, cell = progress.study, progress.cell
@@ -344,26 +375,27 @@ class Planner:
         return next((taken for setting in winners if (taken := study.borrow(setting, identify)) is not None), None)
 
     def begin(self, proposal: Proposal) -> None:
-        """A proposal was taken up."""
+        """Mark a proposal as running."""
         self.cells[proposal.cell.key].running[proposal.id] = proposal
 
     def end(self, record: TrialRecord) -> None:
-        """A trial ended, however it ended."""
+        """Record the end of a trial, with or without a result."""
         progress = self.cells[record.cell]
         progress.ended(record)
         if record.role == "search":
             progress.study.tell(record)
 
     def abandon(self, trial: str) -> None:
-        """A trial was cut off without a result; it will run again when the sweep goes on."""
+        """Unmark a trial that was interrupted without a result; it runs again when the sweep continues."""
         for progress in self.cells.values():
             progress.running.pop(trial, None)
 
     def retry(self, proposal: Proposal, alone: bool) -> None:
-        """A trial was lost: it runs again, before anything new.
+        """Queue a lost trial to run again, before any new one.
 
         Args:
-            alone: whether no other trial may train beside it.
+            proposal: the trial.
+            alone: whether it may no longer train in a bundle.
         """
         self.abandon(proposal.id)
         self.cells[proposal.cell.key].again.append(proposal)
@@ -371,19 +403,19 @@ class Planner:
             self.alone.add(proposal.id)
 
     def retrain(self, final: TrialRecord) -> Proposal:
-        """A final's result does not count any more: it runs again, as the proposal that is given back."""
+        """Discard a final's result and queue it to run again; returns its proposal."""
         proposal = self.proposal_of(final)
         self.cells[final.cell].finals.pop(final.id, None)
         self.retry(proposal, alone=False)
         return proposal
 
     def proposal_of(self, record: TrialRecord) -> Proposal:
-        """The proposal that a record came of."""
+        """The proposal of the trial that a record describes."""
         cell = self.cells[record.cell].cell
         return Proposal(record.id, record.number, record.role, cell, record.setting, record.seed)
 
     def close_search(self) -> None:
-        """The time budget is spent: no new search trial begins, and cells with a finished trial go to their finals."""
+        """End the search when the time budget is spent; cells with a finished trial continue with their finals."""
         self.closed_for_search = True
         for progress in self.cells.values():
             if len(progress.search) < progress.target:

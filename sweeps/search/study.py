@@ -1,4 +1,4 @@
-"""One study a cell: which setting to try next, told how the others did."""
+"""The search of one cell: an Optuna study that proposes settings and is told their results."""
 
 from __future__ import annotations
 
@@ -15,35 +15,40 @@ from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.specification.sweep_spec import Searcher
 
-ATTEMPTS = 30  # draws before a repeated setting is taken as a sign to look through the space in order
+ATTEMPTS = 30  # repeated draws in a row after which a finite space is enumerated instead
 
 Identify = Callable[[Setting], tuple[str, dict[str, Value]]]
-"""From a space's setting to (the trial's identity, the complete setting)."""
+"""A space's setting → (the trial's identity, the complete setting)."""
 
 
 def derived_seed(*parts: object) -> int:
-    """A seed from names and numbers, the same on every machine."""
+    """A seed derived from names and numbers, the same on every machine."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big")
 
 
 class Study:
-    """A cell's searcher: the published setting first, then TPE, random draws or the grid, and never a setting twice.
+    """A cell's searcher: the published setting first, then TPE, random draws or the grid; never a setting twice.
 
-    It lives in memory: the ledger's records rebuild it. The seed takes in how many trials are past, because a fixed
-    seed would replay the start-up draws each time a sweep goes on.
+    The study is in memory and is rebuilt from the ledger's records. Its seed depends on the number of past trials,
+    because a fixed seed would repeat the start-up draws each time a sweep continues.
+
+    Attributes:
+        seen: identities of all trials proposed so far.
+        asked: identity → Optuna's trial, for trials without a result yet.
+        borrowed: number of settings taken over from other cells since this process began.
     """
 
     def __init__(self, space: Space, searcher: Searcher, seed: tuple[object, ...], past: list[TrialRecord]) -> None:
         self.space, self.searcher = space, searcher
         self.seen: set[str] = {record.id for record in past}
         self.asked: dict[str, optuna.Trial] = {}
-        self.borrowed = 0  # settings taken over from other cells, since this process began
+        self.borrowed = 0
         number = derived_seed(*seed, len(past))
         self.random = np.random.default_rng(number)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            # `group` lets multivariate TPE model each branch of a conditional space by itself.
+            # With `group`, multivariate TPE models each branch of a conditional space separately.
             sampler = optuna.samplers.TPESampler(
                 seed=number, multivariate=True, group=True, constant_liar=True, n_startup_trials=5
             )
@@ -52,7 +57,7 @@ class Study:
             self._add(record)
 
     def ask(self, identify: Identify) -> tuple[str, dict[str, Value]] | None:
-        """A setting that nobody has tried: (its trial's identity, the complete setting); None if none is left."""
+        """Propose an untried setting: (its trial's identity, the complete setting); None if none is left."""
         if not self.seen:
             return self._take(self.space.first(), identify)
         if self.searcher == "grid":
@@ -64,27 +69,27 @@ class Study:
         return self._enumerated(identify) if self.space.size() is not None else None
 
     def borrow(self, setting: Setting, identify: Identify) -> tuple[str, dict[str, Value]] | None:
-        """A complete setting of another cell, if this space has it and nobody has tried it here; else None."""
+        """Propose a complete setting of another cell; None if this space does not contain it, or it was tried here."""
         try:
-            own = self.space.trimmed(setting)
+            trimmed = self.space.trimmed(setting)
         except ValueError:
             return None
-        taken = self._take(own, identify)
+        taken = self._take(trimmed, identify)
         self.borrowed += taken is not None
         return taken
 
     def expect(self, trial: str, setting: Setting) -> None:
-        """A trial runs again that began before the sweep was cut off."""
+        """Register a trial that runs again, because the sweep was interrupted or the trial lost."""
         self._running(trial, setting)
 
     def tell(self, record: TrialRecord) -> None:
-        """How a trial ended. An error of its setting closes it as the worst there is; a lost trial says nothing."""
+        """Report the end of a trial. An error of its setting ranks it below all others; a lost trial is ignored."""
         trial = self.asked.pop(record.id, None)
         if trial is None:
             self._add(record)
             return
         if record.is_lost:
-            self.study.tell(trial, state=TrialState.FAIL)  # which TPE leaves out
+            self.study.tell(trial, state=TrialState.FAIL)  # TPE ignores failed trials
             return
         if record.status == "finished":
             self.study.tell(trial, record.dev)
@@ -92,23 +97,25 @@ class Study:
         if record.status == "stopped":
             for epoch in record.epochs:
                 trial.report(epoch.dev[record.metric], epoch.epoch)
-        # Pruned without a value ranks below every value in TPE; FAIL would be forgotten, and the region drawn again.
+        # TPE ranks a pruned trial without values below all others; FAIL would be ignored, and the region drawn again.
         self.study.tell(trial, state=TrialState.PRUNED)
 
     def _drawn(self, identify: Identify) -> tuple[str, dict[str, Value]] | None:
+        """Draw a setting at random or by TPE; None if it was tried before."""
         if self.searcher == "random":
             return self._take(self.space.sample(self.random), identify)
         trial = self.study.ask()
         setting = self.space.suggest(trial)
         identity, full = identify(setting)
         if identity in self.seen:
-            self.study.tell(trial, state=TrialState.FAIL)  # a repeat says nothing new
+            self.study.tell(trial, state=TrialState.FAIL)  # a repeated setting has no new result
             return None
         self.seen.add(identity)
         self.asked[identity] = trial
         return identity, full
 
     def _take(self, setting: Setting, identify: Identify) -> tuple[str, dict[str, Value]] | None:
+        """Propose a given setting; None if it was tried before."""
         identity, full = identify(setting)
         if identity in self.seen:
             return None
@@ -116,6 +123,7 @@ class Study:
         return identity, full
 
     def _enumerated(self, identify: Identify) -> tuple[str, dict[str, Value]] | None:
+        """Propose the first untried point of the space, in order; None if there is none."""
         for setting in self.space.points():
             taken = self._take(setting, identify)
             if taken is not None:
@@ -123,6 +131,7 @@ class Study:
         return None
 
     def _running(self, identity: str, setting: Setting) -> None:
+        """Register a trial with a given setting as running in the study."""
         self.seen.add(identity)
         params, _ = self.space.from_params(setting)
         self.study.enqueue_trial(params)
@@ -131,6 +140,7 @@ class Study:
         self.asked[identity] = trial
 
     def _add(self, record: TrialRecord) -> None:
+        """Add a past trial to the study."""
         if record.is_lost:
             return
         params, distributions = self.space.from_params(record.setting)
