@@ -1,1 +1,1 @@
-"""What a sweep is asked to do: specification, cells, and the checks before the first trial."""
+"""The specification of a sweep, its cells, and the checks before the first trial."""

@@ -1,4 +1,4 @@
-"""Opening the matrix: every cell's encoder, head, space and data, checked before the first trial starts."""
+"""The cells of a sweep with their encoder, head, space and data, loaded and checked before the first trial starts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import itertools
 import re
 from dataclasses import dataclass
 
-from meltpoint.adapters import encoders, heads, modes
-from meltpoint.adapters import settings as catalogue
+from meltpoint.adapters import encoders, heads, modes, settings
 from meltpoint.adapters.compatibility import check_possible
 from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.pairing import CONTEXT, PAIRING
@@ -32,17 +31,23 @@ class OpenCell:
     """One encoder × mode × task with its head, ready to be searched.
 
     Attributes:
-        encoder: the word, as given.
-        task_name: the task's own name (a user's task file has one too).
-        data: which data, as a worker needs to know it.
-        data_fingerprint: of its train and dev split.
-        documents_fingerprint: of which of their sentences share a document; "" where no trial reads documents.
-        train_examples, dev_examples: how many there are.
-        mean_words: words an example, for estimates.
-        notes: what a table must say of the data.
-        variant: what tells it from others of the same encoder, mode and task; "" where there are none.
-        trials: settings to search.
-        seeds: seeds to re-run the best one with.
+        encoder: the encoder's name, as given by the user.
+        mode: the mode's name.
+        task: the task.
+        task_name: the task's name (a user's task file contains one).
+        head: the head's name.
+        space: the search space.
+        reference: the location of the encoder's weights.
+        encoder_fingerprint: of the encoder's files.
+        data: the specification of the data, for workers.
+        data_fingerprint: of the train and dev split.
+        documents_fingerprint: of the grouping of their sentences by document; "" if no trial reads document context.
+        train_examples, dev_examples: numbers of examples.
+        mean_words: mean number of words per example, for estimates.
+        notes: notes on the data for tables.
+        variant: distinguishes cells of the same encoder, mode and task; "" if there is only one.
+        trials: number of settings to search.
+        seeds: number of seeds with which the best setting is run again.
     """
 
     encoder: str
@@ -66,47 +71,49 @@ class OpenCell:
 
     @property
     def key(self) -> CellKey:
-        """What tells cells apart within a sweep."""
+        """The key that identifies the cell within a sweep."""
         return cell_key(self.encoder, self.mode, self.task_name, self.variant)
 
     @property
     def metric(self) -> str:
-        """What settings are chosen by."""
+        """The metric by which settings are chosen."""
         return self.task.metric
 
     @property
     def name(self) -> str:
-        """E.M.T, or E.M.T.VARIANT; fit for a file name."""
+        """E.M.T, or E.M.T.VARIANT; usable as a file name."""
         return cell_name(*self.key)
 
 
 def cell_name(*key: str) -> str:
-    """E.M.T, or E.M.T.VARIANT, of a cell's key, where what a file name cannot hold becomes an underscore."""
+    """The name of a cell, E.M.T or E.M.T.VARIANT, with `_` in place of characters that file names cannot contain."""
     return ".".join(re.sub(r"[^A-Za-z0-9_-]+", "_", part).strip("_") for part in key)
 
 
 def word_of(spec: SweepSpec, task: str) -> str:
-    """The word of a sweep's command line that stands for a task's name: the name itself, or a task file."""
+    """The task as given on a sweep's command line, by its name: the name itself, or a task file."""
     if task in spec.task_words() or task.partition(":")[0] in names():
         return task
     files = [word for word in spec.task_words() if is_task_file(word)]
-    # One file is not read for its name: it may have been moved since.
+    # A single file is not read for its name, since it may have been moved meanwhile.
     return files[0] if len(files) == 1 else next(word for word in files if get(word).name == task)
 
 
 def data_spec(spec: SweepSpec, task: str) -> DataSpec:
-    """Which data a sweep uses for a task, by its word."""
+    """The data specification of a task, given by its name or file, in a sweep."""
     return DataSpec(task, spec.data_dir, spec.max_train_examples, spec.test_from)
 
 
 def cell_space(spec: SweepSpec, block: Block, encoder: str, mode: str, task: Task, head: str) -> Space:
-    """The space of a cell: the user's file or the shipped layers, then the overrides.
+    """The search space of a cell: the user's file or the shipped layers, then the overrides.
 
     Raises:
         ValueError: unknown or impossible keys, values outside their limits; one line.
     """
-    allowed: dict[str, Parameter] = {own.name: own for own in catalogue.parameters(mode, head, task.kind)}
-    every = {own.name: own for own in catalogue.all_parameters()}
+    allowed: dict[str, Parameter] = {
+        parameter.name: parameter for parameter in settings.parameters(mode, head, task.kind)
+    }
+    every = {parameter.name: parameter for parameter in settings.all_parameters()}
     if spec.space is not None:
         space = files.load(spec.space, allowed, mode=mode, every=every)
     else:
@@ -115,10 +122,10 @@ def cell_space(spec: SweepSpec, block: Block, encoder: str, mode: str, task: Tas
 
 
 def open_cells(spec: SweepSpec) -> list[OpenCell]:
-    """Every cell of a sweep, block by block and in the matrix's order; reads train and dev of each task once.
+    """Open every cell of a sweep, in the order of blocks and of the matrix; reads train and dev of each task once.
 
     Raises:
-        ValueError: whatever is wrong with the words, the spaces or the data; one line with the remedy.
+        ValueError: a mistake in the names, the spaces or the data; one line with the remedy.
     """
     check(spec)
     tasks = [get(word) for word in spec.task_words()]
@@ -139,14 +146,14 @@ def open_cells(spec: SweepSpec) -> list[OpenCell]:
 
 
 def check_block(spec: SweepSpec, block: Block) -> None:
-    """Refuse what is wrong with a block's words, heads and spaces.
+    """Check a block's encoders, modes, tasks, heads and spaces.
 
     Raises:
         ValueError: one line with the remedy.
     """
     for task, encoder in itertools.product(map(get, block.tasks), block.encoders):
         reference = encoders.resolve(encoder, task.kind)
-        if reference.is_folder:  # one of the hub is checked once it is downloaded, after the data
+        if reference.is_folder:  # an encoder of the hub is checked when it is downloaded, after the data
             encoders.check(reference)
         for mode in block.modes:
             head = block.head or modes.get(mode).head
@@ -156,6 +163,7 @@ def check_block(spec: SweepSpec, block: Block) -> None:
 
 
 def _open(spec: SweepSpec, block: Block, encoder: str, mode: str, word: str, data: TrainingData) -> OpenCell:
+    """Open one cell of a block."""
     head = block.head or modes.get(mode).head
     reference = encoders.resolve(encoder, data.task.kind)
     encoders.check(reference)
@@ -174,37 +182,37 @@ def _open(spec: SweepSpec, block: Block, encoder: str, mode: str, word: str, dat
 
 
 def _pairing(space: Space) -> str:
-    """How a space wants pairs read: "joint" where it may."""
-    said = space.parameters.get(PAIRING.name)
-    return "joint" if said is not None and said.match("joint") is not None else "auto"
+    """ "joint" if the space's `pairing` can be, otherwise "auto"."""
+    pairing = space.parameters.get(PAIRING.name)
+    return "joint" if pairing is not None and pairing.match("joint") is not None else "auto"
 
 
 def check_length(space: Space, encoder: str, longest: int | None) -> None:
-    """Refuse a `max_pieces` of the user's that the encoder cannot read.
+    """Refuse a user's `max_pieces` that is longer than the encoder's input.
 
-    The default, also as an exported setting has it, is read as the encoder's limit; the trials' notes say so.
+    The default value, also in an exported setting, is reduced to the encoder's limit instead, with a note in the trial.
 
     Raises:
-        ValueError: it names the encoder's longest input.
+        ValueError: it is too long; the message names the encoder's longest input.
     """
-    found = space.parameters.get(MAX_PIECES)
-    if found is None or longest is None:
+    parameter = space.parameters.get(MAX_PIECES)
+    if parameter is None or longest is None:
         return
-    asked = max(map(int, found.points() or ()))
+    asked = max(map(int, parameter.points() or ()))
     is_default = bool(space.provenance) and asked == space.allowed[MAX_PIECES].default
     if asked > longest and not is_default:
-        said = f"max_pieces is {asked}" if found.count == 1 else f"max_pieces is up to {asked}"
+        value = f"max_pieces is {asked}" if parameter.count == 1 else f"max_pieces is up to {asked}"
         raise ValueError(
-            f"{space.sources[MAX_PIECES]}: {said}, but the longest input of {encoder} is {some(longest, 'piece')}; "
+            f"{space.sources[MAX_PIECES]}: {value}, but the longest input of {encoder} is {some(longest, 'piece')}; "
             f"take {longest} or less."
         )
 
 
 def _documents(space: Space, data: TrainingData) -> str:
-    """The fingerprint of the data's documents where a trial may read them; "" where none does.
+    """The fingerprint of the data's documents if a trial may read document context; else "".
 
     Raises:
-        ValueError: the data have no documents; such a copy would train on sentences alone, unnoticed.
+        ValueError: the data have no documents, so that trials would silently train on single sentences.
     """
     context = space.parameters.get(CONTEXT.name)
     if context is None or context.match("document") is None:

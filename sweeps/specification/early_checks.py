@@ -1,7 +1,7 @@
 """The checks of a command line that need no torch, Ray or MLflow; they run before those are imported.
 
-A typo is answered in under half a second of processor time (`tests/test_typos.py`). What needs a head's class or the
-data is checked in `cells`.
+A typo is reported within half a second of CPU time (`tests/test_typos.py`). Checks that need a head's class or the data
+are in `cells`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from meltpoint.tasks.core.registry import unknown
 
 
 def check_spec(spec: SweepSpec) -> None:
-    """Refuse a specification's unknown words, files and folders that are not there, and malformed or impossible values.
+    """Refuse a specification with unknown names, missing files or folders, or malformed or impossible values.
 
     Raises:
         ValueError: one line with the remedy.
@@ -31,12 +31,13 @@ def check_spec(spec: SweepSpec) -> None:
             _check_words(block)
             check_overrides(block.overrides)
     if spec.space is not None:
-        files.check(spec.space, {own.name: own for own in settings.all_parameters()})
+        files.check(spec.space, {parameter.name: parameter for parameter in settings.all_parameters()})
     for word in spec.task_words():
         sources.check(data_spec(spec, word))
 
 
 def _check_words(block: Block) -> None:
+    """Refuse a block with unknown modes, heads, tasks or encoders."""
     for mode in block.modes:
         modes.get(mode)
     if block.head is not None:
@@ -48,22 +49,22 @@ def _check_words(block: Block) -> None:
 
 
 def check_head(word: str) -> None:
-    """Refuse an unknown head by its name alone: a head's class imports torch.
+    """Refuse an unknown head, by its file's name, since importing its class imports torch.
 
     Raises:
-        ValueError: the message names near misses.
+        ValueError: the message suggests similar names.
     """
     if word not in heads.names():
         raise unknown(word, "head", heads.names())
 
 
 def check_overrides(texts: Sequence[str]) -> None:
-    """Refuse `--set` texts that no cell could have.
+    """Refuse `--set` options that are invalid for every cell.
 
     Raises:
-        ValueError: no `KEY=VALUE`, a key that nobody has, or a value outside its limits.
+        ValueError: one is no `KEY=VALUE`, has an unknown key, or a value outside its limits.
     """
-    every = {own.name: own for own in settings.all_parameters()} if texts else {}
+    every = {parameter.name: parameter for parameter in settings.all_parameters()} if texts else {}
     for name, (entry, where) in build.overrides(texts).items():
         if name != "early_stopping":
             build.check_entry(name, entry, every, where)
@@ -75,10 +76,10 @@ def check_overrides(texts: Sequence[str]) -> None:
 
 
 def check_point(path: str) -> None:
-    """Refuse a file for `train` that cannot be read, or whose mode or head nobody knows.
+    """Refuse a file for `train` that cannot be read, or that names an unknown mode or head.
 
     Raises:
-        ValueError: one line with the file or the word.
+        ValueError: one line with the file or the name.
     """
     cell = files.read_cell(path)
     if "mode" in cell:
@@ -88,7 +89,7 @@ def check_point(path: str) -> None:
 
 
 def check_features(encoder: str, text: Path, layers: str) -> None:
-    """Refuse an unknown encoder, a text that is not there, and malformed layers.
+    """Refuse an unknown encoder, a missing text file, and malformed layers.
 
     Raises:
         ValueError: one line with the remedy.

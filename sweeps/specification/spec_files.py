@@ -1,6 +1,7 @@
-"""Specification files: whole experiments as YAML, block by block a product of encoders × modes × tasks with its head.
+"""Specification files: experiments as YAML, a list of blocks, each a product of encoders × modes × tasks with a head.
 
-The shipped ones are the papers' (`search_spaces/papers/*.yaml`); docs/papers.md says how to run and how to write one.
+The shipped ones are those of the papers (`search_spaces/papers/*.yaml`); docs/papers.md explains how to run and write
+them.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from meltpoint.tasks.core.registry import unknown
 FOLDER = documents.SHIPPED / "papers"
 
 
-def _listed(said: object) -> object:
-    """One word stands for a list of one."""
-    return [said] if isinstance(said, str) else said
+def _listed(value: object) -> object:
+    """Turn a single string into a list."""
+    return [value] if isinstance(value, str) else value
 
 
 Words = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
@@ -43,7 +44,7 @@ BLOCK_WANTED = {
     "seeds": COUNTED,
     "source": "write one line of text in quotes",
 }
-"""What to write for each key of a block."""
+"""Key of a block → the remedy in error messages."""
 WANTED = {
     "name": "write letters, digits, '.', '_' and '-', at most 100, as in name: mine",
     "summary": "write one line of text in quotes",
@@ -53,20 +54,20 @@ WANTED = {
     "folders": "write a mapping of encoders to what their folders must hold, as in folders: {elmo: the released files}",
     "blocks": "write a list of blocks, each with name, encoders, modes and tasks",
 }
-"""What to write for each other key of a file."""
+"""Key at the top of a file → the remedy in error messages."""
 
 
 class FileBlock(BaseModel):
-    """A block of a file; what it does not say is as at the top of the file.
+    """A block of a specification file.
 
     Attributes:
         name: a few words, for messages.
-        encoders, modes, tasks: words; its cells are their product.
-        head: or None for each mode's own.
-        variant: a word for its cells' names, where the same encoder, mode and task come twice.
-        set: parameter → a value or a range, as in a space file; laid over the cells' spaces.
-        trials, seeds: as `--trials` and `--seeds`.
-        source: where all this comes from; nothing reads it.
+        encoders, modes, tasks: names; the block's cells are their product.
+        head: a head's name, or None for each mode's default.
+        variant: part of its cells' names, if the same encoder, mode and task occur in several blocks.
+        set: parameter → a value or a range, as in a space file; overrides the cells' spaces.
+        trials, seeds: as `--trials` and `--seeds`; None for the file's.
+        source: the source in the paper, for readers of the file only.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -84,11 +85,11 @@ class FileBlock(BaseModel):
 
     @property
     def size(self) -> int:
-        """How many cells it has."""
+        """The number of cells."""
         return len(self.encoders) * len(self.modes) * len(self.tasks)
 
     def overrides(self) -> dict[str, str]:
-        """Parameter → what `--set` would say of it, as text."""
+        """Parameter → its value as in `--set`."""
         return {key: json.dumps(value) for key, value in self.set.items()}
 
 
@@ -96,12 +97,13 @@ class SpecFile(BaseModel):
     """A specification file.
 
     Attributes:
-        name: the sweep's name where the command line names none, and the table of the paper to set beside it.
+        name: the default name of the sweep, and the name of the paper's table to compare with.
         summary: one line for `meltpoint list specs`.
-        source: the experiment that it repeats.
-        trials, seeds: of the blocks that do not say.
-        folders: encoder → what its folder must hold. Nothing is known of where such an encoder lies; it has to be said
-            (`--with elmo=FOLDER`), and its cells are left out otherwise.
+        source: the experiment that it reproduces.
+        trials, seeds: defaults for the blocks.
+        folders: encoder → a description of the files that its folder must hold. The user gives the folder of such an
+            encoder with `--with elmo=FOLDER`; otherwise its cells are left out.
+        blocks: the blocks.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -115,7 +117,7 @@ class SpecFile(BaseModel):
     blocks: tuple[FileBlock, ...] = Field(min_length=1)
 
     def words(self, what: str) -> list[str]:
-        """Every word of its blocks: `encoders`, `modes` or `tasks`."""
+        """The distinct `encoders`, `modes` or `tasks` of all blocks."""
         return list(dict.fromkeys(word for block in self.blocks for word in getattr(block, what)))
 
 
@@ -125,13 +127,13 @@ def shipped() -> list[str]:
 
 
 def read(word: str) -> SpecFile:
-    """A specification file.
+    """Read a specification file.
 
     Args:
-        word: a shipped one's name, or a path to a file of one's own.
+        word: the name of a shipped file, or a path.
 
     Raises:
-        ValueError: no such file, or a mistake in it; one line with the file, the key and the remedy.
+        ValueError: there is no such file, or it contains a mistake; one line with the file, the key and the remedy.
     """
     if word in shipped():
         return parse(FOLDER / f"{word}.yaml", word)
@@ -144,20 +146,20 @@ def read(word: str) -> SpecFile:
 
 
 def parse(path: Path, where: str) -> SpecFile:
-    """The contents of a file.
+    """Parse a specification file.
 
     Raises:
-        ValueError: a mistake; `where` stands before it.
+        ValueError: the file contains a mistake; the message begins with `where`.
     """
     data = documents.read(path, "holds no specification; write `name:`, `summary:` and `blocks:`")
     try:
         return SpecFile.model_validate(data)
     except ValidationError as error:
-        raise ValueError(f"{where}: {_said(error, data)}") from None
+        raise ValueError(f"{where}: {_first_mistake(error, data)}") from None
 
 
-def _said(error: ValidationError, data: Mapping[str, object]) -> str:
-    """The first mistake in one line: which block, which key, what would be right."""
+def _first_mistake(error: ValidationError, data: Mapping[str, object]) -> str:
+    """The first mistake in one line: block, key and remedy."""
     first = error.errors(include_url=False, include_context=False)[0]
     place, document = first["loc"], data
     model: type[BaseModel] = SpecFile
@@ -174,6 +176,7 @@ def _said(error: ValidationError, data: Mapping[str, object]) -> str:
 
 
 def _name_of(data: Mapping[str, object], number: int) -> str:
+    """A block's name in quotes, with a space before it; "" if it has none."""
     blocks = data.get("blocks")
     block = blocks[number] if isinstance(blocks, list) else None
     name = block.get("name") if isinstance(block, Mapping) else None

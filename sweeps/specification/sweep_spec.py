@@ -1,4 +1,4 @@
-"""What a sweep is: the part of the command line that its results depend on."""
+"""The specification of a sweep: the part of the command line that its results depend on; and its resources."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ SEARCHERS = ("tpe", "random", "grid")
 
 
 class Block(BaseModel):
-    """Cells of a sweep that share a head and a space: a product of encoders, modes and tasks.
+    """Cells of a sweep that share a head and overrides: a product of encoders, modes and tasks.
 
     Attributes:
-        name: a few words for messages; "" for the one block of a plain command line.
-        head: or None for each mode's own.
-        variant: a word that becomes part of its cells' names, where the same encoder, mode and task come twice.
-        overrides: `--set` texts.
-        trials: settings to search, each cell.
-        seeds: seeds to re-run each cell's best setting with.
+        name: a few words for messages; "" for the only block of a plain command line.
+        encoders, modes, tasks: names, or task files; the cells are their product.
+        head: a head's name, or None for each mode's default.
+        variant: part of its cells' names, if the same encoder, mode and task occur in several blocks.
+        overrides: `--set` options.
+        trials: number of settings to search per cell.
+        seeds: number of seeds with which each cell's best setting is run again.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,30 +45,30 @@ class Block(BaseModel):
     seeds: int = 5
 
     def keys(self) -> list[CellKey]:
-        """Its cells, by the words as given: a user's task file is a path here."""
+        """The keys of its cells, with names as given by the user: a task file is a path here."""
         product = itertools.product(self.encoders, self.modes, self.tasks)
         return [cell_key(encoder, mode, task, self.variant) for encoder, mode, task in product]
 
 
 class SweepSpec(BaseModel):
-    """A sweep's specification; a name stands for one specification for good.
+    """The specification of a sweep, which does not change during the sweep.
 
     Attributes:
-        name: its folder under the storage, and its MLflow experiment.
-        encoders, modes, tasks: words; the matrix is their product. Empty where there are blocks.
-        head: the head of every cell, or None for each mode's own.
-        trials: settings to search, each cell.
-        seeds: seeds to re-run each cell's best setting with.
+        name: the name of its folder under the storage, and of its MLflow experiment.
+        encoders, modes, tasks: names; the matrix is their product. Empty if there are blocks.
+        head: the head of every cell, or None for each mode's default.
+        trials: number of settings to search per cell.
+        seeds: number of seeds with which each cell's best setting is run again.
         searcher: "tpe", "random" or "grid".
         space: a space file for every cell, or None for the shipped ones.
-        overrides: `--set` texts.
+        overrides: `--set` options.
         data_dir, max_train_examples, test_from: see `tasks.core.task.DataSpec`.
-        seed: of the searchers and of every search trial; finalists take seed, seed + 1, ….
-        blocks: the products that a specification file (`spec_files`) names in place of the one above; its heads, trials
-            and seeds count, and its overrides hold those of the command line too.
-        origin: that file's name, by which tables find a paper's numbers.
-        replaced: `WORD=ENCODER`: which encoder stands for which word of the file.
-        left_out: encoders of the file that nobody said where to find, so that their cells are missing.
+        seed: of the searchers and of every search trial; finalists have the seeds `seed`, `seed + 1`, ….
+        blocks: the blocks of a specification file (`spec_files`), which replace the product above; their heads, trials
+            and seeds apply, and their overrides include those of the command line.
+        origin: the name of the specification file, by which tables find a paper's numbers.
+        replaced: `NAME=ENCODER` options: the encoder to use for an encoder's name in the file.
+        left_out: encoders in the file whose location was not given, so that their cells are left out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -92,25 +93,25 @@ class SweepSpec(BaseModel):
     left_out: tuple[str, ...] = ()
 
     def products(self) -> tuple[Block, ...]:
-        """The products whose union is the matrix: the blocks, or of a plain command line the one that it names."""
-        own = {name: getattr(self, name) for name in PRODUCT}
-        return self.blocks or (Block.model_validate(own),)
+        """The blocks that make up the matrix; for a plain command line, its product as the only block."""
+        product = {name: getattr(self, name) for name in PRODUCT}
+        return self.blocks or (Block.model_validate(product),)
 
     def task_words(self) -> tuple[str, ...]:
-        """Every task's word, each once."""
+        """The tasks as given by the user (names or files), each once."""
         return tuple(dict.fromkeys(word for block in self.products() for word in block.tasks))
 
     def stands_for(self, encoder: str) -> str:
-        """The word of the specification file that an encoder stands for; the encoder itself where it replaces none."""
-        words = {found: word for word, found in self.replacements().items()}
-        return words.get(encoder, encoder)
+        """The name in the specification file that an encoder replaces; the encoder's own name if it replaces none."""
+        names = {replacement: name for name, replacement in self.replacements().items()}
+        return names.get(encoder, encoder)
 
     def replacements(self) -> dict[str, str]:
-        """Word of the specification file → the encoder in its place."""
+        """Encoder's name in the specification file → the encoder to use for it."""
         return {word: encoder for word, _, encoder in (text.partition("=") for text in self.replaced)}
 
     def missing(self) -> list[str]:
-        """What stands in the specification file and is not searched, a line each."""
+        """One line for each encoder of the specification file that is left out, with the remedy."""
         return [
             f"Left out: {word}, because nothing says where it lies. Add --with {word}=FOLDER, now or later; its cells "
             "join under the same --name."
@@ -118,62 +119,62 @@ class SweepSpec(BaseModel):
         ]
 
     def differences(self, other: SweepSpec) -> list[str]:
-        """`field: this value, not that one`, for each field that differs.
+        """The differences from another specification, one text per field: `field OTHER → THIS`.
 
-        Paths do not count: moved data is the same data (its fingerprint is compared), and so is a moved space file.
+        Paths are not compared: data are compared by their fingerprints, and spaces by their contents.
         """
         mine, theirs = self.model_dump(), other.model_dump()
-        passed = {"data_dir", "space", "blocks", "replaced", "left_out"}
+        ignored = {"data_dir", "space", "blocks", "replaced", "left_out"}
         has_blocks = bool(self.blocks or other.blocks)
-        passed |= set(PRODUCT) if has_blocks else set()
-        found = [
-            f"{key} {theirs[key]!r} → {mine[key]!r}" for key in mine if key not in passed and mine[key] != theirs[key]
-        ]
-        return found + (self._cell_differences(other) if has_blocks else [])
+        ignored |= set(PRODUCT) if has_blocks else set()
+        differing = [key for key in mine if key not in ignored and mine[key] != theirs[key]]
+        fields = [f"{key} {theirs[key]!r} → {mine[key]!r}" for key in differing]
+        return fields + (self._cell_differences(other) if has_blocks else [])
 
     def _cell_differences(self, other: SweepSpec) -> list[str]:
-        """Cells that are gone, new, or have other settings. Cells of an encoder that was left out before may join."""
+        """The cells that are missing, new, or differ. New cells of encoders that were left out before are allowed."""
         mine, theirs = ({key: block for block in spec.products() for key in block.keys()} for spec in (self, other))  # noqa: SIM118
         joining = {encoder for word, encoder in self.replacements().items() if word in other.left_out}
-        found = [f"{'.'.join(key)} is gone" for key in theirs if key not in mine]
-        found += [f"{'.'.join(key)} is new" for key in mine if key not in theirs and key[0] not in joining]
+        lines = [f"{'.'.join(key)} is gone" for key in theirs if key not in mine]
+        lines += [f"{'.'.join(key)} is new" for key in mine if key not in theirs and key[0] not in joining]
         for key in mine.keys() & theirs.keys():
             new, old = mine[key], theirs[key]
             fields = ("head", "overrides", "trials", "seeds")
             pairs = [(field, getattr(old, field), getattr(new, field)) for field in fields]
-            found += [f"{field} {before!r} → {now!r}" for field, before, now in pairs if before != now]
-        return sorted(dict.fromkeys(found))
+            lines += [f"{field} {before!r} → {now!r}" for field, before, now in pairs if before != now]
+        return sorted(dict.fromkeys(lines))
 
 
 PRODUCT = ("encoders", "modes", "tasks", "head", "overrides", "trials", "seeds")
-"""The fields that a plain command line's only block takes over."""
+"""The fields that the only block of a plain command line takes from the specification."""
 
 
 CACHE_BYTES = 50 * 10**9
-"""Room for the frozen states of, say, BERT-base (13 layers of 768, bf16) over 2.5 million pieces."""
+"""The default `--cache-bytes`: holds the states of BERT-base (13 layers of 768, bf16) for 2.5 million pieces."""
 
 CACHE_KEEP_BYTES = 200 * 10**6
-"""What a finished sweep leaves of them: some small tasks. Encoding again costs less than an epoch without a cache."""
+"""The default size of the feature cache after a sweep: a few small tasks. Encoding a split again costs less than an
+epoch without a cache."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Where and with what a sweep runs; nothing that its numbers are chosen by.
+    """The resources of a sweep: options that may change between runs of one sweep, since no setting is chosen by them.
 
-    What of it may change a number is on record: threads and GPU decide last bits (`HardwareRecord`), as does whether
-    frozen states fit the cache (the trial's notes). `cache_overflow` may round those states: it stays as it was.
+    Their effects on numbers are recorded: threads and GPU affect last bits (`HardwareRecord`), and so may a full cache
+    (the trial's notes). Only `cache_overflow`, which may round cached states, is fixed for a sweep.
 
     Attributes:
         storage: `--storage`.
         tracking_uri: the MLflow server or store, or None for the SQLite store in the storage folder.
         address: a running Ray cluster, or None for a local one.
-        cpus, gpus: what one trial gets; a GPU can be shared by fractions. "auto" is 0 where Ray has no GPU, and a
-            measured share a cell where it has (`placement`).
-        time_budget_seconds: how long the search may take, or None.
-        retry_failed: run failed trials once more.
-        cache_bytes, cache_overflow: room for frozen states, and what to do with those that do not fit
+        cpus, gpus: resources of one trial; a GPU can be shared by fractions. "auto" is 0 if Ray has no GPU, otherwise a
+            measured share per cell (`placement`).
+        time_budget_seconds: time limit of the search, or None.
+        retry_failed: whether failed trials run again.
+        cache_bytes, cache_overflow: largest size of the feature cache, and the alternative for states that do not fit
             (`features.budget.Budget`).
-        cache_keep_bytes: what stays of them once the sweep is done.
+        cache_keep_bytes: size to which the feature cache is trimmed after the sweep.
         mix_code_versions: go on with a sweep that another version of the code has begun; its trials are kept.
     """
 
@@ -191,7 +192,7 @@ class Resources:
 
 
 def check(spec: SweepSpec) -> None:
-    """Refuse what can be refused without opening any data.
+    """Check a specification as far as possible without reading data.
 
     Raises:
         ValueError: one line with the remedy.
@@ -211,12 +212,13 @@ def check(spec: SweepSpec) -> None:
 
 
 def _is_reserved(name: str) -> bool:
-    """Whether a storage folder, or MLflow, has a thing of its own under a name; file systems may ignore case."""
+    """True if the storage folder or MLflow uses a name itself; case is ignored, as some file systems do."""
     lower = name.lower()
     return lower in ("cache", "mlartifacts") or lower.startswith("mlflow.db") or name == "Default" or name.endswith(".")
 
 
 def _check_block(block: Block) -> None:
+    """Refuse a block without cells, with repeated names, or with invalid numbers."""
     for option, words in (("--encoder", block.encoders), ("--mode", block.modes), ("--task", block.tasks)):
         if not words:
             raise ValueError(f"{option} names nothing; `meltpoint list {option[2:]}s` shows what there is.")
@@ -230,7 +232,7 @@ def _check_block(block: Block) -> None:
 
 
 def _check_clashes(blocks: tuple[Block, ...]) -> None:
-    """Refuse two blocks with one cell: nothing would tell their trials apart."""
+    """Refuse two blocks with the same cell, since their trials could not be distinguished."""
     owners: dict[CellKey, Block] = {}
     for block in blocks:
         for key in block.keys():  # noqa: SIM118 - a block is no mapping
@@ -244,7 +246,7 @@ def _check_clashes(blocks: tuple[Block, ...]) -> None:
 
 @contextmanager
 def within(block: Block) -> Iterator[None]:
-    """A mistake in a block of a specification file says which block it is in."""
+    """Prefix the message of a `ValueError` with the block's name."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Tracking URIs: that of the default store, the file behind one, and the text that may be shown of one."""
+"""MLflow tracking URIs: the default one, the file of a SQLite store, and forms without passwords for display."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
-"""Stores that MLflow's client opens itself, without a server."""
+"""URI schemes of stores that MLflow's client opens directly, without a server."""
 
 _SQLITE = "sqlite:///"
 _SIGN_IN = re.compile(r"(://[^\s/:@?#]*):\S*@")
-"""A user and a password before a host: up to the last @, for a password may hold an @ that nobody encoded."""
+"""User and password before a host, up to the last @, since a password may contain an unencoded @."""
 _SECRET_OPTION = re.compile(r"([?&;][\w.-]*(?:pass|pwd|token|secret|odbc_connect)[\w.-]*=)[^\s&;'\")]*", re.IGNORECASE)
 
 
@@ -19,7 +19,7 @@ def default_uri(storage: Path) -> str:
     """The URI of the SQLite store in the storage folder.
 
     Raises:
-        ValueError: no URI names that file: what follows a `?` is read as options, and `%41` as a letter.
+        ValueError: no URI can name that file, since `?` begins options, and `%41` is decoded to a letter.
     """
     path = str(storage / "mlflow.db")
     if "?" in path or unquote(path) != path:
@@ -31,21 +31,21 @@ def default_uri(storage: Path) -> str:
 
 
 def sqlite_file(uri: str) -> Path | None:
-    """The file of a SQLite store; None for any other, and for one in memory."""
+    """The file of a SQLite store; None for other stores, and for one in memory."""
     path = unquote(uri.partition("?")[0].removeprefix(_SQLITE))
     return Path(path) if uri.startswith(_SQLITE) and path not in ("", ":memory:") else None
 
 
 def is_database(uri: str) -> bool:
-    """Whether MLflow's client opens the store itself, without a server."""
+    """True if MLflow's client opens the store directly, without a server."""
     return uri.partition(":")[0].partition("+")[0].lower() in DATABASES
 
 
 def check_sign_in(uri: str) -> None:
-    """See that `redacted` will find the password in a text: white space would end it.
+    """Check that `redacted` can find the password of a URI inside a text, where white space would end it.
 
     Raises:
-        ValueError: there is white space before the @ of a sign-in; the URI itself is not shown.
+        ValueError: there is white space in the user or password; the message does not contain the URI.
     """
     if "@" in uri and sqlite_file(uri) is None and re.search(r"\s", uri):
         raise ValueError("--tracking-uri: white space in the user or password; write a blank there as %20.")
@@ -57,6 +57,6 @@ def redacted(text: str) -> str:
 
 
 def without_sign_in(uri: str) -> str:
-    """A URI as a person may open it: user, password and options taken out."""
+    """A URI without user, password and options, for display."""
     parts = urlsplit(uri)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
