@@ -29,16 +29,7 @@ Done = Literal["done"]
 
 @dataclass(frozen=True)
 class Proposal:
-    """A trial that the planner proposes, before a worker is chosen.
-
-    Attributes:
-        id: the trial's identity (`Planner.trial_id`).
-        number: its number among the cell's trials of this role, from 0.
-        role: "search" or "final".
-        cell: the cell.
-        setting: the complete setting.
-        seed: the trial's seed.
-    """
+    """A trial that the planner proposes: `id` is its identity, `number` counts the cell's trials of its role."""
 
     id: str
     number: int
@@ -140,14 +131,7 @@ def planned_trials(cell: OpenCell, spec: SweepSpec) -> int:
 class Planner:
     """The state of a sweep's search, built from the ledger's records and updated by `begin` and `end`.
 
-    Args:
-        spec: the sweep's specification.
-        cells: its cells.
-        records: the ledger's records.
-        retry_failed: whether trials that failed by an error of their setting run again.
-
     Attributes:
-        cells: key → progress of the cell.
         strays: records that belong to no cell as it is now (another metric, other data or code); they are ignored.
         closed_for_search: whether the time budget is spent.
         alone: ids of trials that no longer train in a bundle.
