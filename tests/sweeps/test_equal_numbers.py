@@ -37,6 +37,7 @@ RESOURCES: Mapping[str, tuple[object, set[str]]] = {
     "cache_bytes": (1, {"cache_bytes"}),
     "cache_overflow": ("bf16", {"cache_overflow"}),
     "cache_keep_bytes": (1, set()),
+    "mix_code_versions": (True, set()),
 }
 """Field → another value, and the fields of an order that it changes."""
 
@@ -65,6 +66,7 @@ MACHINE = {
     "storage": "storage", "tracking_uri": "tracking_uri", "address": "address", "cpus_per_trial": "cpus",
     "gpus_per_trial": "gpus", "time_budget": "time_budget_seconds", "retry_failed": "retry_failed",
     "cache_budget": "cache_bytes", "cache_overflow": "cache_overflow", "cache_keep": "cache_keep_bytes",
+    "mix_code_versions": "mix_code_versions",
 }  # fmt: skip
 
 
