@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,12 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.adapters.training.evaluation import Evaluation
+from meltpoint.reports.tables import comma_separated
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import Predictions, averaged, read_predictions
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.ensemble import ensemble
 from meltpoint.sweeps.results.ensemble_record import read_ensembles
-from meltpoint.sweeps.results.summary import CellHeader, SweepFile, summarise, write_sweep
+from meltpoint.sweeps.results.summary import CellHeader, SweepFile, read_sweep, summarise, write_sweep
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker.finalist_scoring import _save_predictions
 from meltpoint.tasks import get
@@ -128,6 +131,20 @@ def test_an_ensemble_can_be_right_where_each_member_alone_is_wrong_sometimes(two
     summary = summarise(Ledger(two.storage / "one"))
     alone = [final.test["accuracy"] for cell in summary.cells for final in cell.finals if final.seed == 0]
     assert max(alone) < two.ensemble().test[0]["accuracy"] == 1.0
+
+
+def test_an_ensemble_of_finalists_of_two_versions_of_the_code_says_so(two):
+    assert two.ensemble().code_versions == ("0",)
+    ledger = Ledger(two.storage / "one")
+    settled = read_sweep(ledger)
+    write_sweep(ledger, settled.model_copy(update={"continued_with": ("1",)}))
+    final = next(record for record in ledger.records() if record.role == "final" and record.seed == 1)
+    ledger.write(final.model_copy(update={"code_version": "1"}))
+    made = two.ensemble()
+    assert made.code_versions == ("0", "1")
+    assert "its members' finalists mix versions of Meltpoint's code: 0, 1" in made.notes
+    lines = csv.DictReader(io.StringIO(comma_separated(summarise(ledger))))
+    assert [line["code_version"] for line in lines if line["mode"] == "ensemble"] == ["0; 1"]
 
 
 def test_dev_is_scored_the_same_way_from_what_is_stored(two):

@@ -17,6 +17,8 @@ import pytest
 import yaml
 from rich.console import Console
 
+from meltpoint.reports.analyses.core.analysis import Options, write_table
+from meltpoint.reports.analyses.core.tables import Column, Table
 from meltpoint.reports.matrix import matrix
 from meltpoint.reports.notes import notes
 from meltpoint.reports.report import report
@@ -226,6 +228,12 @@ def test_every_table_says_which_trials_of_a_mixed_cell_are_of_which_version(mixe
     assert USES in text
     assert f"its best setting was found by {OLD}" in text
     assert SPREAD in text
+
+
+def test_the_table_of_an_analysis_says_it_too(mixed, tmp_path):
+    options = Options(summarise(mixed), mixed, tmp_path, formats=("md", "tex"))
+    for path in write_table(Table("made", "Made", (Column("one"),), ()), options):
+        assert USES in " ".join(path.read_text(encoding="utf-8").split())
 
 
 def test_status_json_has_the_versions_of_each_cell(mixed):
