@@ -18,6 +18,8 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.unpadding import places_of
 from meltpoint.adapters.encoder import Encoder
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 ROWS, PIECES = 2, 7
 DIM, WIDE, LAYERS = 32, 64, 2  # tests/adapters/conftest.py, SIZES
 

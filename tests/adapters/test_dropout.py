@@ -9,6 +9,8 @@ from torch import nn
 from meltpoint.adapters.cpu.dropout import keep
 from meltpoint.adapters.layers.quick_dropout import QuickDropout, replace_dropouts
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 
 @given(st.floats(0.01, 0.9), st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_a_mask_is_zeros_and_ones_of_the_shape_and_type_asked_for(ratio: float, shape: list[int]):

@@ -16,6 +16,8 @@ from meltpoint.adapters.families.huggingface import encoder, master_weights
 from meltpoint.adapters.families.huggingface.master_weights import Master
 from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 Make = Callable[..., Any]
 STEPS = 12
 

@@ -18,6 +18,8 @@ from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded, places_of, rou
 from meltpoint.adapters.families.huggingface import fused_qkv
 from meltpoint.adapters.families.huggingface.attention import register
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 DIM = 32
 LENGTHS = st.lists(st.integers(1, 70), min_size=1, max_size=6)
 

@@ -334,7 +334,7 @@ print(len(halves), sum(sum(one.stats.cache_misses.values()) for one in every if 
 def test_what_the_installation_compiles_is_all_that_a_sweep_needs_and_counts_as_used_by_it(tmp_path: Path):
     env = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     env["XDG_CACHE_HOME"] = str(tmp_path)
-    for words in (["-m", "meltpoint.adapters.cpu.kernels.warming"], ["-c", AHEAD]):
+    for words in (["-m", "meltpoint.adapters.ops"], ["-c", AHEAD]):
         done = subprocess.run([sys.executable, *words], env=env, capture_output=True, encoding="utf-8", check=True)
         (folder,) = (tmp_path / "meltpoint").glob("kernels-*")
         used = folder.stat().st_mtime

@@ -31,6 +31,8 @@ from meltpoint.adapters.families.huggingface import residual_norm as outputs
 from meltpoint.adapters.layers.dropout import Dropout, MemberRng
 from meltpoint.adapters.layers.scalar_mix import ScalarMix
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 ROOT = Path(__file__).resolve().parents[2]
 HEADS, DIM = 3, 20  # a head's size that is no multiple of a vector's
 LENGTHS = st.lists(st.integers(1, 70), min_size=1, max_size=5)

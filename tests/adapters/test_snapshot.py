@@ -31,6 +31,7 @@ def shake(encoder: Encoder) -> None:
             table.decay *= 0.5
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("in_bf16", [True, False])
 def test_a_snapshot_is_the_state_dict_of_its_moment(load_tiny: Callable[[str], Encoder], family: str, in_bf16: bool):
     encoder = load_tiny(family)

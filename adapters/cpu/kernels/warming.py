@@ -1,9 +1,4 @@
-"""All kernels once on next to nothing, in a process whose forks then have them compiled.
-
-    python -m meltpoint.adapters.cpu.kernels.warming
-
-compiles them for this processor, so that the first sweep need not.
-"""
+"""Compiling ahead: every kernel called once on a few zeros, in a process whose forks then have them compiled."""
 
 from __future__ import annotations
 
@@ -49,7 +44,7 @@ def compile_ahead() -> Sequence[int]:
     process cannot do, the one that needs it does again, and says what is wrong.
 
     Returns:
-        Their numbers, for `wait`.
+        Their process ids, for `wait`.
     """
     folder: Any = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     if not folder or any(Path(folder).rglob("*.nbi")):
@@ -59,9 +54,9 @@ def compile_ahead() -> Sequence[int]:
 
 
 def wait(processes: Sequence[int]) -> None:
-    """Until they have ended."""
+    """Wait until these processes have ended."""
     for process in processes:
-        with contextlib.suppress(ChildProcessError):  # already buried
+        with contextlib.suppress(ChildProcessError):  # reaped already
             os.waitpid(process, 0)
 
 
@@ -165,7 +160,3 @@ def _move() -> None:
         gradient, (weights, first, second) = _states(dtype), _lines()
         adamw.squares(gradient)
         adamw.step(weights, gradient, first, second, rounded, *[1.0] * 8, 0, 1)
-
-
-if __name__ == "__main__":
-    wait(compile_ahead())
