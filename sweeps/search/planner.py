@@ -135,22 +135,16 @@ class Planner:
         strays: records that belong to no cell as it is now (another metric, other data or code); they are ignored.
         closed_for_search: whether the time budget is spent.
         alone: ids of trials that no longer train in a bundle.
-        codes: the versions of the code whose records count (`SweepFile.codes`); by default the one that runs. The first
-            is part of trials' identities, so that a sweep that goes on by other code knows what it has trained.
+        codes: the versions of the code whose records count; the first of them is part of trials' identities.
     """
 
     def __init__(
-        self,
-        spec: SweepSpec,
-        cells: Iterable[OpenCell],
-        records: Iterable[TrialRecord],
-        retry_failed: bool = False,
+        self, spec: SweepSpec, cells: Iterable[OpenCell], records: Iterable[TrialRecord], retry_failed: bool = False,
         codes: Sequence[str] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.spec, self.retry_failed = spec, retry_failed
         self.codes = tuple(codes) or (code_version(),)
-        cells = list(cells)
-        past, self.strays = by_cell(records, cells, self.codes)
+        past, self.strays = by_cell(records, cells := list(cells), self.codes)
         self.cells = {cell.key: self._open(cell, past[cell.key]) for cell in cells}
         self.closed_for_search = False
         self.alone: set[str] = set()

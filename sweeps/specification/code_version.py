@@ -3,7 +3,7 @@
 It is the same after a change of comments, docstrings, layout or the order of imports, after a file was moved (with the
 imports of it), and on every version of Python. Everything else counts: each number, operator, name, default and
 annotation (dataclasses and pydantic read them), also the text of messages; and the names of plug-ins' files, which are
-the words of the command line.
+names on the command line.
 
 Files count as a set. A module that a file imports is represented by its content, not by its place, so that two modules
 that exchange their contents are noticed: as graphs are told apart by colour refinement (Weisfeiler and Leman 1968).

@@ -162,5 +162,5 @@ def test_reports_need_no_torch() -> None:
 
 def test_the_guide_explains_every_column_of_the_csv_in_order(checkout: Path) -> None:
     guide = (checkout / "docs" / "tables.md").read_text(encoding="utf-8").partition("## `report.csv`")[2]
-    rows = re.findall(r"^\| (`[^|]*`) \|", guide, re.MULTILINE)
+    rows = re.findall(r"^- (`[^:]*`):", guide, re.MULTILINE)
     assert tuple(re.findall(r"`(\w+)`", " ".join(rows))) == COLUMNS

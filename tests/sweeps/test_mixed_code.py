@@ -17,16 +17,16 @@ import pytest
 import yaml
 from rich.console import Console
 
-from meltpoint.reports.analyses.core.analysis import Options, write_table
-from meltpoint.reports.analyses.core.tables import Column, Table
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_table
+from meltpoint.reports.analyses.core.tables import AnalysisTable, Column
 from meltpoint.reports.matrix import matrix
 from meltpoint.reports.notes import notes
 from meltpoint.reports.report import report
 from meltpoint.reports.screen import show_status
 from meltpoint.reports.tables import comma_separated
-from meltpoint.sweeps.driver import driver, plan, run
+from meltpoint.sweeps.driver import driver, opening, plan, running_trial
+from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
-from meltpoint.sweeps.driver.run import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import SweepSummary, read_sweep, summarise
@@ -48,7 +48,7 @@ def use_code(monkeypatch: pytest.MonkeyPatch) -> UseCode:
     """Lets the driver's side of a sweep be of a version of the code."""
 
     def use(version: str) -> None:
-        for module in (driver, plan, run, planner_module):
+        for module in (driver, opening, plan, running_trial, planner_module):
             monkeypatch.setattr(module, "code_version", lambda: version)
 
     return use
@@ -231,8 +231,8 @@ def test_every_table_says_which_trials_of_a_mixed_cell_are_of_which_version(mixe
 
 
 def test_the_table_of_an_analysis_says_it_too(mixed, tmp_path):
-    options = Options(summarise(mixed), mixed, tmp_path, formats=("md", "tex"))
-    for path in write_table(Table("made", "Made", (Column("one"),), ()), options):
+    options = AnalysisOptions(summarise(mixed), mixed, tmp_path, formats=("md", "tex"))
+    for path in write_table(AnalysisTable("made", "Made", (Column("one"),), ()), options):
         assert USES in " ".join(path.read_text(encoding="utf-8").split())
 
 
@@ -283,7 +283,7 @@ def test_a_cell_of_one_version_beside_another_versions_says_which_it_has(begun, 
         cell, header=cell.header.model_copy(update={"mode": "feature_extraction"}), code_uses=cell.code_uses[1:]
     )
     (row, beside) = matrix(replace(summary, cells=[cell, other])).blocks[0].modes
-    assert row.shown[0].reasons[0].startswith("mixes versions")
+    assert row.entries[0].reasons[0].startswith("mixes versions")
     assert beside.shown[0].reasons == (f"all its trials are of Meltpoint's code {NEW}, other cells are of others",)
 
 
