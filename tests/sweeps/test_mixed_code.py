@@ -284,7 +284,7 @@ def test_a_cell_of_one_version_beside_another_versions_says_which_it_has(begun, 
     )
     (row, beside) = matrix(replace(summary, cells=[cell, other])).blocks[0].modes
     assert row.entries[0].reasons[0].startswith("mixes versions")
-    assert beside.shown[0].reasons == (f"all its trials are of Meltpoint's code {NEW}, other cells are of others",)
+    assert beside.entries[0].reasons == (f"all its trials are of Meltpoint's code {NEW}, other cells are of others",)
 
 
 # --- MLflow ---
