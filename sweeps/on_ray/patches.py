@@ -52,7 +52,7 @@ PATCHES = (
         "lean_head",
         "starts no autoscaler monitor, log monitor and dashboard server (`Node.start_monitor`, `start_log_monitor`, "
         "`start_api_server`)",
-        "12 % (of 18.3 s; 2.0 s a start and stop of Ray, 2026-11-23)",
+        "10 % (1.6 s of 15.2 more without it, 2026-11-23)",
         "2.60",
         "Ray starts and stops the three processes, which a sweep's own cluster has no use for",
     ),
@@ -60,7 +60,7 @@ PATCHES = (
         "fork_server",
         "gives Ray `forked_worker.py` to start in the place of a worker (`setup_worker_path` of `Node`), and starts no "
         "workers before they are asked for (`prestart_worker_first_driver`)",
-        "78 % (14.2 s of 18.3 more without it, 2026-11-23)",
+        "101 % (15.4 s of 15.2 more without it, 2026-11-23)",
         "2.60",
         "each worker is a new Python that imports torch and transformers and loads the encoder by itself",
     ),
@@ -68,9 +68,17 @@ PATCHES = (
         "plain_actors",
         "lets Tune ask for workers without a runtime environment of its own (`_ActorClassCache.get`), as those that a "
         "local cluster has started or that the fork server gives",
-        "76 % (13.9 s of 18.3 more without it, 2026-11-23), since the fork server serves no other",
+        "108 % (16.4 s of 15.2 more without it, 2026-11-23), since the fork server serves no other",
         "2.60",
         "Tune's workers are new Pythons, whatever has been started",
+    ),
+    Patch(
+        "idle_workers",
+        "keeps a local cluster's idle workers for an hour (`idle_worker_killing_time_threshold_ms`), with the one "
+        "that scores finalists",
+        "5 to 8 % (0.8 s of 13.6 more without it, 2026-11-23)",
+        "2.60",
+        "Ray ends idle workers after a second, and starts others",
     ),
     Patch(
         "memory_kills",
@@ -131,16 +139,19 @@ def starting_ray(fork_server: str | None) -> Iterator[dict[str, Any]]:
     Yields:
         What `ray.init` is to be told besides.
     """
+    on = active()
+    system: dict[str, Any] = {}
+    if "idle_workers" in on:
+        system["idle_worker_killing_time_threshold_ms"] = 3_600_000
+    if fork_server is not None:
+        system["prestart_worker_first_driver"] = False  # Ray would wait for them, and the fork server is quick
     with ExitStack() as undo:
-        if "lean_head" in active():
+        if "lean_head" in on:
             for name in ("start_monitor", "start_log_monitor", "start_api_server"):
                 undo.enter_context(_replaced(_node(), name, lambda node, **options: None))
-        if fork_server is None:
-            yield {}
-            return
-        undo.enter_context(_forking(fork_server))
-        # Ray would wait for the workers that it starts before they are asked for, and the fork server is quick.
-        yield {"_system_config": {"prestart_worker_first_driver": False}}
+        if fork_server is not None:
+            undo.enter_context(_forking(fork_server))
+        yield {"_system_config": system} if system else {}
 
 
 @contextmanager

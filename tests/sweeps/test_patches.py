@@ -127,7 +127,7 @@ def test_without_a_fork_server_ray_starts_its_workers_itself(monkeypatch: pytest
     with patches.starting_ray(None) as private:
         Node.start_raylet(node)
     assert node._ray_params.setup_worker_path == "/ray/setup_worker.py"
-    assert private == {}
+    assert "prestart_worker_first_driver" not in private["_system_config"]
 
 
 def test_a_worker_killed_by_rays_memory_monitor_is_a_dead_actor_to_tune() -> None:
