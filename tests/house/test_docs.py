@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "benchmarks" / "README.md"]
+WRITTEN = [guide for guide in GUIDES if guide.parent.name != "results"]  # those are what reports printed
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)|(?:src|href)=\"([^\"#]+)\"")
 
 
@@ -45,3 +46,18 @@ def test_every_make_target_that_a_guide_names_exists() -> None:
         for word in words.split()
     }
     assert named - targets == set()
+
+
+def too_long(text: str) -> list[str]:
+    """The lines of a document over 120 columns, without rows of tables, which cannot be wrapped."""
+    return [line for line in text.splitlines() if len(line) > 120 and not line.lstrip().startswith("|")]
+
+
+@pytest.mark.parametrize("guide", WRITTEN, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_line_of_a_document_is_over_120_columns(guide: Path) -> None:
+    assert too_long(guide.read_text(encoding="utf-8")) == []
+
+
+def test_a_long_line_is_found_and_a_tables_row_is_left_out() -> None:
+    long = "a " * 61
+    assert too_long(f"{long}\n| {long} |\nshort") == [long]
