@@ -6,10 +6,13 @@ between train and dev.
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.adapters.multiplier_table import Plan
 from meltpoint.adapters.snapshot import Snapshot
+from meltpoint.adapters.training.stacked_adamw import StackedAdamW
 from meltpoint.adapters.training.trial_state import TrialState
 
 
@@ -18,26 +21,27 @@ class GapRule:
 
     Attributes:
         largest_gap: the largest difference that is allowed between the metric on train and on dev; 0 is no rule.
-        within: the head's weights after the last epoch of the first phase that met it; None before there is one.
+        within: the head's weights, and its optimiser's state, after the last epoch of the first phase that met it; None
+            before there is one.
     """
 
     def __init__(self, setting: Setting) -> None:
         self.largest_gap = float(setting.get("stack_and_finetune.largest_gap", 0.0))
-        self.within: Snapshot | None = None
+        self.within: tuple[Snapshot, dict[str, Tensor]] | None = None
 
     def watches(self, plan: Plan, step: int) -> bool:
         """True where the epoch that ended with so many steps needs the metrics on train."""
         return self.largest_gap > 0.0 and step <= plan.first_phase_steps
 
-    def apply(self, trial: TrialState, model: AdaptedModel, metric: str) -> None:
-        """Look at the last epoch; beyond the limit, end the first phase and put back the last weights within it.
-
-        AdamW's moments stay those of the epoch that went beyond the limit.
-        """
+    def apply(self, trial: TrialState, model: AdaptedModel, optimiser: StackedAdamW, metric: str) -> None:
+        """Look at the last epoch; beyond the limit, end the first phase, and restore the last state within it."""
         result = trial.results[-1]
         if result.train[metric] - result.dev[metric] <= self.largest_gap:
-            self.within = model.own_weights(0)
+            state = {name: tensor.clone() for name, tensor in optimiser.state().items()}
+            self.within = model.own_weights(0), state
             return
         trial.end_first_phase(result.epoch)
         if self.within is not None:
-            model.load_trained([self.within])
+            weights, state = self.within
+            model.load_trained([weights])
+            optimiser.load(state)

@@ -116,7 +116,7 @@ class Trainer:
             for place, index in enumerate(self.active)
         ]
         if watches_gap:
-            self.gap_rule.apply(self.trials[0], self.model, self.data.task.metric)
+            self.gap_rule.apply(self.trials[0], self.model, self.head_optimiser, self.data.task.metric)
         self._keep([place for place, index in enumerate(self.active) if epoch < self.trials[index].table.plan.epochs])
         return outcomes
 

@@ -53,18 +53,20 @@ def test_the_first_phase_ends_with_the_first_epoch_beyond_the_gap(make_trainer: 
     assert [result.epoch for result in results] == list(range(1, len(results) + 1))
 
 
-def test_the_second_phase_goes_on_from_the_last_weights_within_the_gap(make_trainer: Make):
+def test_the_second_phase_starts_from_the_weights_and_moments_of_the_last_epoch_within_the_gap(make_trainer: Make):
     trainer = overfitting(make_trainer, 0.6)
     before: list[dict[str, torch.Tensor]] = []
     for result in trainer.results():
         if result.phase == "finetune":
             break
-        before.append(trainer.model.own_weights(0))
-    within = trainer.gap_rule.within
-    assert within is not None
-    for name, tensor in within.items():
-        assert torch.equal(before[-1][name], tensor), "the second phase began elsewhere"
-        assert torch.equal(before[-2][name], tensor), "these are not the weights of the last epoch within the gap"
+        moments = {name: tensor.clone() for name, tensor in trainer.head_optimiser.state().items()}
+        before.append({**trainer.model.own_weights(0), **moments})
+    assert trainer.gap_rule.within is not None
+    weights, state = trainer.gap_rule.within
+    for name, tensor in {**weights, **state}.items():
+        assert torch.equal(before[-1][name], tensor), f"the second phase began with other {name}"
+        assert torch.equal(before[-2][name], tensor), f"{name}: not of the last epoch within the gap"
+    assert state["steps"].tolist() == [(len(before) - 1) * trainer.steps_per_epoch], "without the epoch beyond the gap"
 
 
 def test_a_gap_that_is_too_wide_from_the_start_ends_the_phase_after_one_epoch(make_trainer: Make):
