@@ -6,13 +6,11 @@ import http.client
 import os
 import re
 import socket
-import sqlite3
 import tempfile
 import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -84,11 +82,13 @@ def _sqlite_store(uri: str) -> Check:
         )
     if not path.exists() or path.stat().st_size == 0:
         return _new_sqlite_store(path)
+    from sqlalchemy.exc import DBAPIError
+
     try:
         revisions = _sqlite_revisions(path)
-    except sqlite3.Error as error:
+    except DBAPIError as error:
         remedy = "move that file away, or name another with --tracking-uri"
-        return Check(STORE, False, f"{path} is no MLflow store ({error})", remedy)
+        return Check(STORE, False, f"{path} is no MLflow store ({error.orig})", remedy)
     return _schema(path, uri, revisions)
 
 
@@ -102,9 +102,17 @@ def _new_sqlite_store(path: Path) -> Check:
 
 def _sqlite_revisions(path: Path) -> list[str]:
     """Read the revisions of a store's tables, opening it read-only; exactly one unless the store is damaged."""
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(uri, uri=True, timeout=TIMEOUT_SECONDS)) as connection:
-        return [str(row[0]) for row in connection.execute("select version_num from alembic_version")]
+    from alembic.runtime.migration import MigrationContext
+    from sqlalchemy import URL, create_engine
+
+    file = path.absolute().as_uri().removeprefix("file://")
+    url = URL.create("sqlite", database=f"file:{file}", query={"mode": "ro", "uri": "true"})
+    engine = create_engine(url, connect_args={"timeout": TIMEOUT_SECONDS})
+    try:
+        with engine.connect() as connection:
+            return list(MigrationContext.configure(connection).get_current_heads())
+    finally:
+        engine.dispose()
 
 
 def _schema(path: Path, uri: str, revisions: list[str]) -> Check:
