@@ -1,1 +1,1 @@
-"""How a pretrained encoder is adapted: encoders, heads, modes, tricks, batching and the one training loop."""
+"""Adaptation of pretrained encoders: encoders, heads, modes, tricks, batching and the training loop."""

@@ -45,7 +45,7 @@ _override: bool | None = None
 
 
 def status() -> Status:
-    """Whether kernels serve in this process: on, turned off, or not installed."""
+    """The state of the kernels in this process: on, turned off, or not installed."""
     asked = os.environ.get(SWITCH, "").lower() not in ("0", "off", "false", "no") if _override is None else _override
     if not asked:
         return "off"
@@ -70,7 +70,7 @@ def overridden(enabled: bool) -> Iterator[None]:
 
 @cache
 def _is_installed() -> bool:
-    """Whether `cpu.operations` can be had; imported once, as `cpu`.
+    """True if `cpu.operations` can be imported; imported once, as `cpu`.
 
     Raises:
         ImportError: all of it is installed, but cannot be imported.
@@ -87,7 +87,7 @@ def _is_installed() -> bool:
 
 
 def _serves(*tensors: Tensor) -> bool:
-    """Whether kernels read these tensors; `cpu` is imported then."""
+    """True if the kernels can read these tensors; `cpu` is imported then."""
     return all(one.device.type == "cpu" and one.dtype in _TYPES for one in tensors) and status() == "on"
 
 
@@ -95,7 +95,7 @@ def _serves(*tensors: Tensor) -> bool:
 
 
 def compile_ahead() -> Callable[[], None]:
-    """Where nothing is compiled yet for this processor, start two processes that do it.
+    """Start two processes that compile the kernels, if none is compiled yet for this processor.
 
     Returns:
         Wait for them.

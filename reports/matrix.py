@@ -191,7 +191,7 @@ def _reservations(cell: CellSummary, summary: SweepSummary, wanted: Split) -> li
 
 
 def codes_of(cell: CellSummary) -> str:
-    """Which versions of Meltpoint's code ran a cell's trials, in a sweep that has trials of several."""
+    """The versions of Meltpoint's code that ran a cell's trials, in a sweep that has trials of several."""
     if cell.mixes_code:
         return mixture_in_words(cell.code_uses, cell.best)
     return f"all its trials are of Meltpoint's code {cell.code_uses[0].version}, other cells are of others"

@@ -1,1 +1,1 @@
-"""Who tries it, where, and what is kept: cells, searcher, worker, ledger, tracking, selection, finals, export."""
+"""The search service: specification, search, driver, workers on Ray, ledger, MLflow, results, command line."""

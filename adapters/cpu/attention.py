@@ -56,7 +56,7 @@ def autocast_dtype(own: torch.dtype) -> torch.dtype:
 
 
 def _bias(mask: Tensor | None, query: Tensor) -> Tensor | None:
-    """What is added to the scores: 0 or `NEVER`, (batch · heads, pieces, padded); None where it is 0 everywhere."""
+    """The bias of the scores: 0 or `NEVER`, (batch · heads, pieces, padded); None where it is 0 everywhere."""
     batch, heads, pieces, _ = query.shape
     wide = padded(pieces)
     if mask is None and wide == pieces:
@@ -114,7 +114,7 @@ class _Weighed:
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """What autograd keeps for the backward pass, and frees after it."""
+        """The tensors that autograd keeps for the backward pass, and frees after it."""
         return self.q, self.k, self.v, self.weights, self.used, self.kept
 
     def attended(self) -> Tensor:

@@ -37,7 +37,7 @@ def keep(shape: tuple[int, ...], ratio: float, dtype: torch.dtype) -> tuple[Tens
 
 
 def acts_quickly(ratio: float) -> bool:
-    """Whether `keep` can serve a ratio: rounded to its steps, it must leave something."""
+    """True if `keep` can serve a ratio: rounded to its steps, it must leave something."""
     return ratio > 0.0 and round(ratio * DROPOUT_STEPS) < DROPOUT_STEPS
 
 

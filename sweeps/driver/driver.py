@@ -208,12 +208,12 @@ class SweepDriver:
     # Orders.
 
     def _order(self, proposal: Proposal) -> Order:
-        """What a worker is told of a trial, on its cell's share of a GPU."""
+        """The order of a trial, on its cell's share of a GPU."""
         gpus = self.resources.gpus
         return self.order(proposal, self.shares[proposal.cell.key] if gpus == "auto" else gpus)
 
     def order(self, proposal: Proposal, gpus: float) -> Order:
-        """What a worker is told of a trial that gets so many GPUs."""
+        """The order of a trial that gets so many GPUs."""
         cell = proposal.cell
         return Order(
             id=proposal.id, number=proposal.number, role=proposal.role, encoder=cell.encoder, mode=cell.mode,

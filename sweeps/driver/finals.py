@@ -15,7 +15,7 @@ from meltpoint.sweeps.worker.work_order import Order
 
 
 class Finals:
-    """What happens to finals beside their training, which is that of any trial.
+    """Finals beside their training: reuse of search trials, scoring on test, removal of weights.
 
     Args:
         make_order: a proposal → what a worker is told of it.
@@ -94,7 +94,7 @@ class Finals:
                 self.scorer.submit([self.order_of(final) for final in group], group)
 
     def order_of(self, final: TrialRecord) -> Order:
-        """What a worker is told that scores a final: the test split must be that of the other finals of its task."""
+        """The order to score a final: the test split must be that of the other finals of its task."""
         order = self.make_order(self.planner.proposal_of(final))
         return order.model_copy(update={"test_fingerprint": self._test_of(final)})
 

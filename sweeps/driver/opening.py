@@ -43,7 +43,7 @@ def continued_with(then: SweepFile, now: SweepFile) -> tuple[str, ...]:
 
 
 def asked_sweep(spec: SweepSpec, cells: list[OpenCell], overflow: Overflow) -> SweepFile:
-    """What `sweep.json` would say of a sweep."""
+    """The contents of `sweep.json` for a sweep."""
     headers = tuple(header(spec, cell) for cell in cells)
     return SweepFile(spec=spec, code=code_version(), cells=headers, cache_overflow=overflow)
 
@@ -73,7 +73,7 @@ def check_same(ledger: Ledger, now: SweepFile, mix_code_versions: bool = False) 
 
 
 def header(spec: SweepSpec, cell: OpenCell) -> CellHeader:
-    """What `sweep.json` says of a cell."""
+    """The entry of `sweep.json` for a cell."""
     return CellHeader(
         encoder=cell.encoder, mode=cell.mode, task=cell.task_name, head=cell.head, kind=cell.task.kind,
         metric=cell.metric, planned=planned_trials(cell, spec), space=cell.space.dump(),
@@ -85,7 +85,7 @@ def header(spec: SweepSpec, cell: OpenCell) -> CellHeader:
 
 
 def differences(then: SweepFile, now: SweepFile) -> list[str]:
-    """What differs between the sweep that stands and the one that is asked for, in words."""
+    """The differences between the stored sweep and the requested one, in words."""
     differs = now.spec.differences(then.spec)
     old, new = ({cell.key: cell for cell in sweep.cells} for sweep in (then, now))
     differs = differs or _renamed(then.spec, now.spec, list(old), list(new))
@@ -104,7 +104,7 @@ def _renamed(then: SweepSpec, now: SweepSpec, old: list[CellKey], new: list[Cell
 
 
 def _cell_differences(then: CellHeader, now: CellHeader) -> list[str]:
-    """What differs in one cell; what an older file does not say is not compared."""
+    """The differences in one cell; fields that an older file lacks are not compared."""
     cell = ".".join(now.key)
     pairs = {
         f"the metric of {now.task}": (then.metric, now.metric), f"the kind of {now.task}": (then.kind, now.kind),
@@ -133,5 +133,5 @@ def closed_lines(ledger: Ledger, planner: Planner) -> list[str]:
 
 
 def planned_closing(ledger: Ledger, progress: CellProgress) -> Closing | None:
-    """How a planner's cell was closed; None while it is open."""
+    """The closing of a planner's cell; None while it is open."""
     return closing_of(ledger, [*progress.search.values(), *progress.finals.values()], progress.target)

@@ -37,7 +37,7 @@ START_UP_SECONDS = 7.0  # Ray and the workers' first imports (docs/log.md)
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """What a cell still costs.
+    """The remaining work of a cell, and its estimated cost.
 
     Attributes:
         variant: what tells it from others of the same encoder, mode and task; "" where there are none.
@@ -62,7 +62,7 @@ class PlannedCell:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What a sweep would do.
+    """The plan of a sweep.
 
     Attributes:
         estimated_seconds: wall time on this machine's workers.
@@ -206,7 +206,7 @@ def price_of(cell: OpenCell, rate: float) -> Price:
 
 
 def head_weights(cell: OpenCell, setting: Setting) -> int:
-    """How many weights a trial's head has: it is built once, with fresh ones."""
+    """Number of weights of a trial's head, from a head that is built once."""
     shape = HeadShape(
         cell.task.kind, encoders.state_size(cell.reference), cell.task.outputs, cell.task.label_range
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: a live table on a terminal, plain lines when piped. Always standard error."""
+"""Progress of a running sweep on standard error: a live table on a terminal, plain lines when piped."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ class Progress:
         return f"{seconds // 3600:d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
     def planned(self) -> str:
-        """How much there is to do, as `plan` says it."""
+        """The amount of work, in the words of `plan`."""
         return planned_work(
             len(self.cells()), sum(p.target for p in self.cells()), sum(p.cell.seeds for p in self.cells())
         )
 
     def _counts(self) -> str:
-        """How many search trials and finals have ended, of how many."""
+        """The numbers of ended and planned search trials and finals."""
         cells = self.cells()
         search, finals = sum(len(p.search) for p in cells), sum(len(p.finals) for p in cells)
         return f"trials {search}/{sum(p.target for p in cells)}, finals {finals}/{sum(p.cell.seeds for p in cells)}"

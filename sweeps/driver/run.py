@@ -32,7 +32,7 @@ from meltpoint.sweeps.worker.finalist_scoring import Scorer
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a sweep ended.
+    """The outcome of a sweep.
 
     Attributes:
         state: "done", "stopped" (Ctrl-C), or "failed" (a cell has no result).

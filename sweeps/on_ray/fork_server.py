@@ -62,7 +62,7 @@ class ForkServer:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was started, and not closed since."""
+        """True if it was started, and not closed since."""
         return self._process is not None
 
     def open(self, encoder: str, kind: str) -> None:
@@ -95,7 +95,7 @@ class ForkServer:
 
 
 def machine_has_gpus(devices: Path = Path("/dev")) -> bool:
-    """Whether the kernel has a GPU's device file; forking is not yet measured beside GPUs, and stays off there.
+    """True if there is a GPU's device file; forking was not yet measured beside GPUs, and stays off there.
 
     Ray may still find one in another way, or hide one that is there: `Cluster` asks it once it has started.
     """
@@ -146,7 +146,7 @@ def _become_worker(connection: socket.socket) -> None:
 
 
 def _import(encoder: str, kind: str) -> None:
-    """What a worker imports, and the first cell's encoder.
+    """Import what a worker needs, and load the first cell's encoder.
 
     Not Ray: it reads its environment (the job, the token) as it is imported, and that is each worker's own. And not
     what opens test splits: that is imported where finalists are scored, and nowhere else.

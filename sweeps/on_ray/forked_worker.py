@@ -1,4 +1,4 @@
-"""What Ray starts where it wants a worker: it asks the fork server for one, or becomes one in Ray's own way.
+"""The script that Ray starts for a worker: it requests one from the fork server, or becomes one itself.
 
 Run as a script, with nothing but the standard library: it has to be there in 20 ms.
 """
@@ -21,7 +21,7 @@ LENGTH = struct.Struct("!Q")
 
 
 class Forking(NamedTuple):
-    """How to get a worker from the fork server, and how Ray starts one; `patches` fills in what is Ray's.
+    """The address of the fork server, and Ray's own way to start a worker, which `patches` fills in.
 
     Attributes:
         socket: where the fork server listens.

@@ -1,4 +1,4 @@
-"""How many trials share a GPU: where Ray has GPUs, `--gpus-per-trial auto` measures what each cell's trials need.
+"""Sharing of GPUs by trials: with `--gpus-per-trial auto`, each cell's need of memory is measured.
 
 A rehearsal (`memory_probe`) trains two steps of each cell's heaviest setting, alone on a GPU. The cell's share is the
 smallest 1/k that holds what was needed and a margin. Not yet measured on a GPU.
@@ -121,7 +121,7 @@ def in_words(shares: Mapping[CellKey, float]) -> str:
 
 
 def rehearsals(planner: Planner, order: MakeOrder, gpus: int) -> dict[CellKey, Rehearsal]:
-    """What to rehearse of each cell that has something left to do."""
+    """The probes of all cells that have something left to do."""
     cells = [progress.cell for progress in planner.unfinished()]
     return {
         cell.key: Rehearsal(stacks=_stacks(planner, cell, order, gpus), residents=_residents(cell, cells))

@@ -1,4 +1,4 @@
-"""What a sweep's trials run on: shares of GPUs where Ray has some, CPUs otherwise, and the line that says so."""
+"""Placement of trials: shares of GPUs if Ray has some, CPUs otherwise, and the line that says so."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ClusterGpus:
 
 @dataclass(frozen=True)
 class Placement:
-    """What the trials of a sweep get of Ray's machines.
+    """The resources of a sweep's trials.
 
     Attributes:
         resources: those asked for; `gpus` is a number, or "auto" where each cell has its own share.

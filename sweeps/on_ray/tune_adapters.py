@@ -36,7 +36,7 @@ Outcomes = dict[str, TrialOutcome]
 
 
 def resources_of(config: dict[str, Any]) -> PlacementGroupFactory:
-    """What Tune asks of Ray for one work order: its trials' CPUs and GPUs, which differ from cell to cell.
+    """The resources that Tune requests for one work order: its trials' CPUs and GPUs, which differ by cell.
 
     With `reuse_actors`, Tune 2.60 keeps an idle worker under its resources and hands it only trials that ask for the
     same (tune_controller.py, `_maybe_cache_trial_actor`); while a trial that asks for others waits, it ends the worker.

@@ -1,4 +1,4 @@
-"""Which versions of Meltpoint's code a cell's trials were run by, where a sweep went on by another one."""
+"""The versions of Meltpoint's code that ran a cell's trials, in a sweep that was continued by another one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meltpoint.tasks.core.counts import some
 
 @dataclass(frozen=True)
 class CodeUse:
-    """What one version of the code ran of a cell.
+    """The trials of a cell that one version of the code ran.
 
     Attributes:
         version: as in `TrialRecord.code_version`.
@@ -33,7 +33,7 @@ class CodeUse:
         return f"{self.version} ({', '.join(parts)})"
 
     def as_json(self) -> dict[str, Any]:
-        """What `status --json` says of it."""
+        """The form in `status --json`."""
         return {
             "version": self.version, "search_trials": self.search_trials, "final_seeds": list(self.final_seeds)
         }  # fmt: skip

@@ -117,7 +117,7 @@ class CellSummary:
 
     @property
     def mixes_code(self) -> bool:
-        """Whether its trials are of several versions of the code."""
+        """True if its trials are of several versions of the code."""
         return len(self.code_uses) > 1
 
     @property

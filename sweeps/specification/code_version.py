@@ -139,7 +139,7 @@ class Canonical:
                     self._node(statement)
 
     def _taken(self, statement: ast.stmt) -> list[Import]:
-        """What an import statement takes; a module outside the set is part of the text."""
+        """The targets of an import statement; a module outside the set is part of the text."""
         assert isinstance(statement, ast.Import | ast.ImportFrom)
         if isinstance(statement, ast.Import):
             return [self._module(alias) for alias in statement.names]

@@ -70,7 +70,7 @@ def score_finalists(
 
 
 def damage_of(order: Order) -> str | None:
-    """What is wrong with a finalist's saved weights, in a few words; None where they can be read."""
+    """The fault of a finalist's saved weights, in a few words; None if they can be read."""
     path = Path(order.checkpoint) / WEIGHTS
     try:
         load_file(path)
@@ -82,7 +82,7 @@ def damage_of(order: Order) -> str | None:
 
 
 def best_epoch_is_frozen(record: TrialRecord) -> bool:
-    """Whether the encoder stood still in the trial's best epoch: before gradual unfreezing, or in a first phase."""
+    """True if the encoder was frozen in the trial's best epoch: before gradual unfreezing, or in a first phase."""
     return any(epoch.epoch == record.best_epoch and epoch.encoder_frozen for epoch in record.epochs)
 
 
@@ -174,7 +174,7 @@ def named(task: Task, label: Any) -> Any:
 
 
 def _nothing() -> None:
-    """What a process is started with that has nothing to score yet."""
+    """The task of a scoring process that has nothing to score yet: Ray imports this module for it."""
 
 
 def _score_after(start: None, *documents: Any) -> list[dict[str, Any]]:
@@ -211,7 +211,7 @@ class Scorer:
             self._start = ray.remote(num_cpus=0)(_nothing).remote()
 
     def has(self, trial: str) -> bool:
-        """Whether a finalist was sent already."""
+        """True if a finalist was sent already."""
         return trial in self.submitted
 
     def submit(self, orders: Sequence[Order], records: Sequence[TrialRecord]) -> None:

@@ -23,7 +23,7 @@ from meltpoint.tasks.core.task import Kind
 
 @dataclass(frozen=True)
 class Need:
-    """What a rehearsal found.
+    """The result of a memory probe.
 
     Attributes:
         bytes: of GPU memory that one trial's process needs at its peak.
@@ -43,7 +43,7 @@ class Meter(Protocol):
         """Count from here."""
 
     def read(self) -> Need:
-        """What was needed at most since then."""
+        """The peak memory since `begin`."""
 
 
 class GpuMeter:
@@ -58,14 +58,14 @@ class GpuMeter:
         torch.cuda.reset_peak_memory_stats()
 
     def read(self) -> Need:
-        """What was needed at most since then."""
+        """The peak memory since `begin`."""
         free, total = torch.cuda.mem_get_info()
         outside = total - free - torch.cuda.memory_reserved()
         return Need(torch.cuda.max_memory_reserved() + max(0, outside), total)
 
 
 class Rehearsal(BaseModel):
-    """What a probe of one cell is told.
+    """The order of one cell's probe.
 
     Attributes:
         stacks: the largest stacks of trials that a worker may get of the cell, each to be run on its own.

@@ -1,4 +1,4 @@
-"""How a trial ends: the one value behind every ending, and how often what was lost is tried again.
+"""Outcomes of trials: the one value behind every ending, and the number of retries.
 
 A trial without a result failed by an error of its setting, or was lost with its worker, its memory, its disk or its
 input. A lost trial says nothing about its setting: it is tried again, and no study hears of it.
@@ -32,7 +32,7 @@ class ChangedInputError(ValueError):
 
 
 class TrialOutcome(BaseModel):
-    """How one attempt at a trial ended. The endings, and who sees them:
+    """The outcome of one attempt at a trial. The endings, and who sees them:
 
     | status, cause | the trial … | seen by |
     |---|---|---|
@@ -100,7 +100,7 @@ def outcome_of_error(error: Exception) -> TrialOutcome:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a GPU's memory or the process's was too small."""
+    """True if a GPU's memory or the process's was too small."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError)
 
 
@@ -112,7 +112,7 @@ def _out_of_memory(error: BaseException) -> str:
 
 
 def is_full_disk(error: BaseException) -> bool:
-    """Whether an error says that a disk, or a quota, has no room; safetensors says so in words alone."""
+    """True for the error of a full disk or quota; safetensors gives it as text alone."""
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         return True
     return any(f"os error {number}" in str(error) for number in NO_ROOM)

@@ -25,7 +25,7 @@ _IN_WORDS = {True: "on", False: "off", None: "not installed"}
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What a trial's numbers rest on beside its setting, seed and data.
+    """The circumstances of a trial's numbers beside its setting, seed and data.
 
     Attributes:
         code: Meltpoint's version and digest.

@@ -30,7 +30,7 @@ from meltpoint.tasks.core.task import DataSpec
 
 @dataclass(frozen=True)
 class Retrained:
-    """What training again gave.
+    """The result of training an exported setting again.
 
     Attributes:
         dev: the task's metric at the best epoch.
@@ -49,7 +49,7 @@ class Retrained:
 
     @property
     def same(self) -> bool | None:
-        """Whether dev is the recorded score, to the last bit; None where none is recorded."""
+        """True if dev is the recorded score, to the last bit; None if none is recorded."""
         return None if self.recorded is None else self.recorded == self.dev
 
     def comparison(self) -> str:

@@ -1,4 +1,4 @@
-"""What a trial worker is told: everything that it needs, as plain JSON."""
+"""Work orders: everything that a trial worker needs, as plain JSON."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Order(TrialDescription):
 
 
 class WorkOrder(BaseModel):
-    """What one Ray Tune trial does: the trials of one cell that a worker trains together.
+    """The work of one Ray Tune trial: the trials of one cell that a worker trains together.
 
     Attributes:
         orders: at least one; more only where the encoder stays frozen.

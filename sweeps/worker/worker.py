@@ -242,7 +242,7 @@ def hardware_record(trainer: Trainer) -> HardwareRecord:
 
 
 def cache_notes(trainer: Trainer) -> tuple[str, ...]:
-    """What became of the frozen states, a line each."""
+    """Notes on the use of the cached frozen states, one line each."""
     cache = trainer.frozen_states
     return tuple(cache.notes) if isinstance(cache, FeatureCache) else ()
 

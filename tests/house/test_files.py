@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 ROOMS = ("tasks", "adapters", "search_spaces", "sweeps", "reports", "benchmarks")
 CACHES = {"__pycache__", ".pytest_cache", ".hypothesis", ".mypy_cache", ".ruff_cache"}
 OUTSIDE = {".git", ".venv", "build", "dist", "runs", *CACHES}
@@ -99,3 +101,23 @@ def test_every_folder_with_modules_is_a_package_with_a_docstring(room: str) -> N
         init = folder / "__init__.py"
         assert init.is_file(), f"{folder.relative_to(ROOT)} has no __init__.py"
         assert init.read_text(encoding="utf-8").startswith('"""'), f"{init.relative_to(ROOT)} does not say what it is"
+
+
+def vague_docstrings(source: str) -> list[str]:
+    """The first lines of docstrings that open with a question word; commands are excepted, for these are their help."""
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, DOCUMENTED)]
+    helped = [node for node in nodes if not getattr(node, "decorator_list", None)]
+    first = [(ast.get_docstring(node) or "").partition("\n")[0] for node in helped]
+    return [line for line in first if re.match(r"(What|How|Whether|Where|Who|Which|Why|When)\b", line)]
+
+
+def test_a_docstring_says_what_a_thing_is_and_asks_no_question() -> None:
+    sources = {path: path.read_text("utf-8") for path in kept_files() if path.suffix == ".py"}
+    rooms = {path: text for path, text in sources.items() if path.relative_to(ROOT).parts[0] in (*ROOMS, "launch.py")}
+    found = {str(path.relative_to(ROOT)): lines for path, text in rooms.items() if (lines := vague_docstrings(text))}
+    assert found == {}, "begin with a noun phrase or a verb"
+
+
+def test_a_vague_docstring_is_found() -> None:
+    assert vague_docstrings('"""What it is."""') == ["What it is."]
+    assert vague_docstrings('def f():\n    """The sum."""') == []

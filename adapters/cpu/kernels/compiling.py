@@ -1,4 +1,4 @@
-"""How the kernels are compiled."""
+"""Compilation of the kernels by numba, and the cache of compiled code."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ KEPT_DAYS = 30
 
 
 def processor() -> tuple[str, str, str]:
-    """What is compiled for: system, processor, and what that one can do."""
+    """The target of the compilation: system, processor, and its instruction sets."""
     triple, name, features = cpu_target.target_context.codegen().magic_tuple()
     return triple, name, features
 
 
 def cache_folder() -> Path:
-    """Where what was compiled is kept: in $XDG_CACHE_HOME, or ~/.cache.
+    """The folder of compiled code: in $XDG_CACHE_HOME, or ~/.cache.
 
     A folder for each state of the kernels' code, since numba alone looks at the file that a function stands in, and
     misses a change in another that was compiled into it; for each kind of processor, since machines share homes; and

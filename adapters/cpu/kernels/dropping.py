@@ -30,7 +30,7 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 @dataclass(frozen=True)
 class Dropping:
-    """What a kernel drops.
+    """The dropout of one kernel call.
 
     Attributes:
         seed: of the draws.

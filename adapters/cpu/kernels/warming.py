@@ -38,7 +38,7 @@ def warm_up() -> None:
 
 
 def compile_ahead() -> Sequence[int]:
-    """Where the disk has nothing yet, start two processes that compile half of everything each.
+    """Start two processes that compile half of the kernels each, if none is compiled yet.
 
     What reading an encoder in float32 calls is in it: it is compared with its own code when it is loaded. What such a
     process cannot do, the one that needs it does again, and says what is wrong.

@@ -90,7 +90,7 @@ class HuggingFaceEncoder(Encoder):
         return top
 
     def _unpadded(self, batch: Batch) -> Unpadded | None:
-        """How to read a batch without its padding; None where it has none, or has to be read with it."""
+        """The form of a batch without its padding; None if it has none, or has to be read with it."""
         if batch.places is None or not self.padding_free:
             return None
         return Unpadded(batch.places, batch.lengths, batch.cls_only and self._leaves_out)
@@ -118,7 +118,7 @@ class HuggingFaceEncoder(Encoder):
 
     @property
     def layers(self) -> int:
-        """How many layers `forward` gives, the embeddings counted."""
+        """Number of layers that `forward` returns, embeddings included."""
         return self._layers
 
     def layer_groups(self) -> list[LayerGroup]:
@@ -189,7 +189,7 @@ class HuggingFaceEncoder(Encoder):
         return collate(rows, range(len(rows)), self.tokenizer.pad_piece, "sentence_classification")
 
     def _take_up_short_cuts(self) -> None:
-        """What the family can do with less work, tried on two rows, since nothing else tells it."""
+        """Enable the faster variants that give the same hidden states on two rows."""
         batch = self._batch("a b c", "a")
         with torch.no_grad():
             self._adopt(residual_norm.adopt, lambda: self(batch))
@@ -202,7 +202,7 @@ class HuggingFaceEncoder(Encoder):
                 self._leaves_out = self._can_leave_out(batch, unpadded)
 
     def _runs_without_padding(self, batch: Batch, unpadded: Unpadded) -> bool:
-        """Whether the family can read rows one after another.
+        """True if the family can read rows concatenated without padding.
 
         Its attention has to be ours, and to see whole rows: two short ones would not show a window.
         """
@@ -225,7 +225,7 @@ class HuggingFaceEncoder(Encoder):
                 restore(module)
 
     def _can_leave_out(self, batch: Batch, unpadded: Unpadded) -> bool:
-        """Whether the top layer can do without the states that nobody reads (`cls_only`)."""
+        """True if the top layer can be restricted to the first position (`cls_only`)."""
         expected = self.top(batch)[:, 0]
         top = _layer_stack(self.model)[-1]
         if not cls_only.adopt(top):
@@ -279,7 +279,7 @@ def _make_dropouts_real(model: nn.Module) -> None:
 
 
 def _takes_segments(model: Any) -> bool:
-    """Whether the encoder embeds a second segment."""
+    """True if the encoder embeds a second segment."""
     known = "token_type_ids" in inspect.signature(model.forward).parameters
     return known and getattr(model.config, "type_vocab_size", 0) >= 2
 
@@ -296,7 +296,7 @@ def _first_position(model: nn.Module) -> int:
 
 
 def _longest_input(model: Any, tokenizer: Any) -> int:
-    """How many pieces the encoder takes: its position embeddings, less those that RoBERTa keeps for padding."""
+    """The longest input in subword tokens: the position embeddings, less those that RoBERTa keeps for padding."""
     limit = int(getattr(model.config, "max_position_embeddings", _UNBOUNDED))
     limit = min([limit, *(table.num_embeddings - _first_position(model) for table in _position_tables(model))])
     known = tokenizer.model_max_length
