@@ -355,6 +355,7 @@ def asked(code: str, words: list[str], *more: str) -> subprocess.CompletedProces
     return whole_sweeps.run([*by(code, words), *more])
 
 
+@pytest.mark.slow
 def test_a_sweep_that_was_cut_off_is_refused_by_other_code_and_with_the_option_ends_and_is_marked(crossed):
     words, storage, left = crossed
     refused = asked(NEW, words)
