@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -46,6 +48,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def checkout() -> Path:
     """The root of the checkout that is tested."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def file_name() -> Callable[[str], str]:
+    """A name for a file or folder as this locale can write it: under an ASCII locale, without the other letters."""
+    return lambda text: text.encode(sys.getfilesystemencoding(), "ignore").decode()
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -36,13 +36,13 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def storage(tmp_path_factory: pytest.TempPathFactory, file_name: Callable[[str], str]) -> Path:
     """A storage folder with a store that holds the experiment `first`; it was moved since."""
     made = tmp_path_factory.mktemp("made")
     runs = Runs("first", default_uri(made), made)
     run = runs.client.create_run(runs._create_experiment("{}"))
     runs.files.write(run.info.run_id, run.info.artifact_uri, "report.md", "# Sweep first")
-    return made.rename(made.with_name("rüns #1, 50%"))
+    return made.rename(made.with_name(file_name("rüns #1, 50%")))
 
 
 @pytest.fixture

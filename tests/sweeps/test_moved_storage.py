@@ -65,13 +65,16 @@ def test_a_copied_storage_goes_on_and_leaves_the_original_as_it_is(tmp_path, ori
     assert files_of(tmp_path / "copy")["report.md"] == "after"
 
 
-def test_a_moved_storage_goes_on_and_makes_nothing_at_its_old_place(tmp_path, original, proposal, make_record):
-    moved = tmp_path / "räum #2 +x" / "moved"
+def test_a_moved_storage_goes_on_and_makes_nothing_at_its_old_place(
+    tmp_path, original, proposal, make_record, file_name
+):
+    name = file_name("räum #2 +x")
+    moved = tmp_path / name / "moved"
     moved.parent.mkdir()
     original.rename(moved)
     drive(moved, proposal, make_record(proposal), "after")
     assert files_of(moved) == {"report.md": "after", "space.yaml": proposal.cell.space.dump()}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["räum #2 +x"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name]
 
 
 def test_mlflows_store_holds_no_path_of_the_storage(original):

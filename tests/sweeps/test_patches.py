@@ -157,6 +157,8 @@ def test_tunes_workers_have_no_environment_of_their_own() -> None:
 SWEEPS = """
 import sys
 from meltpoint.launch import app
+from meltpoint.sweeps.command_line.errors import accept_any_character
+accept_any_character()
 from meltpoint.tests.sweeps.test_patches import patched, replaced
 before = patched()
 try:

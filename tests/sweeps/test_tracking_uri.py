@@ -26,7 +26,8 @@ def test_the_default_store_is_that_of_the_contract(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["two words", "hash#x", "50%", "100%zz", "größe", "a&b;c=d", "at@b:c"])
-def test_mlflow_keeps_its_store_in_a_folder_of_an_odd_name_and_makes_nothing_beside_it(tmp_path, name):
+def test_mlflow_keeps_its_store_in_a_folder_of_an_odd_name_and_makes_nothing_beside_it(tmp_path, name, file_name):
+    name = file_name(name)
     storage = tmp_path / name
     storage.mkdir()
     uri = default_uri(storage)
