@@ -42,8 +42,8 @@ def run_on_tune(driver: Driver, is_local: bool, trainable: Trainable | None = No
 def _run_until_memory_kill(driver: Driver, trainable: Trainable | None) -> bool:
     """Run one experiment of Tune's; whether it came to its end.
 
-    Where a worker is killed by Ray's memory monitor, Tune 2.60 ends the whole experiment (unless `patches` mends it):
-    the killed worker's order is lost, and the others, ended with it, begin anew in the next experiment.
+    Where a worker is killed by Ray's memory monitor, Tune 2.60 ends the whole experiment: the killed worker's order
+    is lost, and the others, ended with it, begin anew in the next experiment.
     """
     from ray import tune
 

@@ -80,14 +80,6 @@ PATCHES = (
         "2.60",
         "Ray ends idle workers after a second, and starts others",
     ),
-    Patch(
-        "memory_kills",
-        "makes Tune take a worker that Ray's memory monitor killed for a dead one (`RayActorError` of its actor "
-        "manager), which ends one trial",
-        "the other running trials' time at each kill; no time where there is none (2026-11-23)",
-        "2.60",
-        "Tune ends, and is started again: all trials that ran begin anew (`experiment.run_on_tune`)",
-    ),
 )
 
 
@@ -161,17 +153,12 @@ def running_tune(is_local: bool) -> Iterator[None]:
     Args:
         is_local: whether the cluster is the sweep's own, whose workers have the driver's environment.
     """
-    on = active()
-    with ExitStack() as undo:
-        if "memory_kills" in on:
-            from ray.air.execution._internal import actor_manager
-            from ray.exceptions import OutOfMemoryError, RayActorError
+    if "plain_actors" not in active() or not is_local:
+        yield
+        return
+    from ray.tune.execution.class_cache import _ActorClassCache
 
-            undo.enter_context(_replaced(actor_manager, "RayActorError", (RayActorError, OutOfMemoryError)))
-        if "plain_actors" in on and is_local:
-            from ray.tune.execution.class_cache import _ActorClassCache
-
-            undo.enter_context(_replaced(_ActorClassCache, "get", _plain_actor))
+    with _replaced(_ActorClassCache, "get", _plain_actor):
         yield
 
 

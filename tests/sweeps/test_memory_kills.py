@@ -1,4 +1,4 @@
-"""A worker that Ray's memory monitor kills, with the patch for it and without: the sweep goes on either way."""
+"""A worker that Ray's memory monitor kills: its trial is lost, the others begin anew, and the sweep goes on."""
 
 from __future__ import annotations
 
@@ -43,11 +43,10 @@ def train(config):
     first = WorkOrder.from_config(config).first
     tune.report(result_of([]))
     hog = []
-    while first.id == "0" and not MARK.exists():
-        time.sleep(0.01)  # until the other one runs too
+    while first.id == "0" and not Path(f"{MARK}.killed").exists():
+        time.sleep(0.01)  # until the other one is about to be killed
     while first.id == "1" and len(hog) < 500:
-        MARK.touch()
-        if (Path(f"{MARK}.killed")).exists():
+        if Path(f"{MARK}.killed").exists():
             break
         hog.append(os.urandom(1000) * 20_000)
         time.sleep(0.01)
@@ -55,7 +54,7 @@ def train(config):
             Path(f"{MARK}.killed").touch()
             hog.append(b"x" * int(2 * SPARE))
             time.sleep(30)
-    time.sleep(6 if first.id == "0" else 0)
+    time.sleep(15 if first.id == "0" else 0)
     tune.report(result_of([TrialEnded(trial=first.id, outcome=TrialOutcome(status="finished"))]))
 
 
@@ -97,16 +96,12 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("switch", "said"),
-    [("1", "ended 0, ended 1, memory 1"), ("0", "ended 0, ended 1, memory 1, restarted 0")],
-    ids=["with the patch", "without"],
-)
-def test_a_worker_killed_for_memory_is_lost_and_every_trial_ends(tmp_path: Path, switch: str, said: str) -> None:
+@pytest.mark.parametrize("switch", ["1", "0"], ids=["with patches", "without"])
+def test_a_worker_killed_for_memory_is_lost_and_every_trial_ends(tmp_path: Path, switch: str) -> None:
     script = tmp_path / "kill.py"
     script.write_text(SCRIPT, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path / "mark")], capture_output=True, encoding="utf-8", timeout=200,
         env={**os.environ, "MELTPOINT_RAY_PATCHES": switch}, check=False,
     )  # fmt: skip
-    assert done.stdout.splitlines()[-1:] == [said], done.stderr[-3000:]
+    assert done.stdout.splitlines()[-1:] == ["ended 0, ended 1, memory 1, restarted 0"], done.stderr[-3000:]

@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 from packaging.version import Version
 from ray._private.node import Node
-from ray.air.execution._internal import actor_manager
-from ray.exceptions import OutOfMemoryError
 from ray.tune.execution.class_cache import _ActorClassCache
 
 from meltpoint.sweeps.on_ray import patches
@@ -30,9 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def patched() -> dict[str, Any]:
     """All that the patches replace, as it stands."""
     node = {name: getattr(Node, name) for name in ("start_monitor", "start_log_monitor", "start_api_server")}
-    return node | {
-        "start_raylet": Node.start_raylet, "get": _ActorClassCache.get, "RayActorError": actor_manager.RayActorError
-    }  # fmt: skip
+    return node | {"start_raylet": Node.start_raylet, "get": _ActorClassCache.get}
 
 
 def replaced(before: dict[str, Any]) -> set[str]:
@@ -99,7 +95,7 @@ def test_doctor_says_whether_they_are_active(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_cluster_of_others_keeps_tunes_own_workers() -> None:
     before = patched()
     with patches.running_tune(is_local=False):
-        assert replaced(before) == {"RayActorError"}
+        assert replaced(before) == set()
 
 
 def test_each_patch_is_described_and_stands_in_the_guide() -> None:
@@ -128,20 +124,6 @@ def test_without_a_fork_server_ray_starts_its_workers_itself(monkeypatch: pytest
         Node.start_raylet(node)
     assert node._ray_params.setup_worker_path == "/ray/setup_worker.py"
     assert "prestart_worker_first_driver" not in private["_system_config"]
-
-
-def test_a_worker_killed_by_rays_memory_monitor_is_a_dead_actor_to_tune() -> None:
-    told: list[tuple[str, Exception]] = []
-    actor = SimpleNamespace(actor_id=1, _on_error=lambda tracked, error: told.append(("actor", error)))
-    task = SimpleNamespace(_tracked_actor=actor, _on_error=lambda tracked, error: told.append(("task", error)))
-    manager = SimpleNamespace(_failed_actor_ids=set(), _cleanup_actor=lambda tracked_actor: None)
-    error = OutOfMemoryError("1 worker(s) were killed due to the node running low on memory")
-    with patches.running_tune(is_local=True):
-        actor_manager.RayActorManager._actor_task_failed(manager, tracked_actor_task=task, exception=error)
-    assert told == [("actor", error), ("task", error)]
-    with pytest.raises(RuntimeError) as ended:
-        actor_manager.RayActorManager._actor_task_failed(manager, tracked_actor_task=task, exception=error)
-    assert ended.value.__cause__ is error, "what `experiment` looks for where the patch is off"
 
 
 def test_tunes_workers_have_no_environment_of_their_own() -> None:
