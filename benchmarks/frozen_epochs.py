@@ -52,9 +52,9 @@ class FrozenEpochTimes:
     Attributes:
         rows, pieces: rows and subword tokens of the training split.
         encoding_seconds: encoding of the training split by the frozen encoder, into an empty cache.
-        epoch_seconds, stack_seconds: a training epoch of one trial, and of `members` trials trained together.
+        epoch_seconds, bundle_seconds: a training epoch of one trial, and of `members` trials trained together.
         epoch_share: an epoch of one trial over encoding, per round.
-        stack_ratio: an epoch of the stack over an epoch of one trial, per round.
+        bundle_ratio: an epoch of the bundle over an epoch of one trial, per round.
     """
 
     encoder: str
@@ -64,9 +64,9 @@ class FrozenEpochTimes:
     pieces: int
     encoding_seconds: RunSpread
     epoch_seconds: RunSpread
-    stack_seconds: RunSpread
+    bundle_seconds: RunSpread
     epoch_share: RunSpread
-    stack_ratio: RunSpread
+    bundle_ratio: RunSpread
 
 
 def measure(
@@ -85,9 +85,9 @@ def measure(
     rows = data.train.rows
     return FrozenEpochTimes(
         encoder=name, head=head, members=members, rows=len(rows), pieces=sum(len(row.pieces) for row in rows),
-        encoding_seconds=spread(encodings), epoch_seconds=spread(ones), stack_seconds=spread(many_times),
+        encoding_seconds=spread(encodings), epoch_seconds=spread(ones), bundle_seconds=spread(many_times),
         epoch_share=spread([one / encoding for encoding, one, _ in times]),
-        stack_ratio=spread([many / one for _, one, many in times]),
+        bundle_ratio=spread([many / one for _, one, many in times]),
     )  # fmt: skip
 
 
@@ -147,7 +147,7 @@ def lines(result: FrozenEpochTimes) -> list[str]:
         f"{result.encoder}, {result.head}: {result.rows} rows of {result.pieces} pieces; median (lowest – highest)",
         f"  encoding them once     {result.encoding_seconds} s",
         f"  an epoch of one trial  {result.epoch_seconds} s, {result.epoch_share} of encoding",
-        f"  {result.members} side by side         {result.stack_seconds} s, {result.stack_ratio} times one",
+        f"  {result.members} side by side         {result.bundle_seconds} s, {result.bundle_ratio} times one",
     ]
 
 

@@ -29,16 +29,7 @@ def padded(pieces: int) -> int:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, dropout: float) -> Tensor:
-    """softmax(query · keyᵀ · scale), masked and dropped, · value (Vaswani et al. 2017, eq. 1).
-
-    Args:
-        query, key, value: (batch, heads, pieces, dim).
-        mask: broadcasts to (batch, heads, pieces, pieces), True where attended.
-        dropout: the share of attention weights that is dropped.
-
-    Returns:
-        (batch, heads, pieces, dim).
-    """
+    """`ops.attend` of (batch, heads, pieces, dim), bf16 or float32 on the CPU."""
     query, key, value = in_autocast(query, key, value)
     bias = _bias(mask, query)
     attended: Tensor = _Attention.apply(query, key, value, bias, scale, dropout)  # type: ignore[no-untyped-call]

@@ -20,16 +20,7 @@ from meltpoint.adapters.cpu.kernels.threads import parallel_for
 
 
 def residual_norm(states: Tensor, residual: Tensor, norm: nn.LayerNorm, ratio: float) -> Tensor:
-    """norm(dropout(states) + residual).
-
-    Args:
-        states, residual: (…, dim), bf16 or float32 each, on the CPU.
-        norm: over the last dimension, with weight and bias in float32.
-        ratio: the share of `states` that is dropped.
-
-    Returns:
-        (…, dim) float32, as torch's layer norm under autocast.
-    """
+    """`ops.residual_norm` of bf16 or float32 states on the CPU: float32, as torch's layer norm under autocast."""
     read = states, residual, norm.weight, norm.bias
     trains = torch.is_grad_enabled() and any(one.requires_grad for one in read)
     found: Tensor = _ResidualNorm.apply(*read, norm.eps, ratio, trains)  # type: ignore[no-untyped-call]

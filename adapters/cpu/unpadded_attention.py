@@ -26,15 +26,7 @@ from meltpoint.adapters.data.unpadding import Unpadded
 def attend_unpadded(
     query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float
 ) -> Tensor:
-    """`attend` within each row of a batch whose pieces lie one after another.
-
-    Args:
-        query, key, value: (rounded pieces, heads, dim), bf16 or float32.
-        unpadded: which pieces make a row.
-
-    Returns:
-        (rounded pieces, heads, dim), 0 after the real ones.
-    """
+    """`ops.attend_unpadded` of (rounded pieces, heads, dim), bf16 or float32 on the CPU; 0 after the real pieces."""
     return attend_qkv(torch.stack(in_autocast(query, key, value), 1), unpadded, scale, dropout)
 
 
@@ -60,17 +52,7 @@ def attend_qkv(qkv: Tensor, unpadded: Unpadded, scale: float, dropout: float) ->
 
 
 def attend_first(query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, ratio: float) -> Tensor:
-    """Attention with one query a row: its first piece's.
-
-    Args:
-        query: (batch, heads, dim), in the batch's order.
-        key, value: (rounded pieces, heads, dim).
-        unpadded: which pieces make a row.
-        ratio: the share of attention weights that is dropped.
-
-    Returns:
-        (batch, heads, dim).
-    """
+    """`ops.attend_first` of (batch, heads, dim) and twice (rounded pieces, heads, dim), bf16 or float32 on the CPU."""
     attended: Tensor = _FirstAttention.apply(query, key, value, unpadded, scale, ratio)  # type: ignore[no-untyped-call]
     return attended
 

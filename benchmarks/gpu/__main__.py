@@ -34,7 +34,7 @@ class Suite:
         ratio: ours over the Trainer's, run by run.
         ceiling_share: the share of the matmul limit that fine-tuning reaches.
         frozen_epoch_seconds: an epoch of one trial with the `bilstm` head on cached hidden states.
-        stack_ratio: an epoch of `size.together` such trials trained together over an epoch of one.
+        bundle_ratio: an epoch of `size.together` such trials trained together over an epoch of one.
     """
 
     device: str
@@ -48,7 +48,7 @@ class Suite:
     ratio: RunSpread | None
     ceiling_share: RunSpread
     frozen_epoch_seconds: RunSpread
-    stack_ratio: RunSpread
+    bundle_ratio: RunSpread
 
 
 def measure(size: Size, device: str, repeats: int) -> Suite:
@@ -73,7 +73,7 @@ def measure(size: Size, device: str, repeats: int) -> Suite:
         ours=spread(ours), trainer=spread(theirs) if theirs else None,
         ratio=spread([a / b for a, b in zip(ours, theirs, strict=True)]) if theirs else None,
         ceiling_share=spread([rate * work / flops for rate in ours]), frozen_epoch_seconds=spread(frozen),
-        stack_ratio=spread([many / one for many, one in zip(stacked, frozen, strict=True)]),
+        bundle_ratio=spread([many / one for many, one in zip(stacked, frozen, strict=True)]),
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def lines(suite: Suite) -> list[str]:
         f"             Trainer   {suite.trainer or 'not measured: the package accelerate is missing'}",
         f"             ratio     {suite.ratio or 'not measured'}",
         f"frozen       an epoch of one bilstm trial {suite.frozen_epoch_seconds} s",
-        f"             of a stack of them {suite.stack_ratio} times that",
+        f"             of a bundle of them {suite.bundle_ratio} times that",
     ]
 
 

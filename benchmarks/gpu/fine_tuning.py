@@ -37,7 +37,7 @@ def loop_seconds(
     size: Size, encoder: str, device: str, mode: str, head: str, together: int = 1,
     frozen_states: FrozenStates | None = None,
 ) -> list[float]:  # fmt: skip
-    """Training seconds of each epoch of a stack; an epoch ends by reading its loss, which synchronises a GPU."""
+    """Training seconds of each epoch of a bundle; an epoch ends by reading its loss, which synchronises a GPU."""
     hardware, data = claim_device(torch.get_num_threads(), 1.0 if device == "cuda" else 0.0), random_data(size)
     load: dict[str, Value] = {"epochs": size.epochs, "batch_size": size.batch, "max_pieces": size.length}
     setting = settings.complete({**load, "learning_rate": RATE, "precision": "bf16"}, mode, head)

@@ -1,6 +1,6 @@
 """Sharing of GPUs by trials: with `--gpus-per-trial auto`, each cell's need of memory is measured.
 
-A rehearsal (`memory_probe`) trains two steps of each cell's heaviest setting, alone on a GPU. The cell's share is the
+A probe (`memory_probe`) trains two steps of each cell's heaviest setting, alone on a GPU. The cell's share is the
 smallest 1/k that holds what was needed and a margin. Not yet measured on a GPU.
 """
 
@@ -17,7 +17,7 @@ from meltpoint.sweeps.on_ray.cluster import slots
 from meltpoint.sweeps.search.planner import LARGEST_BUNDLE, Planner, Proposal, can_bundle
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 from meltpoint.sweeps.specification.sweep_spec import Resources
-from meltpoint.sweeps.worker.memory_probe import Need, Rehearsal, probe_gpu
+from meltpoint.sweeps.worker.memory_probe import Need, ProbeOrder, probe_gpu
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tasks.core.task import Kind
 
@@ -55,12 +55,12 @@ def measure(
     planner: Planner, order: MakeOrder, resources: Resources, gpus: int, say: Callable[[str], None],
     probe: Callable[[dict[str, Any]], Need] | None = None,
 ) -> dict[CellKey, float]:  # fmt: skip
-    """Rehearse each cell that has something left to do, as many at a time as there are GPUs.
+    """Probe each cell that has something left to do, as many at a time as there are GPUs.
 
     Args:
         gpus: how many Ray has, of one kind.
         say: is told of a cell that could not be measured: its trials get a whole GPU each, and fail on their own.
-        probe: what runs in Ray's worker, a `Rehearsal` as JSON in; None is `probe_gpu`.
+        probe: what runs in Ray's worker, a `ProbeOrder` as JSON in; None is `probe_gpu`.
 
     Returns:
         Cell → its trials' share of a GPU.
@@ -73,7 +73,7 @@ def measure(
     slots(resources.cpus, 1.0)
     # A process a probe: it ends with its context, and leaves nothing for the next one to count.
     remote = ray.remote(num_cpus=resources.cpus, num_gpus=1, max_calls=1)(probe or probe_gpu)
-    told = {key: rehearsal.model_dump(mode="json") for key, rehearsal in rehearsals(planner, order, gpus).items()}
+    told = {key: one.model_dump(mode="json") for key, one in probe_orders(planner, order, gpus).items()}
     asked = {key: remote.remote(document) for key, document in told.items()}
     return settled({key: _share(key, reference) for key, reference in asked.items()}, say)
 
@@ -117,20 +117,20 @@ def in_words(shares: Mapping[CellKey, float]) -> str:
     return f"Of a GPU, measured: {', '.join(each)}."
 
 
-# What is rehearsed.
+# The probes.
 
 
-def rehearsals(planner: Planner, order: MakeOrder, gpus: int) -> dict[CellKey, Rehearsal]:
+def probe_orders(planner: Planner, order: MakeOrder, gpus: int) -> dict[CellKey, ProbeOrder]:
     """The probes of all cells that have something left to do."""
     cells = [progress.cell for progress in planner.unfinished()]
     return {
-        cell.key: Rehearsal(stacks=_stacks(planner, cell, order, gpus), residents=_residents(cell, cells))
+        cell.key: ProbeOrder(bundles=_bundles(planner, cell, order, gpus), residents=_residents(cell, cells))
         for cell in cells
     }
 
 
-def _stacks(planner: Planner, cell: OpenCell, order: MakeOrder, gpus: int) -> tuple[WorkOrder, ...]:
-    """A search stack reads one batch for all; a stack of finals reads one for each seed, and is the other extreme."""
+def _bundles(planner: Planner, cell: OpenCell, order: MakeOrder, gpus: int) -> tuple[WorkOrder, ...]:
+    """The largest bundles of a cell: search trials read one batch for all, finals read one for each seed."""
     spec = planner.spec
     search = [spec.seed] * planner.search_bundle(cell, gpus)
     finals = [spec.seed + number for number in range(min(LARGEST_BUNDLE, cell.seeds) if can_bundle(cell) else 1)]
@@ -142,7 +142,7 @@ def _stacks(planner: Planner, cell: OpenCell, order: MakeOrder, gpus: int) -> tu
 
 
 def _order(cell: OpenCell, order: MakeOrder, number: int, seed: int) -> Order:
-    proposal = Proposal(f"rehearsal-{number}", number, "search", cell, heaviest(cell), seed)
+    proposal = Proposal(f"probe-{number}", number, "search", cell, heaviest(cell), seed)
     return order(proposal, 1.0).model_copy(update={"cache": ""})  # without cached states the encoder runs: the most
 
 

@@ -1,4 +1,4 @@
-"""A rehearsal: what a GPU's memory has to hold while a cell's trials train, measured in a process of its own.
+"""The memory probe: the GPU memory that a cell's trials need, measured in a process of its own.
 
 The heaviest steps of a trial: two training steps and an evaluation on the longest rows, with every layer thawed.
 """
@@ -64,25 +64,25 @@ class GpuMeter:
         return Need(torch.cuda.max_memory_reserved() + max(0, outside), total)
 
 
-class Rehearsal(BaseModel):
+class ProbeOrder(BaseModel):
     """The order of one cell's probe.
 
     Attributes:
-        stacks: the largest stacks of trials that a worker may get of the cell, each to be run on its own.
+        bundles: the largest bundles of trials that a worker may get of the cell, each to be run on its own.
         residents: (encoder, kind of task) that other trials of the sweep may have left on the GPU in a warm worker.
     """
 
     model_config = ConfigDict(frozen=True)
 
-    stacks: tuple[WorkOrder, ...]
+    bundles: tuple[WorkOrder, ...]
     residents: tuple[tuple[str, Kind], ...] = ()
 
 
 def probe_gpu(document: dict[str, Any]) -> Need:
     """A probe on the GPU that Ray gave it; what goes wrong is an answer."""
     try:
-        rehearsal = Rehearsal.model_validate(document)
-        return rehearse(rehearsal, claim_device(int(rehearsal.stacks[0].first.cpus), 1.0), GpuMeter())
+        order = ProbeOrder.model_validate(document)
+        return probe(order, claim_device(int(order.bundles[0].first.cpus), 1.0), GpuMeter())
     except torch.OutOfMemoryError as failure:
         advice = "a smaller batch_size or max_pieces (--set batch_size=16) needs less."
         return Need(0, 0, f"a whole GPU is too small ({str(failure).splitlines()[0]}); {advice}")
@@ -90,12 +90,12 @@ def probe_gpu(document: dict[str, Any]) -> Need:
         return Need(0, 0, f"{type(failure).__name__}: {failure}")
 
 
-def rehearse(rehearsal: Rehearsal, hardware: Hardware, meter: Meter) -> Need:
-    """Run each stack's heaviest steps; what the heaviest stack needed."""
+def probe(order: ProbeOrder, hardware: Hardware, meter: Meter) -> Need:
+    """Run the heaviest steps of each bundle; returns what the heaviest bundle needed."""
     meter.begin()
-    for word, kind in rehearsal.residents:
+    for word, kind in order.residents:
         warm_encoder(word, kind).to(hardware.device)
-    for work in rehearsal.stacks:
+    for work in order.bundles:
         _run_heaviest_steps(work, hardware)
         release_memory()
     return meter.read()

@@ -23,7 +23,7 @@ class Order(TrialDescription):
         test_fingerprint: what the test split must be when the trial is scored; "" takes any.
         checkpoint: the folder that the best weights go to.
         cpus, gpus: what Ray gives the trial.
-        cache: the folder of what trials share (features, stages); "" shares nothing.
+        cache: the folder of what trials share (features, first phases); "" shares nothing.
         cache_bytes: what the cache may take.
         attempt: how many times the trial was lost before, in this command.
         cache_overflow: what to do with features that do not fit: "on_the_fly" or "bf16" (`features.budget.Budget`).

@@ -115,7 +115,7 @@ def _check_data(order: Order, loaded: TrainingData) -> None:
         raise ChangedInputError(f"the data of {order.task} changed since the sweep was opened; put the old files back.")
 
 
-def stacks(orders: Sequence[Order]) -> list[list[Order]]:
+def bundles(orders: Sequence[Order]) -> list[list[Order]]:
     """The orders in groups that agree on what shapes the computation, each in its first order's place.
 
     On a CPU they agree on the seed too: trials of several seeds read different rows, so they share no work there, and
@@ -136,7 +136,7 @@ def run(work: WorkOrder) -> Iterator[list[Event]]:
     Returns:
         The events that happened at once, a list at a time.
     """
-    for orders in stacks(work.orders):
+    for orders in bundles(work.orders):
         yield from _run_stack(orders)
 
 

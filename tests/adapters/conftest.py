@@ -269,7 +269,7 @@ def make_examples() -> Callable[[Kind, int], list[Example]]:
 
 
 class Alone(Trainer):
-    """A stack of one trial, read as one trial."""
+    """A bundle of one trial, read as one trial."""
 
     @property
     def trial(self) -> TrialState:

@@ -29,7 +29,7 @@ def test_the_ratios_are_those_of_neighbouring_runs(encoder: Encoder):
     assert result.rows == 24
     assert result.pieces == sum(len(row.pieces) for row in data.train.rows)
     assert result.epoch_share.median == pytest.approx(result.epoch_seconds.median / result.encoding_seconds.median)
-    assert result.stack_ratio.median == pytest.approx(result.stack_seconds.median / result.epoch_seconds.median)
+    assert result.bundle_ratio.median == pytest.approx(result.bundle_seconds.median / result.epoch_seconds.median)
     assert "3 side by side" in frozen_epochs.lines(result)[-1]
 
 

@@ -75,7 +75,7 @@ def test_the_suite_runs_and_measures_the_trainer_too(monkeypatch):
     assert result.ratio.median == pytest.approx(result.ours.median / result.trainer.median)
     assert result.ceiling_share.median == pytest.approx(result.ours.median * result.example_flops / result.matmul_flops)
     assert result.frozen_epoch_seconds.median > 0
-    assert result.stack_ratio.median > 0
+    assert result.bundle_ratio.median > 0
     assert any("fine-tuning" in line for line in suite.lines(result))
 
 

@@ -1,8 +1,9 @@
 """Dropout inside a kernel: no mask is kept.
 
 An encoder's is drawn anew in the backward pass. The generator is SplitMix64 (Steele, Lea & Flood 2014) as a function of
-a seed and a number's place: one word of 64 bits decides on four numbers, 16 bits each, as in `dropout.keep`. A stack's
-heads have draws of their own, which members of one seed share (`rng.MemberRng`): `drop` reads them in both passes.
+a seed and a number's place: one word of 64 bits decides on four numbers, 16 bits each, as in `dropout.keep`. A bundle's
+heads have draws of their own, which members of one seed share (`layers.dropout.MemberRng`): `drop` reads them in both
+passes.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def _keep(states: Any, draws: Any, level: Any, factor: Any, into: Any) -> None:
 def drop(
     states: Any, lanes: Any, draws: Any, rows: Any, levels: Any, factors: Any, first: Any, last: Any, into: Any
 ) -> None:
-    """Drop of every member of a stack what its own draws say, in the blocks of `BLOCK` numbers from `first` to `last`.
+    """Drop of every member of a bundle what its own draws say, in the blocks of `BLOCK` numbers from `first` to `last`.
 
     Args:
         states: (lanes, numbers) flat, bf16 or float32; where lanes is 1, all members read the same.

@@ -1,4 +1,4 @@
-"""Weighted sums of an encoder's layers: bf16 is widened where it is used, and read once for all members of a stack."""
+"""Weighted sums of an encoder's layers: bf16 is widened where it is used, and read once for all members of a bundle."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def test_without_gradients_a_step_shrinks_matrices_by_rate_times_decay_and_leave
     train(trainer)
     assert trainer.step == 1
     for name, parameter in trainer.model.named_parameters():
-        own = parameter.ndim if name.startswith("encoder.") else parameter.ndim - 1  # a stack's first dimension
+        own = parameter.ndim if name.startswith("encoder.") else parameter.ndim - 1  # a bundle's first dimension
         share = 1 - 0.1 * weight_decay if own > 1 else 1.0
         torch.testing.assert_close(parameter.detach(), before[name] * share)
 

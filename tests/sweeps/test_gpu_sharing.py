@@ -1,4 +1,4 @@
-"""packing and rehearsal: the share of a GPU that a trial gets. A fake meter stands in for a GPU's memory."""
+"""gpu_sharing and memory_probe: the share of a GPU that a trial gets. A fake meter stands in for a GPU's memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from meltpoint.sweeps.on_ray.tune_adapters import resources_of
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.worker import memory_probe, worker
-from meltpoint.sweeps.worker.memory_probe import Need, Rehearsal
+from meltpoint.sweeps.worker.memory_probe import Need, ProbeOrder
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 GIB = 2**30
@@ -83,7 +83,7 @@ def test_ray_which_rounds_to_ten_thousandths_runs_as_many_trials_as_were_counted
     assert trials * round(share * 10_000) <= 10_000 < (trials + 1) * round(share * 10_000)
 
 
-# --- what is rehearsed ---
+# --- what is probed ---
 
 
 def order_of(proposal: Proposal, gpus: float) -> Order:
@@ -98,33 +98,33 @@ def order_of(proposal: Proposal, gpus: float) -> Order:
 
 
 @pytest.fixture
-def rehearsed(spec, cells) -> dict[str, Rehearsal]:
-    """Mode → what is rehearsed of its cell, with one GPU: three trials, two seeds."""
+def probed(spec, cells) -> dict[str, ProbeOrder]:
+    """Mode → what is probed of its cell, with one GPU: three trials, two seeds."""
     cells = [*cells, *open_cells(spec.model_copy(update={"modes": ("stack_and_finetune",)}))]
-    found = gpu_sharing.rehearsals(Planner(spec, cells, []), order_of, gpus=1)
+    found = gpu_sharing.probe_orders(Planner(spec, cells, []), order_of, gpus=1)
     return {mode: told for (_, mode, _), told in found.items()}
 
 
-def test_a_frozen_cell_is_rehearsed_with_the_largest_stacks_that_it_may_train(rehearsed):
-    seeds = [[order.seed for order in work.orders] for work in rehearsed["feature_extraction"].stacks]
-    assert seeds == [[0, 0, 0], [0, 1]], "a search stack shares its batches, a stack of finals has one a seed"
+def test_a_frozen_cell_is_probed_with_the_largest_bundles_that_it_may_train(probed):
+    seeds = [[order.seed for order in work.orders] for work in probed["feature_extraction"].bundles]
+    assert seeds == [[0, 0, 0], [0, 1]], "a search bundle shares its batches, a bundle of finals has one a seed"
     for mode in ("fine_tuning", "stack_and_finetune"):
-        assert [len(work.orders) for work in rehearsed[mode].stacks] == [1]
+        assert [len(work.orders) for work in probed[mode].bundles] == [1]
 
 
-def test_an_encoder_that_frozen_trials_leave_on_the_gpu_counts_for_every_cell(rehearsed, cells):
+def test_an_encoder_that_frozen_trials_leave_on_the_gpu_counts_for_every_cell(probed, cells):
     resident = (cells[0].encoder, cells[0].task.kind)
-    assert rehearsed["feature_extraction"].residents == (resident,)
-    assert rehearsed["fine_tuning"].residents == (resident,)
+    assert probed["feature_extraction"].residents == (resident,)
+    assert probed["fine_tuning"].residents == (resident,)
 
 
-def test_only_cells_with_something_left_to_do_are_rehearsed(spec, cells, make_record):
+def test_only_cells_with_something_left_to_do_are_probed(spec, cells, make_record):
     planner = Planner(spec, cells[:1], [])
     while isinstance(proposal := planner.next(), Proposal):
         planner.begin(proposal)
         test = {"accuracy": 0.5} if proposal.role == "final" else None
         planner.end(make_record(proposal, test=test))
-    assert gpu_sharing.rehearsals(planner, order_of, gpus=1) == {}
+    assert gpu_sharing.probe_orders(planner, order_of, gpus=1) == {}
 
 
 def with_space(cell: OpenCell, **said: object) -> OpenCell:
@@ -178,9 +178,7 @@ class FakeMeter:
 
 
 @pytest.mark.parametrize("mode", ["feature_extraction", "fine_tuning", "stack_and_finetune"])
-def test_a_probe_runs_two_steps_on_the_longest_rows_with_all_layers_open_and_an_evaluation(
-    rehearsed, mode, monkeypatch
-):
+def test_a_probe_runs_two_steps_on_the_longest_rows_with_all_layers_open_and_an_evaluation(probed, mode, monkeypatch):
     steps, evaluated = [], []
     open_rows, evaluate = Trainer._set_encoder_rates, Trainer.evaluate
 
@@ -196,23 +194,23 @@ def test_a_probe_runs_two_steps_on_the_longest_rows_with_all_layers_open_and_an_
     monkeypatch.setattr(Trainer, "_set_encoder_rates", begin_step)
     monkeypatch.setattr(Trainer, "evaluate", score)
     meter = FakeMeter(Need(3 * GIB, 80 * GIB))
-    need = memory_probe.rehearse(rehearsed[mode], claim_device(1), meter)
+    need = memory_probe.probe(probed[mode], claim_device(1), meter)
     assert need == Need(3 * GIB, 80 * GIB)
     assert meter.calls == ["begin", "read"]
-    stacks = rehearsed[mode].stacks
-    assert [members for _, members, *_ in steps] == [len(work.orders) for work in stacks for _ in range(2)]
-    assert len(evaluated) == len(stacks)
+    bundles = probed[mode].bundles
+    assert [members for _, members, *_ in steps] == [len(work.orders) for work in bundles for _ in range(2)]
+    assert len(evaluated) == len(bundles)
     if mode != "feature_extraction":
         assert all(is_open for _, _, is_open in steps)
         assert all(state > 0 for state in evaluated), "the optimiser's state was there"
         assert any(name.startswith("encoder.") for name in steps[-1][0].trials[0].best_state)
 
 
-def test_a_probe_leaves_the_encoder_as_it_was(rehearsed):
-    order = rehearsed["fine_tuning"].stacks[0].first
+def test_a_probe_leaves_the_encoder_as_it_was(probed):
+    order = probed["fine_tuning"].bundles[0].first
     encoder = worker.warm_encoder(order.encoder, "sentence_classification")
     before = {name: weight.clone() for name, weight in encoder.state_dict().items()}
-    memory_probe.rehearse(rehearsed["fine_tuning"], claim_device(1), FakeMeter(Need(1, 2)))
+    memory_probe.probe(probed["fine_tuning"], claim_device(1), FakeMeter(Need(1, 2)))
     assert all(torch.equal(before[name], weight) for name, weight in encoder.state_dict().items())
 
 
@@ -227,12 +225,12 @@ def test_what_lies_on_the_gpu_outside_torchs_memory_counts_as_needed(monkeypatch
     ("failure", "said"),
     [(torch.OutOfMemoryError("CUDA out of memory.\nmore"), "a whole GPU is too small"), (OSError("gone"), "OSError")],
 )
-def test_what_goes_wrong_in_a_probe_is_an_answer(rehearsed, monkeypatch, failure, said):
+def test_what_goes_wrong_in_a_probe_is_an_answer(probed, monkeypatch, failure, said):
     def fail(*words: object) -> None:
         raise failure
 
     monkeypatch.setattr(memory_probe, "claim_device", fail)
-    need = memory_probe.probe_gpu(rehearsed["fine_tuning"].model_dump(mode="json"))
+    need = memory_probe.probe_gpu(probed["fine_tuning"].model_dump(mode="json"))
     assert need.error is not None
     assert said in need.error
     assert "\n" not in need.error
@@ -241,8 +239,8 @@ def test_what_goes_wrong_in_a_probe_is_an_answer(rehearsed, monkeypatch, failure
 # --- where it goes ---
 
 
-def test_ray_is_asked_for_each_orders_own_resources(rehearsed):
-    order = rehearsed["fine_tuning"].stacks[0].first
+def test_ray_is_asked_for_each_orders_own_resources(probed):
+    order = probed["fine_tuning"].bundles[0].first
     asked = [
         resources_of(WorkOrder(orders=(order.model_copy(update={"cpus": cpus, "gpus": gpus}),)).as_config())
         for cpus, gpus in ((1.0, 0.25), (1.0, 0.25), (2.0, 0.5), (1.0, 0.0))
