@@ -8,6 +8,7 @@ import math
 import statistics
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from meltpoint.benchmarks.alternation import Comparison, Measurement, alternate, show
@@ -39,12 +40,16 @@ def compare(job: Job, module: str, rival: str, repeats: int, with_test: bool = F
         )  # fmt: skip
 
 
-def meltpoint_side(job: Job) -> Measurement:
-    """Run `meltpoint sweep` as a user would, in a new storage folder: with ledger, MLflow, test scores and exports."""
+def meltpoint_side(job: Job, environment: Mapping[str, str] | None = None) -> Measurement:
+    """Run `meltpoint sweep` as a user would, in a new storage folder: with ledger, MLflow, test scores and exports.
+
+    Args:
+        environment: variables that are set for it, beside this process's.
+    """
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
         space = Path(folder) / "space.yaml"
         space.write_text(job.space(), encoding="utf-8")
-        finished = run_timed(sweep_command(job, space, Path(folder) / "runs"))
+        finished = run_timed(sweep_command(job, space, Path(folder) / "runs"), environment)
         return measurement(finished, ledger_answer(job, Path(folder) / "runs" / "benchmark" / "trials"))
 
 

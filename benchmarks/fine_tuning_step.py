@@ -105,7 +105,7 @@ def stepper(
         plain_dropouts(encoder)
     if not variant.kernels:
         plain_operations(encoder)
-    encoder.model.config._attn_implementation = transformers_attention.NAME if variant.short_attention else "sdpa"
+    encoder.model.set_attn_implementation(transformers_attention.NAME if variant.short_attention else "sdpa")
     table = encoder.compact_pieces(pieces_of(split, encoder.tokenizer.pad_piece)) if variant.compact_table else None
     model = Classifier(encoder).train()
     bf16 = resolve_precision("auto", "cpu") == "bf16"

@@ -1,7 +1,8 @@
 """The default suite under other kinds of machine: `make test-machines`, or `make test-machines MACHINES="avx2 umask"`.
 
-A kind is a row of `KINDS`. Each runs in a process of its own; what pytest says of it goes to `build/machines/KIND.log`,
-and a table at the end has a row a kind. The exit status is 1 where a test failed.
+A kind is a row of `KINDS`; several joined by `+` (`path+umask+time-zone`) are one machine. Each runs in a process of
+its own; what pytest says of it goes to `build/machines/KIND.log`, and a table at the end has a row a kind. The exit
+status is 1 where a test failed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,13 +69,27 @@ def one_core(out: Path) -> Run:
 
 def awkward_path(out: Path) -> Run:
     """A copy of the checkout, and every temporary folder, under a path with spaces and letters beyond ASCII."""
+    if not sys.getfilesystemencoding().startswith("utf"):
+        raise NotHereError("this locale's files have ASCII names")
+    place = _copy(AWKWARD)
+    return Run(checkout=place / "meltpoint", environment={"PYTHONPATH": str(place)}, temporary=place / "temporary")
+
+
+def without_annex(out: Path) -> Run:
+    """A copy of the checkout from which the CPU kernels and their tests were deleted."""
+    place = _copy("meltpoint-")
+    for folder in ("adapters/cpu", "tests/adapters/cpu"):
+        shutil.rmtree(place / "meltpoint" / folder)
+    return Run(checkout=place / "meltpoint", environment={"PYTHONPATH": str(place)})
+
+
+def _copy(prefix: str) -> Path:
+    """A new folder with a copy of the checkout as `meltpoint`, and a link to the data beside it."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listing = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     if listing.returncode != 0:
         raise NotHereError("this is no git checkout")
-    if not sys.getfilesystemencoding().startswith("utf"):
-        raise NotHereError("this locale's files have ASCII names")
-    place = Path(tempfile.mkdtemp(prefix=AWKWARD))
+    place = Path(tempfile.mkdtemp(prefix=prefix))
     for name in filter(None, listing.stdout.decode().split("\0")):
         if (ROOT / name).is_file():
             copy = place / "meltpoint" / name
@@ -81,7 +97,7 @@ def awkward_path(out: Path) -> Run:
             shutil.copy2(ROOT / name, copy)
     if (shared := ROOT.parent / "shared").is_dir():
         (place / "shared").symlink_to(shared)
-    return Run(checkout=place / "meltpoint", environment={"PYTHONPATH": str(place)}, temporary=place / "temporary")
+    return place
 
 
 def other_python(version: str) -> Callable[[Path], Run]:
@@ -130,6 +146,9 @@ KINDS: dict[str, Callable[[Path], Run]] = {
     "path": awkward_path,
     "python3.12": other_python("3.12"),
     "python3.13": other_python("3.13"),
+    "no-patches": variables(MELTPOINT_RAY_PATCHES="0"),
+    "no-kernels": variables(MELTPOINT_CPU_KERNELS="0"),
+    "no-annex": without_annex,
 }
 """Kind → how it is run; it may raise `NotHereError`."""
 
@@ -168,13 +187,33 @@ def suite(kind: str, tests: Sequence[str], out: Path) -> Result:
 
 @contextmanager
 def prepared(kind: str, out: Path) -> Iterator[Run]:
-    """A kind's run; a copy of the checkout that was made for it is removed afterwards."""
-    run = KINDS[kind](out)
+    """A kind's run, or that of several; a copy of the checkout that was made for it is removed afterwards.
+
+    Raises:
+        NotHereError: it cannot be had here, or two of several want the same (a Python, a checkout) of their own.
+    """
+    runs: list[Run] = []
     try:
-        yield run
+        for one in kind.split("+"):
+            runs.append(KINDS[one](out))
+        yield _joined(runs)
     finally:
-        if run.checkout != ROOT:
-            shutil.rmtree(run.checkout.parent, ignore_errors=True)
+        for run in runs:
+            if run.checkout != ROOT:
+                shutil.rmtree(run.checkout.parent, ignore_errors=True)
+
+
+def _joined(runs: Sequence[Run]) -> Run:
+    """One run with all that several ask for."""
+    plain = Run()
+    chosen: dict[str, Any] = {}
+    for name in ("python", "checkout", "umask", "temporary"):
+        wanted = [value for run in runs if (value := getattr(run, name)) != getattr(plain, name)]
+        if len(wanted) > 1:
+            raise NotHereError(f"two of them bring a {name} of their own")
+        chosen |= {name: wanted[0]} if wanted else {}
+    environment = {name: value for run in runs for name, value in run.environment.items()}
+    return Run(**chosen, environment=environment, prefix=tuple(word for run in runs for word in run.prefix))
 
 
 def _under(kind: str, run: Run, tests: Sequence[str], out: Path) -> Result:
@@ -204,13 +243,13 @@ def _under(kind: str, run: Run, tests: Sequence[str], out: Path) -> Result:
 def main(words: Sequence[str] | None = None) -> int:
     """Run what is asked for, print the table; 0 where nothing failed, 1 where a test did, 2 for an unknown kind."""
     parser = argparse.ArgumentParser(description="The default suite under other kinds of machine.")
-    parser.add_argument("kinds", nargs="*", help=f"of {', '.join(KINDS)}; all where none is named")
+    parser.add_argument("kinds", nargs="*", help=f"of {', '.join(KINDS)}, or some joined by +; all if none")
     parser.add_argument(
         "--tests", nargs=argparse.REMAINDER, default=[], help="the rest is for pytest, as `tests/tasks -x`"
     )
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "machines", help="where the logs go")
     said = parser.parse_args(words)
-    unknown = [kind for kind in said.kinds if kind not in KINDS]
+    unknown = [one for kind in said.kinds for one in kind.split("+") if one not in KINDS]
     if unknown:
         parser.error(f"unknown kind of machine '{unknown[0]}'; there is: {', '.join(KINDS)}")
     out = said.out.absolute()

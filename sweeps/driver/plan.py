@@ -22,7 +22,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
 from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
 from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.results.code_versions import kept_versions
-from meltpoint.sweeps.search.closing import Closing
+from meltpoint.sweeps.search.closing import Closing, opened_trials
 from meltpoint.sweeps.search.planner import CellProgress, Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
@@ -125,7 +125,7 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         then = check_same(ledger, asked_sweep(spec, cells, resources.cache_overflow), resources.mix_code_versions)
         records, codes = ledger.records(), then.codes
     load = os.getloadavg()[0]  # before this process measures
-    planner = Planner(spec, cells, records, codes=codes)
+    planner = Planner(spec, cells, records, codes=codes, opened=opened_trials(ledger))
     gpus, assumed = planned_gpus(resources)
     rate = multiply_rate(int(resources.cpus), gpus)
     planned = [_planned(progress, planned_closing(ledger, progress), rate) for progress in planner.cells.values()]

@@ -22,6 +22,7 @@ from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.on_ray.placement import place
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
+from meltpoint.sweeps.search.closing import opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
@@ -72,7 +73,8 @@ def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Rende
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     with ledger.driving(), _interruptible():
         settled = settle_specification(ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions)
-        planner = Planner(spec, cells, ledger.records(), resources.retry_failed, settled.codes)
+        records, opened = ledger.records(), opened_trials(ledger)
+        planner = Planner(spec, cells, records, resources.retry_failed, settled.codes, opened)
         left_out = [strays_in_words(planner.strays)] if planner.strays else []
         for line in (*kept_lines(planner), *left_out, *ledger.clean_started(), *closed_lines(ledger, planner)):
             console.print(line, highlight=False, markup=False, soft_wrap=True)

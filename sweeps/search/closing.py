@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,18 @@ class Closing:
         return f"its test split was opened on {time.strftime('%Y-%m-%d %H:%M', time.localtime(self.opened_at))}"
 
 
-def is_closed(finals: Iterable[TrialRecord]) -> bool:
-    """True if any of a cell's finals was scored on the test split."""
-    return any(final.test is not None for final in finals)
+def opened_trials(ledger: Ledger) -> frozenset[str]:
+    """The ids of the finals for which the test split was opened, whether or not a score came of it.
+
+    Raises:
+        ValueError: a line of the log of openings is damaged.
+    """
+    return frozenset(line["trial"] for line in _lines(ledger.openings))
+
+
+def is_closed(finals: Iterable[TrialRecord], opened: Collection[str]) -> bool:
+    """True if the test split was opened for any of a cell's finals, or a score of one is recorded."""
+    return any(final.test is not None or final.id in opened for final in finals)
 
 
 def closing_of(ledger: Ledger, records: Iterable[TrialRecord], planned: int) -> Closing | None:
@@ -66,7 +75,7 @@ def closing_of(ledger: Ledger, records: Iterable[TrialRecord], planned: int) -> 
     """
     trials = list(records)
     finals = {record.id for record in trials if record.role == "final"}
-    if not is_closed(record for record in trials if record.role == "final"):
+    if not is_closed((record for record in trials if record.role == "final"), opened_trials(ledger)):
         return None
     opened = [line["opened_at"] for line in _lines(ledger.openings) if line["trial"] in finals]
     spent = [line["spent_at"] for line in _lines(ledger.budgets)]

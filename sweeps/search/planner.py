@@ -6,7 +6,7 @@ It imports neither Ray nor MLflow.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -136,13 +136,14 @@ class Planner:
         closed_for_search: whether the time budget is spent.
         alone: ids of trials that no longer train in a bundle.
         codes: the versions of the code whose records count; the first of them is part of trials' identities.
+        opened: ids of the finals for which a test split was opened; their cells are closed.
     """
 
     def __init__(
         self, spec: SweepSpec, cells: Iterable[OpenCell], records: Iterable[TrialRecord], retry_failed: bool = False,
-        codes: Sequence[str] = (),
+        codes: Sequence[str] = (), opened: Collection[str] = (),
     ) -> None:  # fmt: skip
-        self.spec, self.retry_failed = spec, retry_failed
+        self.spec, self.retry_failed, self.opened = spec, retry_failed, opened
         self.codes = tuple(codes) or (code_version(),)
         past, self.strays = by_cell(records, cells := list(cells), self.codes)
         self.cells = {cell.key: self._open(cell, past[cell.key]) for cell in cells}
@@ -157,7 +158,7 @@ class Planner:
         """The progress of a cell according to its records."""
         target = planned_trials(cell, self.spec)
         # A cell whose test split was opened is closed: a further search could choose a setting by its test score.
-        closed = is_closed(record for record in past if record.role == "final")
+        closed = is_closed((record for record in past if record.role == "final"), self.opened)
         again = {r.id: r for r in past if self._runs_again(r) and (r.role == "final" or not closed)}
         kept = [record for record in past if record.id not in again]
         search = {record.id: record for record in kept if record.role == "search"}

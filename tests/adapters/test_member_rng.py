@@ -7,11 +7,12 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from meltpoint.adapters.cpu.kernels.dropping import BLOCK
 from meltpoint.adapters.layers.dropout import Dropout, MemberRng
 
 CPU = torch.device("cpu")
 SEEDS = st.integers(0, 2**40)
+MANY = 3 * 4096
+"""Numbers that no kernel drops in one block."""
 
 
 def draw(seeds: list[int], step: int = 0, skipped: int = 0, shape: tuple[int, ...] = (3, 5)) -> torch.Tensor:
@@ -104,7 +105,7 @@ def test_dropouts_gradient_is_its_mask():
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0.0, 0.1, 0.5, 0.9])), min_size=1, max_size=4),
     st.booleans(),
-    st.integers(1, 3 * BLOCK),
+    st.integers(1, MANY),
     st.sampled_from([torch.float32, torch.bfloat16, torch.float64]),
 )
 def test_what_is_kept_is_multiplied_and_rounded_once_forward_and_back(

@@ -7,8 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.adapters.cpu.kernels import LANES
-from meltpoint.adapters.cpu.unpadded_attention import squares_of
 from meltpoint.adapters.data.unpadding import Unpadded, places_of, rounded
 
 
@@ -53,5 +51,3 @@ def test_rows_begin_one_after_another_and_know_their_place_in_the_batch(lengths:
     assert np.diff(unpadded.starts).tolist() == sorted(lengths)
     assert [lengths[row] for row in unpadded.order] == sorted(lengths)
     assert sorted(unpadded.order.tolist()) == list(range(len(lengths)))
-    assert all(room % LANES == 0 and room >= length**2 for room, length in
-               zip(np.diff(squares_of(unpadded)).tolist(), sorted(lengths), strict=True))  # fmt: skip

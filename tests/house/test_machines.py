@@ -25,7 +25,11 @@ CLAIMS = {
     "time-zone": "time.tzname[0] == '+1245'",
     "umask": "os.umask(0o077) == 0o077",
     "path": "__import__('meltpoint').__path__ == [os.getcwd()] and ' ' in os.getcwd() and not os.getcwd().isascii()",
+    "no-patches": "os.environ['MELTPOINT_RAY_PATCHES'] == '0'",
+    "no-kernels": "__import__('meltpoint.adapters.ops').adapters.ops.status() != 'on'",
+    "no-annex": "not os.path.exists('adapters/cpu') and __import__('meltpoint.adapters.ops').__path__ == [os.getcwd()]",
 }
+CLAIMS["path+umask+time-zone"] = " and ".join(CLAIMS[kind] for kind in ("path", "umask", "time-zone"))
 
 
 @pytest.mark.parametrize("kind", CLAIMS)
@@ -61,6 +65,11 @@ def test_a_run_of_pytest_that_counts_nothing_is_a_failure(tmp_path: Path) -> Non
     done = asked(tmp_path, "hash-seed", "--tests", str(tmp_path / "nowhere.py"))
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1].split()[:4] == ["hash-seed", "0", "1", "0"], done.stdout + done.stderr
+
+
+def test_two_kinds_that_both_bring_a_checkout_are_not_joined(tmp_path: Path) -> None:
+    result = machines.suite("no-annex+path", [], tmp_path)
+    assert (result.failed, result.note) == (0, "two of them bring a checkout of their own")
 
 
 def test_an_unknown_kind_is_bad_usage_and_the_kinds_are_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise
-from meltpoint.sweeps.search.closing import Closing, closing_of, in_words, note_spent_budget
+from meltpoint.sweeps.search.closing import Closing, closing_of, in_words, note_spent_budget, opened_trials
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
@@ -103,6 +103,18 @@ def test_the_planner_searches_an_open_cell_on_and_a_closed_one_not(wanted, cells
     assert isinstance(proposal, Proposal)
     assert (proposal.role, proposal.number) == ("search", SEARCHED)
     assert Planner(wanted, own, make_ledger(scored=True).records()).next() == "done"
+
+
+def test_a_test_split_that_was_opened_closes_the_cell_though_no_score_came_of_it(wanted, cells, make_ledger):
+    ledger, own = make_ledger(scored=False), [replace(cells[1], trials=PLANNED, seeds=SEEDS)]
+    assert not opened_trials(ledger)
+    (final, *_) = (record.id for record in ledger.records() if record.role == "final")
+    ledger.openings.write_text(json.dumps({"trial": final, "opened_at": OPENED_AT}) + "\n", encoding="utf-8")
+    (cell,) = plan_sweep(wanted, asked_again(wanted, ledger)).cells
+    assert cell.closed is not None
+    assert cell.closed["search_trials"] == SEARCHED
+    assert summarise(ledger).as_json()["cells"][0]["closed"]["since"] == OPENED_AT
+    assert Planner(wanted, own, ledger.records(), opened=opened_trials(ledger)).next() == "done"
 
 
 def test_a_cell_that_was_searched_whole_is_closed_but_not_early(wanted, make_ledger):

@@ -210,7 +210,7 @@ class HuggingFaceEncoder(Encoder):
         windows = ("sliding_window", "local_attention", "attention_window")
         if any(getattr(config, name, None) for name in windows) or "position_ids" not in parameters:
             return False
-        if config._attn_implementation != transformers_attention.NAME:
+        if not self.model.is_backend_compatible():  # its attention is not ours
             return False
         expected = torch.stack(self(batch))[:, batch.piece_mask]
         found = torch.stack([unpadded.pad(states) for states in self._run_unpadded(batch, unpadded)])
@@ -259,9 +259,9 @@ def load(reference: EncoderReference) -> HuggingFaceEncoder:
     return HuggingFaceEncoder(model, tokenizer, digest, revision)
 
 
-def _attention_kernel(model_class: Any) -> str:
-    """Ours where the family lets attention be replaced; some (MPNet) call torch's kernel themselves."""
-    return transformers_attention.register() if model_class._supports_attention_backend else "sdpa"
+def _attention_kernel(model_class: Any) -> str | None:
+    """Ours where the family lets attention be replaced, else transformers' choice: torch's kernel where it can."""
+    return transformers_attention.register() if model_class.is_backend_compatible() else None
 
 
 def _layer_stack(model: nn.Module) -> nn.ModuleList:

@@ -15,8 +15,8 @@ from torch import nn
 
 from meltpoint.adapters.families.huggingface.supported import supported_config
 
-Attention = Callable[[Any], str]
-"""Model class → the value of `attn_implementation` to load it with."""
+Attention = Callable[[Any], str | None]
+"""Model class → the value of `attn_implementation` to load it with, None for transformers' choice."""
 
 AGAIN = "Copy or download the whole folder again."
 
@@ -101,7 +101,7 @@ def _read_model(
     classes: Any = transformers.MODEL_MAPPING[type(config)]
     model_class = classes[0] if isinstance(classes, tuple) else classes
     takes_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
-    kernel = {"attn_implementation": attention(model_class)} if attention and model_class._supports_sdpa else {}
+    kernel = {"attn_implementation": attention(model_class) if attention else None}
     pooler = {"add_pooling_layer": False} if takes_pooler else {}
     try:
         model, report = model_class.from_pretrained(
