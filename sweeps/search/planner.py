@@ -157,8 +157,7 @@ class Planner:
     def _open(self, cell: OpenCell, past: list[TrialRecord]) -> CellProgress:
         """The progress of a cell according to its records."""
         target = planned_trials(cell, self.spec)
-        # A cell whose test split was opened is closed: a further search could choose a setting by its test score.
-        closed = is_closed((record for record in past if record.role == "final"), self.opened)
+        closed = is_closed([record for record in past if record.role == "final"], self.opened)
         again = {r.id: r for r in past if self._runs_again(r) and (r.role == "final" or not closed)}
         kept = [record for record in past if record.id not in again]
         search = {record.id: record for record in kept if record.role == "search"}

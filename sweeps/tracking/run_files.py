@@ -31,7 +31,7 @@ class RunFiles:
     """Writes the artifacts of runs, but none outside the storage folder.
 
     Attributes:
-        elsewhere: an artifact URI outside the storage folder, for which nothing was written; "" if there is none.
+        elsewhere: a run's folder outside the storage folder, where nothing was written; "" if there is none.
     """
 
     def __init__(self, uri: str, storage: Path, client: MlflowClient) -> None:
@@ -51,10 +51,7 @@ class RunFiles:
         is_served = parts.scheme == SERVED and not parts.netloc and is_database(self.uri)
         if is_served:
             folder, bound = artifacts_folder(self.storage) / parts.path.lstrip("/"), artifacts_folder(self.storage)
-        elif parts.scheme in (
-            "",
-            "file",
-        ):  # of versions with absolute folders, or of a server without proxy
+        elif parts.scheme in ("", "file"):  # of versions with absolute folders, or of a server without proxy
             folder, bound = Path(url2pathname(parts.path)), self.storage
         else:
             self.client.log_text(run, text, name)
@@ -62,7 +59,7 @@ class RunFiles:
         if _is_inside(folder, bound):
             write_atomically(folder / name, text)
         else:
-            self.elsewhere = address
+            self.elsewhere = str(folder)
 
 
 def _is_inside(path: Path, folder: Path) -> bool:

@@ -67,8 +67,13 @@ def test_a_run_of_pytest_that_counts_nothing_is_a_failure(tmp_path: Path) -> Non
     assert done.stdout.splitlines()[-1].split()[:4] == ["hash-seed", "0", "1", "0"], done.stdout + done.stderr
 
 
-def test_two_kinds_that_both_bring_a_checkout_are_not_joined(tmp_path: Path) -> None:
+def test_two_kinds_that_both_bring_a_checkout_are_not_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in ("path", "no-annex"):
+        (tmp_path / kind / "meltpoint").mkdir(parents=True)
+        run = machines.Run(checkout=tmp_path / kind / "meltpoint")
+        monkeypatch.setitem(machines.KINDS, kind, lambda out, run=run: run)
     result = machines.suite("no-annex+path", [], tmp_path)
+    assert not list(tmp_path.iterdir()), "the copies are removed"
     assert (result.failed, result.note) == (0, "two of them bring a checkout of their own")
 
 

@@ -23,7 +23,7 @@ from meltpoint.adapters.cpu.kernels.numbers import array, exponential, from_floa
 from meltpoint.adapters.cpu.kernels.threads import parallel_for
 from meltpoint.adapters.cpu.kernels.tile import product, transpose
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 # --- numbers ---
 

@@ -33,7 +33,7 @@ from meltpoint.adapters.layers.scalar_mix import ScalarMix
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 HEADS, DIM = 3, 20  # a head's size that is no multiple of a vector's
 LENGTHS = st.lists(st.integers(1, 70), min_size=1, max_size=5)
 RATIOS = st.sampled_from([0.0, 0.1, 0.5])
