@@ -1,0 +1,144 @@
+"""The Slurm script beside stand-ins for the commands that it calls; tests/cluster/slurm.py has the real ones."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SBATCH = Path(__file__).resolve().parents[2] / "deploy" / "slurm" / "sweep.sbatch"
+
+COMMANDS = {
+    "bin/python": 'if [ "$1" = - ] && [ $# -eq 1 ]; then echo 23456; fi; if [ "$1" = -c ]; then exit 1; fi',
+    "bin/ray": 'echo "$@" >>"$HERE/ray"; trap "exit 0" TERM; while :; do sleep 0.05; done',
+    "bin/meltpoint": (
+        'echo "$@" >"$HERE/meltpoint"; cat "$RAY_AUTH_TOKEN_PATH" >"$HERE/token"; stat -c %a "$RAY_AUTH_TOKEN_PATH" '
+        '>"$HERE/mode"; trap "echo TERM >\\"$HERE/noticed\\"; exit 143" TERM; touch "$HERE/started"; '
+        'if [ -n "${ENDS_WITH:-}" ]; then exit "$ENDS_WITH"; fi; while :; do sleep 0.05; done'
+    ),
+    "slurm/srun": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"',
+    "slurm/squeue": 'echo "${JOB_STATE:-RUNNING}"',
+    "slurm/scontrol": 'echo "$@" >>"$HERE/scontrol"',
+}
+
+
+class Job:
+    """One run of the script."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name, body in COMMANDS.items():
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
+            path.chmod(0o755)
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, *arguments: str, **environment: str) -> None:
+        slurm = {"SLURM_JOB_ID": "900077", "SLURM_JOB_NUM_NODES": "1", "SLURM_NODEID": "0", "SLURM_CPUS_ON_NODE": "2"}
+        here = {"HERE": str(self.folder), "PATH": f"{self.folder}/slurm:{os.environ['PATH']}"}
+        ours = {"MELTPOINT_STORAGE": str(self.folder / "runs"), "MELTPOINT_BIN": str(self.folder / "bin")}
+        self.process = subprocess.Popen(
+            [SBATCH, *arguments], env={**slurm, **here, **ours, "SLURM_SUBMIT_DIR": "/", **environment},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8",
+        )  # fmt: skip
+
+    def notice(self, number: signal.Signals) -> None:
+        """Wait for the driver, then send the script what Slurm sends it."""
+        assert self.process is not None
+        deadline = time.monotonic() + 30
+        while not (self.folder / "started").exists():
+            assert time.monotonic() < deadline, "the driver did not start"
+            time.sleep(0.02)
+        self.process.send_signal(number)
+
+    def end(self) -> tuple[int, str]:
+        assert self.process is not None
+        said, _ = self.process.communicate(timeout=30)
+        return self.process.returncode, said
+
+    def text(self, name: str) -> str:
+        path = self.folder / name
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path)
+    yield job
+    if job.process is not None and job.process.poll() is None:
+        job.process.kill()
+        job.process.wait()
+
+
+def test_the_sweep_gets_the_storage_the_jobs_own_cluster_and_what_stands_after_the_script(job: Job) -> None:
+    job.start("--name", "first", ENDS_WITH="0")
+    status, said = job.end()
+    assert status == 0, said
+    words = job.text("meltpoint").split()
+    assert words[:3] == ["sweep", "--storage", str(job.folder / "runs")]
+    assert words[3] == "--address"
+    assert words[4].endswith(":23456")
+    assert words[5:] == ["--name", "first"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_notice_reaches_the_driver_and_the_job_is_queued_again(job: Job, number: signal.Signals) -> None:
+    job.start("--name", "first")
+    job.notice(number)
+    status, said = job.end()
+    assert status == 143, said
+    assert job.text("noticed") == "TERM\n"
+    assert job.text("scontrol") == "requeue 900077\n"
+
+
+def test_a_driver_that_was_told_by_slurm_itself_is_queued_again_too(job: Job) -> None:
+    job.start("--name", "first", ENDS_WITH="143")
+    assert job.end()[0] == 143
+    assert job.text("scontrol") == "requeue 900077\n"
+
+
+@pytest.mark.parametrize("status", ["0", "1", "2"])
+def test_a_sweep_that_is_done_or_failed_is_not_queued_again(job: Job, status: str) -> None:
+    job.start("--name", "first", ENDS_WITH=status)
+    assert job.end()[0] == int(status)
+    assert job.text("scontrol") == ""
+
+
+def test_a_cancelled_job_stays_cancelled(job: Job) -> None:
+    job.start("--name", "first", JOB_STATE="COMPLETING")
+    job.notice(signal.SIGTERM)
+    assert job.end()[0] == 143
+    assert job.text("scontrol") == ""
+
+
+def test_the_token_is_long_only_the_user_reads_it_and_it_goes_with_the_job(job: Job) -> None:
+    job.start("--name", "first", ENDS_WITH="0")
+    job.end()
+    assert len(job.text("token")) == 64
+    assert job.text("mode") == "600\n"
+    assert job.text("token") not in job.text("ray") + job.text("meltpoint")
+    assert list((job.folder / "runs" / ".slurm").iterdir()) == []
+
+
+def test_ray_takes_no_default_port_so_that_two_jobs_can_share_a_node(job: Job) -> None:
+    job.start("--name", "first", ENDS_WITH="0")
+    job.end()
+    (start,) = [line for line in job.text("ray").splitlines() if line.startswith("start")]
+    ports = {word.partition("=")[0]: word.partition("=")[2] for word in start.split() if "port=" in word}
+    assert ports.pop("--port") == "23456"
+    assert set(ports.values()) == {"0"}
+    assert {"--min-worker-port", "--max-worker-port", "--node-manager-port", "--object-manager-port"} <= set(ports)
+    assert "--temp-dir=/tmp/ray-900077" in start
+
+
+def test_without_a_storage_it_says_what_to_name(job: Job) -> None:
+    job.start("--name", "first", MELTPOINT_STORAGE="")
+    status, said = job.end()
+    assert status != 0
+    assert "MELTPOINT_STORAGE: name a folder" in said
