@@ -1,0 +1,115 @@
+"""What SECURITY.md says of the code, held against the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("tasks", "adapters", "search_spaces", "sweeps", "reports")
+SOURCES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for room in ROOMS
+    for path in sorted((ROOT / room).rglob("*.py"))
+}
+SKIP_THOUGHTS = "adapters/families/skip_thoughts/tables.py"
+
+
+def calls(source: str) -> Iterator[tuple[str, ast.Call]]:
+    """(dotted name, call) of every call of a module whose function is a name or an attribute."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+def keywords(call: ast.Call) -> dict[str, str]:
+    return {str(word.arg): ast.unparse(word.value) for word in call.keywords}
+
+
+def found(pattern: str) -> list[tuple[str, str, dict[str, str]]]:
+    """(module, dotted name, keywords) of every call whose name matches."""
+    return [
+        (module, name, keywords(call))
+        for module, source in SOURCES.items()
+        for name, call in calls(source)
+        if re.fullmatch(pattern, name)
+    ]
+
+
+def test_pickles_are_read_by_the_restricted_reader_alone() -> None:
+    imports = [
+        module for module, text in SOURCES.items() if re.search(r"^\s*(import|from) (pickle|dill|joblib)", text, re.M)
+    ]
+    assert imports == [SKIP_THOUGHTS]
+    assert found(r"(torch\.load|pickle\.loads?|joblib\.load|pandas\.read_pickle)") == []
+    assert "pickle.Unpickler(" not in SOURCES[SKIP_THOUGHTS].replace("class _TableReader(pickle.Unpickler)", "")
+
+
+def test_numpy_never_unpickles() -> None:
+    loads = found(r"np\.load|npy\.(read|write)_array|numpy\.load")
+    assert loads
+    assert [load for load in loads if load[2].get("allow_pickle") != "False"] == []
+
+
+def test_code_that_comes_with_a_model_is_never_run() -> None:
+    automatic = found(r"transformers\.Auto\w+\.from_pretrained")
+    assert automatic
+    assert [call for call in automatic if call[2].get("trust_remote_code") != "False"] == []
+    assert not [module for module, text in SOURCES.items() if re.search(r"trust_remote_code\s*=\s*(?!False)", text)]
+
+
+def test_only_safetensors_are_loaded() -> None:
+    models = [call for call in found(r".*\.from_pretrained") if not call[1].startswith("transformers.Auto")]
+    assert models
+    assert [call for call in models if call[2].get("use_safetensors") != "True"] == []
+
+
+def test_downloads_name_the_files_that_they_take_and_no_pickle_is_among_them() -> None:
+    from meltpoint.adapters.families.huggingface.hub import DOWNLOADED
+
+    downloads = found(r"snapshot_download|hf_hub_download")
+    assert downloads
+    assert all("allow_patterns" in call[2] for call in downloads)
+    endings = {name.rpartition(".")[2] for name in DOWNLOADED}
+    assert endings <= {"json", "txt", "safetensors", "model"}
+
+
+def test_yaml_is_read_by_loaders_that_make_plain_values() -> None:
+    import yaml
+
+    from meltpoint.search_spaces.documents import Reader
+
+    loads = found(r"yaml\.\w*load\w*")
+    assert loads
+    assert {call[2].get("Loader") for call in loads} == {"yaml.BaseLoader", "Reader"}
+    assert issubclass(Reader, yaml.SafeLoader)
+
+
+def test_no_text_is_run_as_code_and_no_command_goes_through_a_shell() -> None:
+    assert found(r"eval|exec|os\.system|os\.popen|subprocess\.getoutput") == []
+    assert [call for call in found(r"subprocess\.\w+") if call[2].get("shell", "False") != "False"] == []
+
+
+def test_the_dashboard_listens_on_this_machine_unless_asked() -> None:
+    import inspect
+
+    from meltpoint.reports.commands.look_around import ui
+
+    assert inspect.signature(ui).parameters["host"].default == "127.0.0.1"
+
+
+def test_ray_and_mlflow_report_nothing_to_their_makers_unless_asked() -> None:
+    from meltpoint.sweeps.on_ray.cluster import SETTINGS
+
+    assert SETTINGS["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert '"MLFLOW_DISABLE_TELEMETRY", "true"' in SOURCES["sweeps/tracking/runs.py"]
+
+
+@pytest.mark.parametrize("source", ["torch.load(path)", "yaml.load(text, Loader=yaml.FullLoader)", "eval(text)"])
+def test_the_search_for_calls_finds_them(source: str) -> None:
+    (call,) = calls(source)
+    assert re.fullmatch(r"torch\.load|yaml\.load|eval", call[0])
