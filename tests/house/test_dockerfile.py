@@ -1,4 +1,4 @@
-"""The Dockerfile, read: there is no docker engine where the tests run."""
+"""The Dockerfile, read: there is no docker engine where the tests run (deploy/image builds it without one)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
+
+import meltpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,6 +38,34 @@ def test_it_builds_in_one_stage_and_runs_in_another() -> None:
 
 def test_both_stages_start_from_the_same_python() -> None:
     assert len({rest.split()[0] for word, rest in instructions() if word == "FROM"}) == 1
+
+
+def test_its_base_is_an_argument_whose_default_is_a_python_of_one_version() -> None:
+    (argument,) = [rest for word, rest in instructions() if word == "ARG"]
+    assert re.fullmatch(r"BASE=python:3\.11-slim-\w+", argument)
+    assert all(rest.startswith("${BASE}") for word, rest in instructions() if word == "FROM")
+
+
+def test_a_package_index_is_a_secret_of_the_build_and_nothing_of_it_stays() -> None:
+    installs = [rest for word, rest in instructions() if word == "RUN" and "pip install" in rest]
+    assert all(rest.startswith("--mount=type=secret,id=pip,target=/etc/pip.conf ") for rest in installs)
+    assert not [rest for word, rest in instructions() if word in {"ARG", "ENV", "COPY"} and "pip.conf" in rest]
+
+
+def test_its_labels_say_the_version_and_the_licence_of_the_package() -> None:
+    labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]+)"', last("LABEL")))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert labels["version"] == meltpoint.__version__
+    assert labels["licenses"] == project["license"]
+
+
+def test_it_has_what_nodes_of_a_cluster_need_of_ray() -> None:
+    assert any('"ray[default]"' in rest for word, rest in instructions() if word == "RUN")
+
+
+def test_no_file_of_secrets_reaches_the_builder() -> None:
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    assert {".git", "**/.env", "runs", "tests", "deploy"} <= set(ignored)
 
 
 def test_it_runs_as_a_user_who_is_not_root() -> None:
