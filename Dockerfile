@@ -9,7 +9,8 @@
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS builder
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+# PEP 517: parts without a wheel (seqeval) are built apart from the rest by an older pip too.
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_USE_PEP517=1
 RUN python -m venv /opt/meltpoint
 ENV PATH=/opt/meltpoint/bin:$PATH
 WORKDIR /src

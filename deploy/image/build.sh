@@ -31,7 +31,8 @@ base() {
 }
 
 image() {
-    buildah bud --isolation chroot --network host --format docker --build-arg "BASE=$BASE" --tag "$IMAGE" "$@" .
+    buildah bud --isolation chroot --network host --layers --format docker \
+        --build-arg "BASE=$BASE" --tag "$IMAGE" "$@" .
 }
 
 # The process gets a network namespace in which only its own loopback is up (Ray's processes talk over it), a mount

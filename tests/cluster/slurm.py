@@ -22,10 +22,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "squeue", "scontrol", "scancel")
-TRIALS = 8
+TRIALS = 6
 SWEEP = [
     "--name", "slurm", "--encoder", "minilm", "--mode", "fine_tuning", "--task", "demo_sentiment", "--head", "linear",
-    "--trials", str(TRIALS), "--seeds", "1", "--set", "epochs=4", "--gpus-per-trial", "0",
+    "--trials", str(TRIALS), "--seeds", "1", "--set", "epochs=2", "--max-train-examples", "100",
+    "--gpus-per-trial", "0",
 ]  # fmt: skip
 
 CONFIG = """
@@ -112,7 +113,7 @@ def cluster(folder: Path) -> Iterator[None]:
     key.chmod(0o400)
     config = CONFIG.format(folder=folder, host=socket.gethostname().split(".")[0], ports=free_ports(3))
     (folder / "slurm.conf").write_text(config, encoding="utf-8")
-    (folder / "gres.conf").write_text("NodeName=one,two Name=gpu Count=1\n", encoding="utf-8")
+    (folder / "gres.conf").write_text("NodeName=one,two Name=gpu File=/dev/null\n", encoding="utf-8")
     os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
     munge = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={folder}/munge.socket"]
     files = [f"--{kind}-file={folder}/munged.{kind}" for kind in ("pid", "log", "seed")]
@@ -124,7 +125,14 @@ def cluster(folder: Path) -> Iterator[None]:
             (folder / f"spool-{node}").mkdir()
             stack.enter_context(daemon("slurmd", "-D", "-N", node))
         until("two idle nodes", lambda: nodes() == ["idle", "idle"])
+        stack.callback(cancel_all)
         yield
+
+
+def cancel_all() -> None:
+    """End every job, so that none of their processes outlives this Slurm."""
+    slurm("scancel", "--user=root")
+    until("no job is left", lambda: slurm("squeue", "--noheader") == "", 180)
 
 
 def nodes() -> list[str]:
@@ -178,13 +186,14 @@ def submit(folder: Path) -> str:
 def interrupt(job: str, how: Callable[[], None], sweep: Sweep, restarts: int) -> dict[str, float]:
     """Interrupt the job once two more trials are done, and wait until it runs again; what was done before."""
     before = len(sweep.finished())
-    until("two more trials", lambda: len(sweep.finished()) >= before + 2 or state(job) != "RUNNING", 300)
+    until("two more trials", lambda: len(sweep.finished()) >= before + 2 or state(job) != "RUNNING", 900)
     assert state(job) == "RUNNING", f"the job is {state(job)}"
     how()
     until("the job is queued again", lambda: field(job, "Restarts") == str(restarts), 180)
     done = sweep.finished()
     print(f"interrupted after {len(done)} trials; queued again ({restarts})", flush=True)
-    slurm("scontrol", "update", f"JobId={job}", "StartTime=now")  # Slurm itself waits two minutes
+    # Slurm itself waits two minutes, since a start in the same second finds the old start's credential revoked.
+    slurm("scontrol", "update", f"JobId={job}", "StartTime=now+10")
     until("the job runs again", lambda: state(job) == "RUNNING", 180)
     return done
 
@@ -229,7 +238,7 @@ def main() -> None:
             done = [interrupt(job, preempt, sweep, 1)]
             notice = ["scancel", "--batch", "--signal=USR1", job]  # what --signal=B:USR1@120 sends before the limit
             done.append(interrupt(job, lambda: print(slurm(*notice), end=""), sweep, 2))
-            until("the job ends", lambda: state(job) not in ("RUNNING", "COMPLETING", "PENDING"), 900)
+            until("the job ends", lambda: state(job) not in ("RUNNING", "COMPLETING", "PENDING"), 1800)
             assert state(job) == "COMPLETED", f"the job is {state(job)}"
             until("nothing of its Ray is left", lambda: left_over(job) == [], 60)
         check(done, sweep, (folder / "job.log").read_text(encoding="utf-8"))

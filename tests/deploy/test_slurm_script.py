@@ -15,11 +15,12 @@ SBATCH = Path(__file__).resolve().parents[2] / "deploy" / "slurm" / "sweep.sbatc
 
 COMMANDS = {
     "bin/python": (
-        'if [ "$1" = -c ]; then exit 1; elif [ $# -eq 1 ]; then echo 23456; '
+        'if [ "$1" = -c ]; then exit 1; elif [ $# -eq 1 ]; then echo 23456; elif [ -n "${RAY_FAILS:-}" ]; then exit 1; '
         'else until [ -s "$HERE/ray" ]; do sleep 0.02; done; fi'
     ),
     "bin/ray": (
-        'echo "$@" >>"$HERE/ray"; ended() { echo "ray after $(cat "$HERE/noticed")" >"$HERE/ended"; exit 0; }; '
+        'echo "$@" >>"$HERE/ray"; if [ -n "${RAY_FAILS:-}" ]; then exit 1; fi; '
+        'ended() { echo "ray after $(cat "$HERE/noticed")" >"$HERE/ended"; exit 0; }; '
         "trap ended TERM; while :; do sleep 0.05; done"
     ),
     "bin/meltpoint": (
@@ -153,6 +154,16 @@ def test_ray_takes_no_default_port_so_that_two_jobs_can_share_a_node(job: Job) -
     assert set(ports.values()) == {"0"}
     assert {"--min-worker-port", "--max-worker-port", "--node-manager-port", "--object-manager-port"} <= set(ports)
     assert "--temp-dir=/tmp/ray-900077" in start
+
+
+def test_where_ray_does_not_start_it_is_tried_three_times_and_no_sweep_begins(job: Job) -> None:
+    job.start("--name", "first", RAY_FAILS="yes")
+    status, said = job.end()
+    assert status == 1
+    assert "Ray did not start on the first node" in said
+    assert job.text("ray").count("start --block") == 3
+    assert job.text("meltpoint") == ""
+    assert job.text("scontrol") == ""
 
 
 def test_without_a_storage_it_says_what_to_name(job: Job) -> None:
