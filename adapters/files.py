@@ -17,14 +17,17 @@ NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.E
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder; the file written there replaces `path` unless an error is raised.
+def replacing(path: Path, folder: Path | None = None) -> Iterator[Path]:
+    """Yield a temporary path; the file written there replaces `path` unless an error is raised.
 
     A reader sees the old file or the new one, never a part of it, also after a power failure, because the file is
     synced before it is renamed. Its permissions follow the umask whatever library writes it (safetensors' are 0600).
+
+    Args:
+        folder: where the temporary path lies, on the same file system; None for the folder of `path`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = _beside(path)
+    beside = _beside(path if folder is None else folder / path.name)
     try:
         usual = _make_empty(beside)
         yield beside

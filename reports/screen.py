@@ -108,7 +108,8 @@ def show_outcome(outcome: Outcome, resources: Resources, again: str, console: Co
     for trouble in outcome.troubles:
         stderr.print(f"! {trouble}", markup=False)
     if outcome.state == "stopped":
-        stderr.print(f"Stopped; what finished is kept. It goes on with:\n  {again}", markup=False)
+        why = f" ({outcome.stop})" if outcome.stop is not None and str(outcome.stop) else ""
+        stderr.print(f"Stopped{why}; what finished is kept. It goes on with:\n  {again}", markup=False)
     stderr.print(f"Tables     {outcome.folder / 'report.md'}", markup=False)
     stderr.print(f"Exports    {outcome.folder / 'exports'}", markup=False)
     uri = resources.tracking_uri

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from meltpoint.sweeps.command_line.errors import FAILED, again, exit_on_error, print_json
+from meltpoint.sweeps.command_line.errors import DONE, again, exit_on_error, print_json
 from meltpoint.sweeps.command_line.options import (
     AsJson,
     CpusPerTrial,
@@ -43,9 +43,10 @@ def sweep(options: SweepOptions) -> None:
 def _run(spec: SweepSpec, resources: Resources) -> None:
     """Run a sweep, show its table, and end with its status."""
     from meltpoint.sweeps.driver.early_start import head_start
+    from meltpoint.sweeps.machine.signals import stoppable
     from meltpoint.sweeps.results.cache import trim
 
-    with head_start(spec, resources) as cluster:  # Ray starts while Python imports the rest
+    with stoppable(), head_start(spec, resources) as cluster:  # Ray starts while Python imports the rest
         from meltpoint.reports.tables import render
         from meltpoint.sweeps.driver.run import sweep as run_sweep
 
@@ -55,8 +56,8 @@ def _run(spec: SweepSpec, resources: Resources) -> None:
     from meltpoint.reports.screen import show_outcome
 
     show_outcome(outcome, resources, again(), Console(highlight=False))
-    if outcome.state != "done":
-        raise typer.Exit(FAILED)
+    if outcome.exit_status != DONE:
+        raise typer.Exit(outcome.exit_status)
 
 
 @exit_on_error()

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import typer
 
+from meltpoint.sweeps.machine.signals import status_of
 from meltpoint.sweeps.specification.tracking_uri import redacted
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
@@ -36,7 +37,7 @@ def exit_on_error() -> Iterator[None]:
     """Context manager and decorator that ends a command with one line on standard error and its exit status.
 
     Status 2 for bad input (`ValueError`); 1 for numbers that diverge (`ArithmeticError`), a full disk or a refused
-    file (`OSError`), and Ctrl-C; 0 where the reader of standard output has closed it.
+    file (`OSError`), and Ctrl-C; 0 where the reader of standard output has closed it; a `StopRequest` has its own.
     """
     try:
         yield
@@ -53,9 +54,9 @@ def exit_on_error() -> Iterator[None]:
         where = f" ({error.filename})" if error.filename else ""
         complain(f"{error.strerror or error}{where}; what finished is kept, and the same command goes on from there.")
         raise typer.Exit(FAILED) from None
-    except KeyboardInterrupt:
-        complain("stopped")
-        raise typer.Exit(FAILED) from None
+    except KeyboardInterrupt as stop:
+        complain(str(stop) or "stopped")
+        raise typer.Exit(status_of(stop)) from None
 
 
 def complain(text: str) -> None:

@@ -14,6 +14,7 @@ from meltpoint.sweeps.driver.record_writer import RecordWriter
 from meltpoint.sweeps.driver.running_trial import RunningTrial
 from meltpoint.sweeps.ledger.ledger import Ledger, cache_folder
 from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.specification.code_version import code_version
@@ -39,6 +40,7 @@ class SweepDriver:
         losses: trial → how many times it was lost.
         shares: cell → the share of a GPU that its trials get, once measured; only with `--gpus-per-trial auto`.
         failure: an error on the driver's side (a full disk), which Tune would bury in text of its own.
+        stop: what ended the sweep before it was done; None where nothing did.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class SweepDriver:
         self.slots = 1
         self.shares: Mapping[CellKey, float] = {}
         self.failure: Exception | None = None
+        self.stop: KeyboardInterrupt | None = None
 
     # A trial's way: handed out, taken up by a worker, its epochs, its end.
 
@@ -188,6 +191,7 @@ class SweepDriver:
 
     def tick(self) -> None:
         """Between events: finals that are answered, runs and scores that came in, the clock, the screen."""
+        raise_requested()
         self._watch_clock()
         self.finals.answer()
         self.writer.add_runs()

@@ -49,7 +49,7 @@ class Finals:
         self.tracker.begin(proposal, source.code_version)
         for epoch in source.epochs:
             self.tracker.epoch(proposal.id, epoch)
-        self.ledger.checkpoint(source.id).replace(self.ledger.checkpoint(proposal.id))
+        self.ledger.move_checkpoint(source.id, proposal.id)
         changes = {"id": proposal.id, "role": "final", "number": proposal.number, "answered_by": source.id}
         record = source.model_copy(update={**changes, "mlflow_run_id": None})
         self.writer.write(record)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from meltpoint.adapters.files import write_atomically
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import closed_lines, kept_lines, settle_specification
 from meltpoint.sweeps.driver.progress import Progress
+from meltpoint.sweeps.ledger.lease import LeaseLostError
 from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
 from meltpoint.sweeps.ledger.records import strays_in_words
+from meltpoint.sweeps.machine.signals import StopRequest, request_stop, status_of
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.on_ray.placement import place
@@ -36,8 +34,9 @@ class Outcome:
     """The outcome of a sweep.
 
     Attributes:
-        state: "done", "stopped" (Ctrl-C), or "failed" (a cell has no result).
+        state: "done", "stopped" (Ctrl-C, a signal, a lost cluster), or "failed" (a cell has no result).
         troubles: what a person should know, a line each.
+        stop: what stopped it; None where nothing did.
     """
 
     state: str
@@ -45,10 +44,16 @@ class Outcome:
     folder: Path
     tracking_uri: str
     troubles: list[str]
+    stop: KeyboardInterrupt | None = None
+
+    @property
+    def exit_status(self) -> int:
+        """The command's: 0 only for a sweep that is done."""
+        return status_of(self.stop) if self.stop is not None else int(self.state != "done")
 
 
 HURRY_SECONDS = 6.0
-"""How long MLflow may take after Ctrl-C: a local store takes milliseconds, a hung server would take minutes."""
+"""How long MLflow may take after Ctrl-C or a signal: a local store takes milliseconds, a hung server minutes."""
 
 Render = Callable[[SweepSummary], Mapping[str, str]]
 """From a sweep's results to the files that show them: file name → text."""
@@ -63,39 +68,45 @@ def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Rende
 
     Raises:
         ValueError: bad input, found before the first trial; one line with the remedy.
+        StopRequest: another driver has taken over the sweep.
     """
+    try:
+        return _sweep(spec, resources, console, render, cluster)
+    except LeaseLostError as lost:
+        raise _lost(lost) from None
+
+
+def _lost(error: LeaseLostError) -> StopRequest:
+    return StopRequest(str(error), status=1, may_write=False)
+
+
+def _sweep(spec: SweepSpec, resources: Resources, console: Console, render: Render, cluster: Cluster) -> Outcome:
+    def say(line: str) -> None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
     storage = storage_folder(resources.storage)
     uri = resources.tracking_uri or default_uri(storage)
     ledger = Ledger(storage / spec.name)
     ledger.check_place()
     cells = open_cells(spec)
     for line in spec.missing():
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    with ledger.driving(), _interruptible():
+        say(line)
+    with ledger.driving(say, on_lost=lambda lost: request_stop(_lost(lost))):
         settled = settle_specification(ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions)
         records, opened = ledger.records(), opened_trials(ledger)
         planner = Planner(spec, cells, records, resources.retry_failed, settled.codes, opened)
-        left_out = [strays_in_words(planner.strays)] if planner.strays else []
+        left_out = [*ledger.late_lines(), *([strays_in_words(planner.strays)] if planner.strays else [])]
         for line in (*kept_lines(planner), *left_out, *ledger.clean_started(), *closed_lines(ledger, planner)):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            say(line)
         planner.recall(ledger.unfinished())
         tracker = Tracker(spec.name, uri, storage)
         tracker.open(cells, spec.model_dump_json())
         driver = _drive(resources, ledger, planner, tracker, console, cluster)
-    return _finish(driver, ledger, tracker, render)
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let SIGINT stop the sweep, also where a shell started it in the background, which makes it ignore SIGINT."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+        try:
+            return _close(driver, ledger, tracker, render)
+        except KeyboardInterrupt as stop:  # what it has done is done again, in a moment
+            _stop(driver, stop)
+            return _close(driver, ledger, tracker, render)
 
 
 def note_runs(ledger: Ledger, tracker: Tracker) -> None:
@@ -117,10 +128,6 @@ def _drive(
             progress.say("Nothing is left to train or to score.")
         else:
             _train(driver, resources, progress, cluster)
-        strays = {record.id for record in planner.strays}
-        records = [record for record in ledger.records() if record.id not in strays]
-        tracker.reconcile(records, planner.proposal_of)
-        note_runs(ledger, tracker)
     return driver
 
 
@@ -137,11 +144,31 @@ def _train(driver: SweepDriver, resources: Resources, progress: Progress, cluste
             while driver.is_done and driver.score(timeout_seconds=0.5):
                 pass
             is_over = not driver.is_done or not driver.planner.has_work_again()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         driver.is_done = False
-        driver.tracker.hurry(HURRY_SECONDS)
+        _stop(driver, stop)
+    except LeaseLostError as lost:
+        _stop(driver, _lost(lost))
     finally:
         driver.interrupted()  # whatever is still under way, for whatever reason
+
+
+def _stop(driver: SweepDriver, stop: KeyboardInterrupt) -> None:
+    """Note why the sweep ends, and let MLflow hurry; raise it again where another driver has the sweep."""
+    driver.stop = stop
+    driver.tracker.hurry(HURRY_SECONDS)
+    if isinstance(stop, StopRequest) and not stop.may_write:
+        driver.tracker.trouble = str(stop)  # its queue is dropped: the runs are the other driver's now
+        raise stop
+
+
+def _close(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Render) -> Outcome:
+    """Let MLflow have everything that the ledger has, then write the results."""
+    strays = {record.id for record in driver.planner.strays}
+    records = [record for record in ledger.records() if record.id not in strays]
+    tracker.reconcile(records, driver.planner.proposal_of)
+    note_runs(ledger, tracker)
+    return _finish(driver, ledger, tracker, render)
 
 
 def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Render) -> Outcome:
@@ -149,7 +176,7 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Rende
     export_cells(ledger, summary, ledger.folder / "exports")
     tables = render(summary)
     for name, text in tables.items():
-        write_atomically(ledger.folder / name, text)
+        ledger.place(ledger.folder / name, text)
     done = driver.is_done and not driver.finals.scorer.pending
     figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
     mixed = {cell.header.key: code_tags(cell) for cell in summary.cells if cell.mixes_code}
@@ -162,7 +189,7 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Rende
     troubles += tracker.notes() + ([tracker.trouble] if tracker.trouble else [])
     lacks = bool(empty or driver.finals.scorer.troubles or any(without))
     state = "stopped" if not done else "failed" if lacks else "done"
-    return Outcome(state, summary, ledger.folder, tracker.uri, troubles)
+    return Outcome(state, summary, ledger.folder, tracker.uri, troubles, driver.stop)
 
 
 def missing_finals(summary: SweepSummary, cell: CellSummary) -> str | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -16,6 +15,9 @@ from urllib.parse import urlparse
 from pydantic import ValidationError
 
 from meltpoint.adapters.files import acquire, write_atomically
+from meltpoint.sweeps.ledger import lease as leases
+from meltpoint.sweeps.ledger.claim import latest
+from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError
 from meltpoint.sweeps.ledger.records import TrialDescription, TrialRecord
 
 
@@ -63,8 +65,8 @@ def first_phases_folder(cache: Path) -> Path:
     return cache / "stages"
 
 
-LOCK = "driver.lock"
-EMPTY_SWEEP = {LOCK, "trials", "started"}
+LOCK, DRIVERS = "driver.lock", "drivers"
+EMPTY_SWEEP = {LOCK, DRIVERS, "trials", "started"}
 """The files and folders that a sweep's folder may contain before `sweep.json` is written."""
 
 
@@ -73,7 +75,11 @@ class Ledger:
 
     Layout: `sweep.json` (the specification), `trials/ID.json` (records of finished, stopped and failed trials),
     `started/ID.json` (trials that have begun and not ended), `checkpoints/ID/`, `predictions/`, `ensembles/ID.json`,
-    `exports/`, `test_openings.jsonl`, `time_budgets.jsonl`.
+    `exports/`, `test_openings.jsonl`, `time_budgets.jsonl`, `drivers/` (`lease`).
+
+    Attributes:
+        lease: this process's, while it drives the sweep; None elsewhere.
+        left_out: the ids of records that `records` left out, because a driver wrote them after it had lost the sweep.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -81,6 +87,9 @@ class Ledger:
         self.trials = folder / "trials"
         self.started = folder / "started"
         self.ensembles = folder / "ensembles"
+        self.drivers = folder / DRIVERS
+        self.lease: Lease | None = None
+        self.left_out: list[str] = []
 
     @property
     def specification(self) -> Path:
@@ -119,14 +128,45 @@ class Ledger:
         for folder in (self.trials, self.started):
             folder.mkdir(parents=True, exist_ok=True)
 
+    @property
+    def attempt(self) -> int:
+        """The number of the driver that this process is; 0 where it drives nothing."""
+        return 0 if self.lease is None else self.lease.attempt
+
     def write(self, record: TrialRecord) -> None:
-        """Write or replace a trial's record, and remove it from the started trials."""
-        write_atomically(self.trials / f"{record.id}.json", record.model_dump_json(indent=1) + "\n")
-        (self.started / f"{record.id}.json").unlink(missing_ok=True)
+        """Write or replace a trial's record, and remove it from the started trials.
+
+        Raises:
+            LeaseLostError: another driver has the sweep; nothing was written.
+        """
+        written = record.model_copy(update={"driver_attempt": self.attempt}) if self.lease else record
+        self.place(self.trials / f"{record.id}.json", written.model_dump_json(indent=1) + "\n")
+        self._remove(self.started / f"{record.id}.json")
 
     def start(self, order: dict[str, object]) -> None:
         """Note that a trial has begun, so that an interrupted sweep runs the same trial again."""
-        write_atomically(self.started / f"{order['id']}.json", json.dumps(order, sort_keys=True) + "\n")
+        note = {**order, "driver_attempt": self.attempt} if self.lease else order
+        self.place(self.started / f"{order['id']}.json", json.dumps(note, sort_keys=True) + "\n")
+
+    def place(self, path: Path, text: str) -> None:
+        """Write or replace a file of the sweep, if this process drives it or nobody has to.
+
+        Raises:
+            LeaseLostError: another driver has the sweep; nothing was written.
+        """
+        if self.lease is None:
+            write_atomically(path, text)
+            return
+        with self.lease.placing(path) as beside:
+            beside.write_text(text, encoding="utf-8")
+
+    def _remove(self, path: Path) -> None:
+        if self.lease is not None:
+            self.lease.remove(path)
+        elif path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
     def records(self) -> list[TrialRecord]:
         """All records, in the order in which the trials began.
@@ -134,8 +174,21 @@ class Ledger:
         Raises:
             ValueError: a file is not a record; the message names it.
         """
+        inherited = leases.inherited(self.drivers)
         read = [self._read(path) for path in sorted(self.trials.glob("*.json"))]
-        return sorted(read, key=lambda record: (record.started_at, record.id))
+        kept = [record for record in read if not leases.is_late(record.id, record.driver_attempt, inherited)]
+        self.left_out = sorted({record.id for record in read} - {record.id for record in kept})
+        return sorted(kept, key=lambda record: (record.started_at, record.id))
+
+    def late_lines(self) -> list[str]:
+        """A line about the records that `records` left out, if there are any."""
+        if not self.left_out:
+            return []
+        names = ", ".join(f"{trial}.json" for trial in self.left_out[:3]) + (", …" if len(self.left_out) > 3 else "")
+        return [
+            f"Left out: {len(self.left_out)} records ({names}) that a driver wrote after another one had taken over; "
+            f"the trials run again. To count them, delete {self.drivers / '*.inherited'}."
+        ]
 
     def _read(self, path: Path) -> TrialRecord:
         try:
@@ -183,7 +236,7 @@ class Ledger:
                 lines.append(f"{path} was damaged and is deleted; its trial had no result, and is proposed again.")
                 ended = True
             if ended:
-                path.unlink(missing_ok=True)
+                self._remove(path)
         return sorted(lines)
 
     def checkpoint(self, trial: str) -> Path:
@@ -192,25 +245,53 @@ class Ledger:
 
     def drop_checkpoint(self, trial: str) -> None:
         """Delete a trial's checkpoint, if it has one."""
-        shutil.rmtree(self.checkpoint(trial), ignore_errors=True)
+        self._remove(self.checkpoint(trial))
+
+    def move_checkpoint(self, trial: str, other: str) -> None:
+        """Give a trial's checkpoint to another trial."""
+        if self.lease is None:
+            self.checkpoint(trial).replace(self.checkpoint(other))
+        else:
+            self.lease.move(self.checkpoint(trial), self.checkpoint(other))
 
     @contextmanager
-    def driving(self) -> Iterator[None]:
-        """Hold the sweep's lock, so that only one process drives it at a time.
+    def driving(
+        self, say: Callable[[str], None] = print, on_lost: Callable[[LeaseLostError], None] | None = None
+    ) -> Iterator[None]:
+        """Hold the sweep's lease, and its file lock where it can be had, so that only one process drives it at a time.
+
+        Args:
+            say: is told before it waits for a driver that is silent.
+            on_lost: is told, in a thread of its own, that another driver has taken over.
 
         Raises:
-            ValueError: another process drives it, its folder cannot be written, or its file system has no locks.
+            ValueError: another process drives it, or its folder cannot be written.
         """
         with self._open_lock() as lock:
-            if not acquire(lock, shared=False, wait=False):
-                lock.seek(0)
-                raise ValueError(
-                    f"Another process drives this sweep ({lock.read().strip()}); wait for it, or stop it first."
-                )
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
-            lock.flush()
-            yield
+            self._refuse_older_version(lock)
+            lease = leases.acquire(self.drivers, say, lambda: _has_lock(lock))
+            self.lease = lease
+            try:
+                if _has_lock(lock):
+                    lock.truncate(0)
+                    lock.write(str(lease.owner))
+                    lock.flush()
+                if lease.took_over:
+                    lease.note_inherited(path.stem for path in self.trials.glob("*.json"))
+                lease.keep_renewing(on_lost or (lambda lost: None))
+                yield
+            finally:
+                lease.release()
+                self.lease = None
+
+    def _refuse_older_version(self, lock: IO[str]) -> None:
+        """Refuse a sweep whose file lock is held while nobody has its lease: versions before had the lock alone."""
+        claim = latest(self.drivers)
+        if (claim is None or claim.is_released()) and not _has_lock(lock, or_no_locks=True):
+            lock.seek(0)
+            raise ValueError(
+                f"Another process drives this sweep ({lock.read().strip()}); wait for it, or stop it first."
+            )
 
     def _open_lock(self) -> IO[str]:
         try:
@@ -223,18 +304,45 @@ class Ledger:
             ) from None
 
     def is_driven(self) -> bool:
-        """True if a process drives the sweep now. Writes nothing, so that it works on a read-only copy."""
+        """True if another process drives the sweep, as far as can be told. Writes nothing: a copy may be read-only.
+
+        Of a driver on another machine only the age of its last heartbeat is known, which takes both clocks to be alike.
+        Nothing but what is shown depends on it.
+        """
+        claim = None if self.lease is not None else latest(self.drivers)
+        is_locked = self.lease is None and self._is_locked()
+        if claim is None or claim.is_free(file_lock_is_free=not is_locked):
+            return is_locked
+        try:
+            return time.time() - claim.beat_path.stat().st_mtime < leases.silence_seconds()
+        except FileNotFoundError:
+            return is_locked
+
+    def _is_locked(self) -> bool:
         path = self.folder / LOCK
         if not path.exists():
             return False
         with path.open() as lock:
             try:
                 return not acquire(lock, shared=True, wait=False)
-            except ValueError:  # without file locks no process can drive it
+            except ValueError:  # a file system without locks
                 return False
+
+
+def _has_lock(lock: IO[str], or_no_locks: bool = False) -> bool:
+    """True if this process has a file lock, or gets it now.
+
+    Args:
+        or_no_locks: what to say of a file system without locks.
+    """
+    try:
+        return acquire(lock, shared=False, wait=False)
+    except ValueError:
+        return or_no_locks
 
 
 def _is_of_an_empty_sweep(path: Path) -> bool:
     """True if a sweep that was interrupted before it wrote `sweep.json` may have left this file or folder."""
     is_half_written = path.name.startswith(".") and path.name.endswith(".tmp")
-    return is_half_written or (path.name in EMPTY_SWEEP and not (path.is_dir() and any(path.iterdir())))
+    is_empty = path.name == DRIVERS or not (path.is_dir() and any(path.iterdir()))
+    return is_half_written or (path.name in EMPTY_SWEEP and is_empty)

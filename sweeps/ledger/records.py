@@ -108,6 +108,7 @@ class TrialRecord(TrialDescription):
         cause: why it failed; None where it did not.
         attempts: how many times it began in the command that ended it, lost attempts counted.
         code_version: of the code that ran it; its identity has the one that the sweep was opened with.
+        driver_attempt: the number of the driver that wrote this file (`lease`); 0 in records from before they had one.
     """
 
     head: str
@@ -134,6 +135,7 @@ class TrialRecord(TrialDescription):
     seconds: float
     cause: Cause | None = None
     attempts: int = 1
+    driver_attempt: int = 0
 
     @property
     def is_lost(self) -> bool:

@@ -8,6 +8,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
+from meltpoint.sweeps.machine.signals import sigterm_kept
 from meltpoint.sweeps.on_ray import patches
 from meltpoint.sweeps.on_ray.fork_server import ForkServer, machine_has_gpus
 from meltpoint.tasks.core.counts import some
@@ -107,7 +108,8 @@ class Cluster:
     def _init(self, **options: Any) -> None:
         import ray
 
-        ray.init(logging_level=logging.ERROR, log_to_driver=False, configure_logging=True, **options)
+        with sigterm_kept():
+            ray.init(logging_level=logging.ERROR, log_to_driver=False, configure_logging=True, **options)
 
     def _fork_without_gpus_only(self) -> None:
         """Close the fork server where Ray found GPUs all the same: its workers then start in Ray's own way."""

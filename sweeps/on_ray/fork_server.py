@@ -21,6 +21,7 @@ import tempfile
 from pathlib import Path
 
 from meltpoint.sweeps.machine import heap
+from meltpoint.sweeps.machine.signals import NOTICES
 from meltpoint.sweeps.on_ray.forked_worker import ANSWER, receive
 
 FORK_SAFE = {
@@ -109,6 +110,8 @@ def environment() -> dict[str, str]:
 
 def main(listener: socket.socket, encoder: str, kind: str) -> None:
     """The fork server's process: import, then fork whoever asks, until the driver is gone."""
+    for number in NOTICES:  # the driver's business, though Slurm sends them to all processes
+        signal.signal(number, signal.SIG_IGN)
     heap.raise_gc_threshold()
     _import(encoder, kind)
     heap.freeze_heap()

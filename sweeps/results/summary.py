@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from meltpoint.adapters.files import write_atomically
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CELL, CellKey, TrialRecord, by_cell, cell_key, worker_seconds
 from meltpoint.sweeps.results.code_versions import CodeUse, code_uses
@@ -219,7 +218,7 @@ def read_sweep(ledger: Ledger) -> SweepFile:
 
 def write_sweep(ledger: Ledger, sweep: SweepFile) -> None:
     """Write `sweep.json`."""
-    write_atomically(ledger.specification, json.dumps(sweep.model_dump(mode="json"), indent=1) + "\n")
+    ledger.place(ledger.specification, json.dumps(sweep.model_dump(mode="json"), indent=1) + "\n")
 
 
 def summarise(ledger: Ledger) -> SweepSummary:

@@ -1,0 +1,139 @@
+"""Signals and other reasons to end a sweep in order: SIGTERM, a scheduler's notice (SIGUSR1, SIGUSR2), a lost cluster.
+
+A reason is raised in the main thread as `StopRequest`, which is a KeyboardInterrupt: it passes wherever Ctrl-C does,
+through Ray's and Tune's handlers too.
+"""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+STOPPING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+"""Kubernetes, Slurm and `ray job stop` send SIGTERM; Slurm's `--signal=USR1@120` gives notice before it."""
+NOTICES = {signal.SIGUSR1, signal.SIGUSR2}
+TERMINATED = 128 + signal.SIGTERM
+"""The exit status after any of these signals, 143: what shells and schedulers take for "ended by SIGTERM"."""
+SECOND_AFTER_SECONDS = 1.0
+"""A signal so soon after the first one is its copy: `timeout`, Slurm and `ray job stop` send one to a process and to
+its group."""
+LAST_SECONDS = 25.0
+"""After so long a sweep that was told to end is ended as it is: Kubernetes and Slurm send SIGKILL after 30 s."""
+SIGACTION_BYTES = 1024
+"""More than any system's `struct sigaction` (152 bytes with glibc on x86-64)."""
+
+
+class StopRequest(KeyboardInterrupt):
+    """A reason to end the sweep in order, other than Ctrl-C.
+
+    Attributes:
+        status: the exit status of the command.
+        may_write: whether what is under way may still be written; False once another driver has the sweep.
+    """
+
+    def __init__(self, reason: str, status: int, may_write: bool = True) -> None:
+        super().__init__(reason)
+        self.status, self.may_write = status, may_write
+
+
+def status_of(stop: KeyboardInterrupt) -> int:
+    """The exit status of a command that a request or Ctrl-C has ended."""
+    return stop.status if isinstance(stop, StopRequest) else 1
+
+
+class _Asked:
+    """The request that was made in this process, and when on the monotonic clock."""
+
+    request: StopRequest | None = None
+    at = 0.0
+    was_raised = False
+
+
+def request_stop(request: StopRequest) -> None:
+    """Raise a request in the main thread, from any thread; the first one counts."""
+    if _Asked.request is None:
+        _note(request)
+        _thread.interrupt_main(signal.SIGTERM)  # does nothing where no handler of `stoppable` is installed
+
+
+def raise_requested() -> None:
+    """Raise a request that was made and not raised yet, or was swallowed where Python ignores exceptions."""
+    if _Asked.request is not None and not _Asked.was_raised:
+        _Asked.was_raised = True
+        raise _Asked.request
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Let SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 end what the block does; only in the main thread.
+
+    SIGINT does so too where a shell started the command in the background, which makes it ignore SIGINT.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _on_signal) for number in STOPPING}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _Asked.request, _Asked.was_raised = None, False
+
+
+@contextmanager
+def sigterm_kept() -> Iterator[None]:
+    """Give SIGTERM its handler back after the block, from any thread: `ray.init` installs one in C++ that aborts.
+
+    Threads and processes that the block starts do not get a scheduler's notices: those are the driver's, though Slurm
+    sends them to all processes of a step, and they would end a raylet.
+    """
+    libc, handler = ctypes.CDLL(None), ctypes.create_string_buffer(SIGACTION_BYTES)
+    libc.sigaction(signal.SIGTERM, None, handler)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, NOTICES)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        libc.sigaction(signal.SIGTERM, handler, None)
+
+
+def say_now(text: str) -> None:
+    """Write a line to standard error at once; safe in a signal handler, where a buffered stream is not."""
+    os.write(2, f"meltpoint: {text}\n".encode())
+
+
+def _on_signal(number: int, frame: FrameType | None) -> None:
+    if _Asked.request is None:
+        name = signal.Signals(number).name
+        _note(StopRequest(f"stopped by {name}", TERMINATED))
+        say_now(f"{name}: the sweep ends; what finished is kept, and the same command goes on.")
+    elif _Asked.was_raised:
+        if time.monotonic() - _Asked.at > SECOND_AFTER_SECONDS:
+            os._exit(TERMINATED)  # Ray's processes end with this one
+        return
+    raise_requested()
+
+
+def _note(request: StopRequest) -> None:
+    _Asked.request, _Asked.at, _Asked.was_raised = request, time.monotonic(), False
+    last = threading.Timer(LAST_SECONDS, _end, args=(request,))
+    last.daemon = True
+    last.start()
+
+
+def _end(request: StopRequest) -> None:
+    """End the process if the request is still under way."""
+    if _Asked.request is request:
+        say_now(
+            f"not ended {LAST_SECONDS:.0f} s after it was {request}; ended as it is, nothing that finished is lost."
+        )
+        os._exit(request.status)

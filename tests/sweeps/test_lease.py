@@ -1,0 +1,620 @@
+"""lease: whatever is halted, killed or taken over at any step, one driver writes, and nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from meltpoint.adapters.files import replacing
+from meltpoint.sweeps.ledger import claim as claims
+from meltpoint.sweeps.ledger import lease as leases
+from meltpoint.sweeps.ledger import owner as owners
+from meltpoint.sweeps.ledger.claim import Claim, beat_text, latest
+from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError, acquire
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.owner import Found, Owner, this_process
+
+TRIALS = ("one", "two", "three")
+DRIVERS = 4
+LAST = DRIVERS
+"""The number of one more driver, which comes when the others have ended."""
+STEPS = ("link", "listdir", "mkdir", "open", "rename", "replace", "rmdir", "stat", "unlink")
+"""What a driver does to the disk: it may be halted or killed before each."""
+
+
+class KilledError(BaseException):
+    """Ends a simulated driver; each further step of its ends it again, so that no `finally` has an effect."""
+
+
+class Driver:
+    """A driver in a thread of its own, which takes a step when it is told to."""
+
+    def __init__(self, number: int, work: Callable[[Driver], None]) -> None:
+        self.number, self.work = number, work
+        self.attempt = 0
+        self.is_killed = self.is_over = False
+        self.error: BaseException | None = None
+        self._go, self._came = threading.Semaphore(0), threading.Semaphore(0)
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def begin(self) -> None:
+        self.thread.start()
+        self._came.acquire()
+
+    def step(self) -> None:
+        if not self.is_over:
+            self._go.release()
+            self._came.acquire()
+
+    def finish(self) -> None:
+        for _ in range(ENOUGH):
+            self.step()
+            if self.is_over:
+                return
+        raise AssertionError("a driver does not come to its end")
+
+    def pause(self) -> None:
+        """In its own thread: wait to be told to go on."""
+        self._came.release()
+        self._go.acquire()
+        if self.is_killed:
+            raise KilledError
+
+    def _run(self) -> None:
+        try:
+            self.pause()
+            self.work(self)
+        except KilledError:
+            pass
+        except BaseException as error:  # noqa: BLE001 - the test raises it
+            self.error = error
+        finally:
+            self.is_over = True
+            self._came.release()
+
+
+class World:
+    """Drivers of one sweep on one disk, and what the test holds them to.
+
+    Attributes:
+        acknowledged: trial → what was written, as soon as its driver knew that it was.
+        finished: how many times each trial's file was put in its place.
+    """
+
+    def __init__(self, folder: Path, is_one_machine: bool) -> None:
+        self.folder, self.is_one_machine = folder, is_one_machine
+        self.trials = folder / "trials"
+        self.trials.mkdir()
+        self.now = 0.0
+        self.drivers = [Driver(number, self.drive) for number in range(DRIVERS + 1)]
+        self.by_thread: dict[int, Driver] = {}
+        self.acknowledged: dict[str, str] = {}
+        self.finished: Counter[str] = Counter()
+        self.highest = 0
+
+    def drive(self, me: Driver) -> None:
+        lease = self._acquired()
+        if lease is None:
+            return
+        me.attempt = lease.attempt
+        assert lease.attempt > self.highest or self._is_shut_out(lease), "two drivers hold a valid lease"
+        self.highest = max(self.highest, lease.attempt)
+        with suppress(LeaseLostError):
+            found = {path.name for path in self.trials.iterdir()}
+            for beats, trial in enumerate(name for name in TRIALS if name not in found):
+                text = f"{trial} by {me.number} as {lease.attempt}"
+                with lease.placing(self.trials / trial) as beside:
+                    beside.write_text(text)
+                self.acknowledged[trial] = text
+                lease.renew(2 + beats)
+        lease.release()
+
+    def _acquired(self) -> Lease | None:
+        for _ in range(3):
+            with suppress(ValueError):
+                try:
+                    return acquire(self.folder / "drivers", say=lambda line: None)
+                except LeaseLostError:
+                    return None
+        return None
+
+    def _is_shut_out(self, lease: Lease) -> bool:
+        return not lease.staging.exists()
+
+    def watch(self, name: str, arguments: tuple[Any, ...]) -> None:
+        """Before a step is done: what it may not be."""
+        me = self.by_thread[threading.get_ident()]
+        if name == "replace" and Path(arguments[1]).parent == self.trials and Path(arguments[0]).exists():
+            assert me.attempt >= self.highest, "a driver writes that another one has followed"
+            self.finished[Path(arguments[1]).name] += 1
+
+    # What takes the place of the system.
+
+    def this_process(self, token: str, has_file_lock: bool, heartbeat_seconds: float) -> Owner:
+        number = self.by_thread[threading.get_ident()].number
+        boot = "here" if self.is_one_machine else f"machine {number}"
+        return Owner(
+            host="h", boot=boot, namespace="n", process=number, started="at noon", since="today", token=token,
+            heartbeat_seconds=heartbeat_seconds,
+        )  # fmt: skip
+
+    def look_up(self, process: int) -> Found | None:
+        driver = self.drivers[process]
+        return None if driver.is_killed or driver.is_over else Found("T", "at noon")
+
+    def boot(self) -> str:
+        return "here" if self.is_one_machine else f"machine {self.by_thread[threading.get_ident()].number}"
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.by_thread[threading.get_ident()].pause()
+        self.now += seconds
+
+
+@contextmanager
+def simulated(world: World) -> Iterator[None]:
+    """Let the steps of the world's drivers wait for their turn."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in STEPS:
+            patch.setattr(os, name, stepped(world, name, getattr(os, name)))
+        patch.setattr(leases, "time", world)
+        patch.setattr(leases, "this_process", world.this_process)
+        for name in ("look_up", "boot"):
+            patch.setattr(owners, name, getattr(world, name))
+        patch.setattr(owners, "namespace", lambda: "n")
+        patch.setenv(leases.SILENCE, "1")
+        for driver in world.drivers:
+            driver.begin()
+            assert driver.thread.ident is not None
+            world.by_thread[driver.thread.ident] = driver
+        try:
+            yield
+        finally:
+            for driver in world.drivers:
+                driver.is_killed = True
+                while not driver.is_over:
+                    driver.step()
+
+
+def stepped(world: World, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any, **options: Any) -> Any:
+        driver = world.by_thread.get(threading.get_ident())
+        if driver is not None:
+            driver.pause()
+            world.watch(name, arguments)
+        return real(*arguments, **options)
+
+    return call
+
+
+def written(world: World) -> dict[str, str]:
+    return {path.name: path.read_text() for path in world.trials.iterdir()}
+
+
+TURNS = st.lists(
+    st.tuples(st.integers(0, DRIVERS - 1), st.sampled_from(["some", "many", "kill"]), st.integers(1, 12)), max_size=24
+)
+MANY = 40
+ENOUGH = 20_000
+EXAMPLES = int(os.environ.get("MELTPOINT_LEASE_EXAMPLES", "80"))
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@given(TURNS, st.booleans())
+def test_one_driver_writes_at_a_time_whatever_is_halted_killed_or_taken_over(turns, is_one_machine):
+    """Drivers take turns of any length; the rest of the time they are halted, as by SIGSTOP."""
+    folder = Path(tempfile.mkdtemp())
+    world = World(folder, is_one_machine)
+    with simulated(world):
+        for number, what, count in turns:
+            driver = world.drivers[number]
+            driver.is_killed = driver.is_killed or what == "kill"
+            for _ in range(count * (MANY if what == "many" else 1)):
+                driver.step()
+        before = written(world)
+        assert {trial: before.get(trial) for trial in world.acknowledged} == world.acknowledged
+        for driver in world.drivers:  # all wake and go on to their ends, one after the other
+            driver.finish()
+            assert driver.error is None, driver.error
+        after = written(world)
+    assert after.keys() == set(TRIALS)
+    assert {trial: after[trial] for trial in before} == before, "nothing that was there is written again"
+    assert world.acknowledged.items() <= after.items()
+    assert max(world.finished.values(), default=1) == 1, "each trial is finished once"
+    shutil.rmtree(folder)
+
+
+# Real processes.
+
+DRIVES = """
+import sys, time
+from pathlib import Path
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.lease import LeaseLostError
+from meltpoint.sweeps.ledger.records import TrialRecord
+folder, log = Path(sys.argv[1]), open(sys.argv[2], "a")
+ledger = Ledger(folder)
+def record(name):
+    return TrialRecord(
+        id=name, number=0, encoder="e", mode="m", task="t", role="search", seed=0, setting={}, head="h",
+        status="finished", metric="f1", data_fingerprint="d", code_version="1", started_at=0.0, seconds=1.0,
+    )
+def say(*words):
+    print(*words, file=log, flush=True)
+while not (folder / "stop").exists():
+    try:
+        with ledger.driving(say=lambda line: None):
+            ledger.create()
+            found = {one.id for one in ledger.records()}
+            say("began", ledger.attempt, *sorted(found))
+            count = len(found)
+            while not (folder / "stop").exists():
+                ledger.start(record(f"{count:06d}").model_dump(mode="json"))
+                ledger.write(record(f"{count:06d}"))
+                say("wrote", ledger.attempt, f"{count:06d}")
+                count += 1
+    except LeaseLostError as lost:
+        say("lost", str(lost))
+    except ValueError as refused:
+        say("refused", str(refused))
+        time.sleep(0.02)
+"""
+
+
+class Contender:
+    """A process that drives the sweep whenever it may, and logs what it wrote."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.log = folder.parent / f"{number}.log"
+        self.log.touch()
+        environment = {**os.environ, leases.SILENCE: "1"}
+        words = [sys.executable, "-c", DRIVES, str(folder), str(self.log)]
+        self.process = subprocess.Popen(words, env=environment)
+
+    def lines(self, word: str) -> list[list[str]]:
+        split = [line.split() for line in self.log.read_text().splitlines()]
+        return [words[1:] for words in split if words[0] == word]
+
+
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.01)
+
+
+def fight(folder: Path, seconds: float) -> tuple[list[Contender], int]:
+    """Two drivers of one sweep; whichever has it is halted, and woken once the other has taken over."""
+    folder.mkdir()
+    contenders = [Contender(folder, number) for number in range(2)]
+    by_process = {one.process.pid: one for one in contenders}
+    end, turns = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        until(lambda: (claim := latest(folder / "drivers")) and claim.owner() and claim.staging.exists())
+        claim = latest(folder / "drivers")
+        owner = claim.owner()
+        wrote = len(by_process[owner.process].lines("wrote"))
+        until(lambda who=owner.process, had=wrote: len(by_process[who].lines("wrote")) > had + 20)
+        os.kill(owner.process, signal.SIGSTOP)
+        until(lambda number=claim.number: latest(folder / "drivers").number > number)
+        other = next(one for process, one in by_process.items() if process != owner.process)
+        begun = len(other.lines("wrote"))
+        until(lambda who=other, had=begun: len(who.lines("wrote")) > had)
+        os.kill(owner.process, signal.SIGCONT)
+        turns += 1
+        until(lambda count=turns: sum(len(one.lines("lost")) for one in contenders) == count)
+    (folder / "stop").touch()
+    for one in contenders:
+        assert one.process.wait(60) == 0
+    return contenders, turns
+
+
+def assert_fair(folder: Path, contenders: list[Contender], turns: int) -> None:
+    wrote = [(trial, int(attempt)) for one in contenders for attempt, trial in one.lines("wrote")]
+    began = {int(number): set(found) for one in contenders for number, *found in one.lines("began")}
+    ledger = Ledger(folder)
+    records = {record.id: record.driver_attempt for record in ledger.records()}
+    assert len({trial for trial, _ in wrote}) == len(wrote), "no trial was written twice"
+    assert dict(wrote).items() <= records.items(), "what was acknowledged is there, as it was written"
+    late = [t for t, by in records.items() if any(by < number and t not in found for number, found in began.items())]
+    assert (late, ledger.left_out) == ([], [])
+    assert len(began) > turns
+
+
+def test_of_two_drivers_that_fight_for_a_sweep_one_writes_at_a_time(tmp_path):
+    assert_fair(tmp_path / "sweep", *fight(tmp_path / "sweep", seconds=1.0))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_drivers_fight_for_a_sweep_for_a_minute(tmp_path):
+    contenders, turns = fight(tmp_path / "sweep", seconds=60.0)
+    print(f"{turns} take-overs, {sum(len(one.lines('wrote')) for one in contenders)} records")
+    assert_fair(tmp_path / "sweep", contenders, turns)
+    assert turns > 10
+
+
+AT_ONCE = 4
+ONCE = """
+import sys, time
+from pathlib import Path
+from meltpoint.sweeps.ledger.ledger import Ledger
+folder = Path(sys.argv[1])
+while not (folder.parent / "go").exists():
+    pass
+try:
+    with Ledger(folder).driving():
+        print("runs", flush=True)
+        sys.stdin.read()
+except ValueError as refused:
+    print(refused)
+"""
+
+
+def test_one_name_that_is_started_several_times_at_the_same_moment_runs_once_and_the_others_say_who_drives(tmp_path):
+    words = [sys.executable, "-c", ONCE, str(tmp_path / "sweep")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
+    started = [subprocess.Popen(words, **pipes) for _ in range(AT_ONCE)]  # type: ignore[call-overload]
+    (tmp_path / "go").touch()
+    said = {one.pid: one.stdout.readline() for one in started}
+    (driver,) = [process for process, line in said.items() if line == "runs\n"]
+    assert all(f"({driver_of(driver)}" in line for process, line in said.items() if process != driver), said
+    for one in started:
+        one.communicate()
+        assert one.returncode == 0
+
+
+def driver_of(process: int) -> str:
+    return f"process {process} on {os.uname().nodename} since "
+
+
+# One lease at a time.
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "drivers"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A take-over after 0.3 s, and a holder that says nothing meanwhile."""
+    monkeypatch.setenv(leases.SILENCE, "0.3")
+
+
+def held_elsewhere(folder: Path, **changes: object) -> Claim:
+    """A lease that another process holds, by default of another machine."""
+    lease = acquire(folder, say=print)
+    facts = {"boot": "another", "host": "other", "heartbeat_seconds": 0.01, **changes}
+    lease.claim.path.write_text(lease.owner.model_copy(update=facts).model_dump_json())
+    return lease.claim
+
+
+def gone_process() -> int:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return done.pid
+
+
+def test_the_lease_of_a_process_that_has_ended_is_taken_over_at_once(folder):
+    ours = this_process("", has_file_lock=False, heartbeat_seconds=5)
+    held_elsewhere(folder, boot=ours.boot, process=gone_process())
+    before = time.monotonic()
+    lease = acquire(folder, say=pytest.fail)
+    assert (lease.attempt, lease.took_over) == (2, True)
+    assert time.monotonic() - before < 1
+
+
+def test_a_process_id_that_was_given_again_is_not_the_driver(folder):
+    ours = this_process("", has_file_lock=False, heartbeat_seconds=5)
+    held_elsewhere(folder, boot=ours.boot, started="an earlier time")
+    assert acquire(folder, say=pytest.fail).attempt == 2
+
+
+@pytest.mark.parametrize(("had", "has", "is_gone"), [(True, True, True), (False, True, False), (True, False, False)])
+def test_a_driver_in_another_container_is_gone_only_where_its_file_lock_is_free(folder, had, has, is_gone):
+    ours = this_process("", has_file_lock=False, heartbeat_seconds=5)
+    there = held_elsewhere(folder, boot=ours.boot, namespace="another", process=1, has_file_lock=had)
+    assert there.is_free(file_lock_is_free=has) is is_gone
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_lease_of_an_unreachable_machine_is_taken_over_after_its_silence_and_the_waiter_says_so(folder):
+    held_elsewhere(folder)
+    said: list[str] = []
+    before = time.monotonic()
+    assert acquire(folder, say=said.append).attempt == 2
+    assert time.monotonic() - before >= 0.3
+    (line,) = said
+    assert "on other since" in line
+    assert "If it stays silent for 0.3 s, this one takes over." in line
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_driver_on_another_machine_whose_heart_beats_is_not_taken_over(folder):
+    there = held_elsewhere(folder)
+    over = threading.Event()
+
+    def beat() -> None:
+        for count in range(2, 10**6):
+            there.write_beat(beat_text(count))
+            if over.wait(0.05):
+                return
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        with pytest.raises(ValueError, match=r"Another process drives this sweep \(process \d+ on other since"):
+            acquire(folder, say=print)
+    finally:
+        over.set()
+        thread.join()
+
+
+class Clock:
+    """A clock that jumps as the test says."""
+
+    def __init__(self, *steps: float) -> None:
+        self.now, self.steps, self.slept = 0.0, list(steps), 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += 1
+        self.now += self.steps.pop(0) if self.steps else seconds
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_time_in_which_the_waiter_was_halted_itself_is_no_silence(folder, monkeypatch):
+    held_elsewhere(folder)
+    clock = Clock(3600.0)
+    monkeypatch.setattr(leases, "time", clock)
+    acquire(folder, say=lambda line: None)
+    assert clock.slept >= 9, "an hour's halt counts as two pauses of ten"
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_time_in_which_the_waiter_cannot_read_the_storage_is_no_silence(folder, monkeypatch):
+    held_elsewhere(folder)
+    clock = Clock()
+    monkeypatch.setattr(leases, "time", clock)
+    real = Claim.beat
+
+    def unreachable(claim: Claim) -> bytes:
+        if 5 <= clock.slept < 100:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(claim)
+
+    monkeypatch.setattr(Claim, "beat", unreachable)
+    acquire(folder, say=lambda line: None)
+    assert clock.slept >= 100 + 9
+
+
+def test_a_lost_lease_writes_moves_and_removes_nothing_and_names_who_has_it(folder, tmp_path):
+    ours = acquire(folder, say=print)
+    (tmp_path / "note").write_text("old")
+    claims.make(Claim(folder, 2), ours.owner.model_copy(update={"process": 4711, "token": "t"}))
+    message = r"another driver has taken over this sweep \(process 4711 on"
+    with pytest.raises(LeaseLostError, match=message), ours.placing(tmp_path / "note") as beside:
+        beside.write_text("new")
+    with pytest.raises(LeaseLostError, match=message):
+        ours.move(tmp_path / "note", tmp_path / "other")
+    with pytest.raises(LeaseLostError, match=message):
+        ours.remove(tmp_path / "note")
+    with pytest.raises(LeaseLostError, match=message):
+        ours.renew(2)
+    assert (tmp_path / "note").read_text() == "old"
+
+
+def test_a_driver_that_passed_its_check_before_it_was_halted_writes_nothing_after_the_take_over(folder, tmp_path):
+    """What a check alone cannot do: the folder that the file would be renamed from is gone."""
+    ours = acquire(folder, say=print)
+    (tmp_path / "note").write_text("old")
+
+    def write_after_the_take_over() -> None:
+        with replacing(tmp_path / "note", ours.staging) as beside:
+            beside.write_text("new")
+            claims.shut([ours.staging])
+
+    with pytest.raises(FileNotFoundError):
+        write_after_the_take_over()
+    assert (tmp_path / "note").read_text() == "old"
+
+
+def test_the_thread_that_renews_a_lease_tells_that_it_was_lost(folder, monkeypatch):
+    monkeypatch.setenv(leases.SILENCE, "0.2")
+    ours, told = acquire(folder, say=print), threading.Event()
+    ours.keep_renewing(lambda lost: told.set())
+    until(lambda: ours.claim.beat() > beat_text(2))
+    claims.make(Claim(folder, 2), ours.owner.model_copy(update={"token": "t"}))
+    assert told.wait(10)
+
+
+def test_a_heartbeat_that_cannot_be_written_for_a_while_ends_nothing(folder, monkeypatch):
+    monkeypatch.setenv(leases.SILENCE, "0.2")
+    ours = acquire(folder, say=print)
+    real, refusals = Claim.write_beat, iter(range(5))
+
+    def write_beat(claim: Claim, text: bytes) -> None:
+        if next(refusals, None) is not None:
+            raise OSError(errno.EIO, "Input/output error")
+        real(claim, text)
+
+    monkeypatch.setattr(Claim, "write_beat", write_beat)
+    ours.keep_renewing(pytest.fail)
+    until(lambda: ours.claim.beat() > beat_text(5))
+    ours.release()
+
+
+def test_a_released_lease_is_taken_at_once_and_nothing_is_left_of_its_folder(folder):
+    first = acquire(folder, say=print)
+    first.release()
+    second = acquire(folder, say=pytest.fail)
+    assert (second.attempt, second.took_over) == (2, False)
+    assert {path.name for path in folder.iterdir()} == {
+        "000001.json", "000001.beat", "000002.json", "000002.beat", "000002.staging",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_a_file_system_without_hard_links_has_leases_too(folder, monkeypatch, number):
+    def no_links(*_: object) -> None:
+        raise OSError(number, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    ours = acquire(folder, say=print)
+    assert not claims.make(ours.claim, ours.owner.model_copy(update={"token": "t"}))
+    with pytest.raises(ValueError, match=f"Another process drives this sweep .process {os.getpid()}"):
+        acquire(folder, say=print)
+
+
+def test_a_link_whose_answer_was_lost_is_known_by_its_token(folder, monkeypatch):
+    link = os.link
+
+    def repeated(source: Path, target: Path) -> None:
+        link(source, target)
+        raise FileExistsError(errno.EEXIST, "File exists")
+
+    monkeypatch.setattr(os, "link", repeated)
+    assert acquire(folder, say=print).attempt == 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_claim_that_a_crash_left_empty_is_followed_after_its_silence(folder):
+    folder.mkdir()
+    (folder / "000007.json").touch()
+    assert acquire(folder, say=lambda line: None).attempt == 8
+
+
+@pytest.mark.parametrize("said", ["soon", "0", "-1", "inf", "nan"])
+def test_a_silence_that_is_no_time_is_refused(folder, monkeypatch, said):
+    monkeypatch.setenv(leases.SILENCE, said)
+    with pytest.raises(ValueError, match=f"{leases.SILENCE}={said}: write a number of seconds"):
+        acquire(folder, say=print)
+
+
+def test_a_processs_start_is_told_without_proc_too(monkeypatch, tmp_path):
+    monkeypatch.setattr(owners, "PROC", tmp_path)
+    found = owners.look_up(os.getpid())
+    assert found is not None
+    assert str(time.localtime().tm_year) in found.started
+    assert owners.look_up(gone_process()) is None
