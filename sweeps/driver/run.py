@@ -14,7 +14,7 @@ from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.lease import LeaseLostError
 from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
 from meltpoint.sweeps.ledger.records import strays_in_words
-from meltpoint.sweeps.machine.signals import StopRequest, request_stop, status_of
+from meltpoint.sweeps.machine.signals import StopRequest, reason_of, request_stop, status_of
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.on_ray.placement import place
@@ -155,7 +155,7 @@ def _train(driver: SweepDriver, resources: Resources, progress: Progress, cluste
 
 def _stop(driver: SweepDriver, stop: KeyboardInterrupt) -> None:
     """Note why the sweep ends, and let MLflow hurry; raise it again where another driver has the sweep."""
-    driver.stop = stop
+    driver.stop = stop = reason_of(stop)
     driver.tracker.hurry(HURRY_SECONDS)
     if isinstance(stop, StopRequest) and not stop.may_write:
         driver.tracker.trouble = str(stop)  # its queue is dropped: the runs are the other driver's now

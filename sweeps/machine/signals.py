@@ -6,7 +6,6 @@ through Ray's and Tune's handlers too.
 
 from __future__ import annotations
 
-import _thread
 import ctypes
 import os
 import signal
@@ -57,10 +56,16 @@ class _Asked:
 
 
 def request_stop(request: StopRequest) -> None:
-    """Raise a request in the main thread, from any thread; the first one counts."""
-    if _Asked.request is None:
+    """Raise a request in the main thread, from any thread; the first one counts, and none outside `stoppable`."""
+    main = threading.main_thread().ident
+    if _Asked.request is None and main is not None and signal.getsignal(signal.SIGTERM) is _on_signal:
         _note(request)
-        _thread.interrupt_main(signal.SIGTERM)  # does nothing where no handler of `stoppable` is installed
+        signal.pthread_kill(main, signal.SIGTERM)  # wakes it from a lock too, which `interrupt_main` does not
+
+
+def reason_of(stop: KeyboardInterrupt) -> KeyboardInterrupt:
+    """The request behind an interrupt, where there is one: Ray raises a plain KeyboardInterrupt in its place."""
+    return _Asked.request or stop
 
 
 def raise_requested() -> None:
@@ -83,6 +88,8 @@ def stoppable() -> Iterator[None]:
     before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
+    except KeyboardInterrupt as stop:
+        raise reason_of(stop) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from meltpoint.tests.sweeps.whole_sweeps import (
     PATIENCE_SECONDS,
     SEEDS,
     TRIALS,
+    Deaf,
     assert_whole,
     command,
     in_the_background,
@@ -166,16 +166,6 @@ def test_a_finalist_whose_weights_are_damaged_is_trained_again_and_scored(done, 
     for record in finals.values():
         assert scored[record["id"]]["dev"] == record["dev"]
         assert scored[record["id"]]["test"] == record["test"]
-
-
-class Deaf:
-    """A server that takes connections and never answers, as one that hangs."""
-
-    def __init__(self) -> None:
-        self.listener = socket.socket()
-        self.listener.bind(("127.0.0.1", 0))
-        self.listener.listen(50)
-        self.uri = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
 
 
 @pytest.mark.slow

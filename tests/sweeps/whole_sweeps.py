@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -80,3 +81,13 @@ def in_the_background() -> None:
 def started(words: list[str], log: Path, before: Callable[[], None] | None = None) -> subprocess.Popen:
     with log.open("a") as file:
         return subprocess.Popen(words, stdout=file, stderr=file, preexec_fn=before)
+
+
+class Deaf:
+    """A server that takes connections and never answers, as one that hangs."""
+
+    def __init__(self) -> None:
+        self.listener = socket.socket()
+        self.listener.bind(("127.0.0.1", 0))
+        self.listener.listen(50)
+        self.uri = f"http://127.0.0.1:{self.listener.getsockname()[1]}"

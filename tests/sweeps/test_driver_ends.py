@@ -1,0 +1,211 @@
+"""However a driver ends (a signal, SIGKILL, a second driver), what finished is kept and no process of its is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+import psutil
+import pytest
+
+from meltpoint.sweeps.ledger.claim import latest
+from meltpoint.sweeps.ledger.lease import SILENCE
+from meltpoint.sweeps.machine.signals import TERMINATED
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.tests.sweeps.whole_sweeps import (
+    PATIENCE_SECONDS,
+    Deaf,
+    assert_whole,
+    command,
+    mlflow_runs,
+    records,
+    run,
+)
+
+MARK = "MELTPOINT_TEST_MARK"
+SAVED_SECONDS, GONE_SECONDS = 10.0, 30.0
+LONG = ("--set", "epochs=150")
+"""Trials that are far from their end when their first epochs are known."""
+
+
+class Sweep:
+    """A sweep in a process group of its own, whose processes are known by a mark in their environment.
+
+    Attributes:
+        words: its command.
+    """
+
+    def __init__(self, spec: SweepSpec, storage: Path, *more: str, **changes: object) -> None:
+        self.storage, self.mark = storage, uuid4().hex
+        self.words = command(spec, storage, *more, **{"modes": ("fine_tuning",), **changes})
+        self.log = storage / "log"
+        self.folder = storage / "tiny"
+        (self.folder / "trials").mkdir(parents=True, exist_ok=True)
+        with self.log.open("a") as file:
+            self.process = subprocess.Popen(
+                self.words, stdout=file, stderr=file, env={**os.environ, MARK: self.mark}, start_new_session=True
+            )
+
+    def until(self, condition: Callable[[Sweep], object]) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not condition(self):
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.02)
+
+    def family(self) -> list[psutil.Process]:
+        """All its processes that run: those that the kernel gave to another parent too."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                is_ours = process.environ().get(MARK) == self.mark
+                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def said(self) -> str:
+        return self.log.read_text(encoding="utf-8")
+
+    def saved(self) -> bool:
+        """True once the ledger is no longer driven and MLflow has no run that seems to go on."""
+        claim = latest(self.folder / "drivers")
+        return claim is not None and claim.is_released()
+
+
+def titles(sweep: Sweep) -> str:
+    found = []
+    for process in sweep.family():
+        with suppress(psutil.Error):
+            found.append(" ".join(process.cmdline()))
+    return "\n".join(found)
+
+
+def notes(sweep: Sweep, role: str) -> list[dict]:
+    found = []
+    for path in (sweep.folder / "started").glob("*.json"):
+        with suppress(FileNotFoundError, json.JSONDecodeError):
+            found.append(json.loads(path.read_text(encoding="utf-8")))
+    return [note for note in found if note["role"] == role]
+
+
+PHASES: dict[str, Callable[[Sweep], object]] = {
+    "start": lambda sweep: "raylet" in titles(sweep),
+    "search": lambda sweep: records(sweep.storage) and notes(sweep, "search"),
+    "finals": lambda sweep: notes(sweep, "final"),
+    "scoring": lambda sweep: (sweep.folder / "test_openings.jsonl").exists(),
+}
+"""Phase of a sweep → whether it has come."""
+
+
+def assert_nothing_is_left(sweep: Sweep) -> None:
+    deadline = time.monotonic() + GONE_SECONDS
+    while (left := sweep.family()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == [], titles(sweep)
+
+
+def end_by(sweep: Sweep, send: Callable[[], None]) -> None:
+    """Send a signal, and hold the sweep to what it promises of its end."""
+    told = time.monotonic()
+    send()
+    assert sweep.process.wait(timeout=60) == TERMINATED, sweep.said()
+    assert time.monotonic() - told < SAVED_SECONDS + 5
+    assert "what finished is kept, and the same command goes on." in sweep.said()
+    assert "Traceback" not in sweep.said()
+    assert "*** SIGTERM" not in sweep.said(), "no trace of C++"
+    assert_nothing_is_left(sweep)
+    with suppress(AttributeError):  # no experiment yet
+        assert "RUNNING" not in {run.info.status for run in mlflow_runs(sweep.storage)}
+
+
+def go_on(sweep: Sweep) -> None:
+    finished = run(sweep.words)
+    assert finished.returncode == 0, finished.stderr
+    assert_whole(sweep.storage, cells=1, trials=3, seeds=2)
+
+
+def test_sigterm_saves_what_there_is_ends_with_143_and_the_same_command_goes_on(spec, tmp_path):
+    sweep = Sweep(spec, tmp_path)
+    sweep.until(PHASES["search"])
+    end_by(sweep, lambda: sweep.process.send_signal(signal.SIGTERM))
+    assert "Stopped (stopped by SIGTERM)" in sweep.said()
+    go_on(sweep)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("to_group", [False, True], ids=["to the driver", "to all its group"])
+def test_a_sweep_saves_what_there_is_in_every_phase_whoever_gets_the_signal(spec, tmp_path, phase, number, to_group):
+    sweep = Sweep(spec, tmp_path)
+    sweep.until(PHASES[phase])
+    send = (lambda: os.killpg(sweep.process.pid, number)) if to_group else (lambda: sweep.process.send_signal(number))
+    end_by(sweep, send)
+    go_on(sweep)
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_a_sweep_at_once_though_mlflow_hangs(spec, tmp_path):
+    sweep = Sweep(spec, tmp_path, "--tracking-uri", Deaf().uri, *LONG)
+    sweep.until(lambda sweep: "ray::ImplicitFunc.train" in titles(sweep))
+    sweep.process.send_signal(signal.SIGTERM)
+    sweep.until(lambda sweep: "the same command goes on" in sweep.said())
+    time.sleep(1.2)  # a copy of the first signal would come sooner
+    told = time.monotonic()
+    sweep.process.send_signal(signal.SIGTERM)
+    assert sweep.process.wait(timeout=60) == TERMINATED
+    assert time.monotonic() - told < 1
+    assert_nothing_is_left(sweep)
+
+
+def kill_in(phase: str, spec: SweepSpec, storage: Path) -> None:
+    sweep = Sweep(spec, storage)
+    sweep.until(PHASES[phase])
+    sweep.process.kill()
+    sweep.process.wait()
+    assert_nothing_is_left(sweep)
+
+
+def test_nothing_is_left_of_a_driver_that_is_killed(spec, tmp_path):
+    kill_in("search", spec, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", PHASES)
+def test_nothing_is_left_of_a_driver_that_is_killed_in_any_phase(spec, tmp_path, phase):
+    kill_in(phase, spec, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_driver_that_was_halted_and_taken_over_ends_in_one_line_and_each_trial_is_there_once(
+    spec, tmp_path, monkeypatch
+):
+    monkeypatch.setenv(SILENCE, "4")
+    halted = Sweep(spec, tmp_path, modes=("fine_tuning",))
+    halted.until(PHASES["search"])
+    halted.process.send_signal(signal.SIGSTOP)
+    other = Sweep(spec, tmp_path)
+    other.until(lambda sweep: latest(sweep.folder / "drivers").number == 2)  # type: ignore[union-attr]
+    halted.process.send_signal(signal.SIGCONT)
+    assert halted.process.wait(timeout=60) == 1, halted.said()
+    assert f"another driver has taken over this sweep (process {other.process.pid} on" in halted.said()
+    assert_nothing_is_left(halted)
+    assert other.process.wait(timeout=PATIENCE_SECONDS) == 0, other.said()
+    assert_whole(tmp_path, cells=1, trials=3, seeds=2)
+
+
+@pytest.mark.slow
+def test_one_name_started_twice_at_once_runs_once_and_the_other_says_who_drives(spec, tmp_path):
+    both = [Sweep(spec, tmp_path) for _ in range(2)]
+    statuses = {sweep.process.pid: sweep.process.wait(timeout=PATIENCE_SECONDS) for sweep in both}
+    assert sorted(statuses.values()) == [0, 2], both[0].said()
+    driver = next(process for process, status in statuses.items() if status == 0)
+    assert f"Another process drives this sweep (process {driver} on" in both[0].said()
+    assert_whole(tmp_path, cells=1, trials=3, seeds=2)
