@@ -19,6 +19,9 @@ GROWTH_BYTES = 2**24
 class DiskRoom:
     """Whether the disk has room, told from what found none.
 
+    Attributes:
+        is_short: whether no new trial may begin.
+
     Args:
         folder: the sweep's.
         say: is told once that there is no room, and once that there is some again.
@@ -26,22 +29,23 @@ class DiskRoom:
 
     def __init__(self, folder: Path, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self.folder, self.say, self.clock = folder, say, clock
-        self.is_short = self._has_said = False
+        self.is_short = self._has_said = self._by_trial = False
         self._since = self._looked = 0.0
         self._free = 0
 
-    def note_none(self, why: str) -> None:
-        """A write found no room, or a trial."""
+    def note_none(self, why: str, by_trial: bool = False) -> None:
+        """A write found no room, or a trial, which needs more."""
         self.is_short, self._since, self._free = True, self.clock(), free_bytes(self.folder)
+        self._by_trial = self._by_trial or by_trial
         self._looked = self._since
         if not self._has_said:
             self._has_said = True
             self.say(f"{why} ({self.folder}): no new trial begins until there is room; nothing is lost meanwhile.")
 
-    def note_some(self) -> None:
-        """A write found room."""
-        if self._has_said:
-            self.is_short = self._has_said = False
+    def note_some(self, by_trial: bool = False) -> None:
+        """A write found room, or a trial."""
+        if self._has_said and (by_trial or not self._by_trial):
+            self.is_short = self._has_said = self._by_trial = False
             self.say("There is room on the disk again: the sweep goes on.")
 
     def is_due(self) -> bool:
@@ -51,7 +55,8 @@ class DiskRoom:
         self._looked = self.clock()
         return True
 
-    def may_have_grown(self) -> bool:
-        """True if there is more room than there was, or might be."""
+    def try_again(self) -> bool:
+        """True if a trial may be tried again: there is more room than there was, or might be."""
         grown = free_bytes(self.folder) >= self._free + GROWTH_BYTES
-        return grown or self.clock() - self._since >= AGAIN_SECONDS
+        self.is_short = not grown and self.clock() - self._since < AGAIN_SECONDS
+        return not self.is_short

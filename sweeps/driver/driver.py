@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from meltpoint.search_spaces.space import EarlyStopping
+from meltpoint.sweeps.driver.disk_room import DiskRoom
 from meltpoint.sweeps.driver.finals import Finals
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.driver.record_writer import RecordWriter
@@ -38,6 +38,7 @@ class SweepDriver:
         waiting: trials handed to Ray that no worker has taken up.
         running: trials that a worker has taken up.
         losses: trial → how many times it was lost.
+        pauses: trial → how many times it found no room on the disk, which is no loss.
         shares: cell → the share of a GPU that its trials get, once measured; only with `--gpus-per-trial auto`.
         failure: an error on the driver's side (a full disk), which Tune would bury in text of its own.
         stop: what ended the sweep before it was done; None where nothing did.
@@ -49,13 +50,14 @@ class SweepDriver:
     ) -> None:  # fmt: skip
         self.planner, self.ledger, self.tracker, self.progress = planner, ledger, tracker, progress
         self.resources, self.clock = resources, clock
-        self.writer = RecordWriter(ledger, tracker)
+        self.writer = RecordWriter(ledger, tracker, DiskRoom(ledger.folder, progress.say))
         self.finals = Finals(planner, self.writer, progress, scorer, self._order)
         self.deadline: float | None = None
         self.waiting: dict[str, RunningTrial] = {}
         self.running: dict[str, RunningTrial] = {}
         self.orders: dict[str, bool] = {}
         self.losses: Counter[str] = Counter()
+        self.pauses: Counter[str] = Counter()
         self.is_done = False
         self.slots = 1
         self.shares: Mapping[CellKey, float] = {}
@@ -72,8 +74,11 @@ class SweepDriver:
         """
         if self.deadline is None and self.resources.time_budget_seconds is not None:
             self.deadline = self.clock() + self.resources.time_budget_seconds
+        raise_requested()
         self._watch_clock()
         self.finals.answer()
+        if not self.writer.has_room():
+            return "wait"
         if sum(not taken for taken in self.orders.values()) >= max(1, self.slots - sum(self.orders.values())):
             return "wait"
         proposals = self.planner.next_together(self.slots, mixes_seeds=self.resources.gpus != 0)
@@ -82,15 +87,28 @@ class SweepDriver:
             if self.resources.address is None:
                 self.finals.scorer.prepare()
             return proposals
-        work = WorkOrder(orders=tuple(self._hand_out(proposal) for proposal in proposals))
+        orders = [self._hand_out(proposal) for proposal in proposals]
+        work = WorkOrder(orders=tuple(order for order in orders if order is not None))
+        if len(work.orders) < len(orders):
+            self._take_back(proposals)
+            return "wait"
         self.orders[work.first.id] = False
         return work
 
-    def _hand_out(self, proposal: Proposal) -> Order:
-        order = self._order(proposal).model_copy(update={"attempt": self.losses[proposal.id]})
-        self.ledger.start(order.as_json())
+    def _hand_out(self, proposal: Proposal) -> Order | None:
+        """The order of a trial that begins now; None if the disk has no room for its note."""
+        attempt = self.losses[proposal.id] + self.pauses[proposal.id]
+        order = self._order(proposal).model_copy(update={"attempt": attempt})
+        if not self.writer.start(order.as_json()):
+            return None
         self.waiting[order.id] = RunningTrial(order, proposal, time.time())
         return order
+
+    def _take_back(self, proposals: Iterable[Proposal]) -> None:
+        """Let trials wait that were about to begin."""
+        for proposal in proposals:
+            self.waiting.pop(proposal.id, None)
+            self.planner.retry(proposal, alone=False)
 
     def on_start(self, work: WorkOrder) -> None:
         """A worker took the order up."""
@@ -111,6 +129,7 @@ class SweepDriver:
         match event:
             case Started():
                 trial.started = event
+                self.writer.room.note_some(by_trial=True)  # which it looked for, before it said so
             case EpochEnded(epoch=epoch):
                 trial.epochs.append(epoch)
                 self.tracker.epoch(event.trial, epoch)
@@ -134,11 +153,7 @@ class SweepDriver:
             self.on_end(trial.order, INTERRUPTED)
 
     def on_end(self, order: Order, outcome: TrialOutcome) -> None:
-        """End one attempt at a trial: every ending comes through here (`TrialOutcome` lists them).
-
-        Raises:
-            OSError: the disk is full, still: the sweep ends, and its next command runs the trial again.
-        """
+        """End one attempt at a trial: every ending comes through here (`TrialOutcome` lists them)."""
         trial = self.waiting.get(order.id) or self.running.get(order.id)
         if trial is None or trial.order != order:  # it has ended already, and may run again
             return
@@ -149,10 +164,10 @@ class SweepDriver:
             self.tracker.abandon(order.id)
             self.progress.lost(trial.proposal, str(outcome.error))
             self.planner.retry(trial.proposal, alone=False)
+        elif outcome.cause == "disk":
+            self._wait_for_room(trial, outcome)
         elif outcome.cause is not None and self.losses[order.id] < RETRIES[outcome.cause]:
             self._try_again(trial, outcome)
-        elif outcome.cause == "disk":
-            raise OSError(errno.ENOSPC, outcome.error, order.checkpoint)
         else:
             self._keep(trial, outcome)
         self.waiting.pop(order.id, None)
@@ -166,6 +181,14 @@ class SweepDriver:
         self.tracker.abandon(trial.order.id)
         self.progress.lost(trial.proposal, f"{outcome.error}; it is tried again ({count} of {retries})")
         self.planner.retry(trial.proposal, alone=outcome.cause == "memory" or count > TOGETHER_AFTER)
+
+    def _wait_for_room(self, trial: RunningTrial, outcome: TrialOutcome) -> None:
+        """A trial found no room on the disk: it runs again once there is some."""
+        self.pauses[trial.order.id] += 1
+        self.tracker.abandon(trial.order.id)
+        self.progress.waits(trial.proposal)
+        self.writer.room.note_none(str(outcome.error), by_trial=True)
+        self.planner.retry(trial.proposal, alone=False)
 
     def _keep(self, trial: RunningTrial, outcome: TrialOutcome) -> None:
         """Write the trial's record, then let the study, MLflow and the screen know."""
@@ -194,6 +217,7 @@ class SweepDriver:
         raise_requested()
         self._watch_clock()
         self.finals.answer()
+        self.writer.write_waiting()
         self.writer.add_runs()
         self.score(timeout_seconds=0.0)
 

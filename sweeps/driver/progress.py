@@ -72,6 +72,10 @@ class Progress:
         name = f"{proposal.cell.name} {label(proposal.role, proposal.number, proposal.seed)}"
         self.say(f"{self._clock()}  {name}: {why}")
 
+    def waits(self, proposal: Proposal) -> None:
+        """A trial ended and waits to begin again."""
+        self.latest.pop(proposal.id, None)
+
     def scored(self, record: TrialRecord) -> None:
         """A finalist was scored on test."""
         if self.live is None:

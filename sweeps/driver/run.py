@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
+from meltpoint.sweeps.driver.disk_room import LOOK_SECONDS
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import closed_lines, kept_lines, settle_specification
 from meltpoint.sweeps.driver.progress import Progress
@@ -27,6 +29,7 @@ from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
+from meltpoint.tasks.core.counts import some
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,8 @@ def _train(driver: SweepDriver, resources: Resources, progress: Progress, cluste
             while driver.is_done and driver.score(timeout_seconds=0.5):
                 pass
             is_over = not driver.is_done or not driver.planner.has_work_again()
+        while not driver.writer.write_waiting():
+            time.sleep(LOOK_SECONDS)
     except KeyboardInterrupt as stop:
         driver.is_done = False
         _stop(driver, stop)
@@ -186,6 +191,8 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Rende
     troubles += [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]
     without = [missing_finals(summary, cell) for cell in summary.cells if done and cell.best is not None]
     troubles += [line for line in without if line is not None]
+    lost = len(driver.writer.unwritten)
+    troubles += [f"The disk had no room for the records of {some(lost, 'trial')}: they run again."] if lost else []
     troubles += tracker.notes() + ([tracker.trouble] if tracker.trouble else [])
     lacks = bool(empty or driver.finals.scorer.troubles or any(without))
     state = "stopped" if not done else "failed" if lacks else "done"

@@ -51,6 +51,7 @@ class _Asked:
     """The request that was made in this process, and when on the monotonic clock."""
 
     request: StopRequest | None = None
+    installed: tuple[signal.Signals, ...] = ()
     at = 0.0
     was_raised = False
 
@@ -69,7 +70,13 @@ def reason_of(stop: KeyboardInterrupt) -> KeyboardInterrupt:
 
 
 def raise_requested() -> None:
-    """Raise a request that was made and not raised yet, or was swallowed where Python ignores exceptions."""
+    """Raise a request that was made and not raised yet, or was swallowed where Python ignores exceptions.
+
+    Also takes back the signals that Tune has taken: `tune.run` makes SIGUSR1 end the experiment as if it were done.
+    """
+    for number in _Asked.installed:
+        if signal.getsignal(number) is not _on_signal and threading.current_thread() is threading.main_thread():
+            signal.signal(number, _on_signal)
     if _Asked.request is not None and not _Asked.was_raised:
         _Asked.was_raised = True
         raise _Asked.request
@@ -86,6 +93,7 @@ def stoppable() -> Iterator[None]:
         return
     before = {number: signal.signal(number, _on_signal) for number in STOPPING}
     before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    _Asked.installed = STOPPING
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -93,7 +101,7 @@ def stoppable() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        _Asked.request, _Asked.was_raised = None, False
+        _Asked.request, _Asked.was_raised, _Asked.installed = None, False, ()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ forkserver, but Ray starts its workers by a command line: `forked_worker.py` sta
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -18,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 from meltpoint.sweeps.machine import heap
@@ -44,6 +46,9 @@ RAYS_PARTS = (
     "pandas", "pyarrow.fs", "fsspec", "google.protobuf.json_format", "jsonschema", "msgpack", "requests", "rich.table",
 )  # fmt: skip
 """What Ray imports in every worker that is not Ray's own, and costs a quarter of its import."""
+
+PR_SET_PDEATHSIG = 1
+"""Linux's `prctl` option for the signal that a process gets when its parent ends."""
 
 GPU_DEVICES = ("nvidia[0-9]*", "dxg", "kfd", "accel/accel*", "davinci[0-9]*")
 """Device files of NVIDIA's GPUs (under WSL: dxg), AMD's, and of accelerators by Intel, Google and Huawei."""
@@ -112,6 +117,8 @@ def main(listener: socket.socket, encoder: str, kind: str) -> None:
     """The fork server's process: import, then fork whoever asks, until the driver is gone."""
     for number in NOTICES:  # the driver's business, though Slurm sends them to all processes
         signal.signal(number, signal.SIG_IGN)
+    if not _end_with_driver():
+        return
     heap.raise_gc_threshold()
     _import(encoder, kind)
     heap.freeze_heap()
@@ -130,14 +137,24 @@ def main(listener: socket.socket, encoder: str, kind: str) -> None:
                 return
 
 
+def _end_with_driver() -> bool:
+    """Let the kernel end this process with the thread that started it; False if the driver is gone already.
+
+    The imports take many seconds on a busy machine, and it looks after its input only behind them.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # forks do not inherit it
+    ready, _, _ = select.select([sys.stdin], [], [], 0)
+    return not ready
+
+
 def _become_worker(connection: socket.socket) -> None:
     """Do what Ray's command was started for: its command line, its environment, its outputs."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setpgid(0, 0)  # Ray ends a worker's process group with the worker
     request, outputs = receive(connection)
     asked = json.loads(request)
-    connection.sendall(ANSWER)
-    connection.detach()  # stays open as long as this process lives: Ray's command waits for its end
+    connection.sendall(ANSWER)  # and stays open as long as this process lives: Ray's command waits for its end
+    threading.Thread(target=_end_with, args=(connection,), name="ray-command", daemon=True).start()
     for number, opened in enumerate(outputs):
         os.dup2(opened, number)
         os.close(opened)
@@ -146,6 +163,14 @@ def _become_worker(connection: socket.socket) -> None:
     os.chdir(asked["folder"])
     sys.argv = asked["arguments"]
     runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _end_with(connection: socket.socket) -> None:
+    """End this process with Ray's command, which ends with its raylet: a worker that has not yet got through to a
+    raylet would not notice."""
+    with contextlib.suppress(OSError):
+        connection.recv(1)
+    os._exit(1)
 
 
 def _import(encoder: str, kind: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import array
 import json
 import os
+import select
 import socket
 import struct
 import sys
@@ -17,6 +18,8 @@ from typing import NamedTuple
 FORKING = "MELTPOINT_FORKING"
 """The environment variable that tells this script what `Forking` says, as JSON."""
 ANSWER = b"1"
+LOOK_SECONDS = 2.0
+"""How often it looks whether the raylet is still there: there is no faster way without imports that take longer."""
 LENGTH = struct.Struct("!Q")
 
 
@@ -73,6 +76,14 @@ def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
     return b"".join(parts), outputs
 
 
+def wait_for_end(connection: socket.socket, raylet: int) -> None:
+    """Wait until the worker has ended, from which nothing comes, or the raylet: the worker notices and ends too."""
+    while os.getppid() == raylet:
+        ready, _, _ = select.select([connection], [], [], LOOK_SECONDS)
+        if ready:
+            return
+
+
 def main(arguments: list[str]) -> None:
     """Wait for the fork server's worker to end; or be the worker, by Ray's own script for that."""
     forking = Forking.from_environment()
@@ -81,7 +92,7 @@ def main(arguments: list[str]) -> None:
     connection = ask(forking.socket, plain) if is_plain else None
     if connection is None:
         os.execv(sys.executable, [sys.executable, forking.setup, *arguments])
-    connection.recv(1)  # nothing comes: the end
+    wait_for_end(connection, os.getppid())
 
 
 if __name__ == "__main__":

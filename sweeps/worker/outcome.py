@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict
 
 from meltpoint.sweeps.ledger.records import Cause
 
-RETRIES: Mapping[Cause, int] = {"setting": 0, "input": 0, "worker": 3, "memory": 2, "disk": 1}
-"""How many more times a command tries a trial: machines are preempted in a row, memory is scarce until others end, and
-a full disk stays full unless a finished cell has just deleted weights."""
+RETRIES: Mapping[Cause, int] = {"setting": 0, "input": 0, "worker": 3, "memory": 2, "disk": 0}
+"""How many more times a command tries a trial: machines are preempted in a row, and memory is scarce until others end.
+A full disk is no try: the trial waits for room."""
 
 TOGETHER_AFTER = 1
 """Up to so many lost workers, trials that trained side by side do so again; then each is tried alone."""
@@ -42,7 +42,7 @@ class TrialOutcome(BaseModel):
     | restarted | was ended with another trial's worker, by no loss of its own | `hand_back` |
     | failed, setting | raised, ran out of memory or was not finite | the worker |
     | failed, input | found other files than the sweep was opened on | the worker |
-    | failed, disk | had no room on the disk | the worker |
+    | failed, disk | had no room on the disk, and waits until there is some | the worker |
     | failed, memory | was killed by Ray's memory monitor | Tune's scheduler |
     | failed, worker | was lost with its worker or its machine | Tune's scheduler |
 

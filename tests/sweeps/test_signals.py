@@ -52,6 +52,14 @@ def test_a_request_that_python_swallowed_is_raised_again_when_it_is_asked_for():
         raise_requested()
 
 
+def test_a_signal_that_somebody_else_took_is_taken_back():
+    with stoppable():
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # as Tune's `run` does
+        raise_requested()
+        with pytest.raises(StopRequest, match="SIGUSR1"):
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+
 SECOND = """
 import os, signal, time
 from meltpoint.sweeps.machine import signals
