@@ -20,6 +20,7 @@ from meltpoint.sweeps.command_line.options import (
 )
 
 if TYPE_CHECKING:
+    from meltpoint.sweeps.driver.run import Outcome
     from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 
 
@@ -43,21 +44,29 @@ def sweep(options: SweepOptions) -> None:
 def _run(spec: SweepSpec, resources: Resources) -> None:
     """Run a sweep, show its table, and end with its status."""
     from meltpoint.sweeps.driver.early_start import head_start
-    from meltpoint.sweeps.machine.signals import stoppable
+    from meltpoint.sweeps.machine.signals import end_now, stoppable
     from meltpoint.sweeps.results.cache import trim
+
+    def leave(outcome: Outcome) -> None:
+        _show(outcome, resources)
+        end_now(outcome.exit_status)
 
     with stoppable(), head_start(spec, resources) as cluster:  # Ray starts while Python imports the rest
         from meltpoint.reports.tables import render
         from meltpoint.sweeps.driver.run import sweep as run_sweep
 
-        outcome = run_sweep(spec, resources, Console(stderr=True), render, cluster)
+        outcome = run_sweep(spec, resources, Console(stderr=True), render, cluster, leave)
     if outcome.state == "done":  # the workers, which had the cache open, are gone now
         trim(resources)
+    _show(outcome, resources)
+    if outcome.exit_status != DONE:
+        raise typer.Exit(outcome.exit_status)
+
+
+def _show(outcome: Outcome, resources: Resources) -> None:
     from meltpoint.reports.screen import show_outcome
 
     show_outcome(outcome, resources, again(), Console(highlight=False))
-    if outcome.exit_status != DONE:
-        raise typer.Exit(outcome.exit_status)
 
 
 @exit_on_error()

@@ -16,8 +16,8 @@ from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.lease import LeaseLostError
 from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
 from meltpoint.sweeps.ledger.records import strays_in_words
-from meltpoint.sweeps.machine.signals import StopRequest, reason_of, request_stop, status_of
-from meltpoint.sweeps.on_ray import experiment
+from meltpoint.sweeps.machine.signals import StopRequest, reason_of, request_stop, say_now, status_of
+from meltpoint.sweeps.on_ray import cluster_watch, experiment
 from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.on_ray.placement import place
 from meltpoint.sweeps.results.export import export_cells
@@ -60,21 +60,25 @@ HURRY_SECONDS = 6.0
 
 Render = Callable[[SweepSummary], Mapping[str, str]]
 """From a sweep's results to the files that show them: file name → text."""
+Leave = Callable[[Outcome], None]
 
 
-def sweep(spec: SweepSpec, resources: Resources, console: Console, render: Render, cluster: Cluster) -> Outcome:
+def sweep(
+    spec: SweepSpec, resources: Resources, console: Console, render: Render, cluster: Cluster, leave: Leave
+) -> Outcome:  # fmt: skip
     """Search, select, run the finals, score them on test, export; or go on with a sweep that was cut off.
 
     Args:
         render: makes the files that show the results.
         cluster: where it trains; it may be starting still (`early_start`).
+        leave: shows an outcome and ends the process, where Ray waits for what is lost; perhaps in another thread.
 
     Raises:
         ValueError: bad input, found before the first trial; one line with the remedy.
         StopRequest: another driver has taken over the sweep.
     """
     try:
-        return _sweep(spec, resources, console, render, cluster)
+        return _sweep(spec, resources, console, render, cluster, leave)
     except LeaseLostError as lost:
         raise _lost(lost) from None
 
@@ -83,7 +87,9 @@ def _lost(error: LeaseLostError) -> StopRequest:
     return StopRequest(str(error), status=1, may_write=False)
 
 
-def _sweep(spec: SweepSpec, resources: Resources, console: Console, render: Render, cluster: Cluster) -> Outcome:
+def _sweep(
+    spec: SweepSpec, resources: Resources, console: Console, render: Render, cluster: Cluster, leave: Leave
+) -> Outcome:  # fmt: skip
     def say(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
@@ -104,12 +110,23 @@ def _sweep(spec: SweepSpec, resources: Resources, console: Console, render: Rend
         planner.recall(ledger.unfinished())
         tracker = Tracker(spec.name, uri, storage)
         tracker.open(cells, spec.model_dump_json())
-        driver = _drive(resources, ledger, planner, tracker, console, cluster)
+        with Progress(lambda: list(planner.cells.values()), console) as progress:
+            driver = SweepDriver(planner, ledger, tracker, progress, Scorer(ledger.folder), resources)
+
+            def cut_off(lost: cluster_watch.Lost) -> None:
+                request = StopRequest(str(lost), status=1, without_ray=True)
+                say_now(f"{lost}: the sweep ends; what finished is kept, and the same command goes on.")
+                request_stop(request, otherwise=lambda: leave(_close_after(request, driver, render)))
+
+            _drive(driver, cluster, cut_off)
         try:
-            return _close(driver, ledger, tracker, render)
+            outcome = _close(driver, render)
         except KeyboardInterrupt as stop:  # what it has done is done again, in a moment
             _stop(driver, stop)
-            return _close(driver, ledger, tracker, render)
+            outcome = _close(driver, render)
+        if isinstance(driver.stop, StopRequest) and driver.stop.without_ray:
+            leave(outcome)
+        return outcome
 
 
 def note_runs(ledger: Ledger, tracker: Tracker) -> None:
@@ -120,33 +137,32 @@ def note_runs(ledger: Ledger, tracker: Tracker) -> None:
             ledger.write(record.model_copy(update={"mlflow_run_id": run}))
 
 
-def _drive(
-    resources: Resources, ledger: Ledger, planner: Planner, tracker: Tracker, console: Console, cluster: Cluster
-) -> SweepDriver:
-    scorer = Scorer(ledger.folder)
-    with Progress(lambda: list(planner.cells.values()), console) as progress:
-        driver = SweepDriver(planner, ledger, tracker, progress, scorer, resources)
-        if planner.is_complete():
-            driver.is_done = True
-            progress.say("Nothing is left to train or to score.")
-        else:
-            _train(driver, resources, progress, cluster)
-    return driver
+def _close_after(stop: StopRequest, driver: SweepDriver, render: Render) -> Outcome:
+    """Close a sweep whose main thread waits for what is lost."""
+    driver.is_done = False
+    _stop(driver, stop)
+    driver.interrupted()
+    return _close(driver, render)
 
 
-def _train(driver: SweepDriver, resources: Resources, progress: Progress, cluster: Cluster) -> None:
+def _drive(driver: SweepDriver, cluster: Cluster, cut_off: Callable[[cluster_watch.Lost], None]) -> None:
+    if driver.planner.is_complete():
+        driver.is_done = True
+        driver.progress.say("Nothing is left to train or to score.")
+    else:
+        _train(driver, cluster, cut_off)
+
+
+def _train(driver: SweepDriver, cluster: Cluster, cut_off: Callable[[cluster_watch.Lost], None]) -> None:
+    resources, progress = driver.resources, driver.progress
     try:
         cluster.join()
         placed = place(driver.planner, driver.order, resources, progress.say)
         driver.resources, driver.shares, driver.slots = placed.resources, placed.shares, placed.slots
         progress.say(placed.line)
         progress.say(f"{progress.planned()}.")
-        is_over = False
-        while not is_over:  # again where a finalist's weights turn out to be damaged
-            experiment.run_on_tune(driver, is_local=resources.address is None)
-            while driver.is_done and driver.score(timeout_seconds=0.5):
-                pass
-            is_over = not driver.is_done or not driver.planner.has_work_again()
+        with cluster_watch.watched(cluster_watch.parts(), cut_off):
+            _run_all(driver, is_local=resources.address is None)
         while not driver.writer.write_waiting():
             time.sleep(LOOK_SECONDS)
     except KeyboardInterrupt as stop:
@@ -158,6 +174,15 @@ def _train(driver: SweepDriver, resources: Resources, progress: Progress, cluste
         driver.interrupted()  # whatever is still under way, for whatever reason
 
 
+def _run_all(driver: SweepDriver, is_local: bool) -> None:
+    is_over = False
+    while not is_over:  # again where a finalist's weights turn out to be damaged
+        experiment.run_on_tune(driver, is_local)
+        while driver.is_done and driver.score(timeout_seconds=0.5):
+            pass
+        is_over = not driver.is_done or not driver.planner.has_work_again()
+
+
 def _stop(driver: SweepDriver, stop: KeyboardInterrupt) -> None:
     """Note why the sweep ends, and let MLflow hurry; raise it again where another driver has the sweep."""
     driver.stop = stop = reason_of(stop)
@@ -167,8 +192,9 @@ def _stop(driver: SweepDriver, stop: KeyboardInterrupt) -> None:
         raise stop
 
 
-def _close(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Render) -> Outcome:
+def _close(driver: SweepDriver, render: Render) -> Outcome:
     """Let MLflow have everything that the ledger has, then write the results."""
+    ledger, tracker = driver.ledger, driver.tracker
     strays = {record.id for record in driver.planner.strays}
     records = [record for record in ledger.records() if record.id not in strays]
     tracker.reconcile(records, driver.planner.proposal_of)

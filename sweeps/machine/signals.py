@@ -9,9 +9,10 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -25,6 +26,8 @@ SECOND_AFTER_SECONDS = 1.0
 its group."""
 LAST_SECONDS = 25.0
 """After so long a sweep that was told to end is ended as it is: Kubernetes and Slurm send SIGKILL after 30 s."""
+DEAF_SECONDS = 4.0
+"""How long the main thread may take to take up a request: Ray looks for signals every second where it can."""
 SIGACTION_BYTES = 1024
 """More than any system's `struct sigaction` (152 bytes with glibc on x86-64)."""
 
@@ -35,11 +38,12 @@ class StopRequest(KeyboardInterrupt):
     Attributes:
         status: the exit status of the command.
         may_write: whether what is under way may still be written; False once another driver has the sweep.
+        without_ray: whether Ray is not to be shut down, because it would wait for what is lost.
     """
 
-    def __init__(self, reason: str, status: int, may_write: bool = True) -> None:
+    def __init__(self, reason: str, status: int, may_write: bool = True, without_ray: bool = False) -> None:
         super().__init__(reason)
-        self.status, self.may_write = status, may_write
+        self.status, self.may_write, self.without_ray = status, may_write, without_ray
 
 
 def status_of(stop: KeyboardInterrupt) -> int:
@@ -48,20 +52,30 @@ def status_of(stop: KeyboardInterrupt) -> int:
 
 
 class _Asked:
-    """The request that was made in this process, and when on the monotonic clock."""
+    """The request that was made in this process, when on the monotonic clock, and what became of it."""
 
     request: StopRequest | None = None
     installed: tuple[signal.Signals, ...] = ()
     at = 0.0
     was_raised = False
+    taken = threading.Event()
+    is_handled_elsewhere = False
 
 
-def request_stop(request: StopRequest) -> None:
-    """Raise a request in the main thread, from any thread; the first one counts, and none outside `stoppable`."""
+def request_stop(request: StopRequest, otherwise: Callable[[], None] | None = None) -> None:
+    """Raise a request in the main thread, from another one; the first one counts, and none outside `stoppable`.
+
+    Args:
+        otherwise: is called, here, where the main thread does not take the request up, because it waits in C++ code
+            for what is lost; from then on it only waits for the process to end.
+    """
     main = threading.main_thread().ident
     if _Asked.request is None and main is not None and signal.getsignal(signal.SIGTERM) is _on_signal:
         _note(request)
         signal.pthread_kill(main, signal.SIGTERM)  # wakes it from a lock too, which `interrupt_main` does not
+        if otherwise is not None and not _Asked.taken.wait(DEAF_SECONDS):
+            _Asked.is_handled_elsewhere = True
+            otherwise()
 
 
 def reason_of(stop: KeyboardInterrupt) -> KeyboardInterrupt:
@@ -78,7 +92,10 @@ def raise_requested() -> None:
         if signal.getsignal(number) is not _on_signal and threading.current_thread() is threading.main_thread():
             signal.signal(number, _on_signal)
     if _Asked.request is not None and not _Asked.was_raised:
+        if _Asked.is_handled_elsewhere:
+            threading.Event().wait()
         _Asked.was_raised = True
+        _Asked.taken.set()
         raise _Asked.request
 
 
@@ -121,6 +138,13 @@ def sigterm_kept() -> Iterator[None]:
         libc.sigaction(signal.SIGTERM, handler, None)
 
 
+def end_now(status: int) -> None:
+    """End the process without Python's and Ray's own endings."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def say_now(text: str) -> None:
     """Write a line to standard error at once; safe in a signal handler, where a buffered stream is not."""
     os.write(2, f"meltpoint: {text}\n".encode())
@@ -140,6 +164,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
 
 def _note(request: StopRequest) -> None:
     _Asked.request, _Asked.at, _Asked.was_raised = request, time.monotonic(), False
+    _Asked.taken.clear()
     last = threading.Timer(LAST_SECONDS, _end, args=(request,))
     last.daemon = True
     last.start()
@@ -148,7 +173,5 @@ def _note(request: StopRequest) -> None:
 def _end(request: StopRequest) -> None:
     """End the process if the request is still under way."""
     if _Asked.request is request:
-        say_now(
-            f"not ended {LAST_SECONDS:.0f} s after it was {request}; ended as it is, nothing that finished is lost."
-        )
+        say_now(f"not ended {LAST_SECONDS:.0f} s after it was to end; ended as it is, what finished is kept.")
         os._exit(request.status)

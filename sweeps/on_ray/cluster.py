@@ -10,6 +10,7 @@ from typing import Any
 
 from meltpoint.sweeps.machine.signals import sigterm_kept
 from meltpoint.sweeps.on_ray import patches
+from meltpoint.sweeps.on_ray.cluster_watch import RAY_SETTINGS
 from meltpoint.sweeps.on_ray.fork_server import ForkServer, machine_has_gpus
 from meltpoint.tasks.core.counts import some
 
@@ -23,6 +24,7 @@ SETTINGS = {
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # no snapshots of the experiment: nobody reads them, and each takes 19 ms
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # not every event has a score
     "RAY_AIR_NEW_OUTPUT": "0",
+    **RAY_SETTINGS,
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # it only sets a flag, which Tune does not look at while it waits (600 s)
 }
 """What Ray reads from the environment when it is imported."""

@@ -166,8 +166,10 @@ def _become_worker(connection: socket.socket) -> None:
 
 
 def _end_with(connection: socket.socket) -> None:
-    """End this process with Ray's command, which ends with its raylet: a worker that has not yet got through to a
-    raylet would not notice."""
+    """End this process with Ray's command, which ends with its raylet.
+
+    A worker that has a raylet's ear notices by itself, one that is still starting does not.
+    """
     with contextlib.suppress(OSError):
         connection.recv(1)
     os._exit(1)
