@@ -23,7 +23,8 @@ from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
 from meltpoint.sweeps.on_ray import experiment
-from meltpoint.sweeps.on_ray.cluster import Cluster, slots
+from meltpoint.sweeps.on_ray.cluster import Cluster
+from meltpoint.sweeps.on_ray.room import slots
 from meltpoint.sweeps.on_ray.trainable import result_of
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
-from meltpoint.sweeps.command_line.options import Address, AsJson, Listable, OneEncoder, Storage, TrackingUri
+from meltpoint.sweeps.command_line.options import Address, AsJson, DataDir, Listable, OneEncoder, Storage, TrackingUri
 
 
 @exit_on_error()
@@ -48,14 +48,21 @@ def list_names(what: Annotated[Listable, typer.Argument(show_default=False)], as
 
 @exit_on_error()
 def doctor(
-    storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, as_json: AsJson = False
-) -> None:
-    """What this machine has and lacks, each lack with its remedy."""
+    storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """What this machine has and lacks, and each node of a cluster (--address), each lack with its remedy."""
     from meltpoint.reports.screen import show_checks
     from meltpoint.sweeps.machine.doctor import checks
+    from meltpoint.sweeps.machine.ray_address import RAY
     from meltpoint.sweeps.on_ray import patches
 
     results = [*checks(Path(storage), tracking_uri, address), patches.check()]
+    if address not in {None, "local"} and "://" not in str(address):
+        from meltpoint.sweeps.on_ray.preflight import cluster_checks
+
+        if all(check.ok for check in results if check.name == RAY):
+            results += cluster_checks(str(address), Path(storage), [data_dir] if data_dir else [])
     if as_json:
         print_json([vars(check) for check in results])
     else:

@@ -24,7 +24,7 @@ def resources_of(options: SweepOptions) -> Resources:
     return Resources(
         storage=options.storage,
         tracking_uri=options.tracking_uri,
-        address=options.address,
+        address=None if options.address == "local" else options.address,
         cpus=options.cpus_per_trial,
         gpus=gpus_of(options.gpus_per_trial),
         time_budget_seconds=None if options.time_budget is None else seconds_of(options.time_budget),

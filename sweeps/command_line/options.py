@@ -86,7 +86,10 @@ Storage = Annotated[str, _machine_option(help="The folder of all sweeps.")]
 TrackingUri = Annotated[
     str | None, _machine_option("--tracking-uri", help="An MLflow server; SQLite in the storage otherwise.")
 ]
-Address = Annotated[str | None, _machine_option(help="A running Ray cluster; a local one is started otherwise.")]
+Address = Annotated[
+    str | None,
+    _machine_option(help="A running Ray cluster, HOST:PORT; auto: RAY_ADDRESS, or this machine's. Else a local one."),
+]
 CpusPerTrial = Annotated[float, _machine_option("--cpus-per-trial", help="CPUs of one trial.")]
 GpusPerTrial = Annotated[
     str,

@@ -251,4 +251,5 @@ class SweepDriver:
             checkpoint=str(self.ledger.checkpoint(proposal.id)), cpus=self.resources.cpus, gpus=gpus,
             cache=str(cache_folder(self.ledger.folder.parent)), cache_bytes=self.resources.cache_bytes,
             cache_overflow=self.resources.cache_overflow,
+            code_version="" if self.resources.address is None else code_version(),
         )  # fmt: skip

@@ -16,10 +16,12 @@ from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.lease import LeaseLostError
 from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
 from meltpoint.sweeps.ledger.records import strays_in_words
+from meltpoint.sweeps.machine.ray_address import unused_variable
 from meltpoint.sweeps.machine.signals import StopRequest, reason_of, request_stop, say_now, status_of
 from meltpoint.sweeps.on_ray import cluster_watch, experiment
 from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.on_ray.placement import place
+from meltpoint.sweeps.on_ray.preflight import require_fit_nodes
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.search.closing import opened_trials
@@ -157,6 +159,11 @@ def _train(driver: SweepDriver, cluster: Cluster, cut_off: Callable[[cluster_wat
     resources, progress = driver.resources, driver.progress
     try:
         cluster.join()
+        if resources.address is not None:
+            cells = [progress.cell for progress in driver.planner.unfinished()]
+            require_fit_nodes(driver.ledger.folder.parent, cells, resources.cpus, progress.say)
+        elif unused := unused_variable(None):
+            progress.say(unused)
         placed = place(driver.planner, driver.order, resources, progress.say)
         driver.resources, driver.shares, driver.slots = placed.resources, placed.shares, placed.slots
         progress.say(placed.line)

@@ -16,7 +16,8 @@ from packaging.requirements import Requirement
 
 from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.machine.limits import text
-from meltpoint.sweeps.machine.services import STORE, Check, existing, ray_cluster, tracking_store
+from meltpoint.sweeps.machine.ray_address import ray_cluster
+from meltpoint.sweeps.machine.services import STORE, Check, existing, tracking_store
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 
 __all__ = ["Check", "checks"]

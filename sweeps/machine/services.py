@@ -1,4 +1,4 @@
-"""Checks that the services of a sweep are reachable: MLflow's store and a Ray cluster. They change nothing there."""
+"""The check that MLflow's store is reachable, which changes nothing there. Ray's is in `ray_address.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import http.client
 import os
 import re
 import socket
-import tempfile
 import urllib.error
 import urllib.request
 from base64 import b64encode
@@ -22,9 +21,6 @@ from meltpoint.sweeps.specification.tracking_uri import redacted, sqlite_file, w
 TIMEOUT_SECONDS = 3.0
 """Timeout of each check; a service in the same network answers in milliseconds."""
 
-RAY_PORTS = {"ray-head": 6379, "ray": 10001, "http": 8265, "https": 443}
-"""Ray's default ports: of `ray start --head`, of the client server, and of the dashboard, which accepts jobs."""
-
 DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 REFUSALS = {
@@ -32,7 +28,7 @@ REFUSALS = {
     403: 'its host check refuses this name: start it with mlflow server --allowed-hosts "HOST:*,localhost:*"',
 }
 
-STORE, RAY = "MLflow store", "Ray"
+STORE = "MLflow store"
 
 
 @dataclass(frozen=True)
@@ -187,40 +183,6 @@ def _database(uri: str, default_port: int) -> Check:
             STORE, False, f"{shown} does not answer ({fault})", "start it, or name another with --tracking-uri"
         )
     return Check(STORE, True, f"{shown} answers; its tables are checked when a sweep opens it")
-
-
-def ray_cluster(address: str | None, environment: Mapping[str, str] = os.environ) -> Check:
-    """Check that Ray is installed, and that the cluster at `address` is reachable.
-
-    Args:
-        address: `HOST:PORT`, `ray://HOST:PORT`, `http://HOST:PORT` (jobs), `auto`, or None for a local cluster.
-        environment: the environment variables (RAY_ADDRESS, RAY_TMPDIR).
-    """
-    if find_spec("ray") is None:
-        return Check(RAY, False, "ray is not installed", "make install")
-    version = metadata.version("ray")
-    if address in {None, "local"}:
-        return Check(RAY, True, f"Ray {version}; a sweep starts its own cluster here and stops it")
-    target = _running_cluster(environment) if address == "auto" else address
-    if not target:
-        return Check(RAY, False, "no cluster is running here", "ray start --head, or leave --address out")
-    parts = urlsplit(target if "://" in target else f"ray-head://{target}")
-    try:
-        fault = connection_fault(parts.hostname or "localhost", parts.port or RAY_PORTS.get(parts.scheme, 6379))
-    except ValueError as error:
-        return Check(RAY, False, f"{target} is no address ({error})", "write it as HOST:PORT")
-    if fault:
-        remedy = "start it there (ray start --head --port 6379), open that port, or leave --address out"
-        return Check(RAY, False, f"{target} does not answer ({fault})", remedy)
-    return Check(RAY, True, f"{target} answers; every node must have Ray {version} and the same Python")
-
-
-def _running_cluster(environment: Mapping[str, str]) -> str:
-    """The address of `auto`: RAY_ADDRESS, or that of the last `ray start` on this machine; empty if there is none."""
-    if environment.get("RAY_ADDRESS"):
-        return environment["RAY_ADDRESS"]
-    note = Path(environment.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray" / "ray_current_cluster"
-    return note.read_text(encoding="utf-8").strip() if note.is_file() else ""
 
 
 def connection_fault(host: str, port: int) -> str:

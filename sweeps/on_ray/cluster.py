@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+from meltpoint.sweeps.machine.ray_address import SUBMIT, TOKEN_REMEDY, cluster_address, join_fault, token_state
 from meltpoint.sweeps.machine.signals import sigterm_kept
 from meltpoint.sweeps.on_ray import patches
 from meltpoint.sweeps.on_ray.cluster_watch import RAY_SETTINGS
 from meltpoint.sweeps.on_ray.fork_server import ForkServer, machine_has_gpus
-from meltpoint.tasks.core.counts import some
 
 SETTINGS = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -29,6 +31,15 @@ SETTINGS = {
 }
 """What Ray reads from the environment when it is imported."""
 
+LOCAL_SETTINGS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""The same for a local cluster: its processes take 127.0.0.1 as their address, and listen there alone. Ray's default on
+Windows and macOS; elsewhere they take the machine's address, and listen on every interface."""
+
+JOIN_SETTINGS = {"RAY_NUM_REDIS_GET_RETRIES": "2"}
+"""The same for a running cluster: Ray tries 20 times at 40 s each, and what does not answer is refused before."""
+
+JOIN_SECONDS = 30.0
+"""How long a cluster that answers may take to let a driver join; one on this machine takes a second."""
 
 STOP_SECONDS = 5.0
 """How long Ctrl-C waits for a cluster that is starting, to shut it down in order."""
@@ -49,11 +60,12 @@ class Cluster:
         self._error: BaseException | None = None
         self._started, self._ended = threading.Event(), threading.Event()
         self.fork_server = ForkServer()
+        self._is_hung = False
 
     def begin(self) -> None:
         """Start in the background; what goes wrong is raised by `join`."""
         if self._thread is None:
-            for name, value in SETTINGS.items():
+            for name, value in {**SETTINGS, **(JOIN_SETTINGS if self.address else LOCAL_SETTINGS)}.items():
                 os.environ.setdefault(name, value)
             if self.encoder is not None and self.address is None and may_fork():
                 self.fork_server.open(*self.encoder)
@@ -67,14 +79,24 @@ class Cluster:
             ValueError: no cluster answers at the address, or none can be started here.
         """
         self.begin()
-        self._started.wait()
-        if isinstance(self._error, Exception):  # Ray raises plain ones too, when its processes do not come up
-            where = f"--address {self.address}" if self.address else "A local Ray cluster"
+        if not self._started.wait(JOIN_SECONDS if self.address else None):
+            self._is_hung = True
             raise ValueError(
-                f"{where}: Ray did not start ({str(self._error).splitlines()[0][:200]}); see `meltpoint doctor`."
-            ) from None
+                f"--address {self.address}: it answers, but lets no driver join in {JOIN_SECONDS:g} s; name the head's "
+                "port (ray start --head --port 6379), and run the sweep on a node of that cluster."
+            )
+        if isinstance(self._error, Exception):  # Ray raises plain ones too, when its processes do not come up
+            raise ValueError(self._in_words(self._error)) from None
         if self._error is not None:
             raise self._error
+
+    def _in_words(self, error: Exception) -> str:
+        """One line with the remedy for an error of joining or starting."""
+        if isinstance(error, AddressError):
+            return str(error)
+        where = f"--address {self.address}" if self.address else "A local Ray cluster"
+        known = known_fault(error) if self.address else ""
+        return f"{where}: {known or f'Ray did not start ({first_line(error)}); see `meltpoint doctor`.'}"
 
     def __enter__(self) -> Cluster:
         return self
@@ -83,7 +105,7 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Ctrl-C does not wait for a cluster that does not come up; its processes end with this one.
-        patience = STOP_SECONDS if isinstance(error, KeyboardInterrupt) else None
+        patience = 0.0 if self._is_hung else STOP_SECONDS if isinstance(error, KeyboardInterrupt) else None
         if self._thread is not None and self._started.wait(patience):
             import ray
 
@@ -95,11 +117,13 @@ class Cluster:
     def _start(self) -> None:
         try:
             if self.address:
+                check_answers(self.address)
                 self._init(address=self.address)
             else:
                 socket_path = self.fork_server.socket_path if self.fork_server.is_open else None
                 with patches.starting_ray(socket_path) as private:
-                    self._init(num_cpus=self.cpus, include_dashboard=False, **private)
+                    # "local" whatever RAY_ADDRESS says
+                    self._init(address="local", num_cpus=self.cpus, include_dashboard=False, **private)
                 self._fork_without_gpus_only()
             import meltpoint.sweeps.on_ray.tune_adapters  # noqa: F401 - a second's import, while the driver opens the data
         except BaseException as error:  # noqa: BLE001 - `join` raises it where somebody waits for it
@@ -128,22 +152,49 @@ def may_fork() -> bool:
     return "fork_server" in patches.active() and not machine_has_gpus()
 
 
-def slots(cpus: float, gpus: float) -> int:
-    """Number of trials that the cluster runs at once.
+class AddressError(ValueError):
+    """No cluster to join; one line with the remedy."""
+
+
+def check_answers(address: str) -> None:
+    """Look whether a cluster answers at `--address`, in seconds.
 
     Raises:
-        ValueError: not even one; the message says what there is.
+        AddressError: none does.
     """
-    import ray
-
-    have: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    found = int(have.get("CPU", 0) // cpus) if cpus else 10**6
-    if gpus:
-        found = min(found, int(have.get("GPU", 0) / gpus + 1e-9))
-    if found < 1:
-        has = f"{some(have.get('CPU', 0), 'CPU')} and {some(have.get('GPU', 0), 'GPU')}"
-        raise ValueError(
-            f"A trial needs {some(cpus, 'CPU')} and {some(gpus, 'GPU')}, but Ray has {has}; lower --cpus-per-trial or "
-            "--gpus-per-trial."
+    try:
+        target = cluster_address(address)
+    except ValueError as error:
+        raise AddressError(str(error)) from None
+    fault = join_fault(target)
+    if fault:
+        named = f"--address {address}" + (f" ({target})" if target != address else "")
+        raise AddressError(
+            f"{named}: no Ray cluster answers there ({fault}); start it (ray start --head --port 6379), open that "
+            "port, or leave --address out."
         )
-    return found
+
+
+def known_fault(error: BaseException) -> str:
+    """What an error of joining a cluster means, with the remedy; empty where that is not known."""
+    said = "\n".join(str(one) for one in causes(error))
+    if re.search("authenticat", said, re.IGNORECASE):
+        return f"the cluster wants a token ({token_state(os.environ)}); {TOKEN_REMEDY}"
+    if "Version mismatch" in said:
+        mismatch = " ".join(said[said.index("Version mismatch") :].split())
+        return f"{mismatch[:300]}; install the same Ray and Python here and there."
+    if "No node info found" in said:
+        return f"no node of that cluster runs on this machine; {SUBMIT}."
+    return ""
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that led to it, the last one first."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, 200 characters at most."""
+    return next(iter(str(error).splitlines()), type(error).__name__)[:200]

@@ -34,16 +34,20 @@ def run_on_tune(driver: Driver, is_local: bool, trainable: Trainable | None = No
     heap.freeze_heap()
     for name in ("ray", "ray.tune"):  # what fails is in the ledger and on the screen, in one line each
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    unfit: set[str] = set()
     with patches.running_tune(is_local):
-        while not _run_until_memory_kill(driver, trainable):
+        while not _run_until_memory_kill(driver, trainable, unfit):
             pass
 
 
-def _run_until_memory_kill(driver: Driver, trainable: Trainable | None) -> bool:
+def _run_until_memory_kill(driver: Driver, trainable: Trainable | None, unfit: set[str]) -> bool:
     """Run one experiment of Tune's; whether it came to its end.
 
     Where a worker is killed by Ray's memory monitor, Tune 2.60 ends the whole experiment: the killed worker's order
     is lost, and the others, ended with it, begin anew in the next experiment.
+
+    Args:
+        unfit: ids of the nodes that get no orders; those that refuse one are added.
     """
     from ray import tune
 
@@ -56,11 +60,11 @@ def _run_until_memory_kill(driver: Driver, trainable: Trainable | None) -> bool:
         _workers_start_together(driver.slots),
     ):  # fmt: skip
         warnings.simplefilter("ignore")
-        listener = parts.Listener(driver, orders)
+        listener = parts.Listener(driver, orders, unfit)
         tuner = tune.Tuner(
             tune.with_resources(trainable or train_on_ray, parts.resources_of),
             tune_config=tune.TuneConfig(
-                search_alg=parts.CellSearch(driver, orders, outcomes),
+                search_alg=parts.CellSearch(driver, orders, outcomes, unfit),
                 scheduler=parts.AshaPerCell(driver, orders, outcomes),
                 num_samples=FOREVER, reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,

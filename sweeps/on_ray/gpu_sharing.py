@@ -13,7 +13,7 @@ from meltpoint.adapters import encoders, modes, settings
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.ranges import Range
 from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.sweeps.on_ray.cluster import slots
+from meltpoint.sweeps.on_ray.room import slots
 from meltpoint.sweeps.search.planner import LARGEST_BUNDLE, Planner, Proposal, can_bundle
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 from meltpoint.sweeps.specification.sweep_spec import Resources

@@ -10,8 +10,8 @@ import torch
 
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.on_ray import gpu_sharing
-from meltpoint.sweeps.on_ray.cluster import slots
 from meltpoint.sweeps.on_ray.gpu_sharing import MakeOrder
+from meltpoint.sweeps.on_ray.room import slots, wait_for_room
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.worker.memory_probe import Need
@@ -60,7 +60,7 @@ def place(
     """Decide what trials run on, by what the joined Ray cluster has.
 
     Args:
-        say: is told before GPUs' memory is measured, which takes a while.
+        say: is told before GPUs' memory is measured, which takes a while, and where a cluster has no room yet.
         probe: measures a cell on a GPU (`gpu_sharing.measure`); None for the real one.
 
     Raises:
@@ -71,6 +71,10 @@ def place(
     found = gpus_of_nodes(ray.nodes())  # type: ignore[no-untyped-call]
     gpus, why = settle(resources, found)
     shares: dict[CellKey, float] = {}
+    if resources.address is not None:
+        needed = 1.0 if gpus == "auto" else gpus
+        slots(resources.cpus, needed)
+        wait_for_room(resources.cpus, needed, say)
     if gpus == "auto":
         say(f"Ray has {found}: each cell's heaviest setting runs on one, to see how many trials share it.")
         shares = gpu_sharing.measure(planner, order, resources, found.count, say, probe)

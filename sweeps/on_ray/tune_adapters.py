@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray.exceptions import OutOfMemoryError, RayTaskError
 from ray.tune import Callback, PlacementGroupFactory
 from ray.tune.experiment import Trial
@@ -17,7 +18,8 @@ from ray.tune.search import Searcher
 
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.on_ray.driver_protocol import Driver
-from meltpoint.sweeps.on_ray.trainable import EVENTS
+from meltpoint.sweeps.on_ray.room import may_grow
+from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE
 from meltpoint.sweeps.worker.events import EpochEnded
 from meltpoint.sweeps.worker.outcome import (
     RESTARTED,
@@ -31,6 +33,10 @@ from meltpoint.sweeps.worker.work_order import WorkOrder
 
 Orders = dict[str, WorkOrder]
 """Tune's trial id → the order that it runs."""
+AVOID = "avoid"
+"""The key of a configuration that holds the ids of nodes which refused an order (`trainable.refusal`)."""
+NODE_ID = "ray.io/node-id"
+"""The label of each node that holds its id."""
 Outcomes = dict[str, TrialOutcome]
 """Tune's trial id → how the order's open trials ended: noted by the scheduler, told to the driver by the searcher."""
 
@@ -41,13 +47,16 @@ def resources_of(config: dict[str, Any]) -> PlacementGroupFactory:
     With `reuse_actors`, Tune 2.60 keeps an idle worker under its resources and hands it only trials that ask for the
     same (tune_controller.py, `_maybe_cache_trial_actor`); while a trial that asks for others waits, it ends the worker.
     """
-    return _request(config["cpus"], config["gpus"])
+    return _request(config["cpus"], config["gpus"], tuple(config.get(AVOID, ())))
 
 
 @functools.cache
-def _request(cpus: float, gpus: float) -> PlacementGroupFactory:
+def _request(cpus: float, gpus: float, avoid: tuple[str, ...] = ()) -> PlacementGroupFactory:
     """One object for all that ask for the same: Tune compares them twenty times a trial, and the same one is equal."""
-    return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}])
+    if not avoid:
+        return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}])
+    elsewhere = {NODE_ID: f"!in({','.join(avoid)})"}
+    return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}], bundle_label_selector=[elsewhere])
 
 
 class NotPickled:
@@ -61,9 +70,9 @@ class NotPickled:
 class CellSearch(NotPickled, Searcher):
     """Asks the driver for orders, and tells it when one ended. Nothing of it is snapshot: the ledger has it."""
 
-    def __init__(self, driver: Driver, orders: Orders, outcomes: Outcomes) -> None:
+    def __init__(self, driver: Driver, orders: Orders, outcomes: Outcomes, unfit: set[str]) -> None:
         super().__init__(metric="score", mode="max")
-        self.driver, self.orders, self.outcomes = driver, orders, outcomes
+        self.driver, self.orders, self.outcomes, self.unfit = driver, orders, outcomes, unfit
 
     def suggest(self, trial_id: str) -> Any:
         """The next order as a Tune configuration."""
@@ -71,7 +80,7 @@ class CellSearch(NotPickled, Searcher):
         if isinstance(order, str):
             return str(Searcher.FINISHED) if order == "done" else None
         self.orders[trial_id] = order
-        return order.as_config()
+        return order.as_config() | ({AVOID: sorted(self.unfit)} if self.unfit else {})
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """A trial left Tune: it is done, was stopped by `AshaPerCell`, or its worker was lost."""
@@ -147,10 +156,14 @@ class AshaPerCell(NotPickled, FIFOScheduler):
 
 
 class Listener(NotPickled, Callback):
-    """Passes Tune's events on."""
+    """Passes Tune's events on.
 
-    def __init__(self, driver: Driver, orders: Orders) -> None:
-        self.driver, self.orders = driver, orders
+    Attributes:
+        unfit: ids of the nodes whose workers refused an order; no other order goes there.
+    """
+
+    def __init__(self, driver: Driver, orders: Orders, unfit: set[str]) -> None:
+        self.driver, self.orders, self.unfit = driver, orders, unfit
         self.ended: list[Trial] = []
         self.processes: dict[str, int] = {}  # of the workers, by Ray's trial id
 
@@ -168,6 +181,19 @@ class Listener(NotPickled, Callback):
             with self._on_record():
                 for event in result[EVENTS]:
                     self.driver.on_event(event)
+                if UNFIT_NODE in result:
+                    self._avoid(result[UNFIT_NODE], result[EVENTS][0].outcome.error)
+
+    def _avoid(self, node: str, fault: str) -> None:
+        """Send no other order to a node that refused one.
+
+        Raises:
+            ValueError: there is no other node.
+        """
+        self.unfit.add(node)
+        others = [one for one in ray.nodes() if one["Alive"] and one["NodeID"] not in self.unfit]  # type: ignore[no-untyped-call]
+        if not any(one["Resources"].get("CPU", 0) for one in others) and not may_grow(others):
+            raise ValueError(f"No machine is left to train on: {fault}. The same command goes on.")
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """A trial ended; Tune reads its result once more in this step."""

@@ -23,6 +23,7 @@ from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.sweeps.worker.fitness import unfit
 from meltpoint.sweeps.worker.memory import release_memory
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import WEIGHTS, training
@@ -47,6 +48,9 @@ def score_finalists(
     orders = [Order.model_validate(order) for order in orders_json]
     records = [TrialRecord.model_validate_json(record) for record in records_json]
     folder = Path(sweep_folder)
+    fault = unfit(orders[0])
+    if fault is not None:
+        return [{"test": None, "error": fault, "again": False} for _ in orders]
     damages = [damage_of(order) for order in orders]
     if any(damages):
         return [{"test": None, "error": damage, "again": damage is not None} for damage in damages]

@@ -27,6 +27,8 @@ class Order(TrialDescription):
         cache_bytes: what the cache may take.
         attempt: how many times the trial was lost before, in this command.
         cache_overflow: what to do with features that do not fit: "on_the_fly" or "bf16" (`features.budget.Budget`).
+        code_version: what the worker's code must be, on a cluster whose nodes may have another (`worker.fitness`); ""
+            takes any, on a local cluster.
     """
 
     head: str
@@ -43,6 +45,7 @@ class Order(TrialDescription):
     cache_bytes: int = CACHE_BYTES
     attempt: int = 0
     cache_overflow: Overflow = "on_the_fly"
+    code_version: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The order as plain values."""

@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from meltpoint.adapters import ops
-from meltpoint.sweeps.machine import doctor, services
+from meltpoint.sweeps.machine import doctor, ray_address, services
 from meltpoint.sweeps.machine.doctor import Check
 
 
@@ -256,14 +256,14 @@ def test_a_store_that_mlflow_refuses_or_that_nobody_else_could_read_is_refused(u
     ("address", "ok"), [(None, True), ("local", True), ("127.0.0.1:x", False), ("127.0.0.1:9", False)]
 )
 def test_a_ray_address_must_answer_where_one_is_given(address: str | None, ok: bool) -> None:
-    assert services.ray_cluster(address).ok is ok
+    assert ray_address.ray_cluster(address).ok is ok
 
 
 def test_auto_finds_what_ray_start_wrote_down_or_says_that_nothing_runs(tmp_path: Path) -> None:
     environment = {"RAY_TMPDIR": str(tmp_path)}
-    nothing = services.ray_cluster("auto", environment)
+    nothing = ray_address.ray_cluster("auto", environment)
     assert "ray start --head" in nothing.remedy
     note = tmp_path / "ray" / "ray_current_cluster"
     note.parent.mkdir()
     note.write_text("127.0.0.1:9")
-    assert "127.0.0.1:9 does not answer" in services.ray_cluster("auto", environment).detail
+    assert "127.0.0.1:9 does not answer" in ray_address.ray_cluster("auto", environment).detail

@@ -29,7 +29,7 @@ from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 RESOURCES: Mapping[str, tuple[object, set[str]]] = {
     "storage": ("elsewhere", {"checkpoint", "cache"}),
     "tracking_uri": ("http://localhost:1", set()),
-    "address": ("localhost:1", set()),
+    "address": ("localhost:1", {"code_version"}),
     "cpus": (2.0, {"cpus"}),
     "gpus": (0.5, {"gpus"}),
     "time_budget_seconds": (60.0, set()),
@@ -52,6 +52,7 @@ ORDER = {
     "checkpoint": "equal numbers, below", "cache": "equal numbers, below",
     "cache_bytes": "equal numbers where the states fit, below; the trial's notes say where they do not",
     "cache_overflow": "refused under the same name, below",
+    "code_version": "in the trial's record; a worker with other code refuses",
     # The sums of a product are taken in another order: last bits differ. A sweep goes on with more cores, and the
     # ledger's `hardware` has the threads and the GPU of every trial, so that the same bits can be asked for.
     "cpus": "on record with each trial", "gpus": "on record with each trial",

@@ -1,4 +1,4 @@
-"""reach: a tracking server and a Ray cluster that answer, refuse, or say nothing, over real sockets."""
+"""services: a tracking server that answers, refuses, or says nothing, over real sockets."""
 
 from __future__ import annotations
 
@@ -103,12 +103,6 @@ def test_what_is_no_http_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     with socket.create_server(("127.0.0.1", 0)) as other:
         threading.Thread(target=answer, args=(other,), daemon=True).start()
         assert not services.tracking_store(f"http://127.0.0.1:{other.getsockname()[1]}").ok
-
-
-@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "http://127.0.0.1:{}"])
-def test_a_ray_cluster_that_listens_is_reached_under_each_form_of_address(form: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as head:
-        assert services.ray_cluster(form.format(head.getsockname()[1])).ok
 
 
 def test_a_database_that_listens_is_reached() -> None:

@@ -103,7 +103,7 @@ def test_the_driver_is_told_whether_our_code_raised_or_the_worker_was_lost(error
     told = []
     orders, outcomes = {"t": object()}, {}
     driver = SimpleNamespace(on_order_end=lambda order, outcome: told.append((outcome.status, outcome.cause)))
-    search, scheduler = CellSearch(driver, orders, outcomes), AshaPerCell(driver, orders, outcomes)
+    search, scheduler = CellSearch(driver, orders, outcomes, set()), AshaPerCell(driver, orders, outcomes)
     trial = SimpleNamespace(trial_id="t", get_pickled_error=lambda: error, get_error=lambda: TuneError(text))
     scheduler.on_trial_error(None, trial)
     search.on_trial_complete("t", error=True)

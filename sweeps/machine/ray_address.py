@@ -1,0 +1,156 @@
+"""Addresses of Ray clusters: what `--address` and RAY_ADDRESS name, and whether a cluster answers. Imports no Ray."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Mapping
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from meltpoint.sweeps.machine.services import TIMEOUT_SECONDS, Check, connection_fault
+
+RAY = "Ray"
+
+VARIABLE = "RAY_ADDRESS"
+
+OTHER_PORTS = {"ray": 10001, "http": 8265, "https": 443}
+"""Default ports of addresses that no driver joins: of Ray's client server, and of the dashboard, which accepts jobs."""
+
+SUBMIT = "run the sweep on a node of the cluster with --address HOST:6379, or submit it there with `ray job submit`"
+
+TOKEN_REMEDY = (
+    "export RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH=FILE with the cluster's token (~/.ray/auth_token of its head)"
+)
+
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""The client's first bytes of HTTP/2 (RFC 9113, section 3.4), which gRPC runs on: the preface, and empty settings."""
+
+FRAME_HEAD_BYTES, SETTINGS_FRAME = 9, 4
+
+
+def cluster_address(address: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The `HOST:PORT` that a driver joins for `--address`.
+
+    Args:
+        address: `HOST:PORT`, or `auto`: RAY_ADDRESS, or the cluster that `ray start` has last started on this machine.
+        environment: the environment variables (RAY_ADDRESS, RAY_TMPDIR).
+
+    Raises:
+        ValueError: no cluster is running for `auto`, or the address is none that a driver can join; one line.
+    """
+    asked = f"--address {address}"
+    if address == "auto":
+        named = environment.get(VARIABLE, "")
+        address = named or _last_started(environment)
+        asked = f"--address auto ({VARIABLE}={named})" if named else "--address auto"
+    if not address:
+        raise ValueError(f"{asked}: no cluster is running here; ray start --head starts one, or leave --address out.")
+    if "://" in address:
+        raise ValueError(f"{asked}: a sweep cannot join a cluster from outside; {SUBMIT}.")
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ValueError(f"{asked}: no address of a cluster; write it as HOST:PORT, as 10.0.0.1:6379.")
+    return address
+
+
+def _last_started(environment: Mapping[str, str]) -> str:
+    """The address that the last `ray start` on this machine wrote down; empty if there is none."""
+    note = Path(environment.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray" / "ray_current_cluster"
+    return note.read_text(encoding="utf-8").strip() if note.is_file() else ""
+
+
+def unused_variable(address: str | None, environment: Mapping[str, str] = os.environ) -> str:
+    """One line where RAY_ADDRESS is set and `--address` does not ask for it; empty otherwise."""
+    named = environment.get(VARIABLE)
+    if address is not None or not named:
+        return ""
+    return (
+        f"{VARIABLE}={named} is set and not used: a sweep starts a cluster of its own; --address auto joins that one."
+    )
+
+
+def join_fault(address: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The reason why no cluster can be joined at `HOST:PORT`, found in seconds; empty if one answers.
+
+    Ray itself tries for minutes. A head's port speaks gRPC, so that what answers otherwise is something else.
+    """
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if environment.get("RAY_USE_TLS", "0").lower() in {"1", "true"}:  # it answers after a handshake only
+        return connection_fault(host, int(port))
+    try:
+        with socket.create_connection((host, int(port)), timeout=TIMEOUT_SECONDS) as connection:
+            connection.sendall(HELLO)
+            head = _receive(connection, FRAME_HEAD_BYTES)
+    except TimeoutError:
+        return f"no answer in {TIMEOUT_SECONDS:g} s"
+    except OSError as error:
+        return str(error)
+    is_grpc = len(head) == FRAME_HEAD_BYTES and head[3] == SETTINGS_FRAME
+    return "" if is_grpc else "what answers there is not Ray"
+
+
+def _receive(connection: socket.socket, count: int) -> bytes:
+    """So many bytes, or fewer where the other side ends the connection."""
+    received = b""
+    while len(received) < count and (part := connection.recv(count - len(received))):
+        received += part
+    return received
+
+
+def token_state(environment: Mapping[str, str] = os.environ) -> str:
+    """What this process knows of a token, in a few words, without it."""
+    mode = environment.get("RAY_AUTH_MODE")
+    if (mode or "").lower() != "token":
+        return f"RAY_AUTH_MODE is {mode} here" if mode else "RAY_AUTH_MODE is not set here"
+    place = environment.get("RAY_AUTH_TOKEN_PATH") or str(Path.home() / ".ray" / "auth_token")
+    if environment.get("RAY_AUTH_TOKEN"):
+        return "the one in RAY_AUTH_TOKEN is not the cluster's"
+    return f"the one in {place} is not the cluster's" if Path(place).is_file() else f"there is none in {place}"
+
+
+def ray_cluster(address: str | None, environment: Mapping[str, str] = os.environ) -> Check:
+    """Check that Ray is installed, and that the cluster at `address` is reachable.
+
+    Args:
+        address: `HOST:PORT`, `auto`, or None for a local cluster; `http://HOST:PORT` is where jobs are submitted.
+        environment: the environment variables (RAY_ADDRESS, RAY_TMPDIR).
+    """
+    if find_spec("ray") is None:
+        return Check(RAY, False, "ray is not installed", "make install")
+    version = metadata.version("ray")
+    if address in {None, "local"}:
+        unused = unused_variable(None, environment)
+        own = f"Ray {version}; a sweep starts its own cluster here and stops it"
+        return Check(RAY, True, f"{own}. {unused}".removesuffix(".") if unused else own)
+    assert address is not None
+    if "://" in address:
+        return _job_server(address)
+    try:
+        target = cluster_address(address, environment)
+    except ValueError as error:
+        fault, _, remedy = str(error).removesuffix(".").partition("; ")
+        return Check(RAY, False, fault, remedy)
+    fault = join_fault(target, environment)
+    if fault:
+        remedy = "start it there (ray start --head --port 6379), open that port, or leave --address out"
+        return Check(RAY, False, f"{target} does not answer ({fault})", remedy)
+    return Check(RAY, True, f"{target} answers; here is Ray {version}")
+
+
+def _job_server(address: str) -> Check:
+    """Check that a cluster's job or client server is reachable; no driver joins a cluster there."""
+    parts = urlsplit(address)
+    try:
+        fault = connection_fault(parts.hostname or "localhost", parts.port or OTHER_PORTS.get(parts.scheme, 0))
+    except ValueError as error:
+        return Check(RAY, False, f"{address} is no address ({error})", "write it as HOST:PORT")
+    if fault:
+        return Check(RAY, False, f"{address} does not answer ({fault})", SUBMIT)
+    if parts.scheme == "ray":
+        return Check(RAY, False, f"{address} answers, but a sweep cannot join a cluster from outside", SUBMIT)
+    return Check(RAY, True, f"{address} answers; `ray job submit --address {address}` runs a sweep there")

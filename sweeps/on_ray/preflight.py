@@ -1,0 +1,235 @@
+"""The preflight of a sweep on a running cluster: each node is asked before the first trial, all at once.
+
+A node that dies meanwhile is none of the cluster's any more, and one that is slow or joins later is checked by its
+workers (`worker.fitness`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from meltpoint.sweeps.machine.cluster_checks import MAY_DIFFER, NODES, STORAGE, Answers, judged
+from meltpoint.sweeps.machine.node_facts import TOKEN_FILE, VISIBLE_SECONDS, NodeFacts, input_facts, node_facts
+from meltpoint.sweeps.machine.services import Check, existing
+from meltpoint.sweeps.on_ray.cluster import Cluster
+from meltpoint.sweeps.on_ray.room import Node, trials_on
+from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.task import DataSpec, Kind
+
+SECONDS = 8.0
+"""How long a sweep waits for the nodes' answers in all."""
+
+DOCTOR_SECONDS = 30.0
+"""The same for `doctor`, which also waits for nodes that are slow."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the nodes are asked.
+
+    Attributes:
+        storage: the folder that sweeps are kept in.
+        data: data → fingerprint that every node should read.
+        encoders: (encoder, kind of task) → fingerprint of its folder.
+        folders: folders to be compared by their files.
+        asks_hub: whether the nodes try the hub.
+        cpus: of one trial; nodes with fewer are not asked.
+        seconds: how long the answers may take in all.
+    """
+
+    storage: Path
+    data: Mapping[DataSpec, str] = field(default_factory=dict)
+    encoders: Mapping[tuple[str, Kind], str] = field(default_factory=dict)
+    folders: tuple[str, ...] = ()
+    asks_hub: bool = False
+    cpus: float = 0.0
+    seconds: float = SECONDS
+
+
+def require_fit_nodes(storage: Path, cells: Sequence[OpenCell], cpus: float, say: Callable[[str], None]) -> None:
+    """Check the nodes of the joined cluster for a sweep.
+
+    Args:
+        cpus: of one trial.
+        say: is told of what does not stop the sweep.
+
+    Raises:
+        ValueError: a node has another code, another storage or other data; one line that names it.
+    """
+    data = {cell.data: cell.data_fingerprint for cell in cells}
+    folders = [cell for cell in cells if cell.reference.is_folder]
+    encoders = {(cell.encoder, cell.task.kind): cell.encoder_fingerprint for cell in folders}
+    found = check_nodes(Question(storage, data, encoders, cpus=cpus))
+    for check in found:
+        if not check.ok and check.name in MAY_DIFFER:
+            say(f"{check.name}: {check.detail}; {check.remedy}.")
+    stops = [check for check in found if not check.ok and check.name not in MAY_DIFFER]
+    if stops:
+        raise ValueError(" ".join(f"{check.name}: {check.detail}; {check.remedy}." for check in stops))
+
+
+def check_nodes(question: Question) -> list[Check]:
+    """The checks of the joined cluster's nodes."""
+    with _probe(question.storage) as (probe, token):
+        answers = _Asking(question, probe, token).answers()
+    return judged(answers)
+
+
+def cluster_checks(address: str, storage: Path, folders: Sequence[Path]) -> list[Check]:
+    """The checks of `doctor` for a running cluster, which it joins for that; nothing is left behind.
+
+    Args:
+        address: as `--address`; one that does not answer has no checks but its own (`ray_address.ray_cluster`).
+        storage: the folder that sweeps are kept in; the one that it would be made in if it is not there.
+        folders: folders that every node should have with the same files.
+    """
+    named = tuple(str(folder.expanduser().absolute()) for folder in folders)
+    question = Question(existing(storage), folders=named, asks_hub=True, seconds=DOCTOR_SECONDS)
+    try:
+        with Cluster(address) as cluster:
+            cluster.join()
+            return check_nodes(question)
+    except ValueError as error:
+        fault, _, remedy = str(error).removesuffix(".").partition("; ")
+        return [Check(NODES, False, fault, remedy or "see `meltpoint doctor`")]
+    except OSError as error:
+        remedy = "name a folder that this user may write with --storage"
+        return [Check(STORAGE, False, f"not checked: {storage} cannot be written ({error.strerror})", remedy)]
+
+
+@contextmanager
+def _probe(storage: Path) -> Iterator[tuple[Path, str]]:
+    """A folder in the storage with a token in it; removed afterwards, with what the nodes wrote there."""
+    probe, token = Path(tempfile.mkdtemp(prefix=".preflight-", dir=storage)), uuid.uuid4().hex
+    probe.chmod(0o777)  # the nodes' Ray may belong to other users
+    try:
+        (probe / TOKEN_FILE).write_text(token, encoding="utf-8")
+        yield probe, token
+    finally:
+        shutil.rmtree(probe, ignore_errors=True)
+
+
+class _Asking:
+    """One round of questions to all nodes."""
+
+    def __init__(self, question: Question, probe: Path, token: str) -> None:
+        self.question, self.probe, self.token = question, probe, token
+        self.names = names([node for node in _alive() if trials_on(node, max(question.cpus, 0.01), 0.0)])
+        self.deadline = time.monotonic() + question.seconds
+        self.silent: dict[str, str] = {}
+        self.span: dict[str, tuple[float, float]] = {}
+
+    def answers(self) -> Answers:
+        """The facts of all nodes, then the fingerprints of their data, both in the time that there is."""
+        asked = self.question
+        here = node_facts("here", str(self.probe), self.token, asked.folders, asked.asks_hub)
+        words = str(self.probe), self.token, asked.folders, asked.asks_hub
+        facts, self.silent = self._ask(node_facts, list(self.names), *words)
+        inputs = {}
+        if asked.data or asked.encoders:  # in what is left of the time: workers compare what they read, too
+            inputs, _ = self._ask(_input_facts, list(facts), list(asked.data), list(asked.encoders))
+        self._forget_the_dead(facts)
+        return Answers(
+            here=here, facts=_named(facts, self.names), silent=_named(self.silent, self.names),
+            span=_named(self.span, self.names), unread=self._unread(facts), wanted=self._wanted(),
+            inputs=_named(inputs, self.names), gpus=gpus_in_words(_alive(), self.names),
+        )  # fmt: skip
+
+    def _wanted(self) -> dict[str, str]:
+        words = {spec.task: fingerprint for spec, fingerprint in self.question.data.items()}
+        return words | {word: fingerprint for (word, _), fingerprint in self.question.encoders.items()}
+
+    def _ask(
+        self, function: Callable[..., Any], nodes: Sequence[str], *words: Any
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """Ask nodes at once; (node → its answer, node → why it has none in the time that is left)."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        remote = ray.remote(num_cpus=0, max_retries=0)(function)
+        asked, began = {}, time.time()
+        for node in nodes:
+            there = remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
+            asked[there.remote(node, *words)] = node
+        found: dict[str, Any] = {}
+        silent: dict[str, str] = {}
+        while asked and (left := self.deadline - time.monotonic()) > 0:
+            for reference in ray.wait(list(asked), timeout=left)[0]:
+                node = asked.pop(reference)
+                self.span.setdefault(node, (began, time.time()))
+                try:
+                    found[node] = ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    silent[node] = fault_of(error)
+        for reference, node in asked.items():
+            ray.cancel(reference, force=True)
+            silent[node] = f"no answer in {self.question.seconds:g} s"
+        return found, silent
+
+    def _forget_the_dead(self, facts: dict[str, NodeFacts]) -> None:
+        """Drop nodes that are none of the cluster's any more."""
+        alive = {str(node["NodeID"]) for node in _alive()}
+        for kept in (facts, self.silent, self.names):
+            for node in kept.keys() - alive:
+                del kept[node]
+
+    def _unread(self, facts: Mapping[str, NodeFacts]) -> frozenset[str]:
+        """The nodes whose files are not seen here, though they could write them."""
+        wrote = {node for node, has in facts.items() if not has["storage"]}
+        deadline = time.monotonic() + VISIBLE_SECONDS
+        while unseen := {node for node in wrote if not (self.probe / node).exists()}:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        return frozenset(self.names[node] for node in unseen)
+
+
+def _input_facts(node: str, data: Sequence[DataSpec], words: Sequence[tuple[str, Kind]]) -> dict[str, str]:
+    return input_facts(data, words)
+
+
+def fault_of(error: BaseException) -> str:
+    """Why a node could not answer, in one line: the last one of an error's text is the error itself."""
+    last = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+    if "No module named 'meltpoint" in str(error):
+        return "has no Meltpoint, or an older one, for Ray's Python"
+    return last[0].strip()[:200]
+
+
+def _alive() -> list[Node]:
+    import ray
+
+    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def names(nodes: Sequence[Node]) -> dict[str, str]:
+    """Node's id → its name: its address, and a part of its id where several nodes share one."""
+    addresses = [node["NodeManagerAddress"] for node in nodes]
+    return {
+        str(node["NodeID"]): address if addresses.count(address) == 1 else f"{address} (node {node['NodeID'][:8]})"
+        for node, address in zip(nodes, addresses, strict=True)
+    }
+
+
+def _named(by_node: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names[node]: value for node, value in by_node.items() if node in names}
+
+
+def gpus_in_words(nodes: Sequence[Node], names: Mapping[str, str]) -> dict[str, str]:
+    """Node's name → `4 GPUs (H100)`, of nodes that have some."""
+    having = [node for node in nodes if node["Resources"].get("GPU", 0) and str(node["NodeID"]) in names]
+    return {names[str(node["NodeID"])]: _gpus(node["Resources"]) for node in having}
+
+
+def _gpus(resources: Mapping[str, float]) -> str:
+    kinds = sorted(name.partition(":")[2] for name in resources if name.startswith("accelerator_type:"))
+    return some(resources["GPU"], "GPU") + (f" ({', '.join(kinds)})" if kinds else "")

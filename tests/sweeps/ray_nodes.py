@@ -1,0 +1,90 @@
+"""Real clusters of several raylets on this machine, on 127.0.0.1 alone, in a process of their own.
+
+As a script: starts the nodes that standard input's first line describes (JSON), prints the cluster's address, and ends
+them when standard input is closed. `cluster` does that from a test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+OURS = ("RAY_", "HF_", "MELTPOINT_")
+"""What of this process's environment no node and no driver inherits, but for what a test says."""
+
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Ray's own way to stay on 127.0.0.1 (`cluster.LOCAL_SETTINGS`)."""
+
+
+@dataclass(frozen=True)
+class RayNode:
+    """A node to start, the first of a cluster being its head.
+
+    Attributes:
+        folder: its working directory, which `/proc/self/cwd` shows to its workers; "" is the test's.
+        environment: more environment variables, for it and its workers.
+    """
+
+    cpus: int = 1
+    gpus: int = 0
+    folder: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """A driver's environment: this process's without Ray's variables, which other tests may have set."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    return {**plain, **LOOPBACK, "RAY_AUTH_MODE": "disabled", **more}
+
+
+@contextmanager
+def cluster(*nodes: RayNode, **variables: str) -> Iterator[str]:
+    """A running cluster's address.
+
+    Args:
+        variables: environment variables of its processes, as RAY_AUTH_MODE.
+    """
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
+            stderr=subprocess.DEVNULL, env=environment(RAY_TMPDIR=folder, **variables),
+        )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            print(json.dumps([asdict(node) for node in nodes]), file=process.stdin, flush=True)
+            address = process.stdout.readline().strip()
+            assert address, "the cluster did not start"
+            yield address
+        finally:
+            process.stdin.close()
+            process.wait(60)
+            process.stdout.close()
+
+
+def main() -> None:
+    """Start the nodes, and end them with standard input."""
+    from ray.cluster_utils import Cluster
+
+    nodes = json.loads(sys.stdin.readline())
+    started = Cluster()
+    for node in nodes:
+        os.chdir(node["folder"] or Path.cwd())
+        started.add_node(
+            num_cpus=node["cpus"], num_gpus=node["gpus"], node_ip_address="127.0.0.1", include_dashboard=False,
+            env_vars=node["environment"] or None,
+        )  # fmt: skip
+    print(started.address, flush=True)
+    sys.stdin.read()
+    started.shutdown()
+
+
+if __name__ == "__main__":
+    main()
