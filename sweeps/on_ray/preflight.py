@@ -6,6 +6,8 @@ workers (`worker.fitness`).
 
 from __future__ import annotations
 
+import math
+import os
 import shutil
 import tempfile
 import time
@@ -25,8 +27,8 @@ from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.task import DataSpec, Kind
 
-SECONDS = 8.0
-"""How long a sweep waits for the nodes' answers in all."""
+SECONDS, VARIABLE = 8.0, "MELTPOINT_PREFLIGHT_SECONDS"
+"""How long a sweep waits for the nodes' answers in all, and the environment variable that says otherwise."""
 
 DOCTOR_SECONDS = 30.0
 """The same for `doctor`, which also waits for nodes that are slow."""
@@ -68,13 +70,29 @@ def require_fit_nodes(storage: Path, cells: Sequence[OpenCell], cpus: float, say
     data = {cell.data: cell.data_fingerprint for cell in cells}
     folders = [cell for cell in cells if cell.reference.is_folder]
     encoders = {(cell.encoder, cell.task.kind): cell.encoder_fingerprint for cell in folders}
-    found = check_nodes(Question(storage, data, encoders, cpus=cpus))
+    found = check_nodes(Question(storage, data, encoders, cpus=cpus, seconds=patience(os.environ)))
     for check in found:
         if not check.ok and check.name in MAY_DIFFER:
             say(f"{check.name}: {check.detail}; {check.remedy}.")
     stops = [check for check in found if not check.ok and check.name not in MAY_DIFFER]
     if stops:
         raise ValueError(" ".join(f"{check.name}: {check.detail}; {check.remedy}." for check in stops))
+
+
+def patience(environment: Mapping[str, str]) -> float:
+    """How long a sweep waits for the nodes' answers, in seconds.
+
+    Raises:
+        ValueError: the environment variable is no number above 0.
+    """
+    said = environment.get(VARIABLE, str(SECONDS))
+    try:
+        seconds = float(said)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"{VARIABLE}={said}: write a number of seconds above 0.")
+    return seconds
 
 
 def check_nodes(question: Question) -> list[Check]:
@@ -134,7 +152,7 @@ class _Asking:
         here = node_facts("here", str(self.probe), self.token, asked.folders, asked.asks_hub)
         words = str(self.probe), self.token, asked.folders, asked.asks_hub
         facts, self.silent = self._ask(node_facts, list(self.names), *words)
-        inputs = {}
+        inputs: dict[str, Any] = {}
         if asked.data or asked.encoders:  # in what is left of the time: workers compare what they read, too
             inputs, _ = self._ask(_input_facts, list(facts), list(asked.data), list(asked.encoders))
         self._forget_the_dead(facts)

@@ -1,7 +1,7 @@
 """Real clusters of several raylets on this machine, on 127.0.0.1 alone, in a process of their own.
 
-As a script: starts the nodes that standard input's first line describes (JSON), prints the cluster's address, and ends
-them when standard input is closed. `cluster` does that from a test.
+As a script: each line of standard input describes nodes to start (JSON), each answer is the cluster's address; they end
+when standard input is closed. `cluster` does that from a test.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-
-OURS = ("RAY_", "HF_", "MELTPOINT_")
-"""What of this process's environment no node and no driver inherits, but for what a test says."""
 
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Ray's own way to stay on 127.0.0.1 (`cluster.LOCAL_SETTINGS`)."""
@@ -44,9 +41,31 @@ def environment(**more: str) -> dict[str, str]:
     return {**plain, **LOOPBACK, "RAY_AUTH_MODE": "disabled", **more}
 
 
+@dataclass(frozen=True)
+class Running:
+    """A running cluster.
+
+    Attributes:
+        process: the script.
+        address: of its head.
+    """
+
+    process: subprocess.Popen[str]
+    address: str = ""
+
+    def add(self, *nodes: RayNode) -> Running:
+        """Start nodes, and wait until they are there."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(json.dumps([asdict(node) for node in nodes]), file=self.process.stdin, flush=True)
+        address = self.process.stdout.readline().strip()
+        assert address, "the nodes did not start"
+        return Running(self.process, address)
+
+
 @contextmanager
-def cluster(*nodes: RayNode, **variables: str) -> Iterator[str]:
-    """A running cluster's address.
+def cluster(*nodes: RayNode, **variables: str) -> Iterator[Running]:
+    """A running cluster.
 
     Args:
         variables: environment variables of its processes, as RAY_AUTH_MODE.
@@ -56,33 +75,25 @@ def cluster(*nodes: RayNode, **variables: str) -> Iterator[str]:
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
             stderr=subprocess.DEVNULL, env=environment(RAY_TMPDIR=folder, **variables),
         )  # fmt: skip
-        assert process.stdin is not None
-        assert process.stdout is not None
         try:
-            print(json.dumps([asdict(node) for node in nodes]), file=process.stdin, flush=True)
-            address = process.stdout.readline().strip()
-            assert address, "the cluster did not start"
-            yield address
+            yield Running(process).add(*nodes)
         finally:
-            process.stdin.close()
-            process.wait(60)
-            process.stdout.close()
+            process.communicate(timeout=60)
 
 
 def main() -> None:
-    """Start the nodes, and end them with standard input."""
+    """Start nodes as they are asked for, and end them with standard input."""
     from ray.cluster_utils import Cluster
 
-    nodes = json.loads(sys.stdin.readline())
     started = Cluster()
-    for node in nodes:
-        os.chdir(node["folder"] or Path.cwd())
-        started.add_node(
-            num_cpus=node["cpus"], num_gpus=node["gpus"], node_ip_address="127.0.0.1", include_dashboard=False,
-            env_vars=node["environment"] or None,
-        )  # fmt: skip
-    print(started.address, flush=True)
-    sys.stdin.read()
+    for line in sys.stdin:
+        for node in json.loads(line):
+            os.chdir(node["folder"] or Path.cwd())
+            started.add_node(
+                num_cpus=node["cpus"], num_gpus=node["gpus"], node_ip_address="127.0.0.1", include_dashboard=False,
+                env_vars=node["environment"] or None,
+            )  # fmt: skip
+        print(started.address, flush=True)
     started.shutdown()
 
 

@@ -10,18 +10,22 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meltpoint.sweeps.machine import cluster_checks
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tests.sweeps import ray_nodes
 from meltpoint.tests.sweeps.ray_nodes import RayNode
+from meltpoint.tests.sweeps.whole_sweeps import command, records
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 400
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="there is no /proc/self/cwd")
 
@@ -54,8 +58,8 @@ def uneven(tmp_path_factory: pytest.TempPathFactory, head_folder: Path, other_co
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     head = RayNode(folder=str(head_folder))
     second = RayNode(folder=str(elsewhere), environment={"PYTHONPATH": str(other_code)})
-    with ray_nodes.cluster(head, second) as address:
-        yield address
+    with ray_nodes.cluster(head, second) as running:
+        yield running.address
 
 
 DRIVER = """
@@ -93,3 +97,110 @@ def test_the_preflight_names_the_node_with_other_code_and_the_one_without_the_st
     (node,) = {said.partition(" has ")[0] for said in (faults[0][cluster_checks.CODE], faults[1][cluster_checks.CODE])}
     assert faults[1][cluster_checks.STORAGE].startswith(node)
     assert not list((head_folder / "runs").iterdir()), "nothing is left behind"
+
+
+@contextmanager
+def sweep(spec: SweepSpec, folder: Path, address: str, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """A sweep on a cluster, started in a folder; its storage is `runs` there."""
+    words = command(spec, folder / "runs", "--address", address, *more)
+    patient = ray_nodes.environment(MELTPOINT_PREFLIGHT_SECONDS="60")
+    with (folder / "said.txt").open("w") as said:
+        process = subprocess.Popen(words, cwd=folder, env=patient, stdout=said, stderr=said, encoding="utf-8")
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def said_by(folder: Path) -> str:
+    return (folder / "said.txt").read_text(encoding="utf-8")
+
+
+def wait_until(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Until something holds, or the process ended."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds() and process.poll() is None:
+        assert time.monotonic() < deadline, "the sweep does not get on"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working directory with a storage in it."""
+    (tmp_path / "runs").mkdir()
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_sweep_stops_before_its_first_trial_where_a_node_has_other_code(uneven, frozen_spec, folder) -> None:
+    with sweep(frozen_spec, folder, uneven) as process:
+        assert process.wait(PATIENCE_SECONDS) == 2
+    (line,) = [line for line in said_by(folder).splitlines() if line.startswith("meltpoint: ")]
+    assert "code on the nodes: 127.0.0.1 (node " in line
+    assert "the driver 0." in line
+    assert records(folder / "runs") == []
+
+
+@pytest.mark.slow
+def test_a_trial_that_fits_no_single_node_is_refused(frozen_spec, folder) -> None:
+    with (
+        ray_nodes.cluster(RayNode(), RayNode()) as running,
+        sweep(frozen_spec, folder, running.address, "--cpus-per-trial", "2") as process,
+    ):
+        assert process.wait(PATIENCE_SECONDS) == 2
+    assert "A trial needs 2 CPUs and 0 GPUs, but a node of this Ray cluster has at most 1 CPU" in said_by(folder)
+
+
+BUSY = """
+import sys, time
+import ray
+ray.init(address=sys.argv[1], log_to_driver=False)
+held = ray.util.placement_group([{"CPU": 1}])
+ray.get(held.ready())
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_a_busy_cluster_is_waited_for_with_one_line(frozen_spec, folder) -> None:
+    with ray_nodes.cluster(RayNode()) as running:
+        other = subprocess.Popen(
+            [sys.executable, "-c", BUSY, running.address], env=ray_nodes.environment(), stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, encoding="utf-8",
+        )  # fmt: skip
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with sweep(frozen_spec, folder, running.address) as process:
+            wait_until(lambda: "Waiting for 1 CPU on one node" in said_by(folder), process)
+            assert process.poll() is None
+            assert records(folder / "runs") == []
+            other.communicate()
+            assert process.wait(PATIENCE_SECONDS) == 0, said_by(folder)
+    assert said_by(folder).count("Waiting for") == 1
+
+
+@pytest.mark.slow
+def test_a_node_that_joins_later_with_other_code_trains_nothing(frozen_spec, folder, other_code) -> None:
+    spec = frozen_spec.model_copy(update={"modes": ("fine_tuning",), "trials": 6})
+    with ray_nodes.cluster(RayNode()) as running, sweep(spec, folder, running.address) as process:
+        wait_until(lambda: "1 trial at a time" in said_by(folder), process)
+        running.add(RayNode(environment={"PYTHONPATH": str(other_code)}))
+        assert process.wait(PATIENCE_SECONDS) == 0, said_by(folder)
+    assert {record["status"] for record in records(folder / "runs")} == {"finished"}
+    assert said_by(folder).count("has Meltpoint's code") == 1
+
+
+@pytest.mark.slow
+def test_a_cluster_with_a_token_is_joined_with_it_and_its_lack_is_said(folder) -> None:
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef"}
+    with ray_nodes.cluster(RayNode(), **token) as running:
+        without, wrong, right = (
+            driver(folder, "-c", DRIVER, running.address, **variables)
+            for variables in ({}, {**token, "RAY_AUTH_TOKEN": "fedcba9876543210"}, token)
+        )
+    assert right.returncode == 0, right.stderr
+    assert "the cluster wants a token (RAY_AUTH_MODE is disabled here); export RAY_AUTH_MODE=token" in without.stderr
+    assert "the cluster wants a token (the one in RAY_AUTH_TOKEN is not the cluster's)" in wrong.stderr
+    assert "0123456789abcdef" not in without.stderr + wrong.stderr
