@@ -184,7 +184,7 @@ def _train(driver: SweepDriver, cluster: Cluster, cut_off: Callable[[cluster_wat
 def _run_all(driver: SweepDriver, is_local: bool) -> None:
     is_over = False
     while not is_over:  # again where a finalist's weights turn out to be damaged
-        experiment.run_on_tune(driver, is_local)
+        experiment.run_on_tune(driver, is_local, unfit=driver.finals.scorer.unfit)
         while driver.is_done and driver.score(timeout_seconds=0.5):
             pass
         is_over = not driver.is_done or not driver.planner.has_work_again()

@@ -23,18 +23,21 @@ MOST_PENDING = "TUNE_MAX_PENDING_TRIALS_PG"
 """Tune's own variable: how many trials may wait for a worker, and so how many workers start at a time."""
 
 
-def run_on_tune(driver: Driver, is_local: bool, trainable: Trainable | None = None) -> None:
+def run_on_tune(
+    driver: Driver, is_local: bool, trainable: Trainable | None = None, unfit: set[str] | None = None
+) -> None:  # fmt: skip
     """Run until the driver has no more orders, or until Ctrl-C.
 
     Args:
         is_local: whether the cluster is this sweep's own, whose workers have the driver's environment.
         trainable: what runs an order in a worker; None is `trainable.train_on_ray`.
+        unfit: ids of the nodes that get no orders; those that refuse one are added.
     """
     heap.raise_gc_threshold()
     heap.freeze_heap()
     for name in ("ray", "ray.tune"):  # what fails is in the ledger and on the screen, in one line each
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    unfit: set[str] = set()
+    unfit = set() if unfit is None else unfit
     with patches.running_tune(is_local):
         while not _run_until_memory_kill(driver, trainable, unfit):
             pass

@@ -21,6 +21,7 @@ from meltpoint.sweeps.on_ray.driver_protocol import Driver
 from meltpoint.sweeps.on_ray.room import may_grow
 from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE
 from meltpoint.sweeps.worker.events import EpochEnded
+from meltpoint.sweeps.worker.fitness import elsewhere
 from meltpoint.sweeps.worker.outcome import (
     RESTARTED,
     STOPPED_BY_BUDGET,
@@ -35,8 +36,6 @@ Orders = dict[str, WorkOrder]
 """Tune's trial id → the order that it runs."""
 AVOID = "avoid"
 """The key of a configuration that holds the ids of nodes which refused an order (`trainable.refusal`)."""
-NODE_ID = "ray.io/node-id"
-"""The label of each node that holds its id."""
 Outcomes = dict[str, TrialOutcome]
 """Tune's trial id → how the order's open trials ended: noted by the scheduler, told to the driver by the searcher."""
 
@@ -55,8 +54,7 @@ def _request(cpus: float, gpus: float, avoid: tuple[str, ...] = ()) -> Placement
     """One object for all that ask for the same: Tune compares them twenty times a trial, and the same one is equal."""
     if not avoid:
         return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}])
-    elsewhere = {NODE_ID: f"!in({','.join(avoid)})"}
-    return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}], bundle_label_selector=[elsewhere])
+    return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}], bundle_label_selector=[elsewhere(avoid)])
 
 
 class NotPickled:

@@ -23,7 +23,7 @@ from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.sweeps.worker.fitness import unfit
+from meltpoint.sweeps.worker.fitness import elsewhere, unfit
 from meltpoint.sweeps.worker.memory import release_memory
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import WEIGHTS, training
@@ -194,6 +194,7 @@ class Scorer:
     Attributes:
         troubles: trial id → why it could not be scored.
         damaged: (finalist, what is wrong with its weights): each has to be trained again before its cell is scored.
+        unfit: ids of the cluster's nodes that score nothing, because they refused to train.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -202,6 +203,7 @@ class Scorer:
         self.troubles: dict[str, str] = {}
         self.submitted: set[str] = set()
         self.damaged: list[tuple[TrialRecord, str]] = []
+        self.unfit: set[str] = set()
         self._start: Any = None
 
     def prepare(self) -> None:
@@ -223,7 +225,8 @@ class Scorer:
         import ray
 
         first = orders[0]
-        remote = ray.remote(num_cpus=first.cpus, num_gpus=first.gpus, max_retries=3)(_score_after)
+        where = {"label_selector": elsewhere(self.unfit)} if self.unfit else {}
+        remote = ray.remote(num_cpus=first.cpus, num_gpus=first.gpus, max_retries=3, **where)(_score_after)
         documents = [order.as_json() for order in orders], [record.model_dump_json() for record in records]
         self.pending[remote.remote(self._start, *documents, str(self.folder))] = list(records)
         self.submitted |= {record.id for record in records}

@@ -6,14 +6,24 @@ import os
 import socket
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.worker.work_order import Order
 
+NODE_ID = "ray.io/node-id"
+"""The label of each of Ray's nodes that holds its id."""
+
 VISIBLE_SECONDS = 5.0
 """How long a file that another machine has written may take to be seen on a network file system."""
+
+
+def elsewhere(nodes: Iterable[str]) -> dict[str, str]:
+    """Ray's label selector for all nodes but these; empty where there are none."""
+    ids = ",".join(sorted(nodes))
+    return {NODE_ID: f"!in({ids})"} if ids else {}
 
 
 def unfit(order: Order, patience_seconds: float = VISIBLE_SECONDS) -> str | None:
