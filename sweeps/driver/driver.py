@@ -117,7 +117,7 @@ class SweepDriver:
         for order in work.orders:
             trial = self.waiting.pop(order.id)
             trial.began = now
-            self.tracker.begin(trial.proposal, code_version())
+            self.tracker.begin(trial.proposal, code_version(), now)
             self.running[order.id] = trial
             self.progress.on_start(trial.proposal)
 

@@ -46,7 +46,7 @@ class Finals:
                     self._answer(proposal, source)
 
     def _answer(self, proposal: Proposal, source: TrialRecord) -> None:
-        self.tracker.begin(proposal, source.code_version)
+        self.tracker.begin(proposal, source.code_version, source.started_at)
         for epoch in source.epochs:
             self.tracker.epoch(proposal.id, epoch)
         self.ledger.move_checkpoint(source.id, proposal.id)

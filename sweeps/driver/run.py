@@ -29,6 +29,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.sweeps.tracking.store_check import check_before_start
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
 from meltpoint.tasks.core.counts import some
@@ -99,8 +100,9 @@ def _sweep(
     uri = resources.tracking_uri or default_uri(storage)
     ledger = Ledger(storage / spec.name)
     ledger.check_place()
+    away = check_before_start(uri, has_begun=ledger.specification.exists())
     cells = open_cells(spec)
-    for line in spec.missing():
+    for line in [*spec.missing(), *([away] if away else [])]:
         say(line)
     with ledger.driving(say, on_lost=lambda lost: request_stop(_lost(lost))):
         settled = settle_specification(ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions)
@@ -110,8 +112,9 @@ def _sweep(
         for line in (*kept_lines(planner), *left_out, *ledger.clean_started(), *closed_lines(ledger, planner)):
             say(line)
         planner.recall(ledger.unfinished())
-        tracker = Tracker(spec.name, uri, storage)
+        tracker = Tracker(spec.name, uri, storage, say)
         tracker.open(cells, spec.model_dump_json())
+        tracker.catch_up(planner.counted(), planner.proposal_of)
         with Progress(lambda: list(planner.cells.values()), console) as progress:
             driver = SweepDriver(planner, ledger, tracker, progress, Scorer(ledger.folder), resources)
 
@@ -195,7 +198,7 @@ def _stop(driver: SweepDriver, stop: KeyboardInterrupt) -> None:
     driver.stop = stop = reason_of(stop)
     driver.tracker.hurry(HURRY_SECONDS)
     if isinstance(stop, StopRequest) and not stop.may_write:
-        driver.tracker.trouble = str(stop)  # its queue is dropped: the runs are the other driver's now
+        driver.tracker.leave()
         raise stop
 
 

@@ -14,14 +14,30 @@ from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from meltpoint.sweeps.specification.tracking_uri import redacted, sqlite_file, without_sign_in
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
 
 TIMEOUT_SECONDS = 3.0
 """Timeout of each check; a service in the same network answers in milliseconds."""
 
 DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+
+START_DATABASE = "start it, or name another with --tracking-uri"
+
+DRIVER_PACKAGES = {"psycopg2": "psycopg2-binary", "psycopg": "psycopg[binary]", "MySQLdb": "mysqlclient"}
+"""Module of a database driver → the package to install, where it has another name."""
+
+DATABASE_REFUSALS = re.compile(
+    r"authentication failed|no password supplied|pg_hba\.conf|does not exist|"
+    r"Access denied|Unknown database|Login failed",
+    re.IGNORECASE,
+)
+"""What a database says if it lets this user not in; anything else may pass, such as "the system is starting up"."""
 
 REFUSALS = {
     401: "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) to a user that it knows",
@@ -40,12 +56,14 @@ class Check:
         ok: whether a sweep can run.
         detail: the state of the requirement.
         remedy: what to do if it is not met; empty if it is.
+        is_away: whether it is a service that does not answer, and may answer later.
     """
 
     name: str
     ok: bool
     detail: str
     remedy: str = ""
+    is_away: bool = False
 
 
 def tracking_store(uri: str) -> Check:
@@ -83,9 +101,11 @@ def _sqlite_store(uri: str) -> Check:
     try:
         revisions = _sqlite_revisions(path)
     except DBAPIError as error:
+        if "locked" in str(error.orig):
+            return Check(STORE, False, f"{path} is locked", "wait for the process that holds it", is_away=True)
         remedy = "move that file away, or name another with --tracking-uri"
         return Check(STORE, False, f"{path} is no MLflow store ({error.orig})", remedy)
-    return _schema(path, uri, revisions)
+    return _schema(str(path), uri, revisions)
 
 
 def _new_sqlite_store(path: Path) -> Check:
@@ -98,12 +118,23 @@ def _new_sqlite_store(path: Path) -> Check:
 
 def _sqlite_revisions(path: Path) -> list[str]:
     """Read the revisions of a store's tables, opening it read-only; exactly one unless the store is damaged."""
-    from alembic.runtime.migration import MigrationContext
-    from sqlalchemy import URL, create_engine
+    from sqlalchemy import URL
 
     file = path.absolute().as_uri().removeprefix("file://")
     url = URL.create("sqlite", database=f"file:{file}", query={"mode": "ro", "uri": "true"})
-    engine = create_engine(url, connect_args={"timeout": TIMEOUT_SECONDS})
+    return _revisions(url, {"timeout": TIMEOUT_SECONDS})
+
+
+def _revisions(url: str | URL, options: Mapping[str, float]) -> list[str]:
+    """Read the revisions of a store's tables; none if it has no tables yet.
+
+    Args:
+        options: of the database driver's `connect`.
+    """
+    from alembic.runtime.migration import MigrationContext
+    from sqlalchemy import create_engine
+
+    engine = create_engine(url, connect_args=dict(options))
     try:
         with engine.connect() as connection:
             return list(MigrationContext.configure(connection).get_current_heads())
@@ -111,16 +142,21 @@ def _sqlite_revisions(path: Path) -> list[str]:
         engine.dispose()
 
 
-def _schema(path: Path, uri: str, revisions: list[str]) -> Check:
-    """Check that a store's tables are of the newest revision that the installed MLflow knows."""
+def _schema(shown: str, upgraded: str, revisions: list[str]) -> Check:
+    """Check that a store's tables are of the newest revision that the installed MLflow knows.
+
+    Args:
+        shown: the store's file or address.
+        upgraded: its URI without a password.
+    """
     known, newest = _known_revisions()
     version = metadata.version("mlflow")
     if revisions == [newest]:
-        return Check(STORE, True, f"{path}, tables of revision {newest}, current for MLflow {version}")
+        return Check(STORE, True, f"{shown}, tables of revision {newest}, current for MLflow {version}")
     if len(revisions) == 1 and revisions[0] in known:
-        detail = f"{path} has tables of an older MLflow ({revisions[0]}, MLflow {version} has {newest})"
-        return Check(STORE, False, detail, f"copy the file, then: mlflow db upgrade {uri}")
-    detail = f"{path} has tables that MLflow {version} does not know ({', '.join(revisions) or 'no revision'})"
+        detail = f"{shown} has tables of an older MLflow ({revisions[0]}, MLflow {version} has {newest})"
+        return Check(STORE, False, detail, f"make a copy of the store, then: mlflow db upgrade {upgraded}")
+    detail = f"{shown} has tables that MLflow {version} does not know ({', '.join(revisions) or 'no revision'})"
     return Check(STORE, False, detail, "install the MLflow that made it, or name another store with --tracking-uri")
 
 
@@ -148,10 +184,11 @@ def _server(uri: str) -> Check:
         _get(f"{shown}/api/2.0/mlflow/experiments/search?max_results=1", _sign_in(uri, os.environ))
     except urllib.error.HTTPError as error:
         remedy = REFUSALS.get(error.code, "read that server's log, and check that the address is MLflow's")
-        return Check(STORE, False, f"{shown} answers {error.code} {error.reason}", remedy)
+        is_away = error.code >= 500 or error.code == http.client.TOO_MANY_REQUESTS
+        return Check(STORE, False, f"{shown} answers {error.code} {error.reason}", remedy, is_away)
     except (OSError, http.client.HTTPException, ValueError) as error:
         remedy = "start it (mlflow server --backend-store-uri sqlite:///FILE), or name another with --tracking-uri"
-        return Check(STORE, False, f"{shown} does not answer ({getattr(error, 'reason', error)})", remedy)
+        return Check(STORE, False, f"{shown} does not answer ({getattr(error, 'reason', error)})", remedy, is_away=True)
     if running.partition(".")[0] != version.partition(".")[0]:
         detail = f"{shown} runs MLflow {running[:20]}, here is {version}"
         return Check(STORE, False, detail, "bring both to the same major version")
@@ -171,18 +208,55 @@ def _sign_in(uri: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _database(uri: str, default_port: int) -> Check:
+    """Check that a database listens, that its driver is installed, that it lets this user in, and its tables."""
+    from sqlalchemy.exc import SQLAlchemyError
+
     parts, shown = urlsplit(uri), without_sign_in(uri)
     try:
-        fault = connection_fault(parts.hostname or "localhost", parts.port or default_port)
+        port = parts.port or default_port
+        package = _missing_driver(uri)
     except ValueError as error:
         return Check(
             STORE, False, f"{shown} names no port ({error})", "write it as KIND://USER:PASSWORD@HOST:PORT/NAME"
         )
-    if fault:
-        return Check(
-            STORE, False, f"{shown} does not answer ({fault})", "start it, or name another with --tracking-uri"
-        )
-    return Check(STORE, True, f"{shown} answers; its tables are checked when a sweep opens it")
+    except SQLAlchemyError as error:
+        return Check(STORE, False, f"{shown} names no database ({error})", "write it as KIND+DRIVER://HOST:PORT/NAME")
+    if package:
+        return Check(STORE, False, f"{shown}: its driver is not installed", f"pip install '{package}'")
+    fault = connection_fault(parts.hostname, port) if parts.hostname else ""
+    if not fault:
+        return _tables(uri, shown)
+    return Check(STORE, False, f"{shown} does not answer ({fault})", START_DATABASE, is_away=True)
+
+
+def _missing_driver(uri: str) -> str:
+    """The package of the URI's database driver, if it cannot be imported; else empty."""
+    from sqlalchemy import make_url
+
+    try:
+        make_url(uri).get_dialect().import_dbapi()
+    except ImportError as error:
+        module = (error.name or "").partition(".")[0]
+        return DRIVER_PACKAGES.get(module, module)
+    return ""
+
+
+def _tables(uri: str, shown: str) -> Check:
+    """Check that a database lets this user in, and that its tables are those of the installed MLflow."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import DBAPIError
+
+    has_timeout = make_url(uri).get_driver_name() in {"psycopg2", "psycopg", "mysqldb", "pymysql"}
+    try:
+        revisions = _revisions(uri, {"connect_timeout": int(TIMEOUT_SECONDS)} if has_timeout else {})
+    except DBAPIError as error:
+        fault = redacted(" ".join(str(error.orig).split()))
+        if DATABASE_REFUSALS.search(fault):
+            return Check(STORE, False, f"{shown} refuses this user ({fault})", "check user, password and name in it")
+        return Check(STORE, False, f"{shown} does not answer ({fault})", START_DATABASE, is_away=True)
+    if not revisions:
+        return Check(STORE, True, f"{shown} answers; the first sweep makes its tables")
+    return _schema(shown, redacted(uri), revisions)
 
 
 def connection_fault(host: str, port: int) -> str:

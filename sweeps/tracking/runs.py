@@ -8,43 +8,71 @@ from __future__ import annotations
 import json
 import logging
 import os
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from mlflow.entities import Dataset as DatasetEntity
-from mlflow.entities import DatasetInput, Experiment, InputTag, Metric, Param, Run, RunTag
+from mlflow.entities import DatasetInput, InputTag, Metric, Param, Run, RunTag
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from meltpoint.adapters.files import acquire, give_usual_mode
-from meltpoint.sweeps.ledger.records import CELL, CellKey, EpochRecord, TrialRecord, cell_key
+from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
+from meltpoint.sweeps.machine.services import DATABASE_PORTS, connection_fault
 from meltpoint.sweeps.search.planner import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.tracking_uri import sqlite_file
+from meltpoint.sweeps.specification.tracking_uri import is_database, sqlite_file
 from meltpoint.sweeps.tracking import run_files
+from meltpoint.sweeps.tracking.run_contents import (
+    CODE,
+    FINISHED,
+    LAST_METRIC,
+    STATUS,
+    Key,
+    cell_params,
+    cell_tags,
+    ended_at,
+    ending,
+    epoch_metrics,
+    identity,
+    is_complete,
+    milliseconds,
+    trial_params,
+)
 
-STATUS = "meltpoint.status"
-CODE = "meltpoint.code_version"
-METRIC_OF_EVERY_EPOCH = "train/loss"
-NEWEST_FIRST = ["attributes.start_time DESC"]
-FINISHED = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}
+STORE_CODES = {401, 403, 408, 429}
+"""The HTTP statuses below 500 that say nothing about the request: the sign-in, time-outs, and rate limits."""
 
 
 def _configure_client() -> None:
-    """Set few retries and short timeouts, so that a dead server does not delay the sweep; turn telemetry off."""
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    """Set short time-outs and no retries, which the tracker does itself; turn telemetry and logs off.
+
+    MLflow's own retries repeat a `create_run` that has succeeded without an answer, which makes a second run.
+    """
+    os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
+    os.environ.setdefault("PGCONNECT_TIMEOUT", "10")  # libpq's, for databases without a server
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines per trial
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # logs every created table
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # logs every created table, and tracebacks
     logging.getLogger("alembic").setLevel(logging.WARNING)
+
+
+def is_about_the_store(error: Exception) -> bool:
+    """True if an error says that the store is away, or lets nobody in, rather than that it refuses one request."""
+    if isinstance(error, MlflowException):
+        status: int = error.get_http_status_code()  # type: ignore[no-untyped-call]
+        return status >= 500 or status in STORE_CODES
+    return isinstance(error, OSError)
 
 
 def _client(uri: str) -> MlflowClient:
     """MLflow's client; the tables of a new SQLite store are created first, by one process at a time."""
     path = sqlite_file(uri)
+    _check_database(uri)
     if path is not None and not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_name(f"{path.name}.lock").open("a") as lock:
@@ -52,6 +80,19 @@ def _client(uri: str) -> MlflowClient:
             if not path.exists():
                 _make_store(uri, path)
     return MlflowClient(uri)
+
+
+def _check_database(uri: str) -> None:
+    """Check that a database server listens; MLflow's client would try it for an hour, with ever longer pauses.
+
+    Raises:
+        OSError: it does not.
+    """
+    parts = urlsplit(uri)
+    if is_database(uri) and parts.hostname:
+        fault = connection_fault(parts.hostname, parts.port or DATABASE_PORTS[parts.scheme.partition("+")[0].lower()])
+        if fault:
+            raise OSError(fault)
 
 
 def _make_store(uri: str, path: Path) -> None:
@@ -72,14 +113,17 @@ def _make_store(uri: str, path: Path) -> None:
 class Runs:
     """The MLflow runs of one sweep; every method is synchronous.
 
-    Every method raises `MlflowException` or `OSError` if MLflow fails.
+    Every method raises `MlflowException` or `OSError` if MLflow fails, and can then be called again with the same
+    arguments: what MLflow has taken already is looked up, or written again with the same times, which it takes once.
 
     Attributes:
         experiment: the experiment's id.
         parents: cell → run id.
         addresses: run id of a cell → artifact URI.
-        runs: trial id → run id.
-        logged_epochs: trial id → number of epochs that MLflow has.
+        known: (trial id, version of the code) → run id; a run is of one version of the code.
+        runs: trial id → run id, of the version that began last.
+        doubtful: keys as in `known` of runs whose creation has failed, and may have succeeded without an answer.
+        logged: trial id → the steps of the epochs that MLflow has.
         unsent_params: trial id → parameters that MLflow does not have yet.
     """
 
@@ -91,40 +135,44 @@ class Runs:
         self.experiment: str = ""
         self.parents: dict[CellKey, str] = {}
         self.addresses: dict[str, str] = {}
+        self.known: dict[Key, str] = {}
         self.runs: dict[str, str] = {}
-        self.codes: dict[str, str] = {}  # trial id → the version of the code that its run is of
-        self.logged_epochs: dict[str, int] = {}
+        self.doubtful: set[Key] = set()
+        self.logged: dict[str, set[int]] = {}
         self.unsent_params: dict[str, list[Param]] = {}
 
-    def open(self, cells: Iterable[OpenCell], specification: str) -> None:
-        """Find or create the experiment and the cells' runs, and look up the runs of earlier trials."""
-        experiment = self.client.get_experiment_by_name(self.sweep)
-        self.experiment = experiment.experiment_id if experiment else self._create_experiment(specification)
-        for run in self._existing(experiment):
-            tags = run.data.tags
-            key = cell_key(*(tags.get(f"meltpoint.{word}", "") for word in CELL))
-            if tags.get("meltpoint.role") == "cell":
-                self.parents[key] = run.info.run_id
-                self.addresses[run.info.run_id] = run.info.artifact_uri
-                self.client.update_run(run.info.run_id, status="RUNNING")
-            elif "meltpoint.trial" in tags:
-                self.runs.setdefault(tags["meltpoint.trial"], run.info.run_id)
-                self.codes.setdefault(tags["meltpoint.trial"], tags.get(CODE, ""))
-        for cell in cells:
-            if cell.key not in self.parents:
-                self.parents[cell.key] = self._create_parent(cell)
+    # The experiment and the cells' runs.
 
-    def _existing(self, experiment: Experiment | None) -> list[Run]:
-        """All runs, the newest first: after a retried call, the newest is the one whose id MLflow returned."""
+    def open(self, cells: Iterable[OpenCell], specification: str, opened_at: float) -> None:
+        """Find or create the experiment and the cells' runs, and look up the runs of earlier trials.
+
+        Args:
+            specification: the sweep's specification, for the experiment's tags.
+            opened_at: when the sweep was opened, in seconds since 1970.
+        """
+        self.experiment = self._find_experiment() or self._create_experiment(specification)
+        found = self._take_stock()
+        for cell in cells:
+            self._open_cell(cell, found.get(cell.key), milliseconds(opened_at))
+
+    def answers(self) -> bool:
+        """True if MLflow answers, be it that the experiment is gone."""
+        try:
+            self.client.get_experiment(self.experiment)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is no answer
+            return isinstance(error, MlflowException) and not is_about_the_store(error)
+        return True
+
+    def _find_experiment(self) -> str | None:
+        experiment = self.client.get_experiment_by_name(self.sweep)
         if experiment is None:
-            return []
-        runs, token = [], None
-        while True:
-            page = self.client.search_runs([self.experiment], max_results=1000, order_by=NEWEST_FIRST, page_token=token)
-            runs += list(page)
-            token = page.token
-            if not token:
-                return runs
+            return None
+        experiment_id: str = experiment.experiment_id
+        if experiment.lifecycle_stage != "active":
+            raise MlflowException(
+                f"its experiment {self.sweep} was deleted; mlflow experiments restore --experiment-id {experiment_id}"
+            )
+        return experiment_id
 
     def _create_experiment(self, specification: str) -> str:
         location = run_files.location(self.uri, self.sweep)
@@ -133,15 +181,19 @@ class Runs:
         created: str = self.client.create_experiment(self.sweep, artifact_location=location, tags=tags)
         return created
 
-    def _create_parent(self, cell: OpenCell) -> str:
-        tags = self._tags(cell, trial="", role="cell", status="running")
-        run = self.client.create_run(self.experiment, tags=tags, run_name=cell.name)
+    def _open_cell(self, cell: OpenCell, run: Run | None, now: int) -> None:
+        """Find or create a cell's run, and write what it should have and has not."""
+        if run is not None:
+            self.client.update_run(run.info.run_id, status="RUNNING")
+        else:
+            tags = cell_tags(self.sweep, cell, trial="", role="cell", status="running")
+            run = self.client.create_run(self.experiment, start_time=now, tags=tags, run_name=cell.name)
         run_id: str = run.info.run_id
-        self.addresses[run_id] = run.info.artifact_uri
-        self.client.log_batch(run_id, params=_cell_params(cell), synchronous=True)
-        self.files.write(run_id, self.addresses[run_id], "space.yaml", cell.space.dump())
-        self._log_data(run_id, cell)
-        return run_id
+        self.parents[cell.key], self.addresses[run_id] = run_id, run.info.artifact_uri
+        if not run.data.params:
+            self.files.write(run_id, self.addresses[run_id], "space.yaml", cell.space.dump())
+            self._log_data(run_id, cell)
+            self.client.log_batch(run_id, params=cell_params(cell), synchronous=True)  # last: the mark of a whole one
 
     def _log_data(self, run_id: str, cell: OpenCell) -> None:
         """Log the data set as an input, by name, digest and size; its texts are not sent to MLflow."""
@@ -153,38 +205,124 @@ class Runs:
         context = [InputTag("mlflow.data.context", "train and dev")]
         self.client.log_inputs(run_id, datasets=[DatasetInput(data, context)])
 
-    def _tags(self, cell: OpenCell, trial: str, role: str, status: str) -> dict[str, str]:
-        tags = {"sweep": self.sweep, "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name}
-        tags |= {"head": cell.head, "role": role, "status": status, "data_fingerprint": cell.data_fingerprint}
-        tags |= {"trial": trial} if trial else {}
-        tags |= {"variant": cell.variant} if cell.variant else {}
-        return {f"meltpoint.{key}": value for key, value in tags.items()}
+    # All runs.
 
-    def begin(self, proposal: Proposal, code: str) -> None:
+    def _search(self, condition: str = "") -> list[Run]:
+        """The experiment's runs that meet a condition, the newest first."""
+        runs, token = [], None
+        while True:
+            page = self.client.search_runs(
+                [self.experiment], condition, max_results=1000, order_by=["attributes.start_time DESC"],
+                page_token=token,
+            )  # fmt: skip
+            runs += list(page)
+            token = page.token
+            if not token:
+                return runs
+
+    def _take_stock(self) -> dict[Key, Run]:
+        """Look up all runs: cell, or trial and version of the code → its one run; further ones are removed."""
+        groups: dict[Key, list[Run]] = defaultdict(list)
+        for run in self._search():
+            key = identity(run)
+            if key is not None:
+                groups[key].append(run)
+        found = {key: self._only(key, runs) for key, runs in groups.items()}
+        for key, run in found.items():
+            if run.data.tags.get("meltpoint.role") != "cell":
+                self.known[key] = run.info.run_id
+                self.runs.setdefault(key[0], run.info.run_id)
+        return found
+
+    def _only(self, key: Key, runs: list[Run]) -> Run:
+        """The run to keep of several with one identity: the one in use, or the one that has most in it.
+
+        A creation that MLflow performs after its caller has stopped waiting leaves a second run. It is empty, because
+        nobody knows its id, and it is deleted.
+        """
+        own = self.known.get(key) or self.parents.get(key)
+        kept = max(runs, key=lambda run: (run.info.run_id == own, len(run.data.params) + len(run.data.metrics)))
+        for run in runs:
+            if run is not kept:
+                self._remove(run)
+        return kept
+
+    def _remove(self, run: Run) -> None:
+        """Delete an empty run, and end another one, or one that this user may not delete."""
+        if not run.data.params and not run.data.metrics:
+            try:
+                self.client.delete_run(run.info.run_id)
+            except MlflowException as error:
+                if error.get_http_status_code() != 403:  # type: ignore[no-untyped-call]
+                    raise
+            else:
+                return
+        if run.info.status == "RUNNING":
+            self._kill(run.info.run_id, None)
+
+    def lacking(self, records: list[TrialRecord]) -> list[TrialRecord]:
+        """The records that MLflow lacks, or has incomplete."""
+        found = self._take_stock()
+        complete = {
+            record.id: found[record.id, record.code_version].info.run_id for record in records
+            if is_complete(found.get((record.id, record.code_version)), record)
+        }  # fmt: skip
+        self.runs |= complete
+        return [record for record in records if record.id not in complete]
+
+    def end_lost(self, records: list[TrialRecord]) -> None:
+        """End the runs that still run, of trials without a record."""
+        ended = {self.known.get((record.id, record.code_version)) for record in records}
+        for run in self._search("attributes.status = 'RUNNING'"):
+            if "meltpoint.trial" in run.data.tags and run.info.run_id not in ended:
+                self._kill(run.info.run_id, None)
+
+    # A trial's run.
+
+    def begin(self, proposal: Proposal, code: str, started_at: float) -> None:
         """Create a trial's run, or reopen the one that it had before an interruption.
 
         A run holds the epochs of one version of the code: by another one, the trial gets a run of its own.
+
+        Args:
+            code: the version of the code that runs it.
+            started_at: when it began, in seconds since 1970.
         """
-        known = self.runs.get(proposal.id)
-        if known is not None and self.codes.get(proposal.id) == code:
-            self._reopen(proposal, known)
-            return
-        self.logged_epochs.pop(proposal.id, None)
-        tags = self._tags(proposal.cell, proposal.id, proposal.role, "running")
+        key = (proposal.id, code)
+        self.logged.pop(proposal.id, None)
+        run_id = self.known.get(key) or (self._find_doubtful(key) if key in self.doubtful else None)
+        if run_id is None:
+            run_id = self._create(proposal, code, milliseconds(started_at))
+        else:
+            self._reopen(proposal, run_id)
+        self.known[key] = self.runs[proposal.id] = run_id
+        self.doubtful.discard(key)
+
+    def _find_doubtful(self, key: Key) -> str | None:
+        """The run whose creation has failed, if MLflow made it all the same."""
+        runs = [run for run in self._search(f"tags.`meltpoint.trial` = '{key[0]}'") if identity(run) == key]
+        return self._only(key, runs).info.run_id if runs else None
+
+    def _create(self, proposal: Proposal, code: str, started_at: int) -> str:
+        tags = cell_tags(self.sweep, proposal.cell, proposal.id, proposal.role, "running")
         tags |= {"mlflow.parentRunId": self.parents[proposal.cell.key], CODE: code}
         label = f"seed {proposal.seed}" if proposal.role == "final" else f"trial {proposal.number}"
-        run = self.client.create_run(self.experiment, tags=tags, run_name=f"{proposal.cell.name} {label}")
-        self.unsent_params[proposal.id] = _params(proposal)
-        self.runs[proposal.id], self.codes[proposal.id] = run.info.run_id, code
+        self.doubtful.add((proposal.id, code))
+        run = self.client.create_run(
+            self.experiment, start_time=started_at, tags=tags, run_name=f"{proposal.cell.name} {label}"
+        )
+        self.unsent_params[proposal.id] = trial_params(proposal)
+        run_id: str = run.info.run_id
+        return run_id
 
     def _reopen(self, proposal: Proposal, run_id: str) -> None:
         """Set a trial's run to RUNNING, and look up what it already contains, so that only the rest is written."""
         self.client.update_run(run_id, status="RUNNING")
         self.client.set_tag(run_id, STATUS, "running")
-        past = self.client.get_metric_history(run_id, METRIC_OF_EVERY_EPOCH)
-        self.logged_epochs[proposal.id] = len({metric.step for metric in past})
+        past = self.client.get_metric_history(run_id, LAST_METRIC)
+        self.logged[proposal.id] = {metric.step for metric in past}
         if not self.client.get_run(run_id).data.params:
-            self.unsent_params[proposal.id] = _params(proposal)
+            self.unsent_params[proposal.id] = trial_params(proposal)
 
     def write(self, trial: str, epochs: list[EpochRecord], record: TrialRecord | None) -> None:
         """Write a trial's updates in one call (with its setting, if it is new), and its end in another.
@@ -194,58 +332,33 @@ class Runs:
             epochs: its epochs; those that MLflow already has are skipped.
             record: the trial's record if it ended, else None.
         """
-        done = self.logged_epochs.get(trial, 0)
-        metrics = [metric for epoch in epochs if epoch.epoch > done for metric in epoch_metrics(epoch)]
-        values, tags = ([], []) if record is None else _ending(record)
-        end = None if record is None else FINISHED[record.status]
-        self._log(self.runs[trial], metrics + values, self.unsent_params.get(trial, []), tags, end)
+        run_id, logged = self.runs[trial], self.logged.setdefault(trial, set())
+        metrics = [metric for epoch in epochs if epoch.step not in logged for metric in epoch_metrics(epoch)]
+        values, tags = ([], []) if record is None else ending(record)
+        self._log(run_id, metrics + values, self.unsent_params.get(trial, []), tags)
         self.unsent_params.pop(trial, None)
-        self.logged_epochs[trial] = max([done, *(epoch.epoch for epoch in epochs)])
+        logged |= {epoch.step for epoch in epochs}
+        if record is not None:
+            self.client.set_terminated(run_id, FINISHED[record.status], ended_at(record))
+            del self.logged[trial]
 
-    def _log(
-        self, run_id: str, metrics: list[Metric], params: list[Param], tags: list[RunTag], end: str | None
-    ) -> None:
-        """Write to a run, and set its final status if it ended; the client splits batches that are too large."""
+    def _log(self, run_id: str, metrics: list[Metric], params: list[Param], tags: list[RunTag]) -> None:
+        """Write to a run; the client splits batches that are too large."""
         self.client.log_batch(run_id, metrics=metrics, params=params, tags=tags, synchronous=True)
-        if end is not None:
-            self.client.set_terminated(run_id, end)
 
-    def abandon(self, trial: str) -> None:
-        """Mark the run of an interrupted trial; it is reopened when the sweep continues."""
+    def abandon(self, trial: str, at: float) -> None:
+        """Mark the run of an interrupted trial; it is reopened when the sweep continues.
+
+        Args:
+            at: when it was interrupted, in seconds since 1970.
+        """
         if trial in self.runs:
-            self._kill(self.runs[trial])
+            self._kill(self.runs[trial], milliseconds(at))
 
-    def _kill(self, run_id: str) -> None:
-        self._log(run_id, [], [], [RunTag(STATUS, "interrupted")], "KILLED")
-
-    def reconcile(self, records: list[TrialRecord], proposals: Callable[[TrialRecord], Proposal]) -> None:
-        """Write all records that MLflow lacks, and close running runs without a record."""
-        existing = {run.info.run_id: run for run in self._all_runs()}
-        state = {trial: existing[run_id] for trial, run_id in self.runs.items() if run_id in existing}
-        self._fill_in(records, state, proposals)
-        kept = {self.runs[record.id] for record in records}
-        for run_id, run in existing.items():
-            if "meltpoint.trial" in run.data.tags and run_id not in kept and run.info.status == "RUNNING":
-                self._kill(run_id)
-
-    def _fill_in(
-        self, records: list[TrialRecord], state: dict[str, Run], proposals: Callable[[TrialRecord], Proposal]
-    ) -> None:
-        """Write the records that MLflow lacks, or has incomplete."""
-        for record in records:
-            run = state.get(record.id)
-            ended = run is not None and run.info.status == FINISHED[record.status]
-            if (
-                ended
-                and run is not None
-                and len(record.test or {}) == sum(k.startswith("test/") for k in run.data.metrics)
-            ):
-                continue
-            self.begin(proposals(record), record.code_version)
-            self.write(record.id, record.epochs, record)
-
-    def _all_runs(self) -> list[Run]:
-        return self._existing(self.client.get_experiment(self.experiment))
+    def _kill(self, run_id: str, at: int | None) -> None:
+        """End a run whose trial has no end; without a time, now."""
+        self._log(run_id, [], [], [RunTag(STATUS, "interrupted")])
+        self.client.set_terminated(run_id, "KILLED", at)
 
     def close(
         self,
@@ -253,57 +366,19 @@ class Runs:
         done: bool,
         artifacts: dict[str, str],
         tags: Mapping[CellKey, Mapping[str, str]],
+        closed_at: float,
     ) -> None:
-        """End the cells' runs with their summary metrics, tags and artifacts."""
-        now = int(time.time() * 1000)
+        """End the cells' runs with their summary metrics, tags and artifacts.
+
+        Args:
+            closed_at: when the sweep ended, in seconds since 1970.
+        """
+        now = milliseconds(closed_at)
         for key, figures in cells:
             run_id = self.parents[key]
             own = {STATUS: "finished" if done else "interrupted", **tags.get(key, {})}
             said = [RunTag(name, value) for name, value in own.items()]
-            self._log(run_id, [Metric(k, v, now, 0) for k, v in figures.items()], [], said, None)
+            self._log(run_id, [Metric(k, v, now, 0) for k, v in figures.items()], [], said)
             for name, text in artifacts.items():
                 self.files.write(run_id, self.addresses[run_id], name, text)
-            self.client.set_terminated(run_id, "FINISHED" if done else "KILLED")
-
-
-def _cell_params(cell: OpenCell) -> list[Param]:
-    """A cell's parameters: the columns and filters of the dashboard."""
-    words = {"encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name, "head": cell.head}
-    words |= {"variant": cell.variant} if cell.variant else {}
-    return [Param(key, value) for key, value in {**words, "metric": cell.task.metric}.items()]
-
-
-def _params(proposal: Proposal) -> list[Param]:
-    """A trial's parameters: those of its cell, its setting, and its seed."""
-    setting = {**proposal.setting, "seed": proposal.seed}
-    return _cell_params(proposal.cell) + [Param(name, str(value)) for name, value in setting.items()]
-
-
-def epoch_metrics(epoch: EpochRecord) -> list[Metric]:
-    """An epoch's MLflow metrics: `train/loss`, `dev/…`, `train/…` if they were computed, learning rate, times."""
-    values: dict[str, Any] = {"train/loss": epoch.train_loss, "learning_rate_now": epoch.learning_rate}
-    values |= {f"train/{name}": value for name, value in epoch.train.items()}
-    values |= {f"dev/{name}": value for name, value in epoch.dev.items()}
-    values |= {"epoch": epoch.epoch, "train_seconds": epoch.train_seconds, "dev_seconds": epoch.dev_seconds}
-    when = int(epoch.finished_at * 1000)
-    return [Metric(name, float(value), when, epoch.step) for name, value in values.items()]
-
-
-def _ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
-    """The metrics and tags of an ended trial."""
-    last = record.epochs[-1] if record.epochs else None
-    when = int((last.finished_at if last else time.time()) * 1000)
-    step = last.step if last else 0
-    values = {"seconds": record.seconds} | ({} if record.dev is None else {"best_dev": record.dev})
-    values |= {f"test/{name}": value for name, value in (record.test or {}).items()}
-    if record.best_epoch is not None:
-        values["best_epoch"] = float(record.best_epoch)
-    tags: dict[str, str] = {STATUS: record.status}
-    if record.hardware is not None:
-        tags |= {f"meltpoint.hardware.{k}": str(v) for k, v in record.hardware.model_dump().items()}
-    if record.error:
-        tags["mlflow.note.content"] = record.error
-    if record.answered_by:
-        tags["meltpoint.answered_by"] = record.answered_by
-    metrics = [Metric(name, value, when, step) for name, value in values.items()]
-    return metrics, [RunTag(name, value) for name, value in tags.items()]
+            self.client.set_terminated(run_id, "FINISHED" if done else "KILLED", now)

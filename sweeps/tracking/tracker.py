@@ -1,7 +1,9 @@
 """Tracking in MLflow by the driver: a background thread writes, so that the driver does not wait for MLflow.
 
-The ledger is authoritative. A sweep continues without MLflow's server, and `reconcile` later writes what is missing
-from the ledger's records. Only the end of a sweep waits for MLflow (`reconcile`, `close`).
+The ledger is authoritative: it has every epoch and the times of every trial that ended. What MLflow does not take stays
+queued in memory and is tried again while the sweep goes on; after a driver that was killed, `catch_up` and `reconcile`
+write what is missing from the ledger's records. Only the end of a sweep waits for MLflow (`reconcile`, `close`), and
+not for long.
 """
 
 from __future__ import annotations
@@ -9,9 +11,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,82 +19,88 @@ from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
 from meltpoint.sweeps.search.planner import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import redacted
+from meltpoint.sweeps.tracking.write_queue import Job, WriteQueue
 
 if TYPE_CHECKING:
     from meltpoint.sweeps.tracking.runs import Runs
 
-GATHER_SECONDS = 0.5
-"""Delay in which a trial's updates are collected into one call, since a call costs as much as dozens of metrics."""
+PAUSES = (1.0, 60.0)
+"""Seconds between two tries while MLflow does not answer: the first pause, doubled after each try, and the longest."""
 
+END_SECONDS = 20.0
+"""Longest wait at the end of a sweep for an MLflow that does not answer, since its last answer."""
 
-@dataclass
-class Job:
-    """A queued write to MLflow: a trial's updates, or an action.
+BUSY_SECONDS = 60.0
+"""Longest time that one call may take before MLflow counts as not answering, such as for the tables of a new store."""
 
-    Attributes:
-        trial: the trial's id; "" for an action that concerns no trial.
-        epochs, record: the trial's updates since its previous job.
-        action: a function to call with the runs instead of writing updates.
-        queued_at: `time.monotonic()` of its first update.
-    """
+ATTEMPTS = 3
+"""How often a write is tried that MLflow refuses while it answers others."""
 
-    trial: str = ""
-    epochs: list[EpochRecord] = field(default_factory=list)
-    record: TrialRecord | None = None
-    action: Callable[[Runs], object] | None = None
-    queued_at: float = field(default_factory=time.monotonic)
-
-    def write(self, runs: Runs) -> None:
-        """Perform the write."""
-        if self.action is not None:
-            self.action(runs)
-        else:
-            runs.write(self.trial, self.epochs, self.record)
+Proposals = Callable[[TrialRecord], Proposal]
 
 
 class Tracker:
-    """A sweep's tracking in MLflow. Updates are queued and written in order per run; `flush` waits for them.
+    """A sweep's tracking in MLflow. Updates are queued (`WriteQueue`); `flush` waits for them.
 
-    Beginning trials are written before everything else in the queue, because their records contain the run's id. A
-    trial's updates are collected for half a second and written in one call. The queue is unbounded: it refers to epochs
-    and records that the planner keeps in memory anyway.
+    If MLflow does not answer, the queue is kept and its first job tried again, until MLflow answers. A job that MLflow
+    refuses although it answers (a run that a person deleted) is dropped, so that the others are written; `reconcile`
+    tries it again from the ledger.
 
     Attributes:
-        trouble: the first failure, in one line; after it nothing more is written until `reconcile`.
+        say: shows the user one line.
+        runs: the sweep's runs, once MLflow has opened them.
+        refused: trial → why MLflow refused to write it.
+        trouble: what MLflow lacks, in one line, when `flush` has waited in vain or MLflow has refused something.
     """
 
-    def __init__(self, sweep: str, uri: str, storage: Path) -> None:
-        self.sweep, self.uri, self.storage = sweep, uri, storage
-        self.trouble: str | None = None
+    def __init__(self, sweep: str, uri: str, storage: Path, say: Callable[[str], None] = lambda line: None) -> None:
+        self.sweep, self.uri, self.storage, self.say = sweep, uri, storage, say
         self.runs: Runs | None = None
+        self.refused: dict[str, str] = {}
+        self.trouble: str | None = None
         self._open: Callable[[Runs], object] = lambda runs: None
-        self._changed = threading.Condition()
-        self._begins: deque[Job] = deque()
-        self._others: deque[Job] = deque()
-        self._updates: dict[str, Job] = {}  # trial → its job in `_others`
-        self._busy = self._closed = False
-        self._flushing = 0  # number of threads that wait in `flush`
+        self._queue = WriteQueue()
+        self._failures = 0  # in a row, without an answer
+        self._reason = "no answer yet"
+        self._is_said_away = False
+        self._refused_in_a_row = 0
+        self._answered_at = self._ended_at = -math.inf  # `time.monotonic()` of the last answer, and of the first flush
+        self._busy_since = math.inf
+        self._back_at: int | None = None  # number of the first job that was queued after MLflow answered again
         self._deadline = math.inf  # `time.monotonic()` after which no call waits
         self._thread: threading.Thread | None = None
 
     def open(self, cells: Iterable[OpenCell], specification: str) -> None:
         """Find or create the experiment and the cells' runs, and look up the runs of earlier trials."""
-        opened = list(cells)
-        self._open = lambda runs: runs.open(opened, specification)
+        opened, now = list(cells), time.time()
+        self._open = lambda runs: runs.open(opened, specification, now)
         self._thread = threading.Thread(target=self._write_all, name="mlflow-writer", daemon=True)
         self._thread.start()
         self._do(lambda runs: None)  # starts early: MLflow takes seconds to import, and to create its first tables
 
-    def begin(self, proposal: Proposal, code: str) -> None:
-        """Record that a trial begins: create its run, or reopen the one that it had before an interruption."""
-        with self._changed:
-            has_updates = any(job.trial == proposal.id for job in self._others)  # which must be written first
-            (self._others if has_updates else self._begins).append(
-                Job(proposal.id, action=lambda runs: runs.begin(proposal, code))
-            )
-            self._updates.pop(proposal.id, None)
-            self._note(proposal.id)  # to write its setting together with its next updates
-            self._changed.notify_all()
+    def catch_up(self, records: Iterable[TrialRecord], proposals: Proposals) -> None:
+        """Write all records that MLflow lacks, such as those of a driver that was killed; does not wait."""
+        kept = list(records)
+        if kept:
+            self._do(lambda runs: self._fill_in(runs, kept, proposals))
+
+    def begin(self, proposal: Proposal, code: str, started_at: float) -> None:
+        """Record that a trial begins: create its run, or reopen the one that it had before an interruption.
+
+        Args:
+            code: the version of the code that runs it.
+            started_at: when it began, in seconds since 1970.
+        """
+        self._queue_begin(proposal, code, started_at, early=True)
+        self._watch()
+
+    def _queue_begin(self, proposal: Proposal, code: str, started_at: float, early: bool) -> None:
+        def begin(runs: Runs) -> None:
+            self.refused.pop(proposal.id, None)
+            runs.begin(proposal, code, started_at)
+
+        self._queue.put(Job(proposal.id, action=begin), early)
+        self._queue.note(proposal.id)  # to write its setting together with its next updates
 
     def run_of(self, trial: str) -> str | None:
         """The id of a trial's run; None as long as MLflow has not returned it."""
@@ -103,34 +109,24 @@ class Tracker:
 
     def epoch(self, trial: str, epoch: EpochRecord) -> None:
         """Record an epoch's metrics, with its step and time."""
-        with self._changed:
-            self._note(trial).epochs.append(epoch)
-            self._changed.notify_all()
+        self._queue.note(trial, epoch=epoch)
+        self._watch()
 
     def end(self, record: TrialRecord) -> None:
         """Record that a trial ended."""
-        with self._changed:
-            self._note(record.id).record = record
-            self._changed.notify_all()
-
-    def _note(self, trial: str) -> Job:
-        """The job for a trial's updates: the queued one, or a new one."""
-        if trial not in self._updates:
-            self._updates[trial] = Job(trial)
-            self._others.append(self._updates[trial])
-        return self._updates[trial]
+        self._queue.note(record.id, record=record)
+        self._watch()
 
     def abandon(self, trial: str) -> None:
         """Record that a trial was interrupted; its run is reopened when the sweep continues."""
-        self._do(lambda runs: runs.abandon(trial), trial)
+        now = time.time()
+        self._do(lambda runs: runs.abandon(trial, now), trial)
 
-    def reconcile(self, records: Iterable[TrialRecord], proposals: Callable[[TrialRecord], Proposal]) -> None:
+    def reconcile(self, records: Iterable[TrialRecord], proposals: Proposals) -> None:
         """Write all records that MLflow lacks, and close runs of trials that no longer run."""
         kept = list(records)
-        self.flush()
-        if self.trouble is not None:
-            self.trouble = self.runs = None
-        self._do(lambda runs: runs.reconcile(kept, proposals))
+        self._do(lambda runs: self._fill_in(self._anew(runs), kept, proposals))
+        self._do(lambda runs: self._end_lost(kept))
         self.flush()
 
     def close(
@@ -145,14 +141,12 @@ class Tracker:
         Args:
             tags: further tags of some cells' runs.
         """
-        figures = list(cells)
-        self._do(lambda runs: runs.close(figures, done, artifacts, tags or {}))
+        figures, now = list(cells), time.time()
+        self._do(lambda runs: runs.close(figures, done, artifacts, tags or {}, now))
         self.flush()
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join(self._patience())
+        self._queue.close()
+        if self._thread is not None and self.trouble is None:
+            self._thread.join(max(0.0, min(self._until() - time.monotonic(), END_SECONDS)))
 
     def notes(self) -> list[str]:
         """Notes for the user that are no failures, one line each."""
@@ -163,91 +157,152 @@ class Tracker:
         ] if elsewhere else []  # fmt: skip
 
     def flush(self) -> None:
-        """Wait until everything queued so far is written, or MLflow has failed."""
-        with self._changed:
-            self._flushing += 1
-            self._changed.notify_all()
-            try:
-                if not self._changed.wait_for(
-                    lambda: not (self._begins or self._others or self._busy), self._patience()
-                ):
-                    self.trouble = self._in_words("no answer in time")
-            finally:  # Ctrl-C may come while it waits
-                self._flushing -= 1
+        """Wait until everything queued so far is written, or MLflow has not answered for `END_SECONDS`."""
+        if not self._is_writing():
+            return
+        if self._ended_at == -math.inf:
+            self._ended_at = time.monotonic()
+            if self._is_said_away:
+                self.say(f"Waiting up to {END_SECONDS:.0f} s for MLflow.")
+        is_written = self._queue.wait_until_empty(self._until)
+        self.trouble = self._lacks(is_written)
+
+    def leave(self) -> None:
+        """Write nothing more, not even what is queued: another driver has the sweep, and its runs."""
+        self._queue.close()
 
     def hurry(self, seconds: float) -> None:
         """Limit all waiting from now on to this time, because the user has asked the sweep to end."""
         self._deadline = time.monotonic() + seconds
 
-    def _patience(self) -> float | None:
-        """The longest time to wait, in seconds; None for no limit."""
-        return None if self._deadline == math.inf else max(0.0, self._deadline - time.monotonic())
+    def _until(self) -> float:
+        """The `time.monotonic()` until which the end of a sweep waits."""
+        patience = END_SECONDS if self._failures else max(END_SECONDS, BUSY_SECONDS)
+        return min(self._deadline, max(self._ended_at, self._answered_at) + patience)
+
+    def _lacks(self, is_written: bool) -> str | None:
+        """What MLflow lacks, in one line; None if it has everything."""
+        if is_written and not self.refused:
+            return None
+        trials = {trial for trial in self.refused if trial} | (set() if is_written else self._queue.trials())
+        reason = next(iter(self.refused.values())) if is_written else self._reason
+        lacking = f"{len(trials)} trials are not wholly in it" if trials else "the ends of its cells are not in it"
+        lacking = lacking if self.runs else "it has nothing of this command"
+        return redacted(
+            f"MLflow at {self.uri} failed ({reason}): {lacking}; the ledger keeps everything, and the same command "
+            "fills MLflow in once it answers."
+        )
 
     def _do(self, action: Callable[[Runs], object], trial: str = "") -> None:
-        with self._changed:
-            if self._thread is None or self._closed:  # no thread would perform it
-                return
-            self._updates.clear()  # later updates go to new jobs, after this one
-            self._others.append(Job(trial, action=action))
-            self._changed.notify_all()
+        if self._is_writing():  # else no thread would perform it
+            self._queue.put(Job(trial, action=action))
+            self._watch()
+
+    def _is_writing(self) -> bool:
+        return self._thread is not None and not self._queue.is_closed
+
+    def _watch(self) -> None:
+        """Notice a call that lasts; called by the driver, since the writer waits in that call."""
+        if time.monotonic() - self._busy_since > BUSY_SECONDS and not self._is_said_away:
+            self._say_away()
+
+    def _say_away(self) -> None:
+        self._is_said_away = True
+        self.say(redacted(
+            f"MLflow at {self.uri} fails ({self._reason}); the sweep goes on, and MLflow is filled in once it answers."
+        ))  # fmt: skip
 
     # The writer's thread.
 
     def _write_all(self) -> None:
-        while job := self._take():
-            self._try(job)
-            with self._changed:
-                self._busy = False
-                self._changed.notify_all()
-
-    def _take(self) -> Job | None:
-        """Wait for the next due job; None once the tracker is closed."""
-        with self._changed:
-            while (seconds := self._seconds_until_due()) != 0.0:
-                self._changed.wait(seconds)
-            waiting = self._begins or self._others
-            if not waiting:
-                return None
-            job = waiting.popleft()
-            if self._updates.get(job.trial) is job:
-                del self._updates[job.trial]
-            self._busy = True
-            return job
-
-    def _seconds_until_due(self) -> float | None:
-        """Seconds until a job is due (0 for at once); None if the queue is empty."""
-        if self._begins or self._closed:
-            return 0.0
-        if not self._others:
-            return None
-        first = self._others[0]
-        at_once = self._flushing or first.action is not None
-        return 0.0 if at_once else max(0.0, first.queued_at + GATHER_SECONDS - time.monotonic())
-
-    def _try(self, job: Job) -> None:
-        if self.trouble is not None:
-            return
-        try:
-            job.write(self._ready())
-        except Exception as error:  # noqa: BLE001 - a thread that ended silently would leave the driver waiting
-            self.trouble = self._in_words(_first_line(error))
-
-    def _in_words(self, reason: str) -> str:
-        return redacted(
-            f"MLflow at {self.uri} failed ({reason}); the sweep goes on, the ledger keeps everything, and the same "
-            "command fills MLflow in once it answers."
-        )
+        while job := self._queue.take():
+            self._busy_since = time.monotonic()
+            try:
+                if job.trial not in self.refused or job.action is not None:
+                    job.write(self._ready())
+            except Exception as error:  # noqa: BLE001 - a thread that ended silently would leave the driver waiting
+                self._on_failure(job, error)
+            else:
+                self._refused_in_a_row = 0
+                self._on_answer(job)
+            finally:
+                self._busy_since = math.inf
 
     def _ready(self) -> Runs:
-        """The runs, opened for the first job, and again after a failure."""
+        """The runs, opened for the first job."""
+        if self.runs is None:
+            self.runs = self._opened()
+        return self.runs
+
+    def _opened(self) -> Runs:
         from meltpoint.sweeps.tracking.runs import Runs
 
-        if self.runs is None:
-            runs = Runs(self.sweep, self.uri, self.storage)
-            self._open(runs)
-            self.runs = runs
-        return self.runs
+        runs = Runs(self.sweep, self.uri, self.storage)
+        self._open(runs)
+        return runs
+
+    def _anew(self, runs: Runs) -> Runs:
+        """The runs, opened again if MLflow has refused some: they may be gone, with their store."""
+        if self.refused:
+            self.runs = self._opened()
+            self.refused.clear()
+            return self.runs
+        return runs
+
+    def _fill_in(self, runs: Runs, records: list[TrialRecord], proposals: Proposals) -> None:
+        """Queue the records that MLflow lacks, or has incomplete."""
+        for record in runs.lacking(records):
+            self._queue_begin(proposals(record), record.code_version, record.started_at, early=False)
+            for epoch in record.epochs:
+                self._queue.note(record.id, epoch=epoch)
+            self._queue.note(record.id, record=record)
+
+    def _end_lost(self, records: list[TrialRecord]) -> None:
+        """Queue the end of runs that still run and have no record, behind the records that are filled in."""
+        self._do(lambda runs: runs.end_lost(records))
+
+    def _on_answer(self, job: Job) -> None:
+        """A job is done, or refused for good."""
+        self._queue.done(job)
+        self._failures, self._answered_at = 0, time.monotonic()
+        if not self._is_said_away:
+            return
+        self._back_at = self._queue.numbered if self._back_at is None else self._back_at
+        if not self._queue.has_before(self._back_at):
+            self._is_said_away, self._back_at = False, None
+            everything = "; everything is written" if not self.refused else ""
+            self.say(redacted(f"MLflow at {self.uri} answers again{everything}."))
+
+    def _on_failure(self, job: Job, error: Exception) -> None:
+        """Keep the job and wait, or drop it if MLflow refuses just this one."""
+        if self._is_refusal(error):
+            job.failures += 1
+            if job.failures >= ATTEMPTS or self._refused_in_a_row:
+                self._refused_in_a_row += 1
+                if not self.refused:
+                    self.say(redacted(f"MLflow at {self.uri} refuses to take a trial ({_first_line(error)})."))
+                self.refused[job.trial] = _first_line(error)
+                self._on_answer(job)
+            else:
+                self._queue.pause(PAUSES[0])
+            return
+        self._failures += 1
+        self._back_at, self._reason = None, _first_line(error)
+        if self._failures >= 2 and not self._is_said_away:  # one lost connection is not worth a line
+            self._say_away()
+        self._queue.pause(min(PAUSES[0] * 2 ** min(self._failures - 1, 20), PAUSES[1]))
+
+    def _is_refusal(self, error: Exception) -> bool:
+        """True if MLflow answers, so that trying the same again is of no use."""
+        from meltpoint.sweeps.tracking.runs import is_about_the_store
+
+        return self.runs is not None and not is_about_the_store(error) and self.runs.answers()
 
 
 def _first_line(error: Exception) -> str:
-    return redacted(str(error).strip() or type(error).__name__).splitlines()[0][:160]
+    """An error's reason in a line: of MLflow's and its libraries' errors, the one that all others wrap."""
+    inner: BaseException = error
+    while wrapped := inner.__cause__ or inner.__context__:
+        inner = wrapped
+    text = (inner.strerror if isinstance(inner, OSError) else None) or str(inner).strip() or type(inner).__name__
+    return redacted(text).splitlines()[0][:160]

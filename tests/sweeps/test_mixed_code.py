@@ -34,6 +34,7 @@ from meltpoint.sweeps.search import planner as planner_module
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.tracking.runs import Runs
+from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.recorded import recorded_code
 from meltpoint.tests.sweeps import whole_sweeps
 
@@ -293,18 +294,19 @@ def test_a_cell_of_one_version_beside_another_versions_says_which_it_has(begun, 
 def test_a_trial_that_goes_on_by_other_code_gets_a_run_of_its_own(proposal, cells, make_record, tmp_path):
     def opened() -> Runs:
         runs = Runs("sweep", f"sqlite:///{tmp_path}/mlflow.db", tmp_path)
-        runs.open(cells, "{}")
+        runs.open(cells, "{}", 1.7e9)
         return runs
 
     first = opened()
     cut = make_record(proposal, (0.5, 0.6))
-    first.begin(proposal, OLD)
+    first.begin(proposal, OLD, 1.7e9)
     first.write(proposal.id, cut.epochs, None)
     later = opened()
-    later.begin(proposal, NEW)
+    later.begin(proposal, NEW, 1.7e9 + 60)
     ended = make_record(proposal, (0.7,), code_version=NEW)
     later.write(proposal.id, ended.epochs, ended)
-    later.reconcile([ended], lambda record: proposal)
+    assert later.lacking([ended]) == []
+    later.end_lost([ended])
     assert opened().runs[proposal.id] == later.runs[proposal.id] != first.runs[proposal.id]
     found = [later.client.get_run(runs.runs[proposal.id]) for runs in (first, later)]
     assert [run.data.tags["meltpoint.code_version"] for run in found] == [OLD, NEW]
@@ -314,11 +316,12 @@ def test_a_trial_that_goes_on_by_other_code_gets_a_run_of_its_own(proposal, cell
 
 
 def test_what_is_filled_in_later_has_the_code_of_its_record(proposal, cells, make_record, tmp_path):
-    runs = Runs("sweep", f"sqlite:///{tmp_path}/mlflow.db", tmp_path)
-    runs.open(cells, "{}")
-    runs.reconcile([make_record(proposal, code_version=OLD)], lambda record: proposal)
-    run = runs.client.get_run(runs.runs[proposal.id])
+    tracker = Tracker("sweep", f"sqlite:///{tmp_path}/mlflow.db", tmp_path)
+    tracker.open(cells, "{}")
+    tracker.reconcile([make_record(proposal, code_version=OLD)], lambda record: proposal)
+    run = tracker.runs.client.get_run(tracker.run_of(proposal.id))
     assert run.data.tags["meltpoint.code_version"] == OLD
+    tracker.close([], True, {})
 
 
 # --- a whole sweep ---

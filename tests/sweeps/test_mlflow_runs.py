@@ -15,12 +15,17 @@ from pathlib import Path
 
 import pytest
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 from mlflow.tracking import MlflowClient
 
 from meltpoint.adapters.files import acquire
+from meltpoint.sweeps.search.planner import Proposal
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.tracking import runs as mlflow_runs
 from meltpoint.sweeps.tracking.runs import Runs
+
+BEGAN = 1.7e9
+"""When the records of `make_record` began."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +45,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory, shared_with_a_group: None)
 @pytest.fixture
 def runs(storage: Path, cells, request: pytest.FixtureRequest) -> Runs:
     made = Runs(request.node.name[:60], f"sqlite:///{storage / 'mlflow.db'}", storage)
-    made.open(cells, "{}")
+    made.open(cells, "{}", BEGAN)
     return made
 
 
@@ -81,7 +86,7 @@ runs.Runs("killed", "sqlite:///{tmp_path}/mlflow.db", Path("{tmp_path}"))
     assert subprocess.run([sys.executable, "-c", killed], check=False).returncode == -signal.SIGKILL
     assert [path.suffix for path in tmp_path.glob(".mlflow.db.*")] == [".tmp"], "the older one is gone"
     assert not (tmp_path / "mlflow.db").exists()
-    Runs("after", f"sqlite:///{tmp_path}/mlflow.db?timeout=20", tmp_path).open([], "{}")
+    Runs("after", f"sqlite:///{tmp_path}/mlflow.db?timeout=20", tmp_path).open([], "{}", BEGAN)
     assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "mlflow.db.lock"}
 
 
@@ -92,7 +97,7 @@ def test_a_trial_costs_three_calls(runs, proposal, make_record, monkeypatch):
         if callable(method):
             monkeypatch.setattr(MlflowClient, name, _counted(called, name, method))
     record = make_record(proposal, dev=(0.5, 0.75))
-    runs.begin(proposal, code_version())
+    runs.begin(proposal, code_version(), BEGAN)
     runs.write(proposal.id, record.epochs, record)
     assert called == {"create_run": 1, "log_batch": 1, "set_terminated": 1}
 
@@ -109,7 +114,7 @@ def test_values_that_are_no_numbers_long_errors_and_many_epochs_are_written(runs
     record = make_record(proposal, dev=(0.5,) * 400, status="failed", error="y" * 9000)
     record.epochs[0] = record.epochs[0].model_copy(update={"train_loss": math.nan})
     record.epochs[1] = record.epochs[1].model_copy(update={"train_loss": math.inf})
-    runs.begin(proposal, code_version())
+    runs.begin(proposal, code_version(), BEGAN)
     runs.write(proposal.id, record.epochs, record)
     (run,) = of_trial(runs, proposal.id)
     history = runs.client.get_metric_history(run.info.run_id, "train/loss")
@@ -123,11 +128,11 @@ def test_values_that_are_no_numbers_long_errors_and_many_epochs_are_written(runs
 def test_a_trial_that_was_cut_off_before_its_setting_came_gets_it_when_it_is_taken_up(
     runs, storage, cells, proposal, make_record
 ):
-    runs.begin(proposal, code_version())
+    runs.begin(proposal, code_version(), BEGAN)
     assert of_trial(runs, proposal.id)[0].data.params == {}
     later = Runs(runs.sweep, runs.uri, storage)
-    later.open(cells, "{}")
-    later.begin(proposal, code_version())
+    later.open(cells, "{}", BEGAN)
+    later.begin(proposal, code_version(), BEGAN)
     later.write(proposal.id, [], None)
     (run,) = of_trial(runs, proposal.id)
     assert run.data.params["seed"] == str(proposal.seed)
@@ -138,26 +143,133 @@ def test_a_run_waits_for_another_process_that_holds_the_store(runs, storage, pro
     holder.execute("BEGIN IMMEDIATE")
     release = threading.Timer(0.3, lambda: holder.execute("COMMIT"))
     release.start()
-    runs.begin(proposal, code_version())
+    runs.begin(proposal, code_version(), BEGAN)
     release.join()
     holder.close()
     assert len(of_trial(runs, proposal.id)) == 1
 
 
 def test_a_run_that_a_person_deleted_is_said_to_be_and_not_written_to(runs, proposal):
-    runs.begin(proposal, code_version())
+    runs.begin(proposal, code_version(), BEGAN)
     runs.client.delete_run(runs.runs[proposal.id])
     with pytest.raises(MlflowException, match="deleted"):
-        runs.begin(proposal, code_version())
+        runs.begin(proposal, code_version(), BEGAN)
 
 
-def test_of_two_runs_of_one_trial_the_newest_is_kept_and_the_other_ended(runs, storage, cells, proposal, make_record):
-    unanswered = runs.client.create_run(runs.experiment, start_time=1, tags={"meltpoint.trial": proposal.id})
-    runs.begin(proposal, code_version())
+def statuses(runs: Runs, trial: str) -> dict[str, str]:
+    return {run.info.run_id: run.info.status for run in of_trial(runs, trial)}
+
+
+def reconcile(runs: Runs, records: list, proposal: Proposal) -> None:
+    """What the tracker does at the end of a sweep."""
+    for record in runs.lacking(records):
+        runs.begin(proposal, record.code_version, record.started_at)
+        runs.write(record.id, record.epochs, record)
+    runs.end_lost(records)
+
+
+def unanswered(runs: Runs, proposal: Proposal) -> str:
+    """The empty run that a `create_run` without an answer leaves behind."""
+    tags = {"meltpoint.trial": proposal.id, "meltpoint.code_version": code_version()}
+    return runs.client.create_run(runs.experiment, tags=tags).info.run_id
+
+
+def test_an_empty_second_run_of_a_trial_is_deleted_and_the_one_with_the_epochs_kept(
+    runs, storage, cells, proposal, make_record
+):
+    record = make_record(proposal)
+    runs.begin(proposal, code_version(), BEGAN)
+    runs.write(proposal.id, record.epochs, None)
+    unanswered(runs, proposal)  # it comes late, and is the newest
     later = Runs(runs.sweep, runs.uri, storage)
-    later.open(cells, "{}")
+    later.open(cells, "{}", BEGAN)
     assert later.runs == runs.runs
-    later.reconcile([make_record(proposal)], lambda record: proposal)
-    assert {run.info.run_id: run.info.status for run in of_trial(runs, proposal.id)} == {
-        unanswered.info.run_id: "KILLED", runs.runs[proposal.id]: "FINISHED",
-    }  # fmt: skip
+    assert statuses(runs, proposal.id) == {runs.runs[proposal.id]: "RUNNING"}
+    unanswered(runs, proposal)
+    reconcile(later, [record], proposal)
+    assert statuses(runs, proposal.id) == {runs.runs[proposal.id]: "FINISHED"}
+
+
+def test_a_run_that_was_just_begun_is_kept_though_a_second_empty_one_is_there(runs, proposal, make_record):
+    runs.begin(proposal, code_version(), BEGAN)
+    unanswered(runs, proposal)
+    assert runs.lacking([make_record(proposal)]), "it has no end yet"
+    assert statuses(runs, proposal.id) == {runs.runs[proposal.id]: "RUNNING"}
+
+
+def test_a_second_run_that_this_user_may_not_delete_is_ended(runs, proposal, make_record, monkeypatch):
+    def forbidden(*_: object) -> None:
+        raise MlflowException("Permission denied", error_code=PERMISSION_DENIED)
+
+    monkeypatch.setattr(runs.client, "delete_run", forbidden)
+    runs.begin(proposal, code_version(), BEGAN)
+    second = unanswered(runs, proposal)
+    reconcile(runs, [make_record(proposal)], proposal)
+    assert statuses(runs, proposal.id) == {runs.runs[proposal.id]: "FINISHED", second: "KILLED"}
+
+
+def test_a_cell_has_one_run_though_its_creation_was_not_answered_and_gets_what_it_lacks(storage, cells, monkeypatch):
+    made = Runs("cell", f"sqlite:///{storage / 'mlflow.db'}", storage)
+    with monkeypatch.context() as patch:
+        _lose_answers(patch, "create_run")
+        with pytest.raises(MlflowException, match="no answer"):
+            made.open(cells, "{}", BEGAN)
+    made.open(cells, "{}", BEGAN)
+    found = made._search()
+    assert sorted(run.info.run_id for run in found) == sorted(made.parents.values())
+    for run in found:
+        assert run.data.params
+        assert run.inputs.dataset_inputs
+        assert run.info.start_time == BEGAN * 1000
+
+
+CALLS = ("create_run", "log_batch", "set_terminated", "update_run", "set_tag", "get_metric_history", "get_run")
+
+
+def _lose_answers(patch: pytest.MonkeyPatch, name: str) -> None:
+    """Let a call of MLflow's client succeed and its answer be lost."""
+    method = getattr(MlflowClient, name)
+
+    def unanswered_call(*words: object, **options: object) -> None:
+        method(*words, **options)
+        raise MlflowException("no answer")
+
+    patch.setattr(MlflowClient, name, unanswered_call)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_is_made_again_since_its_answer_was_lost_leaves_everything_once(
+    runs, storage, cells, proposal, make_record, monkeypatch, name
+):
+    """Each step of a trial with an interruption is tried until it is answered, the first time in vain."""
+    record = make_record(proposal)
+    steps = [
+        lambda: runs.begin(proposal, code_version(), BEGAN),
+        lambda: runs.write(proposal.id, record.epochs[:1], None),
+        lambda: runs.abandon(proposal.id, BEGAN + 2),
+        lambda: runs.begin(proposal, code_version(), BEGAN),
+        lambda: runs.write(proposal.id, record.epochs, record),
+    ]
+    lost = 0
+    for step in steps:
+        with monkeypatch.context() as patch:
+            _lose_answers(patch, name)
+            try:
+                step()
+                continue
+            except MlflowException as error:
+                assert str(error) == "no answer"  # noqa: PT017
+                lost += 1
+        step()
+    assert lost
+    (run,) = of_trial(runs, proposal.id)
+    assert (run.info.status, run.info.start_time, run.info.end_time) == ("FINISHED", BEGAN * 1000, (BEGAN + 3) * 1000)
+    assert run.data.params["seed"] == str(proposal.seed)
+    for name_of_metric, count in (("train/loss", 2), ("dev_seconds", 2), ("best_dev", 1), ("seconds", 1)):
+        assert len(runs.client.get_metric_history(run.info.run_id, name_of_metric)) == count
+
+
+def test_an_experiment_that_a_person_deleted_is_said_to_be_with_the_way_back(runs, storage, cells):
+    runs.client.delete_experiment(runs.experiment)
+    with pytest.raises(MlflowException, match="mlflow experiments restore --experiment-id"):
+        Runs(runs.sweep, runs.uri, storage).open(cells, "{}", BEGAN)

@@ -41,7 +41,7 @@ def drive(storage: Path, proposal: Proposal, record: object, text: str) -> None:
     """A sweep of one cell and one trial, as MLflow sees it."""
     tracker = Tracker("first", default_uri(storage), storage)
     tracker.open([proposal.cell], "{}")
-    tracker.begin(proposal, code_version())
+    tracker.begin(proposal, code_version(), 1.7e9)
     tracker.end(record)
     tracker.reconcile([record], lambda _: proposal)
     tracker.close([(proposal.cell.key, {"best_dev": 0.5})], True, {"report.md": text})
@@ -92,8 +92,8 @@ def old_store(original: Path, present: Path) -> Runs:
 def test_an_old_store_whose_files_lie_elsewhere_writes_none_there_and_says_so_in_one_line(tmp_path, cells):
     tracker = Tracker("old", "", tmp_path / "copy")
     tracker.runs = old_store(tmp_path / "original", tmp_path / "copy")
-    tracker.runs.open(cells, "{}")
-    tracker.runs.close([(cells[0].key, {})], True, {"report.md": "| a |"}, {})
+    tracker.runs.open(cells, "{}", 1.7e9)
+    tracker.runs.close([(cells[0].key, {})], True, {"report.md": "| a |"}, {}, 1.7e9)
     assert not (tmp_path / "original").exists()
     (note,) = tracker.notes()
     assert str(tmp_path / "original") in note
@@ -103,8 +103,8 @@ def test_an_old_store_whose_files_lie_elsewhere_writes_none_there_and_says_so_in
 
 def test_an_old_store_that_was_not_moved_goes_on_where_its_files_lie(tmp_path, cells):
     runs = old_store(tmp_path, tmp_path)
-    runs.open(cells[:1], "{}")
-    runs.close([(cells[0].key, {})], True, {"report.md": "| a |"}, {})
+    runs.open(cells[:1], "{}", 1.7e9)
+    runs.close([(cells[0].key, {})], True, {"report.md": "| a |"}, {}, 1.7e9)
     run = runs.parents[cells[0].key]
     names = {artifact.path for artifact in MlflowClient(default_uri(tmp_path)).list_artifacts(run)}
     assert names == {"report.md", "space.yaml"}

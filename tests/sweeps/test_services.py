@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from meltpoint.sweeps.machine import services
+from meltpoint.sweeps.tracking.store_check import check_before_start
 
 HERE = metadata.version("mlflow")
 
@@ -105,9 +108,117 @@ def test_what_is_no_http_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         assert not services.tracking_store(f"http://127.0.0.1:{other.getsockname()[1]}").ok
 
 
-def test_a_database_that_listens_is_reached() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as database:
-        uri = f"postgresql+psycopg2://user:pw@127.0.0.1:{database.getsockname()[1]}/mlflow"
-        check = services.tracking_store(uri)
+@pytest.fixture
+def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URI of a database that listens, whose driver is installed."""
+    monkeypatch.setattr(services, "_missing_driver", lambda uri: "")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"postgresql+psycopg2://user:pw@127.0.0.1:{listening.getsockname()[1]}/mlflow"
+
+
+def revisions(monkeypatch: pytest.MonkeyPatch, *found: str, error: str = "") -> None:
+    """Let the database have tables of these revisions, or refuse the connection."""
+
+    def read(*_: object) -> list[str]:
+        if error:
+            raise OperationalError("", {}, Exception(error))
+        return list(found)
+
+    monkeypatch.setattr(services, "_revisions", read)
+
+
+def test_a_database_without_tables_is_fine_since_the_first_sweep_makes_them(database, monkeypatch) -> None:
+    revisions(monkeypatch)
+    check = services.tracking_store(database)
     assert check.ok
     assert "pw" not in check.detail
+
+
+def test_a_database_with_older_tables_is_told_how_to_move_up_without_its_password(database, monkeypatch) -> None:
+    revisions(monkeypatch, "451aebb31d03")
+    check = services.tracking_store(database)
+    assert not check.ok
+    assert "mlflow db upgrade postgresql+psycopg2://user:***@" in check.remedy
+
+
+@pytest.mark.parametrize(
+    ("error", "is_away"),
+    [
+        ('FATAL:  password authentication failed for user "user"', False),
+        ('FATAL:  database "mlflow" does not exist', False),
+        ("FATAL:  the database system is starting up", True),
+        ("server closed the connection unexpectedly", True),
+    ],
+)
+def test_a_database_that_lets_nobody_in_is_told_from_one_that_may_later(database, monkeypatch, error, is_away) -> None:
+    revisions(monkeypatch, error=error)
+    check = services.tracking_store(database)
+    assert not check.ok
+    assert check.is_away is is_away
+    assert error.split(":")[-1].strip() in check.detail
+
+
+@pytest.mark.parametrize(
+    ("scheme", "module", "package"),
+    [
+        ("postgresql+psycopg2", "psycopg2", "psycopg2-binary"),
+        ("postgresql+psycopg", "psycopg", "psycopg[binary]"),
+        ("mysql+pymysql", "pymysql", "pymysql"),
+    ],
+)
+def test_a_database_whose_driver_is_not_installed_is_told_the_package(monkeypatch, scheme, module, package) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    check = services.tracking_store(f"{scheme}://user:pw@127.0.0.1:1/mlflow")
+    assert not check.ok
+    assert not check.is_away
+    assert check.remedy == f"pip install '{package}'"
+    assert "pw" not in check.detail
+
+
+def test_a_database_that_does_not_listen_is_away(monkeypatch) -> None:
+    monkeypatch.setattr(services, "_missing_driver", lambda uri: "")
+    assert services.tracking_store(f"postgresql://user:pw@127.0.0.1:{closed_port()}/mlflow").is_away
+
+
+def test_a_database_of_a_kind_that_nobody_knows_is_refused() -> None:
+    check = services.tracking_store("postgresql+nobody://user:pw@127.0.0.1:1/mlflow")
+    assert not check.ok
+    assert not check.is_away
+    assert "pw" not in repr(check)
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])
+
+
+@pytest.mark.parametrize(("status", "is_away"), [(401, False), (403, False), (404, False), (429, True), (503, True)])
+def test_a_server_that_refuses_is_told_from_one_that_may_answer_later(status: int, is_away: bool) -> None:
+    with server(status=status) as uri:
+        assert services.tracking_store(uri).is_away is is_away
+
+
+# --- before the first trial ---
+
+
+def test_a_new_sweep_is_refused_where_its_store_does_not_answer_and_one_that_was_started_goes_on() -> None:
+    uri = f"http://user:pw@127.0.0.1:{closed_port()}"
+    with pytest.raises(ValueError, match=r"^MLflow: .* does not answer .*; start it .*--tracking-uri\.$"):
+        check_before_start(uri, has_begun=False)
+    line = check_before_start(uri, has_begun=True)
+    assert line is not None
+    assert "the sweep goes on" in line
+    assert "pw" not in line
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+@pytest.mark.parametrize(
+    ("status", "remedy"), [(401, "MLFLOW_TRACKING_USERNAME"), (403, "--allowed-hosts"), (404, "address is MLflow's")]
+)
+def test_a_server_that_lets_this_user_not_in_ends_the_command_also_when_it_goes_on(status, remedy, has_begun) -> None:
+    with server(status=status) as uri, pytest.raises(ValueError, match=f"answers {status}.*{remedy}"):
+        check_before_start(uri, has_begun)
+
+
+def test_a_store_that_is_fine_is_not_worth_a_line(tmp_path) -> None:
+    assert check_before_start(f"sqlite:///{tmp_path}/mlflow.db", has_begun=False) is None

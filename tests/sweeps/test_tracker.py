@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,11 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Proposal
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.tracker import Tracker
+
+BEGAN = 1.7e9
+"""When the records of `make_record` began."""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +67,7 @@ def test_each_cell_is_a_parent_run_with_its_space_and_its_data(tracker, cells):
 
 
 def test_a_trial_is_a_child_run_with_its_setting_its_epochs_and_its_tags(tracker, proposal, make_record):
-    tracker.begin(proposal, code_version())
+    tracker.begin(proposal, code_version(), BEGAN)
     record = make_record(proposal, dev=(0.5, 0.75))
     for epoch in record.epochs:
         tracker.epoch(proposal.id, epoch)
@@ -84,13 +88,13 @@ def test_a_trial_is_a_child_run_with_its_setting_its_epochs_and_its_tags(tracker
 def test_a_trial_that_begins_again_takes_up_its_run_and_logs_no_epoch_twice(
     tracker, store, cells, proposal, make_record
 ):
-    tracker.begin(proposal, code_version())
+    tracker.begin(proposal, code_version(), BEGAN)
     record = make_record(proposal, dev=(0.5, 0.75))
     tracker.epoch(proposal.id, record.epochs[0])
     tracker.flush()
     later = Tracker(tracker.sweep, default_uri(store), store)
     later.open(cells, "{}")
-    later.begin(proposal, code_version())
+    later.begin(proposal, code_version(), BEGAN)
     for epoch in record.epochs:
         later.epoch(proposal.id, epoch)
     later.end(record)
@@ -101,7 +105,7 @@ def test_a_trial_that_begins_again_takes_up_its_run_and_logs_no_epoch_twice(
 
 
 def test_a_failed_trial_is_a_failed_run_that_says_why(tracker, proposal, make_record):
-    tracker.begin(proposal, code_version())
+    tracker.begin(proposal, code_version(), BEGAN)
     tracker.end(make_record(proposal, dev=(), status="failed", error="out of memory: 2 GiB"))
     (run,) = of_trial(tracker, proposal.id)
     assert run.info.status == "FAILED"
@@ -112,7 +116,7 @@ def test_whatever_the_ledger_has_and_mlflow_has_not_is_written_and_no_run_is_lef
     tracker, spec, cells, proposal, make_record
 ):
     orphan = Proposal("0" * 16, 7, "search", cells[0], proposal.setting, 0)
-    tracker.begin(orphan, code_version())
+    tracker.begin(orphan, code_version(), BEGAN)
     record = make_record(proposal)
     tracker.reconcile([record], lambda _: proposal)
     assert tracker.trouble is None
@@ -131,35 +135,123 @@ def test_an_ended_sweep_leaves_no_cell_running_and_its_table_with_each(tracker, 
     assert files(tracker, found[0]) == {"space.yaml", "table.md"}
 
 
-def test_a_dead_server_is_one_line_of_trouble_and_stops_nothing(tmp_path, cells, proposal, make_record):
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trackers that try again soon."""
+    monkeypatch.setattr(tracking, "PAUSES", (0.05, 0.2))
+
+
+@pytest.fixture
+def impatient(eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trackers that wait a second at their end, and try again soon."""
+    monkeypatch.setattr(tracking, "END_SECONDS", 1.0)
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address where nobody listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        uri = f"http://127.0.0.1:{taken.getsockname()[1]}"  # bound, but nobody listens
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-        tracker = Tracker("dead", uri, tmp_path)
-        tracker.open(cells, "{}")
-        tracker.begin(proposal, code_version())
-        assert tracker.run_of(proposal.id) is None
-        tracker.end(make_record(proposal))
-        tracker.flush()
-    assert uri in tracker.trouble
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_a_dead_server_is_one_line_of_trouble_and_stops_nothing(
+    nobody, impatient, tmp_path, cells, proposal, make_record
+):
+    said: list[str] = []
+    tracker = Tracker("dead", nobody, tmp_path, said.append)
+    tracker.open(cells, "{}")
+    tracker.begin(proposal, code_version(), BEGAN)
+    assert tracker.run_of(proposal.id) is None
+    tracker.end(make_record(proposal))
+    tracker.flush()
+    assert nobody in tracker.trouble
     assert "the ledger keeps everything" in tracker.trouble
     assert "\n" not in tracker.trouble
+    assert [line for line in said if "the sweep goes on" in line] == said[:1]
+    tracker.close([], True, {})
 
 
-def test_a_server_that_comes_back_is_filled_in_from_the_ledger(tmp_path, store, cells, proposal, make_record):
-    tracker = Tracker("comeback", "http://127.0.0.1:9", tmp_path)  # the discard port: nobody answers
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-        tracker.open(cells, "{}")
-        tracker.begin(proposal, code_version())
-        tracker.flush()
-    assert tracker.trouble is not None
-    tracker.uri = default_uri(store)
+def test_a_server_that_is_away_at_the_end_is_waited_for_once_and_for_a_bounded_time(
+    nobody, impatient, tmp_path, cells, proposal, make_record
+):
+    tracker = Tracker("away", nobody, tmp_path)
+    tracker.open(cells, "{}")
+    tracker.begin(proposal, code_version(), BEGAN)
+    tracker.flush()
+    began = time.monotonic()
     tracker.reconcile([make_record(proposal)], lambda _: proposal)
+    tracker.close([(cells[0].key, {})], True, {})
+    assert time.monotonic() - began < 5.0
+    assert "has nothing of this command" in tracker.trouble
+
+
+def test_a_server_that_comes_back_is_filled_in_by_itself(nobody, eager, tmp_path, store, cells, proposal, make_record):
+    said: list[str] = []
+    tracker = Tracker("comeback", nobody, tmp_path, said.append)
+    tracker.open(cells, "{}")
+    tracker.begin(proposal, code_version(), BEGAN)
+    tell(tracker, make_record(proposal))
+    until(lambda: said)
+    tracker.uri = default_uri(store)
+    until(lambda: len(said) == 2)
+    assert "answers again; everything is written" in said[1]
+    assert [run.info.status for run in of_trial(tracker, proposal.id)] == ["FINISHED"]
+
+
+def test_a_run_that_a_person_deleted_holds_nobody_up_and_is_written_again_at_the_end(
+    eager, tracker, cells, proposal, make_record
+):
+    other = Proposal("b" * 16, 1, "search", cells[0], proposal.setting, 0)
+    said: list[str] = []
+    tracker.say = said.append
+    tracker.begin(proposal, code_version(), BEGAN)
+    tracker.flush()
+    tracker.runs.client.delete_run(tracker.run_of(proposal.id))
+    records = [make_record(trial) for trial in (proposal, other)]
+    tell(tracker, records[0])
+    tracker.begin(other, code_version(), BEGAN)
+    tell(tracker, records[1])
+    until(lambda: [run.info.status for run in _searched(tracker, other.id)] == ["FINISHED"])
+    tracker.flush()
+    assert "deleted" in tracker.trouble
+    assert len(said) == 1
+    tracker.reconcile(records, lambda record: proposal if record.id == proposal.id else other)
     assert tracker.trouble is None
     assert [run.info.status for run in of_trial(tracker, proposal.id)] == ["FINISHED"]
+    assert [run.info.status for run in of_trial(tracker, other.id)] == ["FINISHED"]
+
+
+def _searched(tracker: Tracker, trial: str) -> list:
+    """A trial's runs, without waiting for the tracker."""
+    return MlflowClient(tracker.uri).search_runs([tracker.runs.experiment], f"tags.`meltpoint.trial` = '{trial}'")
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_what_a_killed_driver_did_not_write_is_written_from_the_ledger_while_the_sweep_goes_on(
+    tracker, store, cells, proposal, make_record
+):
+    other = Proposal("b" * 16, 1, "search", cells[0], proposal.setting, 0)
+    records = [make_record(trial) for trial in (proposal, other)]
+    tracker.begin(proposal, code_version(), BEGAN)  # and then it is killed
+    tracker.flush()
+    later = Tracker(tracker.sweep, default_uri(store), store)
+    later.open(cells, "{}")
+    later.catch_up(records, lambda record: proposal if record.id == proposal.id else other)
+    for record in records:
+        until(lambda: later.run_of(record.id) is not None)  # noqa: B023
+        (run,) = of_trial(later, record.id)
+        assert (run.info.status, run.info.start_time, run.info.end_time) == (
+            "FINISHED", 1_700_000_000_000, 1_700_000_003_000,
+        )  # fmt: skip
+        history = MlflowClient(later.uri).get_metric_history(run.info.run_id, "dev/accuracy")
+        assert [metric.timestamp for metric in history] == [1_700_000_001_000, 1_700_000_002_000]
 
 
 class SlowRuns:
@@ -174,15 +266,18 @@ class SlowRuns:
         self.entered.set()
         assert self.may_go_on.wait(20)
 
-    def begin(self, proposal: Proposal, code: str) -> None:
+    def begin(self, proposal: Proposal, code: str, started_at: float) -> None:
         self.runs[proposal.id] = f"run of {proposal.id}"
         self.calls.append(("begin", proposal.id))
 
     def write(self, trial: str, epochs: list, record: object) -> None:
         self.calls.append(("write", trial, [epoch.epoch for epoch in epochs], record is not None))
 
-    def abandon(self, trial: str) -> None:
+    def abandon(self, trial: str, at: float) -> None:
         self.calls.append(("abandon", trial))
+
+    def answers(self) -> bool:
+        return True
 
     def close(self, *_: object) -> None:
         self.calls.append(("close",))
@@ -211,7 +306,7 @@ def test_nobody_waits_for_a_busy_store_and_what_gathered_goes_out_in_one_call_a_
     tracker, runs = slow
     first, second = (Proposal(word * 16, 0, "search", cells[0], {}, 0) for word in "ab")
     for proposal in (first, second):
-        tracker.begin(proposal, code_version())
+        tracker.begin(proposal, code_version(), BEGAN)
         tell(tracker, make_record(proposal))
     assert runs.calls == []
     runs.may_go_on.set()
@@ -224,13 +319,13 @@ def test_nobody_waits_for_a_busy_store_and_what_gathered_goes_out_in_one_call_a_
 
 def test_a_trial_begins_at_once_and_its_news_gather_until_they_are_asked_for(slow, cells, make_record, monkeypatch):
     tracker, runs = slow
-    monkeypatch.setattr("meltpoint.sweeps.tracking.tracker.GATHER_SECONDS", 30.0)
+    monkeypatch.setattr("meltpoint.sweeps.tracking.write_queue.GATHER_SECONDS", 30.0)
     begun = threading.Event()
     begin = runs.begin
     monkeypatch.setattr(runs, "begin", lambda *words: (begin(*words), begun.set()))
     proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
     runs.may_go_on.set()
-    tracker.begin(proposal, code_version())
+    tracker.begin(proposal, code_version(), BEGAN)
     assert begun.wait(20)
     assert tracker.run_of(proposal.id) == f"run of {proposal.id}"
     tell(tracker, make_record(proposal))
@@ -241,12 +336,12 @@ def test_a_trial_begins_at_once_and_its_news_gather_until_they_are_asked_for(slo
 
 def test_news_go_out_by_themselves(slow, cells, make_record, monkeypatch):
     tracker, runs = slow
-    monkeypatch.setattr("meltpoint.sweeps.tracking.tracker.GATHER_SECONDS", 0.05)
+    monkeypatch.setattr("meltpoint.sweeps.tracking.write_queue.GATHER_SECONDS", 0.05)
     proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
     runs.may_go_on.set()
     written = threading.Event()
     monkeypatch.setattr(runs, "write", lambda *words: written.set())
-    tracker.begin(proposal, code_version())
+    tracker.begin(proposal, code_version(), BEGAN)
     tell(tracker, make_record(proposal))
     assert written.wait(20)
 
@@ -254,10 +349,10 @@ def test_news_go_out_by_themselves(slow, cells, make_record, monkeypatch):
 def test_a_trial_that_was_abandoned_and_begins_again_is_written_in_that_order(slow, cells, make_record):
     tracker, runs = slow
     proposal = Proposal("a" * 16, 0, "final", cells[0], {}, 0)
-    tracker.begin(proposal, code_version())
+    tracker.begin(proposal, code_version(), BEGAN)
     tracker.epoch(proposal.id, make_record(proposal).epochs[0])
     tracker.abandon(proposal.id)
-    tracker.begin(proposal, code_version())
+    tracker.begin(proposal, code_version(), BEGAN)
     tell(tracker, make_record(proposal))
     runs.may_go_on.set()
     tracker.flush()
@@ -269,7 +364,7 @@ def test_a_trial_that_was_abandoned_and_begins_again_is_written_in_that_order(sl
 def test_closing_writes_everything_first_and_ends_the_thread(slow, cells, make_record):
     tracker, runs = slow
     proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
-    tracker.begin(proposal, code_version())
+    tracker.begin(proposal, code_version(), BEGAN)
     tell(tracker, make_record(proposal))
     runs.may_go_on.set()
     tracker.close([], True, {})
@@ -277,28 +372,33 @@ def test_closing_writes_everything_first_and_ends_the_thread(slow, cells, make_r
     assert not tracker._thread.is_alive()
 
 
-def test_a_store_that_fails_in_a_way_nobody_foresaw_is_trouble_and_holds_nobody_up(slow, cells, monkeypatch):
+def test_a_write_that_fails_in_a_way_nobody_foresaw_is_trouble_and_holds_nobody_up(
+    slow, eager, cells, make_record, monkeypatch
+):
     tracker, runs = slow
-    monkeypatch.setattr(runs, "begin", lambda *_: 1 / 0)
-    proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
-    tracker.begin(proposal, code_version())
+    begin = runs.begin
+    first, second = (Proposal(word * 16, 0, "search", cells[0], {}, 0) for word in "ab")
+    monkeypatch.setattr(runs, "begin", lambda one, *more: 1 / 0 if one is first else begin(one, *more))
+    for proposal in (first, second):
+        tracker.begin(proposal, code_version(), BEGAN)
+        tell(tracker, make_record(proposal))
     runs.may_go_on.set()
     tracker.flush()
-    assert tracker.run_of(proposal.id) is None
+    assert tracker.run_of(first.id) is None
     assert "division by zero" in tracker.trouble
+    assert runs.calls == [("begin", second.id), ("write", second.id, [1, 2], True)]
 
 
 @pytest.fixture
 def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     """A server that takes connections and never answers; a call waits a minute for it."""
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server
 
 
 def test_a_hung_server_delays_no_trial_and_its_records_get_their_runs_once_it_answers(
-    hung, tmp_path, store, cells, spec, make_record
+    hung, eager, tmp_path, store, cells, spec, make_record
 ):
     ledger = Ledger(tmp_path / "hung")
     ledger.create()
@@ -308,7 +408,7 @@ def test_a_hung_server_delays_no_trial_and_its_records_get_their_runs_once_it_an
     trials = [Proposal(f"{number:016x}", number, "search", cells[0], {}, 0) for number in range(20)]
     began = time.perf_counter()
     for proposal in trials:
-        tracker.begin(proposal, code_version())
+        tracker.begin(proposal, code_version(), BEGAN)
         record = make_record(proposal)
         tell(tracker, record)
         assert tracker.run_of(proposal.id) is None
@@ -316,10 +416,8 @@ def test_a_hung_server_delays_no_trial_and_its_records_get_their_runs_once_it_an
     seconds = time.perf_counter() - began
     assert tracker.trouble is None, "it still waits for the server's answer"
     assert seconds < 1.0, "its records' files included"
-    connection.close()
-    tracker.flush()
-    assert "failed" in tracker.trouble
     tracker.uri = default_uri(store)
+    connection.close()
     tracker.reconcile(ledger.records(), lambda record: trials[record.number])
     assert tracker.trouble is None
     note_runs(ledger, tracker)

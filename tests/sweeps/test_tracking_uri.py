@@ -32,7 +32,7 @@ def test_mlflow_keeps_its_store_in_a_folder_of_an_odd_name_and_makes_nothing_bes
     storage.mkdir()
     uri = default_uri(storage)
     made = Runs("first", uri, storage)
-    made.open([], "{}")
+    made.open([], "{}", 1.7e9)
     assert MlflowClient(uri).get_experiment_by_name("first").artifact_location == "mlflow-artifacts:/first"
     assert sqlite_file(uri) == storage / "mlflow.db"
     assert [path.name for path in tmp_path.iterdir()] == [name]

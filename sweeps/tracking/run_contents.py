@@ -1,0 +1,102 @@
+"""Contents of MLflow runs: parameters, metrics and tags of cells and trials, with the times of the ledger's records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlflow.entities import Metric, Param, Run, RunTag
+
+from meltpoint.sweeps.ledger.records import CELL, EpochRecord, TrialRecord, cell_key
+from meltpoint.sweeps.search.planner import Proposal
+from meltpoint.sweeps.specification.cells import OpenCell
+
+Key = tuple[str, ...]
+"""What MLflow should have one run of: a cell's key, or (a trial's id, the version of the code that runs it)."""
+
+STATUS = "meltpoint.status"
+CODE = "meltpoint.code_version"
+LAST_METRIC = "dev_seconds"
+"""The last metric of an epoch: a run that has it has the whole epoch, since a batch's metrics are written in order."""
+FINISHED = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}
+
+
+def milliseconds(seconds: float) -> int:
+    """A time in MLflow's unit: milliseconds since 1970."""
+    return int(seconds * 1000)
+
+
+def identity(run: Run) -> Key | None:
+    """The key of a cell's or a trial's run; None for runs of others."""
+    tags = run.data.tags
+    if tags.get("meltpoint.role") == "cell":
+        return cell_key(*(tags.get(f"meltpoint.{word}", "") for word in CELL))
+    if "meltpoint.trial" in tags:
+        return (tags["meltpoint.trial"], tags.get(CODE, ""))
+    return None
+
+
+def is_complete(run: Run | None, record: TrialRecord) -> bool:
+    """True if a run has all of an ended trial: its setting, its last epoch, its end, and its test scores."""
+    if run is None or run.info.status != FINISHED[record.status] or run.data.tags.get(STATUS) != record.status:
+        return False
+    metrics = run.data.metrics
+    tested = sum(name.startswith("test/") for name in metrics)
+    last = record.epochs[-1].epoch if record.epochs else 0  # an attempt that was cut off may have come further
+    return bool(run.data.params) and metrics.get("epoch", 0) >= last and tested >= len(record.test or {})
+
+
+def cell_params(cell: OpenCell) -> list[Param]:
+    """A cell's parameters: the columns and filters of the dashboard."""
+    words = {"encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name, "head": cell.head}
+    words |= {"variant": cell.variant} if cell.variant else {}
+    return [Param(key, value) for key, value in {**words, "metric": cell.task.metric}.items()]
+
+
+def trial_params(proposal: Proposal) -> list[Param]:
+    """A trial's parameters: those of its cell, its setting, and its seed."""
+    setting = {**proposal.setting, "seed": proposal.seed}
+    return cell_params(proposal.cell) + [Param(name, str(value)) for name, value in setting.items()]
+
+
+def cell_tags(sweep: str, cell: OpenCell, trial: str, role: str, status: str) -> dict[str, str]:
+    """The tags of a cell's run, or of one of its trials' runs."""
+    tags = {"sweep": sweep, "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name}
+    tags |= {"head": cell.head, "role": role, "status": status, "data_fingerprint": cell.data_fingerprint}
+    tags |= {"trial": trial} if trial else {}
+    tags |= {"variant": cell.variant} if cell.variant else {}
+    return {f"meltpoint.{key}": value for key, value in tags.items()}
+
+
+def epoch_metrics(epoch: EpochRecord) -> list[Metric]:
+    """An epoch's MLflow metrics: `train/loss`, `dev/…`, `train/…` if they were computed, learning rate, times."""
+    values: dict[str, Any] = {"train/loss": epoch.train_loss, "learning_rate_now": epoch.learning_rate}
+    values |= {f"train/{name}": value for name, value in epoch.train.items()}
+    values |= {f"dev/{name}": value for name, value in epoch.dev.items()}
+    values |= {"epoch": epoch.epoch, "train_seconds": epoch.train_seconds, LAST_METRIC: epoch.dev_seconds}
+    when = milliseconds(epoch.finished_at)
+    return [Metric(name, float(value), when, epoch.step) for name, value in values.items()]
+
+
+def ended_at(record: TrialRecord) -> int:
+    """When a trial ended, in milliseconds since 1970."""
+    return milliseconds(record.started_at + record.seconds)
+
+
+def ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
+    """The metrics and tags of an ended trial; the same at each call, so that MLflow takes them once."""
+    last = record.epochs[-1] if record.epochs else None
+    when = milliseconds(last.finished_at) if last else ended_at(record)
+    step = last.step if last else 0
+    values = {"seconds": record.seconds} | ({} if record.dev is None else {"best_dev": record.dev})
+    values |= {f"test/{name}": value for name, value in (record.test or {}).items()}
+    if record.best_epoch is not None:
+        values["best_epoch"] = float(record.best_epoch)
+    tags: dict[str, str] = {STATUS: record.status}
+    if record.hardware is not None:
+        tags |= {f"meltpoint.hardware.{k}": str(v) for k, v in record.hardware.model_dump().items()}
+    if record.error:
+        tags["mlflow.note.content"] = record.error
+    if record.answered_by:
+        tags["meltpoint.answered_by"] = record.answered_by
+    metrics = [Metric(name, value, when, step) for name, value in values.items()]
+    return metrics, [RunTag(name, value) for name, value in tags.items()]

@@ -1,0 +1,288 @@
+"""tracking: a real MLflow server that is away, hangs, is killed, or loses its answers, while trials go on."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.search.planner import Proposal
+from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.tracking import tracker as tracking
+from meltpoint.sweeps.tracking.tracker import Tracker
+from meltpoint.tests.sweeps.mlflow_server import MlflowServer, Proxy, mlflow_server, proxy
+
+TRIALS = 6
+BEGAN = 1.7e9
+"""When the records of `make_record` began."""
+LONG_SECONDS = 0.5
+"""More than any call of the driver may take; a request to a server that hangs takes `REQUEST_SECONDS`."""
+REQUEST_SECONDS = 2
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+    with mlflow_server(tmp_path_factory.mktemp("server")) as started:
+        yield started
+
+
+@pytest.fixture
+def between(server: MlflowServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """The way to the server, with a tracker that tries again soon."""
+    monkeypatch.setattr(tracking, "PAUSES", (0.05, 0.2))
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", str(REQUEST_SECONDS))
+    with proxy(server.port) as made:
+        yield made
+
+
+class Sweep:
+    """A driver's calls to the tracker, the time that each took, and what was said."""
+
+    def __init__(self, name: str, uri: str, storage: Path, cells: list, make_record: Callable) -> None:
+        self.cells, self.make_record = cells, make_record
+        self.said: list[str] = []
+        self.seconds: list[float] = []
+        self.proposals: dict[str, Proposal] = {}
+        self.records: dict[str, TrialRecord] = {}
+        self.tracker = Tracker(name, uri, storage, self.said.append)
+        self.call(self.tracker.open, cells, "{}")
+
+    def call(self, method: Callable, *words: object) -> None:
+        began = time.perf_counter()
+        method(*words)
+        self.seconds.append(time.perf_counter() - began)
+
+    def trial(self) -> None:
+        """A trial with two epochs, each of which has news."""
+        number = len(self.records)
+        proposal = Proposal(f"{number:016x}", number, "search", self.cells[0], {"learning_rate": 0.1 + number}, number)
+        record = self.make_record(proposal, started_at=BEGAN + number)
+        self.call(self.tracker.begin, proposal, code_version(), record.started_at)
+        for epoch in record.epochs:
+            self.call(self.tracker.epoch, record.id, epoch)
+            self.call(self.tracker.run_of, record.id)
+        self.call(self.tracker.end, record)
+        self.proposals[record.id], self.records[record.id] = proposal, record
+
+    def trials(self, count: int = TRIALS) -> None:
+        for _ in range(count):
+            self.trial()
+
+    def end(self) -> None:
+        self.tracker.reconcile(self.records.values(), lambda record: self.proposals[record.id])
+        self.tracker.close([(cell.key, {"best_dev": 0.75}) for cell in self.cells], True, {"table.md": "| a |"})
+
+    def until_everything_is_written(self) -> None:
+        until(lambda: len(self.said) % 2 == 0 and self.said[-1:] and "everything is written" in self.said[-1])
+
+    def assert_nobody_waited(self) -> None:
+        assert max(self.seconds) < LONG_SECONDS
+
+    def assert_each_trial_once(self, server: MlflowServer) -> None:
+        """Every trial has one run in MLflow, with its epochs, and its times from the ledger."""
+        client = MlflowClient(server.uri)
+        found = defaultdict(list)
+        experiment = client.get_experiment_by_name(self.tracker.sweep).experiment_id
+        for run in client.search_runs([experiment], max_results=1000):
+            found[run.data.tags.get("meltpoint.trial", "cell")].append(run)
+        assert len(found.pop("cell")) == len(self.cells)
+        assert {trial: len(runs) for trial, runs in found.items()} == dict.fromkeys(self.records, 1)
+        for trial, (run,) in found.items():
+            record = self.records[trial]
+            assert run.info.status == "FINISHED"
+            assert run.info.start_time == record.started_at * 1000
+            assert run.info.end_time == (record.started_at + record.seconds) * 1000
+            assert run.data.params["seed"] == str(record.seed)
+            assert run.data.metrics["best_dev"] == 0.75
+            for name in ("train/loss", "dev/accuracy", "epoch"):
+                history = client.get_metric_history(run.info.run_id, name)
+                assert [metric.timestamp for metric in history] == [e.finished_at * 1000 for e in record.epochs]
+                assert [metric.step for metric in history] == [epoch.step for epoch in record.epochs]
+
+    def assert_ended(self, server: MlflowServer) -> None:
+        client = MlflowClient(server.uri)
+        experiment = client.get_experiment_by_name(self.tracker.sweep).experiment_id
+        assert {run.info.status for run in client.search_runs([experiment])} == {"FINISHED"}
+        assert self.tracker.trouble is None
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def sweep(between: Proxy, tmp_path: Path, cells, make_record) -> Iterator[Callable]:
+    """Opens a sweep behind the proxy, under a name of its own."""
+    opened: list[Sweep] = []
+
+    def make() -> Sweep:
+        opened.append(Sweep(uuid4().hex, between.uri, tmp_path, cells[:1], make_record))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.tracker.hurry(0)
+        one.tracker.close([], True, {})
+
+
+def test_a_server_that_is_down_when_the_sweep_starts_gets_everything_while_it_runs(server, between, sweep):
+    between.refuse()
+    begun = sweep()
+    begun.trials()
+    until(lambda: begun.said)
+    between.listen()
+    begun.until_everything_is_written()
+    begun.assert_each_trial_once(server)
+    begun.assert_nobody_waited()
+    begun.end()
+    begun.assert_ended(server)
+    assert len(begun.said) == 2, "one line when it stopped, one when it answered again"
+
+
+def test_a_server_that_goes_down_in_between_gets_everything_while_the_sweep_runs(server, between, sweep):
+    begun = sweep()
+    begun.trials()
+    until(lambda: begun.tracker.run_of(f"{TRIALS - 1:016x}"))
+    for _ in range(2):
+        between.refuse()
+        begun.trials()
+        until(lambda: len(begun.said) % 2 == 1)
+        between.listen()
+        begun.until_everything_is_written()
+        begun.assert_each_trial_once(server)
+    begun.assert_nobody_waited()
+    begun.end()
+    begun.assert_ended(server)
+    assert len(begun.said) == 4
+
+
+def test_a_server_that_takes_requests_and_never_answers_makes_nobody_wait(server, between, sweep):
+    begun = sweep()
+    begun.trials()
+    until(lambda: begun.tracker.run_of(f"{TRIALS - 1:016x}"))
+    between.hang(True)
+    begun.trials()
+    until(lambda: begun.said)
+    assert "timed out" in begun.said[0]
+    between.hang(False)
+    begun.until_everything_is_written()
+    begun.assert_each_trial_once(server)
+    begun.assert_nobody_waited()
+    begun.end()
+    begun.assert_ended(server)
+
+
+@pytest.mark.parametrize(
+    "path", ["experiments/create", "runs/create", "runs/log-batch", "runs/update", "runs/log-inputs", "runs/search"]
+)
+def test_answers_that_are_lost_after_the_server_has_obeyed_leave_nothing_twice(server, between, sweep, path, capfd):
+    lost = []
+
+    def loses_the_first_three(request: bytes) -> bool:
+        if f"mlflow/{path} ".encode() not in request.split(b"\r\n", 1)[0] or len(lost) == 3:
+            return False
+        lost.append(request)
+        return True
+
+    between.loses = loses_the_first_three
+    begun = sweep()
+    begun.trials()
+    begun.end()
+    assert lost
+    begun.assert_each_trial_once(server)
+    begun.assert_ended(server)
+    begun.assert_nobody_waited()
+    assert "View run" not in "".join(capfd.readouterr())
+
+
+def test_a_run_that_is_created_after_everyone_stopped_waiting_for_it_is_deleted(server, between, sweep):
+    begun = sweep()
+    begun.trial()
+    until(lambda: begun.tracker.run_of(f"{0:016x}"))
+    held = []
+    between.holds = lambda request: b"mlflow/runs/create " in request and (held.append(request) or len(held) < 3)
+    begun.trial()
+    until(lambda: begun.tracker.run_of(f"{1:016x}"))
+    between.release()
+    client = MlflowClient(server.uri)
+    experiment = client.get_experiment_by_name(begun.tracker.sweep).experiment_id
+    created = client.search_runs([experiment], f"tags.`meltpoint.trial` = '{1:016x}'")
+    assert len(created) > 1, "the server has made a second one, late"
+    begun.end()
+    begun.assert_each_trial_once(server)
+    begun.assert_ended(server)
+
+
+def test_a_sweep_that_ends_while_its_server_is_away_waits_a_bounded_time_and_the_same_command_fills_it_in(
+    server, between, sweep, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tracking, "END_SECONDS", 1.0)
+    begun = sweep()
+    begun.trials(3)
+    until(lambda: begun.tracker.run_of(f"{2:016x}"))
+    between.refuse()
+    begun.trials(3)
+    began = time.monotonic()
+    begun.end()
+    assert time.monotonic() - began < 5.0
+    assert "trials are not wholly in it" in begun.tracker.trouble
+    assert "the same command fills MLflow in" in begun.tracker.trouble
+    between.listen()
+    again = Tracker(begun.tracker.sweep, between.uri, tmp_path)
+    again.open(begun.cells, "{}")
+    begun.tracker = again
+    begun.end()
+    begun.assert_each_trial_once(server)
+    begun.assert_ended(server)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_and_started_again_in_between_has_each_trial_once(
+    tmp_path, cells, make_record, monkeypatch
+):
+    monkeypatch.setattr(tracking, "PAUSES", (0.05, 0.5))
+    with mlflow_server(tmp_path) as server:
+        begun = Sweep("killed", server.uri, tmp_path, cells[:1], make_record)
+        for _ in range(2):
+            begun.trials(20)
+            until(lambda: begun.tracker.run_of(f"{len(begun.records) - 15:016x}"))
+            server.kill()
+            begun.trials(20)
+            until(lambda: len(begun.said) % 2 == 1)
+            server.start()
+            begun.until_everything_is_written()
+        begun.assert_nobody_waited()
+        begun.assert_each_trial_once(server)
+        begun.end()
+        begun.assert_ended(server)
+
+
+def test_epochs_of_an_attempt_that_was_cut_off_during_an_outage_are_there_once(server, between, sweep, make_record):
+    begun = sweep()
+    begun.trial()
+    (proposal,) = begun.proposals.values()
+    again = replace(proposal, id="f" * 16, number=1)
+    record = make_record(again, started_at=BEGAN)
+    between.refuse()
+    begun.tracker.begin(again, code_version(), BEGAN)
+    begun.tracker.epoch(again.id, record.epochs[0])
+    begun.tracker.abandon(again.id)
+    begun.tracker.begin(again, code_version(), BEGAN + 60)
+    for epoch in record.epochs:
+        begun.tracker.epoch(again.id, epoch)
+    begun.tracker.end(record)
+    begun.proposals[again.id], begun.records[again.id] = again, record
+    until(lambda: begun.said)
+    between.listen()
+    begun.until_everything_is_written()
+    begun.assert_each_trial_once(server)

@@ -1,0 +1,126 @@
+"""write_queue: whatever fails, each write is done once, and those of a run in their order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from meltpoint.sweeps.ledger.records import EpochRecord
+from meltpoint.sweeps.tracking.write_queue import Job, WriteQueue
+
+TRIALS = ("a", "b", "c")
+
+
+def epoch(number: int) -> EpochRecord:
+    return EpochRecord(
+        epoch=number, phase="train", step=number, train_loss=1.0, dev={"accuracy": 0.5}, train_seconds=1.0,
+        dev_seconds=0.5, learning_rate=1e-3, finished_at=float(number),
+    )  # fmt: skip
+
+
+@dataclass
+class Model:
+    """A queue, what was put into it, and what its writer did."""
+
+    queue: WriteQueue = field(default_factory=WriteQueue)
+    told: dict[str, list[object]] = field(default_factory=lambda: {trial: [] for trial in TRIALS})
+    written: dict[str, list[object]] = field(default_factory=lambda: {trial: [] for trial in TRIALS})
+    done: list[Job] = field(default_factory=list)
+    count: int = 0
+
+    def next(self) -> int:
+        self.count += 1
+        return self.count
+
+    def tell(self, word: str, trial: str) -> None:
+        """One call of the driver."""
+        number = self.next()
+        if word == "epoch":
+            self.queue.note(trial, epoch=epoch(number))
+        else:
+            job = Job(trial, action=lambda runs: None)
+            job.mark = number  # type: ignore[attr-defined]
+            self.queue.put(job, early=word == "begin")
+        self.told[trial].append(number)
+
+    def write(self, succeeds: bool) -> None:
+        """One try of the writer."""
+        if not self.queue.trials():
+            return
+        job = self.queue.take()
+        assert job is not None
+        if succeeds:
+            mark = getattr(job, "mark", None)
+            self.written[job.trial] += [one.epoch for one in job.epochs] if mark is None else [mark]
+            self.done.append(job)
+            self.queue.done(job)
+
+
+CALLS = st.tuples(st.sampled_from(["begin", "epoch", "epoch", "abandon"]), st.sampled_from(TRIALS))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(CALLS | st.booleans(), max_size=40))
+def test_any_mixture_of_failures_and_successes_writes_each_thing_once_and_each_trials_in_order(steps):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("meltpoint.sweeps.tracking.write_queue.GATHER_SECONDS", 0.0)
+        model = Model()
+        for step in steps:
+            if isinstance(step, bool):
+                model.write(succeeds=step)
+            else:
+                model.tell(*step)
+        while model.queue.trials():
+            model.write(succeeds=True)
+    assert model.written == model.told
+    assert len({id(job) for job in model.done}) == len(model.done)
+    assert model.queue.wait_until_empty(lambda: 0.0)
+
+
+def test_a_trial_that_begins_is_written_before_others_that_were_queued_earlier():
+    queue = WriteQueue()
+    queue.note("a", epoch=epoch(1))
+    queue.put(Job("b", action=lambda runs: None), early=True)
+    assert queue.take().trial == "b"
+
+
+def test_what_comes_while_a_job_fails_goes_out_together_behind_it():
+    queue = WriteQueue()
+    queue.note("a", epoch=epoch(1))
+    queue._waiting = 1  # as if somebody waited, so that nothing is collected for half a second
+    first = queue.take()
+    for number in (2, 3, 4):
+        queue.note("a", epoch=epoch(number))
+    assert queue.take() is first
+    assert [one.epoch for one in first.epochs] == [1]
+    queue.done(first)
+    assert [one.epoch for one in queue.take().epochs] == [2, 3, 4]
+
+
+def test_a_pause_holds_jobs_back_until_somebody_waits_for_them():
+    queue = WriteQueue()
+    queue.put(Job(action=lambda runs: None))
+    queue.pause(600.0)
+    taken: list[Job | None] = []
+    writer = threading.Thread(target=lambda: taken.append(queue.take()), daemon=True)
+    writer.start()
+    writer.join(0.1)
+    assert not taken
+    deadline = time.monotonic() + 0.1
+    assert not queue.wait_until_empty(lambda: deadline)
+    writer.join(20)
+    assert taken
+
+
+def test_waiting_ends_at_its_deadline_which_may_move():
+    queue = WriteQueue()
+    queue.note("a", epoch=epoch(1))
+    began = time.monotonic()
+    deadlines = iter([began + 0.05, began + 0.15, began + 0.15])
+    assert not queue.wait_until_empty(lambda: next(deadlines, 0.0))
+    assert 0.05 <= time.monotonic() - began < 5.0
