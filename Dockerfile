@@ -24,10 +24,10 @@ COPY adapters ./adapters
 COPY search_spaces ./search_spaces
 COPY sweeps ./sweeps
 COPY reports ./reports
-# Without the extra `cpu`: its kernels make training on a CPU faster, and none acts on a GPU. `ray[default]` has the job
-# server and what Kubernetes' probes ask, for nodes of a cluster.
+# Without the extra `cpu`: its kernels make training on a CPU faster, and none acts on a GPU. With `cluster`: a head
+# without it has no dashboard, takes no jobs and answers no probe of Kubernetes.
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
-    pip install --constraint constraints.txt ".[minilm]" "ray[default]"
+    pip install --constraint constraints.txt ".[minilm,cluster]"
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="meltpoint" \

@@ -14,6 +14,7 @@ except ImportError:
 import typer
 
 from meltpoint.reports.commands.cache import cache
+from meltpoint.reports.commands.jobs import logs, stop, submit
 from meltpoint.reports.commands.look_around import doctor, features, list_names, ui
 from meltpoint.reports.commands.results import analyse, ensemble, export, report, status, train
 from meltpoint.reports.commands.search import demo, plan, sweep
@@ -22,6 +23,7 @@ from meltpoint.sweeps.machine import heap
 
 COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Search": {"sweep": sweep, "plan": plan, "demo": demo},
+    "A sweep on a cluster": {"submit": submit, "logs": logs, "stop": stop},
     "Results": {
         "status": status, "report": report, "export": export, "ensemble": ensemble, "analyse": analyse, "train": train,
     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from meltpoint.reports.commands.jobs import is_here, status_of_job
 from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
 from meltpoint.sweeps.command_line.options import (
     AnalysesArgument,
@@ -17,20 +19,27 @@ from meltpoint.sweeps.command_line.options import (
     DataDir,
     Encoders,
     ExportFormat,
+    JobAddress,
     MaxTrainExamples,
     NameArgument,
     Storage,
     TableFormat,
     Tasks,
 )
+from meltpoint.sweeps.jobs.job_server import ADDRESS
 
 if TYPE_CHECKING:
     from meltpoint.sweeps.results.summary import SweepSummary
 
 
 @exit_on_error()
-def status(name: NameArgument, storage: Storage = "runs", as_json: AsJson = False) -> None:
-    """Each cell: trials planned, finished, stopped, failed, running; best dev; finals."""
+def status(
+    name: NameArgument, storage: Storage = "runs", address: JobAddress = None, as_json: AsJson = False
+) -> None:  # fmt: skip
+    """Each cell: trials planned, finished, stopped, failed, running; best dev; finals. And a submitted one's job."""
+    if address is not None or (ADDRESS in os.environ and not is_here(name, storage)):
+        status_of_job(name, storage, address, as_json, _summary)
+        return
     summary = _summary(name, storage)
     if as_json:
         print_json(summary.as_json())

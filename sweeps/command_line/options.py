@@ -101,6 +101,13 @@ GpusPerTrial = Annotated[
 MixCode = Annotated[
     bool, _machine_option("--mix-code-versions", help="Go on where other code of Meltpoint began; tables say so.")
 ]
+JobAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--address", help="The cluster's dashboard, http://HOST:8265; RAY_API_SERVER_ADDRESS otherwise.",
+        rich_help_panel="Where it runs",
+    ),
+]  # fmt: skip
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
 OneEncoder = Annotated[
     str, typer.Option("--encoder", help="bert-base, minilm, hf:ID, hf:FOLDER or elmo:FOLDER.", show_default=False)
@@ -176,6 +183,25 @@ class SweepOptions:
         "200MB"
     )
     mix_code_versions: MixCode = False
+
+
+def as_words(options: SweepOptions) -> list[str]:
+    """The words of a command line that gives these options; those that have their defaults are left out."""
+    types = get_type_hints(SweepOptions, include_extras=True)
+    words: list[str] = []
+    for field in fields(SweepOptions):
+        value = getattr(options, field.name)
+        if value == field.default:
+            continue
+        named = [name for name in types[field.name].__metadata__[0].param_decls or () if name.startswith("--")]
+        option = named[0] if named else f"--{field.name.replace('_', '-')}"
+        values = value if isinstance(value, list) else [value]
+        words += [option] if value is True else [f"{option}={_as_word(each)}" for each in values]
+    return words
+
+
+def _as_word(value: object) -> str:
+    return value.as_posix() if isinstance(value, Path) else str(value)
 
 
 def with_sweep_options(

@@ -7,7 +7,7 @@ are in `cells`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from meltpoint.adapters import encoders, heads, modes, settings
@@ -19,8 +19,15 @@ from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.registry import unknown
 
 
-def check_spec(spec: SweepSpec) -> None:
+def _nowhere_else(word: str) -> bool:
+    return False
+
+
+def check_spec(spec: SweepSpec, is_elsewhere: Callable[[str], bool] = _nowhere_else) -> None:
     """Refuse a specification with unknown names, missing files or folders, or malformed or impossible values.
+
+    Args:
+        is_elsewhere: true for an encoder, task file or data folder of another machine, which is not looked at.
 
     Raises:
         ValueError: one line with the remedy.
@@ -28,23 +35,24 @@ def check_spec(spec: SweepSpec) -> None:
     check(spec)
     for block in spec.products():
         with within(block):
-            _check_words(block)
+            _check_words(block, is_elsewhere)
             check_overrides(block.overrides)
     if spec.space is not None:
         files.check(spec.space, {parameter.name: parameter for parameter in settings.all_parameters()})
     for word in spec.task_words():
-        sources.check(data_spec(spec, word))
+        if not is_elsewhere(word) and not is_elsewhere(spec.data_dir or ""):
+            sources.check(data_spec(spec, word))
 
 
-def _check_words(block: Block) -> None:
+def _check_words(block: Block, is_elsewhere: Callable[[str], bool]) -> None:
     """Refuse a block with unknown modes, heads, tasks or encoders."""
     for mode in block.modes:
         modes.get(mode)
     if block.head is not None:
         check_head(block.head)
-    kinds = dict.fromkeys(get(word).kind for word in block.tasks)
+    kinds = dict.fromkeys(get(word).kind for word in block.tasks if not is_elsewhere(word))
     for encoder in block.encoders:
-        for kind in kinds:
+        for kind in () if is_elsewhere(encoder) else kinds or ("sentence_classification",):
             encoders.resolve(encoder, kind)
 
 

@@ -23,7 +23,7 @@ SUB_ROOMS: Mapping[str, tuple[str, ...]] = {
         "training", "exported_model",
     ),
     "sweeps": (
-        "ledger", "specification", "search", "machine", "tracking", "worker", "on_ray", "results", "driver",
+        "ledger", "specification", "search", "machine", "tracking", "worker", "on_ray", "jobs", "results", "driver",
         "command_line",
     ),
 }  # fmt: skip

@@ -1,0 +1,244 @@
+"""The commands on sweeps that run as jobs of a cluster: `submit`, `logs`, `stop`, and their part of `status`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from meltpoint.sweeps.command_line.errors import DONE, FAILED, complain, exit_on_error, print_json
+from meltpoint.sweeps.command_line.options import AsJson, JobAddress, NameArgument, SweepOptions, with_sweep_options
+
+if TYPE_CHECKING:
+    from meltpoint.sweeps.jobs.attempts import Job
+    from meltpoint.sweeps.jobs.client import JobClient
+    from meltpoint.sweeps.results.summary import SweepSummary
+
+Environment = Annotated[
+    str,
+    typer.Option(
+        help="image: the cluster has Meltpoint; wheel, FILE.whl: a built wheel is sent along; tree: Meltpoint as here.",
+        rich_help_panel="Where it runs",
+    ),
+]  # fmt: skip
+Variables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env", help="A variable to pass on from here, by its name; the cluster's dashboard shows it.",
+        rich_help_panel="Where it runs",
+    ),
+]  # fmt: skip
+DriverCpus = Annotated[
+    float,
+    typer.Option(
+        "--driver-cpus", min=0, help="CPUs reserved for the driver, on any node; 0 runs it on the head.",
+        rich_help_panel="Where it runs",
+    ),
+]  # fmt: skip
+AttemptNumber = Annotated[int | None, typer.Option("--attempt", min=1, help="An earlier attempt; the last otherwise.")]
+
+
+@exit_on_error()
+@with_sweep_options(without=("address",))
+def submit(
+    options: SweepOptions, address: JobAddress = None, environment: Environment = "image", env: Variables = None,
+    driver_cpus: DriverCpus = 0.0, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Send a sweep to a Ray cluster as a job, and return at once. The same command again goes on with it.
+
+    Folders, data and task files are the cluster's; files that --spec and --space name are sent along.
+
+    Example: meltpoint submit --address http://head:8265 --storage /mnt/sweeps --name first --encoder bert-base
+    --mode fine_tuning --task sst2
+    """
+    from meltpoint.sweeps.command_line.submission import submission
+    from meltpoint.sweeps.jobs.packaging import IMAGE, TREE, WHEEL, find_wheel, large_files
+
+    asked = submission(options)
+    wheel = find_wheel(environment, Path())
+    kind = environment if environment in (IMAGE, TREE) else WHEEL
+    variables = _variables(env or [])
+    client = _client(address)
+    from meltpoint.sweeps.jobs.sweep_job import JobEnvironment
+    from meltpoint.sweeps.jobs.sweep_job import submit as send
+    from meltpoint.sweeps.specification.code_version import code_version
+
+    there = JobEnvironment(kind, wheel, asked.files, variables)
+    for line in (*asked.spec.missing(), *(large_files(there.tree) if there.tree else ())):
+        print(line, file=sys.stderr)
+    job, attempt = send(client, asked.spec.name, asked.command, asked.storage, there, code_version(), driver_cpus)
+    url = client.server.url
+    if as_json:
+        print_json({"job": job, "sweep": asked.spec.name, "attempt": attempt, "address": url})
+        return
+    print(f"{job} is on its way at {url}; it needs this machine no more.")
+    for command in ("logs -f", "status", "stop"):
+        print(f"  meltpoint {command} {asked.spec.name} --address {url}")
+
+
+@exit_on_error()
+def logs(
+    name: NameArgument, address: JobAddress = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    attempt: AttemptNumber = None,
+) -> None:  # fmt: skip
+    """What a submitted sweep has printed. With -f, status 1 if the job did not end well."""
+    from meltpoint.sweeps.jobs.attempts import last_attempt
+
+    client = _client(address)
+    job = last_attempt(name, client.jobs(), attempt)
+    if follow:
+        try:
+            job = client.follow(job.name, _write)
+        except KeyboardInterrupt:
+            complain(f"{job.name} goes on; `meltpoint stop {name}` ends it.")
+            raise typer.Exit(DONE) from None
+    else:
+        _write(client.log(job.name))
+    if job.is_over:
+        print(in_words(job), file=sys.stderr)
+    if follow and job.status != "SUCCEEDED":
+        raise typer.Exit(FAILED)
+
+
+@exit_on_error()
+def stop(name: NameArgument, address: JobAddress = None) -> None:
+    """End a submitted sweep's job, and wait until it has. What finished is kept; `submit` again goes on."""
+    from meltpoint.sweeps.jobs.attempts import last_attempt
+    from meltpoint.sweeps.jobs.sweep_job import STOP_WAIT_SECONDS
+    from meltpoint.sweeps.jobs.sweep_job import stop as end
+
+    client = _client(address)
+    job = last_attempt(name, client.jobs())
+    if job.is_over:
+        print(f"It had ended before: {in_words(job)}")
+        return
+    began = time.monotonic()
+    job = end(client, job)
+    seconds = time.monotonic() - began
+    if not job.is_over:
+        pending = "Ray gives up a job that finds no room in 15 minutes" if job.status == "PENDING" else "look again"
+        complain(f"{job.name} is {job.status} after {seconds:.0f} s still; {pending}: {client.server.url}.")
+        raise typer.Exit(FAILED)
+    killed = ", killed, since it did not end by itself" if seconds > STOP_WAIT_SECONDS else ""
+    print(f"{in_words(job)} It took {seconds:.0f} s{killed}.")
+    print("What finished is kept; the same `meltpoint submit` goes on from there.")
+
+
+def _client(address: str | None) -> JobClient:
+    """The client of a cluster's jobs; an address that does not answer is refused before Ray is imported."""
+    from meltpoint.sweeps.jobs.job_server import find
+
+    server = find(address)
+    from meltpoint.sweeps.jobs.client import JobClient
+
+    return JobClient(server)
+
+
+def _variables(names: list[str]) -> dict[str, str]:
+    """The variables of `--env`, by their names alone, so that no value stands in a shell's history.
+
+    Raises:
+        ValueError: one that is not set here, or is given with its value; the message holds no value.
+    """
+    for name in names:
+        if "=" in name:
+            raise ValueError(f"--env {name.partition('=')[0]}=…: name it alone; its value is taken from here.")
+        if name not in os.environ:
+            raise ValueError(f"--env {name}: is not set here; export it first.")
+    return {name: os.environ[name] for name in names}
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def in_words(job: Job) -> str:
+    """A job in a line: what Ray says of it, and when it began."""
+    when = "" if job.started is None else time.strftime(", begun %Y-%m-%d %H:%M", time.localtime(job.started))
+    code = f" (exit status {job.exit_code})" if job.exit_code else ""
+    why = ""
+    if job.status == "FAILED" and job.exit_code is None:
+        why = f" {' '.join(job.message.split())[:300]}"
+    return f"{job.name}: {job.status}{code}{when}.{why}"
+
+
+def status_of_job(
+    name: str, storage: str, address: str | None, as_json: bool, summarise: Callable[[str, str], SweepSummary]
+) -> None:
+    """Show what Ray says of a sweep's last job, and the sweep's status.
+
+    The status is read here where the storage is visible; otherwise by a short job on the cluster.
+
+    Args:
+        summarise: the summary of a sweep, by its name and storage.
+
+    Raises:
+        ValueError: neither the storage nor the cluster knows the sweep.
+    """
+    from meltpoint.sweeps.jobs.attempts import STORAGE, attempts, last_attempt
+
+    client = _client(address)
+    jobs = client.jobs()
+    mine = attempts(name, jobs)
+    places = [storage, *(job.metadata.get(STORAGE, storage) for job in mine[-1:])]
+    visible = next((place for place in places if is_here(name, place)), None)
+    if visible is None:
+        _ask_for_status(client, name, last_attempt(name, jobs), as_json)
+    elif as_json:
+        print_json({**summarise(name, visible).as_json(), "job": _as_json(mine[-1] if mine else None, client)})
+    else:
+        from meltpoint.reports.screen import show_status
+
+        print(in_words(mine[-1]) if mine else f"{client.server.url} has no job of this sweep.")
+        show_status(summarise(name, visible), Console(highlight=False))
+        _say_which_counts(mine[-1:])
+
+
+def is_here(name: str, storage: str) -> bool:
+    """True if this machine sees a sweep in a storage."""
+    return (Path(storage) / name / "sweep.json").is_file()
+
+
+def _ask_for_status(client: JobClient, name: str, job: Job, as_json: bool) -> None:
+    """Show the status of a sweep whose storage only the cluster sees."""
+    from meltpoint.sweeps.command_line.submission import PYTHON
+    from meltpoint.sweeps.jobs.attempts import STORAGE
+    from meltpoint.sweeps.jobs.sweep_job import ask, environment_of
+
+    words = [*PYTHON, "status", name, f"--storage={job.metadata.get(STORAGE, '')}", *(["--json"] if as_json else [])]
+    width = {"COLUMNS": str(shutil.get_terminal_size().columns)}
+    answer = ask(client, name, words, replace(environment_of(job), variables=width))
+    if as_json:
+        found = json.loads(answer.text) if answer.ok else {"name": name, "state": None, "cells": []}
+        print_json({**found, "job": _as_json(job, client)})
+    else:
+        print(in_words(job))
+        _write(answer.text if answer.ok else f"No table: {answer.text}")
+        _say_which_counts([job] if answer.ok else [])
+    if not answer.ok and job.is_over:
+        raise typer.Exit(FAILED)
+
+
+def _say_which_counts(jobs: list[Job]) -> None:
+    """Say that the ledger is right where Ray says that a job failed, as it does of one that outlived its head."""
+    if any(job.status == "FAILED" for job in jobs):
+        print("Where Ray and the table differ, the table is right: it is read from the files of the sweep.")
+
+
+def _as_json(job: Job | None, client: JobClient) -> dict[str, Any] | None:
+    """The job in the document of `status --json`."""
+    if job is None:
+        return None
+    facts = {"name": job.name, "status": job.status, "exit_code": job.exit_code, "message": job.message}
+    return {**facts, "started": job.started, "ended": job.ended, "address": client.server.url}

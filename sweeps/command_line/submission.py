@@ -1,0 +1,140 @@
+"""A sweep for a cluster, from the options of `submit`: checked here as far as may be, and the command to run there."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path, PurePosixPath
+
+from meltpoint.sweeps.command_line.option_values import resources_of, split_at_commas
+from meltpoint.sweeps.command_line.options import SweepOptions, as_words
+from meltpoint.sweeps.command_line.spec_from_options import asked_spec
+from meltpoint.sweeps.specification.early_checks import check_spec
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.specification.tracking_uri import redacted
+from meltpoint.tasks.core.registry import is_task_file
+
+SENT = "submitted"
+"""The folder of the files that a job takes along, below the folder in which its command runs."""
+
+PYTHON = ("python", "-m", "meltpoint.launch")
+"""Meltpoint on a node of the cluster. The console script would not see a package that was sent along."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A sweep to send to a cluster.
+
+    Attributes:
+        spec: what is searched.
+        storage: the folder of all sweeps, on the cluster.
+        words: the options of `sweep` there.
+        files: path below the folder in which the command runs → file here.
+    """
+
+    spec: SweepSpec
+    storage: str
+    words: tuple[str, ...]
+    files: Mapping[str, Path]
+
+    @property
+    def command(self) -> str:
+        """The line for the shell of the cluster. `exec` lets signals reach Python instead of the shell."""
+        return shlex.join(["exec", *PYTHON, "sweep", *self.words])
+
+
+def submission(options: SweepOptions) -> Submission:
+    """The sweep that the options ask for, on a cluster that joins Ray there by itself.
+
+    Files that `--spec` and `--space` name are taken along. Folders, data and task files are the cluster's.
+
+    Raises:
+        ValueError: whatever `sweep` would refuse, a path that is not the cluster's, or a password, which everybody who
+            sees the job would read; one line with the remedy.
+    """
+    resources_of(options)
+    _check_secrets(options)
+    check_storage(options.storage)
+    _check_places(options)
+    spec = asked_spec(options)
+    _check_task_files(spec.task_words())
+    check_spec(spec, is_elsewhere)
+    changed, files = _taken_along(options)
+    return Submission(spec, options.storage, tuple(as_words(replace(changed, address="auto"))), files)
+
+
+def _taken_along(options: SweepOptions) -> tuple[SweepOptions, dict[str, Path]]:
+    """The options with the paths of `--spec` and `--space` as they are on the cluster; and those files."""
+    files: dict[str, Path] = {}
+    if options.space is not None:
+        name = f"{SENT}/space/{options.space.name}"
+        files[name] = options.space
+        options = replace(options, space=Path(name))
+    if options.spec is not None and is_task_file(options.spec):
+        name = f"{SENT}/spec/{Path(options.spec).name}"
+        files[name] = Path(options.spec)
+        options = replace(options, spec=name)
+    return options, files
+
+
+def check_storage(storage: str) -> None:
+    """Refuse a storage that is no absolute path on the cluster.
+
+    Raises:
+        ValueError: one line with the remedy.
+    """
+    if not is_absolute(storage) and "://" not in storage:
+        raise ValueError(
+            f"--storage {storage}: name the cluster's folder, which every node sees, by its absolute path: "
+            "--storage /mnt/sweeps."
+        )
+
+
+def is_absolute(path: str) -> bool:
+    """True if a path is absolute on a cluster, which runs Linux, whatever this machine runs."""
+    return PurePosixPath(path.replace("\\", "/")).is_absolute()
+
+
+def is_elsewhere(word: str) -> bool:
+    """True for an encoder's folder, a task file or a data folder that is the cluster's."""
+    return is_task_file(word) or is_absolute(word) or is_absolute(word.partition(":")[2])
+
+
+def _check_secrets(options: SweepOptions) -> None:
+    """Refuse a password in any option: the command of a job is shown to everybody who sees the dashboard."""
+    for field in fields(SweepOptions):
+        value = getattr(options, field.name)
+        for text in value if isinstance(value, list) else [value]:
+            if redacted(str(text)) != str(text):
+                raise ValueError(
+                    f"--{field.name.replace('_', '-')} holds a password, which everybody who sees the cluster's "
+                    "dashboard would read in the job's command; set it in the environment of the cluster's nodes "
+                    "(MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD), or pass it on with --env."
+                )
+
+
+def _check_places(options: SweepOptions) -> None:
+    """Refuse folders of this machine, by their relative paths."""
+    if options.data_dir is not None and not is_absolute(options.data_dir.as_posix()):
+        raise _not_there("--data-dir", str(options.data_dir))
+    _check_task_files(split_at_commas(options.task or ()))
+    replacements = [text.partition("=")[2] for text in split_at_commas(options.replacing or ())]
+    for option, words in (("--encoder", split_at_commas(options.encoder or ())), ("--with", replacements)):
+        for word in words:
+            _, colon, source = word.partition(":")
+            folder = source.partition("#")[0] if colon else word if option == "--with" else ""
+            if folder and not is_elsewhere(word) and Path(folder).expanduser().is_dir():
+                raise _not_there(option, word)
+
+
+def _check_task_files(words: Sequence[str]) -> None:
+    for word in words:
+        if is_task_file(word) and not is_absolute(word):
+            raise _not_there("--task", word)
+
+
+def _not_there(option: str, path: str) -> ValueError:
+    return ValueError(
+        f"{option} {path}: the job runs on the cluster; put it where every node sees it, and name that absolute path."
+    )

@@ -1,0 +1,193 @@
+"""The jobs of a cluster through Ray's own client, whose errors become one line each. Ray is imported on first use."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from meltpoint.sweeps.jobs.attempts import Job
+from meltpoint.sweeps.jobs.job_server import ADDRESS, JobServer
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobDetails
+
+POLL_SECONDS = 0.5
+RECONNECT_SECONDS = 60.0
+"""How long a cluster may be out of reach before following a log ends."""
+
+QUIET_SECONDS = 60.0
+"""How long a log may be silent before it is asked for again: its connection may be gone without a word."""
+
+Write = Callable[[str], None]
+
+
+class JobClient:
+    """The jobs of one cluster.
+
+    Args:
+        server: the job server, which answered.
+
+    Raises:
+        ValueError: the server refuses, or the parts of Ray that talk to it are not installed.
+    """
+
+    def __init__(self, server: JobServer) -> None:
+        self.server = server
+        with self._in_one_line(), _address(server.url):
+            from ray.job_submission import JobSubmissionClient
+
+            for name in ("dashboard_sdk", "job.sdk"):  # they report every upload and every closed connection
+                logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.ERROR)
+            self._client = JobSubmissionClient(server.url, headers=dict(server.headers))
+
+    def jobs(self) -> list[Job]:
+        """All jobs that were submitted, those that ended too."""
+        with self._in_one_line():
+            return [_job(details) for details in self._client.list_jobs() if details.submission_id]
+
+    def job(self, name: str) -> Job:
+        """A job as it is now."""
+        with self._in_one_line():
+            return _job(self._client.get_job_info(name))
+
+    def submit(
+        self, name: str, command: str, environment: Mapping[str, Any], metadata: Mapping[str, str], cpus: float = 0.0
+    ) -> None:
+        """Send a job.
+
+        Args:
+            name: a name that no job of this cluster had.
+            command: a line for the shell of the node that it runs on.
+            environment: Ray's `runtime_env`; a local archive in it is sent along.
+            metadata: texts that everybody who sees the dashboard sees.
+            cpus: CPUs that are reserved for the command; 0 runs it on the head without any.
+
+        Raises:
+            ValueError: the cluster refuses it.
+        """
+        with self._in_one_line():
+            self._client.submit_job(
+                entrypoint=command, submission_id=name, runtime_env=dict(environment), metadata=dict(metadata),
+                entrypoint_num_cpus=cpus or None,
+            )  # fmt: skip
+
+    def log(self, name: str) -> str:
+        """All that a job has printed so far."""
+        with self._in_one_line():
+            return self._client.get_job_logs(name)
+
+    def follow(self, name: str, write: Write) -> Job:
+        """Write what a job prints as it comes, until it has ended; each character once, also where a connection broke.
+
+        Returns:
+            the job, which has ended.
+
+        Raises:
+            ValueError: the cluster is out of reach for `RECONNECT_SECONDS`.
+        """
+        seen = 0
+        while True:
+            seen = self._follow_once(name, seen, write)
+            job = self._patiently(lambda: self.job(name))
+            with suppress(ValueError):  # the node that ran it may be gone, and its log with it
+                text = self.log(name)  # whole if the job is over, and all there is where a proxy lets no stream pass
+                write(text[seen:])
+                seen = max(seen, len(text))
+            if job.is_over:
+                return job
+            time.sleep(POLL_SECONDS)
+
+    def _follow_once(self, name: str, seen: int, write: Write) -> int:
+        """Write what a job prints after its first `seen` characters until the connection ends; how many are seen."""
+        from aiohttp import ClientError
+
+        count = 0
+
+        async def read() -> None:
+            nonlocal count
+            lines = self._client.tail_job_logs(name)
+            while (text := await asyncio.wait_for(anext(lines, None), QUIET_SECONDS)) is not None:
+                write(text[max(0, seen - count) :])
+                count += len(text)
+
+        with suppress(RuntimeError, ClientError, OSError):  # the caller asks how the job is
+            asyncio.run(read())
+        return max(seen, count)
+
+    def _patiently(self, ask: Callable[[], Job]) -> Job:
+        """The answer to a question, which is asked again while the cluster is out of reach."""
+        deadline = time.monotonic() + RECONNECT_SECONDS
+        while True:
+            try:
+                return ask()
+            except ValueError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(POLL_SECONDS)
+
+    def stop(self, name: str) -> None:
+        """Ask a job to end: SIGTERM to its processes, and SIGKILL after the time that its environment sets."""
+        with self._in_one_line():
+            self._client.stop_job(name)
+
+    def wait(self, name: str, seconds: float) -> Job:
+        """A job once it has ended, or as it is after so long."""
+        deadline = time.monotonic() + seconds
+        while not (job := self.job(name)).is_over and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        return job
+
+    def forget(self, name: str) -> None:
+        """Take a job that has ended off the cluster's list; no harm where it is still there afterwards."""
+        with suppress(ValueError), self._in_one_line():
+            self._client.delete_job(name)
+
+    @contextmanager
+    def _in_one_line(self) -> Iterator[None]:
+        """Turn what Ray's client raises into a `ValueError` of one line."""
+        try:
+            yield
+        except ValueError as error:  # Ray's own check of an argument
+            raise ValueError(_first_line(error)) from None
+        except Exception as error:  # noqa: BLE001 - plain RuntimeErrors, errors of requests, and Ray's own
+            if "ray[default]" in str(error):
+                raise ValueError('Ray\'s job client is not installed here: pip install "meltpoint[cluster]".') from None
+            raise ValueError(f"{self.server.url}: {_first_line(error)}") from None
+
+
+@contextmanager
+def _address(url: str) -> Iterator[None]:
+    """Let the environment name the address: where it names another, Ray's client prefers that to its argument."""
+    before = os.environ.get(ADDRESS)
+    os.environ[ADDRESS] = url
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[ADDRESS]
+        else:
+            os.environ[ADDRESS] = before
+
+
+def _first_line(error: Exception) -> str:
+    """The cause in an error of Ray's client; where it holds a traceback of the cluster, that is its last line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(". \t")] or [type(error).__name__]
+    return (lines[-1] if "Traceback (most recent call last)" in str(error) else lines[0])[:500]
+
+
+def _job(details: JobDetails) -> Job:
+    """A job from Ray's description of it."""
+    return Job(
+        name=details.submission_id or "", status=str(details.status.value), message=details.message or "",
+        metadata=details.metadata or {}, exit_code=details.driver_exit_code,
+        started=_seconds(details.start_time), ended=_seconds(details.end_time),
+    )  # fmt: skip
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

@@ -1,0 +1,89 @@
+"""A Ray head with a dashboard for tests: processes, folder and ports of its own, ended by the processes' ids."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+
+START_SECONDS, END_SECONDS = 90.0, 15.0
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+@contextmanager
+def ray_head(token: str, cpus: int = 2) -> Iterator[str]:
+    """The URL of the dashboard of a head that asks for a token and takes jobs."""
+    folder = tempfile.mkdtemp(prefix="mpr-", dir="/tmp")  # the paths of sockets must be short
+    names = (
+        "port", "dashboard-port", "dashboard-agent-listen-port", "dashboard-agent-grpc-port", "metrics-export-port",
+        "runtime-env-agent-port", "node-manager-port", "object-manager-port", "ray-client-server-port",
+    )  # fmt: skip
+    ports = dict(zip(names, free_ports(len(names)), strict=True))
+    words = [
+        sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--include-dashboard=true",
+        "--dashboard-host=127.0.0.1", "--node-ip-address=127.0.0.1", f"--num-cpus={cpus}", f"--temp-dir={folder}",
+        "--disable-usage-stats", *(f"--{name}={port}" for name, port in ports.items()),
+    ]  # fmt: skip
+    log = Path(folder) / "start.log"
+    with log.open("w") as file:
+        process = subprocess.Popen(words, stdout=file, stderr=file, env=environment(token), start_new_session=True)
+    url = f"http://127.0.0.1:{ports['dashboard-port']}"
+    try:
+        wait_until_it_answers(url, process, log)
+        yield url
+    finally:
+        end(process)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def environment(token: str) -> Mapping[str, str]:
+    """The environment of every process of the cluster: this Python first, and the token."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    left = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    return {**left, "PATH": path, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def wait_until_it_answers(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Until the job server asks for a token, or the head has ended."""
+    deadline = time.monotonic() + START_SECONDS
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            opener.open(f"{url}/api/jobs/", timeout=2)
+        except urllib.error.HTTPError as error:
+            if error.code == 401:
+                return
+        except OSError:
+            pass
+        time.sleep(0.1)
+    raise AssertionError(log.read_text(encoding="utf-8", errors="replace")[-3000:])
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End the head and every process that it has started, by their ids."""
+    started = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    process.terminate()
+    _, alive = psutil.wait_procs(started, timeout=END_SECONDS)
+    for one in alive:
+        one.kill()
+    psutil.wait_procs(alive, timeout=END_SECONDS)
+    process.wait()
