@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, cast, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 P = ParamSpec("P")
 
@@ -193,11 +194,16 @@ def as_words(options: SweepOptions) -> list[str]:
         value = getattr(options, field.name)
         if value == field.default:
             continue
-        named = [name for name in types[field.name].__metadata__[0].param_decls or () if name.startswith("--")]
-        option = named[0] if named else f"--{field.name.replace('_', '-')}"
+        option = _option_name(field.name, types[field.name].__metadata__[0])
         values = value if isinstance(value, list) else [value]
         words += [option] if value is True else [f"{option}={_as_word(each)}" for each in values]
     return words
+
+
+def _option_name(field: str, info: OptionInfo) -> str:
+    """The option of a field. Inside `Annotated` typer has the first name of an option in the place of its default."""
+    names = [name for name in (info.default, *(info.param_decls or ())) if str(name).startswith("--")]
+    return str(names[0]) if names else f"--{field.replace('_', '-')}"
 
 
 def _as_word(value: object) -> str:

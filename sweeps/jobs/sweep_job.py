@@ -28,6 +28,9 @@ STOP_WAIT_SECONDS = 60
 """How long Ray waits after SIGTERM before SIGKILL. Its default, 3 s, is less than a sweep needs to keep its state."""
 
 STOP_WAIT = "RAY_JOB_STOP_WAIT_TIME_S"
+ASKING = ".status."
+"""Between the sweep's name and a random number in the name of a short job; no attempt is called so."""
+
 ASK_SECONDS = 120.0
 """Longest wait for a short job; Ray starts one in two to five seconds, later where an archive has to be unpacked."""
 
@@ -122,24 +125,35 @@ class Answer:
 
 
 def ask(client: JobClient, sweep: str, words: list[str], environment: JobEnvironment) -> Answer:
-    """Run a short command on the cluster as a job of its own, which is taken off the list afterwards.
+    """Run a short command on the cluster as a job of its own.
+
+    It stays on the cluster's list until the next one: Ray enters a job again that is taken off just after its end.
 
     Raises:
         ValueError: it has not ended in time, or could not start.
     """
+    _forget_answers(client, sweep)
     token = secrets.token_hex(8)
-    name = f"{sweep}.status.{token}"
+    name = f"{sweep}{ASKING}{token}"
+    # Ray's own first line comes into the log at any moment before the command's: so all that is said comes at the end.
+    line = f'said=$({shlex.join(words)} 2>&1); status=$?; echo {token}; printf "%s\\n" "$said"; exit $status'
     with environment.packed() as runtime_env:
-        client.submit(name, f"echo {token}; {shlex.join(['exec', *words])}", runtime_env, {"job_name": name})
+        client.submit(name, line, runtime_env, {"job_name": name})
     job = client.wait(name, ASK_SECONDS)
     if not job.is_over:
         client.stop(name)
         raise ValueError(f"{client.server.url}: the job {name} has not ended after {ASK_SECONDS:.0f} s; is it full?")
-    _, began, text = client.log(name).partition(f"\n{token}\n")
-    client.forget(name)
+    _, began, text = client.log(name).partition(f"{token}\n")
     if not began:
         raise ValueError(f"{client.server.url}: the job {name} did not start ({' '.join(job.message.split())[:300]}).")
     return Answer(job.status == "SUCCEEDED", text)
+
+
+def _forget_answers(client: JobClient, sweep: str) -> None:
+    """Take the short jobs of earlier questions off the cluster's list."""
+    for job in client.jobs():
+        if job.name.startswith(f"{sweep}{ASKING}") and job.is_over:
+            client.forget(job.name)
 
 
 def environment_of(job: Job) -> JobEnvironment:

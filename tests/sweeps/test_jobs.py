@@ -196,7 +196,7 @@ def serving(answer: Answer) -> Iterator[tuple[str, list[str | None]]]:
         def log_message(self, *_: object) -> None: ...
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}", sent
     finally:

@@ -36,14 +36,21 @@ DRAWN: dict[str, Any] = {
 OPTIONS = st.builds(SweepOptions, **DRAWN)
 
 
+SEEN: list[SweepOptions] = []
+READER = typer.Typer()
+
+
+@READER.command()
+@with_sweep_options()
+def keep(options: SweepOptions) -> None:
+    SEEN.append(options)
+
+
 def parsed(words: list[str]) -> SweepOptions:
     """The options that a command gets from these words."""
-    seen: list[SweepOptions] = []
-    reader = typer.Typer()
-    reader.command()(with_sweep_options()(seen.append))
-    result = CliRunner().invoke(reader, words)
+    result = CliRunner().invoke(READER, words)
     assert result.exit_code == 0, result.output
-    return seen[0]
+    return SEEN.pop()
 
 
 def test_the_strategy_draws_every_option():
@@ -101,7 +108,11 @@ def test_what_lies_on_the_cluster_is_not_looked_for_here():
 
 
 def test_a_replaced_encoder_may_lie_on_the_cluster():
-    asked = submission(SweepOptions(spec="to_tune_or_not", replacing=["elmo=/not/here/elmo"], storage="/mnt/sweeps"))
+    asked = submission(
+        SweepOptions(
+            spec="to_tune_or_not", replacing=["elmo=/not/here/elmo"], data_dir=Path("/not/here"), storage="/mnt/sweeps"
+        )
+    )  # fmt: skip
     assert "--with=elmo=/not/here/elmo" in asked.words
 
 
