@@ -17,6 +17,10 @@ from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, w
 from meltpoint.tasks import get
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.registry import unknown
+from meltpoint.tasks.core.task import Kind
+
+_ANY_KIND: Kind = "sentence_classification"
+"""The kind for which encoders are looked up where every task file is on another machine."""
 
 
 def _nowhere_else(word: str) -> bool:
@@ -50,9 +54,9 @@ def _check_words(block: Block, is_elsewhere: Callable[[str], bool]) -> None:
         modes.get(mode)
     if block.head is not None:
         check_head(block.head)
-    kinds = dict.fromkeys(get(word).kind for word in block.tasks if not is_elsewhere(word))
-    for encoder in block.encoders:
-        for kind in () if is_elsewhere(encoder) else kinds or ("sentence_classification",):
+    kinds = dict.fromkeys(get(word).kind for word in block.tasks if not is_elsewhere(word)) or {_ANY_KIND: None}
+    for encoder in (word for word in block.encoders if not is_elsewhere(word)):
+        for kind in kinds:
             encoders.resolve(encoder, kind)
 
 
