@@ -1,4 +1,7 @@
-"""Typos: one line within half a second of processor time, before torch, Ray or MLflow is imported."""
+"""Typos: one line before torch, Ray or MLflow is imported, in little more time than the command line's libraries take.
+
+That is 0.2 to 0.3 s of processor time on a server of 2025, and 0.5 to 0.8 on one that does much else.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-SECONDS = 0.5
+TIMES = 5
+"""Most that an answer may take, in times of importing what the command line is made of."""
+LIBRARIES = "import os, pydantic, rich.console, typer, yaml; print(sum(os.times()[:2]))"
 HEAVY = (
     "torch", "ray", "mlflow", "optuna", "transformers", "datasets", "pandas", "pyarrow", "sklearn", "scipy", "numba",
     "matplotlib", "huggingface_hub",
@@ -89,6 +94,13 @@ TYPOS = {
 }
 
 
+@pytest.fixture(scope="module")
+def imports() -> float:
+    """The processor time of importing the command line's libraries, in seconds."""
+    command = [sys.executable, "-c", LIBRARIES]
+    return min(float(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(3))
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a sweep in its `runs`: `there`, which has no cells."""
@@ -100,12 +112,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("typo", TYPOS)
-def test_a_typo_is_answered_before_anything_slow_is_imported(typo: str, folder: Path):
+def test_a_typo_is_answered_before_anything_slow_is_imported(typo: str, folder: Path, imports: float):
     words, said = TYPOS[typo]
     answered, seconds, heavy = answer(words, folder)
     assert answered.returncode == 2, answered.stderr
     assert said in answered.stderr
     assert heavy == []
-    if seconds >= SECONDS:  # another process may have slowed this one's processor: the least of three counts
+    if seconds >= TIMES * imports:  # another process may have slowed this one's processor: the least of three counts
         seconds = min(seconds, *(answer(words, folder)[1] for _ in range(2)))
-    assert seconds < SECONDS
+    assert seconds < TIMES * imports

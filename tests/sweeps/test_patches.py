@@ -25,6 +25,12 @@ NAMES = {patch.name for patch in patches.PATCHES}
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(autouse=True)
+def by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs these tests may have turned the patches off for the others."""
+    monkeypatch.delenv("MELTPOINT_RAY_PATCHES", raising=False)
+
+
 def patched() -> dict[str, Any]:
     """All that the patches replace, as it stands."""
     node = {name: getattr(Node, name) for name in ("start_monitor", "start_log_monitor", "start_api_server")}
