@@ -194,7 +194,7 @@ def test_a_sweep_that_may_not_be_written_is_refused_in_one_line_and_can_be_looke
     open_file = Path.open
 
     def read_only(path: Path, mode: str = "r", *more: object, **others: object) -> IO[str]:
-        if mode != "r":
+        if mode not in ("r", "rb"):
             raise OSError(errno.EROFS, "Read-only file system", str(path))
         return open_file(path, mode, *more, **others)
 
