@@ -17,7 +17,7 @@ GROWTH_BYTES = 2**24
 
 
 class DiskRoom:
-    """Whether the disk has room, told from what found none.
+    """The driver's knowledge of the room on the disk, from what found none.
 
     Attributes:
         is_short: whether no new trial may begin.

@@ -46,7 +46,7 @@ class LeaseLostError(Exception):
 
 
 def silence_seconds() -> float:
-    """How long a lease is silent before it may be taken over, in seconds.
+    """The silence after which a lease may be taken over, in seconds.
 
     Raises:
         ValueError: the environment variable is no positive number.
@@ -66,7 +66,7 @@ Inherited = Mapping[int, frozenset[str]]
 
 
 def inherited(folder: Path) -> Inherited:
-    """What each driver found that took a sweep over."""
+    """The records that each driver found that took a sweep over."""
     paths = folder.glob(f"*{INHERITED}")
     return {int(path.stem): frozenset(json.loads(path.read_text(encoding="utf-8"))) for path in paths}
 

@@ -123,6 +123,6 @@ def namespace() -> str:
 
 
 def _output(*command: str) -> str:
-    """What a command prints; "" if it fails."""
+    """The output of a command; "" if it fails."""
     done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
     return done.stdout.strip() if done.returncode == 0 else ""
