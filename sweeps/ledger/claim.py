@@ -40,7 +40,7 @@ class Claim:
         self.staging = folder / f"{number:06d}{STAGING}"
 
     def owner(self) -> Owner | None:
-        """The process that made it; None if it is empty or damaged, as a crash leaves it where there are no hard links."""
+        """The process that made it; None if it is damaged, as a crash leaves it where there are no hard links."""
         try:
             return Owner.model_validate_json(self.path.read_bytes())
         except (ValidationError, FileNotFoundError):
