@@ -38,8 +38,8 @@ Windows and macOS; elsewhere they take the machine's address, and listen on ever
 JOIN_SETTINGS = {"RAY_NUM_REDIS_GET_RETRIES": "2"}
 """The same for a running cluster: Ray tries 20 times at 40 s each, and what does not answer is refused before."""
 
-JOIN_SECONDS = 30.0
-"""How long a cluster that answers may take to let a driver join; one on this machine takes a second."""
+JOIN_SECONDS = 120.0
+"""How long a cluster that answers may take to let a driver join, with the imports of Ray and Tune; it takes seconds."""
 
 STOP_SECONDS = 5.0
 """How long Ctrl-C waits for a cluster that is starting, to shut it down in order."""
@@ -63,8 +63,14 @@ class Cluster:
         self._is_hung = False
 
     def begin(self) -> None:
-        """Start in the background; what goes wrong is raised by `join`."""
+        """Start in the background; what goes wrong is raised by `join`.
+
+        Raises:
+            ValueError: no cluster answers at the address.
+        """
         if self._thread is None:
+            if self.address:
+                check_answers(self.address)
             for name, value in {**SETTINGS, **(JOIN_SETTINGS if self.address else LOCAL_SETTINGS)}.items():
                 os.environ.setdefault(name, value)
             if self.encoder is not None and self.address is None and may_fork():
@@ -92,8 +98,6 @@ class Cluster:
 
     def _in_words(self, error: Exception) -> str:
         """One line with the remedy for an error of joining or starting."""
-        if isinstance(error, AddressError):
-            return str(error)
         where = f"--address {self.address}" if self.address else "A local Ray cluster"
         known = known_fault(error) if self.address else ""
         return f"{where}: {known or f'Ray did not start ({first_line(error)}); see `meltpoint doctor`.'}"
@@ -117,7 +121,6 @@ class Cluster:
     def _start(self) -> None:
         try:
             if self.address:
-                check_answers(self.address)
                 self._init(address=self.address)
             else:
                 socket_path = self.fork_server.socket_path if self.fork_server.is_open else None
@@ -152,24 +155,17 @@ def may_fork() -> bool:
     return "fork_server" in patches.active() and not machine_has_gpus()
 
 
-class AddressError(ValueError):
-    """No cluster to join; one line with the remedy."""
-
-
 def check_answers(address: str) -> None:
     """Look whether a cluster answers at `--address`, in seconds.
 
     Raises:
-        AddressError: none does.
+        ValueError: none does; one line with the remedy.
     """
-    try:
-        target = cluster_address(address)
-    except ValueError as error:
-        raise AddressError(str(error)) from None
+    target = cluster_address(address)
     fault = join_fault(target)
     if fault:
         named = f"--address {address}" + (f" ({target})" if target != address else "")
-        raise AddressError(
+        raise ValueError(
             f"{named}: no Ray cluster answers there ({fault}); start it (ray start --head --port 6379), open that "
             "port, or leave --address out."
         )

@@ -18,7 +18,7 @@ from ray.tune.search import Searcher
 
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.on_ray.driver_protocol import Driver
-from meltpoint.sweeps.on_ray.room import may_grow
+from meltpoint.sweeps.on_ray.room import may_grow, trials_on
 from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE
 from meltpoint.sweeps.worker.events import EpochEnded
 from meltpoint.sweeps.worker.fitness import elsewhere
@@ -30,7 +30,7 @@ from meltpoint.sweeps.worker.outcome import (
     failed,
     lost_worker,
 )
-from meltpoint.sweeps.worker.work_order import WorkOrder
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 Orders = dict[str, WorkOrder]
 """Tune's trial id → the order that it runs."""
@@ -180,17 +180,17 @@ class Listener(NotPickled, Callback):
                 for event in result[EVENTS]:
                     self.driver.on_event(event)
                 if UNFIT_NODE in result:
-                    self._avoid(result[UNFIT_NODE], result[EVENTS][0].outcome.error)
+                    self._avoid(result[UNFIT_NODE], self.orders[trial.trial_id].first, result[EVENTS][0].outcome.error)
 
-    def _avoid(self, node: str, fault: str) -> None:
+    def _avoid(self, node: str, order: Order, fault: str) -> None:
         """Send no other order to a node that refused one.
 
         Raises:
-            ValueError: there is no other node.
+            ValueError: there is no other node that it fits.
         """
         self.unfit.add(node)
         others = [one for one in ray.nodes() if one["Alive"] and one["NodeID"] not in self.unfit]  # type: ignore[no-untyped-call]
-        if not any(one["Resources"].get("CPU", 0) for one in others) and not may_grow(others):
+        if not any(trials_on(one, order.cpus, order.gpus) for one in others) and not may_grow(others):
             raise ValueError(f"No machine is left to train on: {fault}. The same command goes on.")
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:

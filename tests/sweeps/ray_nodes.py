@@ -91,8 +91,9 @@ def main() -> None:
             os.chdir(node["folder"] or Path.cwd())
             started.add_node(
                 num_cpus=node["cpus"], num_gpus=node["gpus"], node_ip_address="127.0.0.1", include_dashboard=False,
-                env_vars=node["environment"] or None,
+                env_vars=node["environment"] or None, wait=False,
             )  # fmt: skip
+        started.wait_for_nodes(timeout=120)
         print(started.address, flush=True)
     started.shutdown()
 

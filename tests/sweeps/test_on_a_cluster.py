@@ -182,6 +182,7 @@ def test_a_busy_cluster_is_waited_for_with_one_line(frozen_spec, folder) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_node_that_joins_later_with_other_code_trains_nothing(frozen_spec, folder, other_code) -> None:
     spec = frozen_spec.model_copy(update={"modes": ("fine_tuning",), "trials": 6})
     with ray_nodes.cluster(RayNode()) as running, sweep(spec, folder, running.address) as process:
