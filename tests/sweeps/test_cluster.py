@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +60,48 @@ def test_the_fork_server_is_closed_where_ray_finds_gpus_after_all(monkeypatch, r
     cluster._fork_without_gpus_only()
     assert cluster.fork_server.is_open is stays
     cluster.fork_server.close()
+
+
+@pytest.mark.parametrize(
+    ("cause", "says"),
+    [
+        ("Unauthenticated: RPC error: InvalidAuthToken", "the cluster wants a token (RAY_AUTH_"),
+        ("Version mismatch: The cluster was started with:\n    Ray: 2.59.0\n", "Version mismatch: The cluster was"),
+        ("No node info found matching attributes: ''", "no node of that cluster runs on this machine; "),
+        ("something else", "Ray did not start (Failed to connect)"),
+    ],
+)  # fmt: skip
+def test_what_ray_says_of_a_cluster_that_cannot_be_joined_becomes_one_line_with_the_remedy(monkeypatch, cause, says):
+    def init(cluster: Cluster, **options: Any) -> None:
+        raise ConnectionError("Failed to connect") from RuntimeError(cause)
+
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.setattr(cluster_module, "check_answers", lambda address: None)
+    monkeypatch.setattr(Cluster, "_init", init)
+    with Cluster("10.0.0.1:6379") as cluster, pytest.raises(ValueError, match=r"10\.0\.0\.1:6379") as told:
+        cluster.join()
+    assert str(told.value).startswith(f"--address 10.0.0.1:6379: {says}")
+    assert "\n" not in str(told.value)
+
+
+def test_a_cluster_that_answers_and_lets_nobody_join_is_given_up(monkeypatch):
+    release = threading.Event()
+    monkeypatch.setattr(cluster_module, "check_answers", lambda address: None)
+    monkeypatch.setattr(cluster_module, "JOIN_SECONDS", 0.1)
+    monkeypatch.setattr(Cluster, "_init", lambda cluster, **options: release.wait(60))
+    with Cluster("10.0.0.1:6379") as cluster, pytest.raises(ValueError, match=r"it answers, but lets no driver join"):
+        cluster.join()
+    release.set()
+
+
+def test_a_local_cluster_ignores_ray_address_and_stays_on_loopback(monkeypatch):
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.delenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", raising=False)
+    monkeypatch.setattr(cluster_module, "machine_has_gpus", lambda: True)
+    monkeypatch.setattr(Cluster, "_init", lambda cluster, **options: asked.append(options))
+    monkeypatch.setattr(Cluster, "_fork_without_gpus_only", lambda cluster: None)
+    with Cluster(None) as cluster:
+        cluster.join()
+    assert asked[0]["address"] == "local"
+    assert os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0"

@@ -6,23 +6,24 @@ from types import SimpleNamespace
 
 import pytest
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
-from ray.tune import TuneError
+from ray.tune import PlacementGroupFactory, TuneError
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
-from meltpoint.sweeps.on_ray.trainable import result_of
+from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, result_of
 from meltpoint.sweeps.on_ray.tune_adapters import (
     AshaPerCell,
     CellSearch,
+    Listener,
     forget,
     hand_back,
     memory_kill_behind,
     resources_of,
 )
-from meltpoint.sweeps.worker.events import EpochEnded, Started
-from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET, STOPPED_EARLY, TrialOutcome
+from meltpoint.sweeps.worker.events import EpochEnded, Started, TrialEnded
+from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET, STOPPED_EARLY, TrialOutcome, failed
 
 HARDWARE = HardwareRecord(device="cpu", name="AVX2", threads=1, gpu_share=0.0, precision="fp32", host="here")
 
@@ -157,3 +158,32 @@ def test_an_ended_trial_keeps_neither_its_settings_nor_its_results():
     forget(trial)
     assert (trial.config, trial.evaluated_params, trial.metric_analysis, trial.metric_n_steps) == ({}, {}, {}, {})
     assert set(trial.last_result) <= {"trial_id"}
+
+
+def refused_by(node: str, alive: list[str], monkeypatch: pytest.MonkeyPatch, unfit: set[str]) -> list[object]:
+    """A worker on a node refuses the order of trial `t`; what the driver is told."""
+    nodes = [{"NodeID": one, "Alive": True, "Resources": {"CPU": 1.0}, "Labels": {}} for one in alive]
+    monkeypatch.setattr("ray.nodes", lambda: nodes)
+    told: list[object] = []
+    driver = SimpleNamespace(on_event=told.append, failure=None)
+    orders = {"t": SimpleNamespace(first=SimpleNamespace(cpus=1.0, gpus=0.0))}
+    refusal = TrialEnded(trial="a", outcome=failed("worker", "its machine b has other code; bring both to the same"))
+    listener = Listener(driver, orders, unfit)  # type: ignore[arg-type]
+    result = {EVENTS: [refusal], UNFIT_NODE: node, "pid": 1}
+    listener.on_trial_result(0, [], SimpleNamespace(trial_id="t"), result)  # type: ignore[arg-type]
+    return told
+
+
+def test_a_node_that_refused_gets_no_other_order(monkeypatch):
+    unfit: set[str] = set()
+    (told,) = refused_by("bbbb", ["aaaa", "bbbb"], monkeypatch, unfit)
+    assert told.outcome.cause == "worker"
+    driver = SimpleNamespace(next_order=lambda: SimpleNamespace(as_config=lambda: {"cpus": 1.0, "gpus": 0.0}))
+    config = CellSearch(driver, {}, {}, unfit).suggest("u")
+    others = PlacementGroupFactory([{"CPU": 1.0}], bundle_label_selector=[{"ray.io/node-id": "!in(bbbb)"}])
+    assert resources_of(config) == others != resources_of({"cpus": 1.0, "gpus": 0.0})
+
+
+def test_a_sweep_ends_with_one_line_where_every_node_has_refused(monkeypatch):
+    with pytest.raises(ValueError, match=r"^No machine is left to train on: its machine b has other code;"):
+        refused_by("bbbb", ["bbbb"], monkeypatch, set())
