@@ -28,7 +28,7 @@ COMPUTING = ("torch", "transformers", "pytorch-crf", "numpy", "numba", "tokenize
 """Packages that numbers depend on."""
 
 ON = {"1", "on", "true", "yes"}
-"""What huggingface_hub takes for a set switch, in lower case."""
+"""The values that huggingface_hub takes for a set switch, in lower case."""
 
 TOKEN_FILE = "driver"
 """The file in the probe's folder that the driver writes; each node writes one of its own name beside it."""
@@ -97,7 +97,7 @@ def packages() -> dict[str, str]:
 
 
 def storage_fault(probe: Path, name: str, token: str) -> str:
-    """What is wrong with the storage that a probe lies in; "" if this machine reads it and writes it."""
+    """The fault of the storage that a probe lies in, in a few words; "" if this machine reads it and writes it."""
     deadline = time.monotonic() + VISIBLE_SECONDS
     while not (written := probe / TOKEN_FILE).exists() and time.monotonic() < deadline:
         time.sleep(0.05)

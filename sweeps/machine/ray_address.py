@@ -103,7 +103,7 @@ def _receive(connection: socket.socket, count: int) -> bytes:
 
 
 def token_state(environment: Mapping[str, str] = os.environ) -> str:
-    """What this process knows of a token, in a few words, without it."""
+    """The state of the token in this process, in a few words, without it."""
     mode = environment.get("RAY_AUTH_MODE")
     if (mode or "").lower() != "token":
         return f"RAY_AUTH_MODE is {mode} here" if mode else "RAY_AUTH_MODE is not set here"

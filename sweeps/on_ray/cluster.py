@@ -172,7 +172,7 @@ def check_answers(address: str) -> None:
 
 
 def known_fault(error: BaseException) -> str:
-    """What an error of joining a cluster means, with the remedy; empty where that is not known."""
+    """The meaning of an error of joining a cluster, with the remedy; empty where that is not known."""
     said = "\n".join(str(one) for one in causes(error))
     if re.search("authenticat", said, re.IGNORECASE):
         return f"the cluster wants a token ({token_state(os.environ)}); {TOKEN_REMEDY}"

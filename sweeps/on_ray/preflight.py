@@ -36,7 +36,7 @@ DOCTOR_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Question:
-    """What the nodes are asked.
+    """The question to all nodes.
 
     Attributes:
         storage: the folder that sweeps are kept in.
@@ -80,7 +80,7 @@ def require_fit_nodes(storage: Path, cells: Sequence[OpenCell], cpus: float, say
 
 
 def patience(environment: Mapping[str, str]) -> float:
-    """How long a sweep waits for the nodes' answers, in seconds.
+    """The time that a sweep waits for the nodes' answers, in seconds.
 
     Raises:
         ValueError: the environment variable is no number above 0.
@@ -216,7 +216,7 @@ def _input_facts(node: str, data: Sequence[DataSpec], words: Sequence[tuple[str,
 
 
 def fault_of(error: BaseException) -> str:
-    """Why a node could not answer, in one line: the last one of an error's text is the error itself."""
+    """The reason why a node could not answer, in one line: an error's text ends with the error itself."""
     last = str(error).strip().splitlines()[-1:] or [type(error).__name__]
     if "No module named 'meltpoint" in str(error):
         return "has no Meltpoint, or an older one, for Ray's Python"

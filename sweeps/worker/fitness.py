@@ -45,7 +45,7 @@ def unfit(order: Order, patience_seconds: float = VISIBLE_SECONDS) -> str | None
 
 
 def storage_fault(sweep_folder: Path, trial: str, patience_seconds: float) -> str | None:
-    """What is wrong with a sweep's folder as seen from here, in a few words; None if a trial can be kept there.
+    """The fault of a sweep's folder as seen from here, in a few words; None if a trial can be kept there.
 
     The driver notes a trial before it hands it out, and records it before it is scored; a folder with neither is
     another one.
