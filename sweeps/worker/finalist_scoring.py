@@ -225,8 +225,9 @@ class Scorer:
         import ray
 
         first = orders[0]
-        where = {"label_selector": elsewhere(self.unfit)} if self.unfit else {}
-        remote = ray.remote(num_cpus=first.cpus, num_gpus=first.gpus, max_retries=3, **where)(_score_after)
+        remote = ray.remote(
+            num_cpus=first.cpus, num_gpus=first.gpus, max_retries=3, label_selector=elsewhere(self.unfit)
+        )(_score_after)  # fmt: skip
         documents = [order.as_json() for order in orders], [record.model_dump_json() for record in records]
         self.pending[remote.remote(self._start, *documents, str(self.folder))] = list(records)
         self.submitted |= {record.id for record in records}
