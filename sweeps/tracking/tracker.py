@@ -237,6 +237,7 @@ class Tracker:
     def _opened(self) -> Runs:
         from meltpoint.sweeps.tracking.runs import Runs
 
+        self._busy_since = self._answered_at = time.monotonic()  # MLflow's imports are not MLflow's delay
         runs = Runs(self.sweep, self.uri, self.storage)
         self._open(runs)
         return runs
@@ -300,9 +301,10 @@ class Tracker:
 
 
 def _first_line(error: Exception) -> str:
-    """An error's reason in a line: of MLflow's and its libraries' errors, the one that all others wrap."""
-    inner: BaseException = error
-    while wrapped := inner.__cause__ or inner.__context__:
-        inner = wrapped
-    text = (inner.strerror if isinstance(inner, OSError) else None) or str(inner).strip() or type(inner).__name__
+    """An error's reason in a line; where the network failed, in the words of the system's error that others wrap."""
+    reason: BaseException = error
+    inner: BaseException | None = error
+    while inner := inner.__cause__ or inner.__context__:
+        reason = inner if isinstance(inner, OSError) else reason
+    text = (reason.strerror if isinstance(reason, OSError) else None) or str(reason).strip() or type(reason).__name__
     return redacted(text).splitlines()[0][:160]

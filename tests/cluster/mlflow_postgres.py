@@ -151,6 +151,7 @@ def write(name: str, uri: str, folder: Path) -> None:
     own = cell()
     tracker = Tracker(name, uri, folder, said.append)
     tracker.open([own], "{}")
+    tracker.flush()  # MLflow's imports, which take long for eight processes at once
     proposals = {f"{n:016x}": Proposal(f"{n:016x}", n, "search", own, {"learning_rate": n}, 0) for n in range(TRIALS)}
     records = {trial: record_of(proposal) for trial, proposal in proposals.items()}
     for trial, proposal in proposals.items():
@@ -181,9 +182,10 @@ def started(server: MlflowServer, folder: Path) -> list[subprocess.Popen[str]]:
 ENDED = "select count(*) from runs where status = 'FINISHED' and lifecycle_stage = 'active'"
 
 
-def wait_for(postgres: Postgres, share: float) -> None:
+def wait_for(postgres: Postgres, share: float, writers: list[subprocess.Popen[str]]) -> None:
     """Until so many of all trials have ended in MLflow's tables."""
     while postgres.rows(ENDED)[0][0] < share * WRITERS * TRIALS:
+        assert any(writer.poll() is None for writer in writers), [writer.communicate()[0] for writer in writers]
         time.sleep(0.1)
 
 
@@ -218,11 +220,11 @@ def run(folder: Path) -> dict[str, Any]:
     with services(folder) as (postgres, server):
         writers = started(server, folder)
         try:
-            wait_for(postgres, 0.2)
+            wait_for(postgres, 0.2, writers)
             server.kill()
             time.sleep(3)  # an outage of some length
             server.start()
-            wait_for(postgres, 0.5)
+            wait_for(postgres, 0.5, writers)
             postgres.kill()
             time.sleep(3)
             postgres.start()

@@ -114,7 +114,7 @@ class Sweep:
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -9,19 +9,24 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import metadata
 from pathlib import Path
 
 import psutil
 import pytest
+from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.tests.sweeps.mlflow_server import mlflow_server
 from meltpoint.tests.sweeps.whole_sweeps import (
     PATIENCE_SECONDS,
     SEEDS,
     TRIALS,
-    Deaf,
     assert_whole,
     command,
     in_the_background,
@@ -168,20 +173,49 @@ def test_a_finalist_whose_weights_are_damaged_is_trained_again_and_scored(done, 
         assert scored[record["id"]]["test"] == record["test"]
 
 
+@contextmanager
+def hung_server() -> Iterator[str]:
+    """A server that answers the questions before the first trial, and no other."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if "experiments/search" not in self.path and self.path != "/version":
+                ended.wait()
+                return
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}" if "experiments/search" in self.path else metadata.version("mlflow").encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            ended.wait()
+
+    ended = threading.Event()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        ended.set()
+        server.shutdown()
+
+
 @pytest.mark.slow
 def test_one_ctrl_c_ends_a_sweep_within_ten_seconds_though_mlflow_hangs(spec, tmp_path):
-    hung = Deaf()
-    words = command(spec, tmp_path, "--tracking-uri", hung.uri, "--set", "epochs=150", modes=("fine_tuning",))
-    process = started(words, tmp_path / "log")
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not workers_of(process, ".train"):
-        assert time.monotonic() < deadline
-        assert process.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
-        time.sleep(0.05)
-    told = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 1
-    assert time.monotonic() - told < 10
+    with hung_server() as uri:
+        words = command(spec, tmp_path, "--tracking-uri", uri, "--set", "epochs=150", modes=("fine_tuning",))
+        process = started(words, tmp_path / "log")
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not workers_of(process, ".train"):
+            assert time.monotonic() < deadline
+            assert process.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
+            time.sleep(0.05)
+        told = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 1
+        assert time.monotonic() - told < 10
     assert "It goes on with:" in (tmp_path / "log").read_text(encoding="utf-8")
 
 
@@ -219,11 +253,44 @@ def test_a_copied_sweep_goes_on_and_is_used_and_the_original_stays_as_it_is(done
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("uri", ["http://user:secret@127.0.0.1:1/", "postgresql://u:secret@127.0.0.1:1/db"])
-def test_a_password_in_the_tracking_uri_is_printed_and_kept_nowhere(spec, tmp_path, uri):
+def test_a_password_in_the_tracking_uri_is_printed_and_kept_nowhere(spec, tmp_path):
     changes = {"modes": ("fine_tuning",), "trials": 1, "seeds": 1}
-    ended = run(command(spec, tmp_path, "--tracking-uri", uri, **changes))
-    assert ended.returncode == 0, ended.stderr
-    assert ":***@127.0.0.1:1/" in ended.stderr
-    assert "secret" not in ended.stdout + ended.stderr
+    away = command(spec, tmp_path, "--tracking-uri", "http://user:secret@127.0.0.1:1/", **changes)
+    new = run(away)
+    assert new.returncode == 2, "a new sweep is refused where nobody answers"
+    assert "127.0.0.1:1 does not answer" in new.stderr
+    assert run(command(spec, tmp_path, **changes)).returncode == 0
+    again = run(away)
+    assert again.returncode == 0, again.stderr
+    assert ":***@127.0.0.1:1/" in again.stderr
+    assert "the same command fills MLflow in" in " ".join(again.stderr.split())
+    assert "secret" not in "".join(one.stdout + one.stderr for one in (new, again))
     assert [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()] == []
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_server_is_killed_and_started_again_ends_with_everything_there_once(spec, tmp_path):
+    with mlflow_server(tmp_path) as server:
+        words = command(spec, tmp_path / "runs", "--tracking-uri", server.uri, "--set", "epochs=20")
+        process = started(words, tmp_path / "log")
+        wait_for(tmp_path / "runs", 1, process)
+        server.kill()
+        wait_for(tmp_path / "runs", 3, process)
+        server.start()
+        assert process.wait(timeout=PATIENCE_SECONDS) == 0, (tmp_path / "log").read_text(encoding="utf-8")
+        client = MlflowClient(server.uri)
+        found = client.search_runs([client.get_experiment_by_name("tiny").experiment_id], max_results=1000)
+    said = (tmp_path / "log").read_text(encoding="utf-8")
+    assert said.count("the sweep goes on, and MLflow is filled in once it answers") == 1
+    assert said.count("answers again; everything is written") == 1
+    assert "View run" not in said
+    assert {run.info.status for run in found} == {"FINISHED"}
+    ended = {run.data.tags["meltpoint.trial"]: run for run in found if "meltpoint.trial" in run.data.tags}
+    assert len(found) == len(ended) + 2, "one run a trial, and one a cell"
+    kept = {record["id"]: record for record in records(tmp_path / "runs")}
+    assert {trial: run.info.run_id for trial, run in ended.items()} == {
+        trial: record["mlflow_run_id"] for trial, record in kept.items()
+    }
+    for trial, record in kept.items():
+        assert ended[trial].info.start_time == int(record["started_at"] * 1000)
+        assert ended[trial].info.end_time == int((record["started_at"] + record["seconds"]) * 1000)
