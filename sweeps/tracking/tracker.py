@@ -304,7 +304,8 @@ def _first_line(error: Exception) -> str:
     """An error's reason in a line; where the network failed, in the words of the system's error that others wrap."""
     reason: BaseException = error
     inner: BaseException | None = error
-    while inner := inner.__cause__ or inner.__context__:
+    while inner is not None:
         reason = inner if isinstance(inner, OSError) else reason
+        inner = inner.__cause__ or inner.__context__
     text = (reason.strerror if isinstance(reason, OSError) else None) or str(reason).strip() or type(reason).__name__
     return redacted(text).splitlines()[0][:160]
