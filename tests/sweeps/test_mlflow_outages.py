@@ -135,6 +135,7 @@ def sweep(between: Proxy, tmp_path: Path, cells, make_record) -> Iterator[Callab
         one.tracker.close([], True, {})
 
 
+@pytest.mark.slow
 def test_a_server_that_is_down_when_the_sweep_starts_gets_everything_while_it_runs(server, between, sweep):
     between.refuse()
     begun = sweep()
@@ -182,9 +183,10 @@ def test_a_server_that_takes_requests_and_never_answers_makes_nobody_wait(server
     begun.assert_ended(server)
 
 
-@pytest.mark.parametrize(
-    "path", ["experiments/create", "runs/create", "runs/log-batch", "runs/update", "runs/log-inputs", "runs/search"]
-)
+SLOW = ("experiments/create", "runs/log-batch", "runs/update", "runs/log-inputs", "runs/search")
+
+
+@pytest.mark.parametrize("path", ["runs/create", *(pytest.param(path, marks=pytest.mark.slow) for path in SLOW)])
 def test_answers_that_are_lost_after_the_server_has_obeyed_leave_nothing_twice(server, between, sweep, path, capfd):
     lost = []
 
@@ -223,6 +225,7 @@ def test_a_run_that_is_created_after_everyone_stopped_waiting_for_it_is_deleted(
     begun.assert_ended(server)
 
 
+@pytest.mark.slow
 def test_a_sweep_that_ends_while_its_server_is_away_waits_a_bounded_time_and_the_same_command_fills_it_in(
     server, between, sweep, tmp_path, monkeypatch
 ):
