@@ -48,12 +48,12 @@ STORE_CODES = {401, 403, 408, 429}
 
 
 def _configure_client() -> None:
-    """Set short time-outs and no retries, which the tracker does itself; turn telemetry and logs off.
+    """Set bounded time-outs and no retries, which the tracker does itself; turn telemetry and logs off.
 
     MLflow's own retries repeat a `create_run` that has succeeded without an answer, which makes a second run.
     """
     os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")  # an overloaded server takes more than 15
     os.environ.setdefault("PGCONNECT_TIMEOUT", "10")  # libpq's, for databases without a server
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines per trial

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PAUSES = (1.0, 60.0)
 """Seconds between two tries while MLflow does not answer: the first pause, doubled after each try, and the longest."""
 
-END_SECONDS = 20.0
+END_SECONDS = 30.0
 """Longest wait at the end of a sweep for an MLflow that does not answer, since its last answer."""
 
 BUSY_SECONDS = 60.0

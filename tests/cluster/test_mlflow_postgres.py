@@ -10,6 +10,7 @@ from meltpoint.tests.cluster import mlflow_postgres
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(bool(mlflow_postgres.missing()), reason=mlflow_postgres.missing() or "nothing is missing")
 def test_eight_sweeps_have_each_trial_once_though_the_server_and_its_database_are_killed(tmp_path: Path) -> None:
     for folder in (tmp_path, *tmp_path.parents[:2]):
