@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import meltpoint
+from meltpoint.tasks.core.counts import some
 
 IMAGE, WHEEL, TREE = "image", "wheel", "tree"
 ENVIRONMENTS = (IMAGE, WHEEL, TREE)
@@ -40,10 +41,9 @@ def find_wheel(environment: str, folder: Path) -> Path | None:
     if environment == WHEEL:
         found = sorted((folder / "dist").glob("meltpoint-*.whl"))
         if len(found) != 1:
-            count = f"{len(found)} wheels" if found else "no wheel"
             raise ValueError(
-                f"--environment wheel: {folder / 'dist'} has {count} of meltpoint; make one with `python -m build "
-                "--wheel`, or name it: --environment FILE.whl."
+                f"--environment wheel: {folder / 'dist'} has {some(len(found), 'wheel')} of meltpoint; make one with "
+                "`python -m build --wheel`, or name it: --environment FILE.whl."
             )
         return _checked(found[0])
     if environment.endswith(".whl"):

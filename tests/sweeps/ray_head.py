@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-START_SECONDS, END_SECONDS = 90.0, 15.0
+START_SECONDS, END_SECONDS = 180.0, 15.0
 
 
 def free_ports(count: int) -> list[int]:

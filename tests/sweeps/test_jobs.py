@@ -157,7 +157,7 @@ def test_a_wheel_is_sent_as_the_folder_that_it_unpacks_to_with_the_files_of_the_
 
 
 def test_the_only_wheel_of_dist_is_found_and_anything_else_is_refused_by_name(tmp_path):
-    with pytest.raises(ValueError, match="no wheel of meltpoint"):
+    with pytest.raises(ValueError, match="0 wheels of meltpoint"):
         find_wheel("wheel", tmp_path)
     wheel = a_wheel(tmp_path / "dist" / "meltpoint-1-py3-none-any.whl", "meltpoint/launch.py")
     assert find_wheel("wheel", tmp_path) == wheel
