@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import time
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 RECONNECT_SECONDS = 60.0
 """How long a cluster may be out of reach before following a log ends."""
+
+AGENT_SECONDS = 30.0
+"""How long a head that has just begun may refuse jobs."""
 
 QUIET_SECONDS = 60.0
 """How long a log may be silent before it is asked for again: its connection may be gone without a word."""
@@ -71,10 +75,13 @@ class JobClient:
             ValueError: the cluster refuses it.
         """
         with self._in_one_line():
-            self._client.submit_job(
-                entrypoint=command, submission_id=name, runtime_env=dict(environment), metadata=dict(metadata),
-                entrypoint_num_cpus=cpus or None,
+            send = functools.partial(
+                self._client.submit_job, entrypoint=command, submission_id=name, runtime_env=dict(environment),
+                metadata=dict(metadata), entrypoint_num_cpus=cpus or None,
             )  # fmt: skip
+            deadline = time.monotonic() + AGENT_SECONDS
+            while not _sent(send, time.monotonic() > deadline):
+                time.sleep(POLL_SECONDS)
 
     def log(self, name: str) -> str:
         """All that a job has printed so far."""
@@ -158,6 +165,17 @@ class JobClient:
             if "ray[default]" in str(error):
                 raise ValueError('Ray\'s job client is not installed here: pip install "meltpoint[cluster]".') from None
             raise ValueError(f"{self.server.url}: {_first_line(error)}") from None
+
+
+def _sent(send: Callable[[], str], is_last: bool) -> bool:
+    """True if a job was sent; False where the head has just begun, and the part that takes jobs is not up."""
+    try:
+        send()
+    except RuntimeError as error:
+        if is_last or "No available agent" not in str(error):
+            raise
+        return False
+    return True
 
 
 @contextmanager

@@ -17,7 +17,11 @@ from pathlib import Path
 
 import psutil
 
+from meltpoint.sweeps.jobs.client import JobClient
+from meltpoint.sweeps.jobs.job_server import JobServer
+
 START_SECONDS, END_SECONDS = 180.0, 15.0
+TRIALS = 3
 
 
 def free_ports(count: int) -> list[int]:
@@ -31,8 +35,32 @@ def free_ports(count: int) -> list[int]:
 
 @contextmanager
 def ray_head(token: str, cpus: int = 2) -> Iterator[str]:
-    """The URL of the dashboard of a head that asks for a token and takes jobs."""
+    """The URL of the dashboard of a head that asks for a token and takes jobs.
+
+    On a busy machine a head may take longer to start than the 30 s that Ray grants it; then another one is started.
+    """
     folder = tempfile.mkdtemp(prefix="mpr-", dir="/tmp")  # the paths of sockets must be short
+    try:
+        for trials_left in reversed(range(TRIALS)):
+            url, process, log = started(Path(folder), token, cpus)
+            try:
+                wait_until_it_answers(url, process, log)
+                wait_until_it_takes_jobs(JobServer(url, {"Authorization": f"Bearer {token}"}), process, log)
+                break
+            except AssertionError:
+                end(process)
+                if not trials_left:
+                    raise
+        try:
+            yield url
+        finally:
+            end(process)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def started(folder: Path, token: str, cpus: int) -> tuple[str, subprocess.Popen[bytes], Path]:
+    """(the URL of its dashboard, its process, its log) of a head that is starting."""
     names = (
         "port", "dashboard-port", "dashboard-agent-listen-port", "dashboard-agent-grpc-port", "metrics-export-port",
         "runtime-env-agent-port", "node-manager-port", "object-manager-port", "ray-client-server-port",
@@ -43,16 +71,10 @@ def ray_head(token: str, cpus: int = 2) -> Iterator[str]:
         "--dashboard-host=127.0.0.1", "--node-ip-address=127.0.0.1", f"--num-cpus={cpus}", f"--temp-dir={folder}",
         "--disable-usage-stats", *(f"--{name}={port}" for name, port in ports.items()),
     ]  # fmt: skip
-    log = Path(folder) / "start.log"
+    log = folder / "start.log"
     with log.open("w") as file:
         process = subprocess.Popen(words, stdout=file, stderr=file, env=environment(token), start_new_session=True)
-    url = f"http://127.0.0.1:{ports['dashboard-port']}"
-    try:
-        wait_until_it_answers(url, process, log)
-        yield url
-    finally:
-        end(process)
-        shutil.rmtree(folder, ignore_errors=True)
+    return f"http://127.0.0.1:{ports['dashboard-port']}", process, log
 
 
 def environment(token: str) -> Mapping[str, str]:
@@ -78,8 +100,23 @@ def wait_until_it_answers(url: str, process: subprocess.Popen[bytes], log: Path)
     raise AssertionError(log.read_text(encoding="utf-8", errors="replace")[-3000:])
 
 
+def wait_until_it_takes_jobs(server: JobServer, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Until a job has run: the part of Ray that takes jobs is up later than the dashboard."""
+    client, deadline = JobClient(server), time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            client.submit("first-of-all", "true", {}, {})
+        except ValueError:
+            continue
+        assert client.wait("first-of-all", START_SECONDS).status == "SUCCEEDED", client.log("first-of-all")
+        return
+    raise AssertionError(log.read_text(encoding="utf-8", errors="replace")[-3000:])
+
+
 def end(process: subprocess.Popen[bytes]) -> None:
     """End the head and every process that it has started, by their ids."""
+    if process.poll() is not None:  # with --block it ends its own ones, also where it fails
+        return
     started = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     process.terminate()
     _, alive = psutil.wait_procs(started, timeout=END_SECONDS)

@@ -33,16 +33,19 @@ Say = Callable[..., Result]
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """The dashboard of a head."""
-    with ray_head(TOKEN) as address:
-        yield address
+    """The dashboard of a head, to which no proxy stands in the way."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            patch.delenv(name, raising=False)
+        with ray_head(TOKEN) as address:
+            yield address
 
 
 @pytest.fixture
 def say(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
     """Runs a command from an empty folder, with the head's address and token in the environment."""
     monkeypatch.chdir(tmp_path)
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"):
+    for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
