@@ -21,9 +21,9 @@ from meltpoint.sweeps.machine.signals import TERMINATED
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tests.sweeps.whole_sweeps import (
     PATIENCE_SECONDS,
-    Deaf,
     assert_whole,
     command,
+    hung_server,
     mlflow_runs,
     records,
     run,
@@ -153,16 +153,17 @@ def test_a_sweep_saves_what_there_is_in_every_phase_whoever_gets_the_signal(spec
 
 @pytest.mark.slow
 def test_a_second_signal_ends_a_sweep_at_once_though_mlflow_hangs(spec, tmp_path):
-    sweep = Sweep(spec, tmp_path, "--tracking-uri", Deaf().uri, *LONG)
-    sweep.until(lambda sweep: "ray::ImplicitFunc.train" in titles(sweep))
-    sweep.process.send_signal(signal.SIGTERM)
-    sweep.until(lambda sweep: "the same command goes on" in sweep.said())
-    time.sleep(1.2)  # a copy of the first signal would come sooner
-    told = time.monotonic()
-    sweep.process.send_signal(signal.SIGTERM)
-    assert sweep.process.wait(timeout=60) == TERMINATED
-    assert time.monotonic() - told < 1
-    assert_nothing_is_left(sweep)
+    with hung_server() as uri:
+        sweep = Sweep(spec, tmp_path, "--tracking-uri", uri, *LONG)
+        sweep.until(lambda sweep: "ray::ImplicitFunc.train" in titles(sweep))
+        sweep.process.send_signal(signal.SIGTERM)
+        sweep.until(lambda sweep: "the same command goes on" in sweep.said())
+        time.sleep(1.2)  # a copy of the first signal would come sooner
+        told = time.monotonic()
+        sweep.process.send_signal(signal.SIGTERM)
+        assert sweep.process.wait(timeout=60) == TERMINATED
+        assert time.monotonic() - told < 1
+        assert_nothing_is_left(sweep)
 
 
 def kill_in(phase: str, spec: SweepSpec, storage: Path) -> None:

@@ -9,12 +9,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import metadata
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -29,6 +25,7 @@ from meltpoint.tests.sweeps.whole_sweeps import (
     TRIALS,
     assert_whole,
     command,
+    hung_server,
     in_the_background,
     mlflow_runs,
     records,
@@ -171,35 +168,6 @@ def test_a_finalist_whose_weights_are_damaged_is_trained_again_and_scored(done, 
     for record in finals.values():
         assert scored[record["id"]]["dev"] == record["dev"]
         assert scored[record["id"]]["test"] == record["test"]
-
-
-@contextmanager
-def hung_server() -> Iterator[str]:
-    """A server that answers the questions before the first trial, and no other."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if "experiments/search" not in self.path and self.path != "/version":
-                ended.wait()
-                return
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"{}" if "experiments/search" in self.path else metadata.version("mlflow").encode())
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-        def do_POST(self) -> None:
-            ended.wait()
-
-    ended = threading.Event()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        ended.set()
-        server.shutdown()
 
 
 @pytest.mark.slow

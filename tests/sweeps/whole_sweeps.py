@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import metadata
 from pathlib import Path
 
 from mlflow.tracking import MlflowClient
@@ -83,11 +86,30 @@ def started(words: list[str], log: Path, before: Callable[[], None] | None = Non
         return subprocess.Popen(words, stdout=file, stderr=file, preexec_fn=before)
 
 
-class Deaf:
-    """A server that takes connections and never answers, as one that hangs."""
+@contextmanager
+def hung_server() -> Iterator[str]:
+    """A server that answers the questions before the first trial, and no other."""
 
-    def __init__(self) -> None:
-        self.listener = socket.socket()
-        self.listener.bind(("127.0.0.1", 0))
-        self.listener.listen(50)
-        self.uri = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if "experiments/search" not in self.path and self.path != "/version":
+                ended.wait()
+                return
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}" if "experiments/search" in self.path else metadata.version("mlflow").encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            ended.wait()
+
+    ended = threading.Event()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        ended.set()
+        server.shutdown()
