@@ -78,7 +78,7 @@ def epoch_metrics(epoch: EpochRecord) -> list[Metric]:
 
 
 def ended_at(record: TrialRecord) -> int:
-    """When a trial ended, in milliseconds since 1970."""
+    """The time at which a trial ended, in milliseconds since 1970."""
     return milliseconds(record.started_at + record.seconds)
 
 

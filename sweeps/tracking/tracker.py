@@ -181,7 +181,7 @@ class Tracker:
         return min(self._deadline, max(self._ended_at, self._answered_at) + patience)
 
     def _lacks(self, is_written: bool) -> str | None:
-        """What MLflow lacks, in one line; None if it has everything."""
+        """One line on the writes that MLflow lacks; None if it has everything."""
         if is_written and not self.refused:
             return None
         trials = {trial for trial in self.refused if trial} | (set() if is_written else self._queue.trials())

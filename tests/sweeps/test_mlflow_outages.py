@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -289,3 +290,49 @@ def test_epochs_of_an_attempt_that_was_cut_off_during_an_outage_are_there_once(s
     between.listen()
     begun.until_everything_is_written()
     begun.assert_each_trial_once(server)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trackers that wait a second at their end, and try again soon."""
+    monkeypatch.setattr(tracking, "PAUSES", (0.05, 0.2))
+    monkeypatch.setattr(tracking, "END_SECONDS", 1.0)
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address where nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_a_dead_server_is_one_line_of_trouble_and_stops_nothing(
+    nobody, impatient, tmp_path, cells, proposal, make_record
+):
+    said: list[str] = []
+    tracker = Tracker("dead", nobody, tmp_path, said.append)
+    tracker.open(cells, "{}")
+    tracker.begin(proposal, code_version(), BEGAN)
+    assert tracker.run_of(proposal.id) is None
+    tracker.end(make_record(proposal))
+    tracker.flush()
+    assert nobody in tracker.trouble
+    assert "the ledger keeps everything" in tracker.trouble
+    assert "\n" not in tracker.trouble
+    assert [line for line in said if "the sweep goes on" in line] == said[:1]
+    tracker.close([], True, {})
+
+
+def test_a_server_that_is_away_at_the_end_is_waited_for_once_and_for_a_bounded_time(
+    nobody, impatient, tmp_path, cells, proposal, make_record
+):
+    tracker = Tracker("away", nobody, tmp_path)
+    tracker.open(cells, "{}")
+    tracker.begin(proposal, code_version(), BEGAN)
+    tracker.flush()
+    began = time.monotonic()
+    tracker.reconcile([make_record(proposal)], lambda _: proposal)
+    tracker.close([(cells[0].key, {})], True, {})
+    assert time.monotonic() - began < 5.0
+    assert "has nothing of this command" in tracker.trouble
