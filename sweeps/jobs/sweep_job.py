@@ -127,7 +127,7 @@ class Answer:
 def ask(client: JobClient, sweep: str, words: list[str], environment: JobEnvironment) -> Answer:
     """Run a short command on the cluster as a job of its own.
 
-    It stays on the cluster's list until the next one: Ray enters a job again that is taken off just after its end.
+    It stays on the cluster's list until a later one: Ray enters a job again that is taken off soon after its end.
 
     Raises:
         ValueError: it has not ended in time, or could not start.
