@@ -112,7 +112,7 @@ def _sweep(
         for line in (*kept_lines(planner), *left_out, *ledger.clean_started(), *closed_lines(ledger, planner)):
             say(line)
         planner.recall(ledger.unfinished())
-        tracker = Tracker(spec.name, uri, storage, say)
+        tracker = Tracker(spec.name, uri, storage, say, ledger.attempt)
         tracker.open(cells, spec.model_dump_json())
         tracker.catch_up(planner.counted(), planner.proposal_of)
         with Progress(lambda: list(planner.cells.values()), console) as progress:

@@ -15,6 +15,7 @@ Key = tuple[str, ...]
 
 STATUS = "meltpoint.status"
 CODE = "meltpoint.code_version"
+DRIVER_ATTEMPT = "meltpoint.driver_attempt"
 LAST_METRIC = "dev_seconds"
 """The last metric of an epoch: a run that has it has the whole epoch, since a batch's metrics are written in order."""
 FINISHED = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}

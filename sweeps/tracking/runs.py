@@ -28,6 +28,7 @@ from meltpoint.sweeps.specification.tracking_uri import is_database, sqlite_file
 from meltpoint.sweeps.tracking import run_files
 from meltpoint.sweeps.tracking.run_contents import (
     CODE,
+    DRIVER_ATTEMPT,
     FINISHED,
     LAST_METRIC,
     STATUS,
@@ -127,9 +128,9 @@ class Runs:
         unsent_params: trial id → parameters that MLflow does not have yet.
     """
 
-    def __init__(self, sweep: str, uri: str, storage: Path) -> None:
+    def __init__(self, sweep: str, uri: str, storage: Path, driver_attempt: int = 0) -> None:
         _configure_client()
-        self.sweep, self.uri, self.storage = sweep, uri, storage
+        self.sweep, self.uri, self.storage, self.driver_attempt = sweep, uri, storage, driver_attempt
         self.client = _client(uri)
         self.files = run_files.RunFiles(uri, storage, self.client)
         self.experiment: str = ""
@@ -306,6 +307,7 @@ class Runs:
     def _create(self, proposal: Proposal, code: str, started_at: int) -> str:
         tags = cell_tags(self.sweep, proposal.cell, proposal.id, proposal.role, "running")
         tags |= {"mlflow.parentRunId": self.parents[proposal.cell.key], CODE: code}
+        tags |= {DRIVER_ATTEMPT: str(self.driver_attempt)}
         label = f"seed {proposal.seed}" if proposal.role == "final" else f"trial {proposal.number}"
         self.doubtful.add((proposal.id, code))
         run = self.client.create_run(
@@ -319,6 +321,7 @@ class Runs:
         """Set a trial's run to RUNNING, and look up what it already contains, so that only the rest is written."""
         self.client.update_run(run_id, status="RUNNING")
         self.client.set_tag(run_id, STATUS, "running")
+        self.client.set_tag(run_id, DRIVER_ATTEMPT, str(self.driver_attempt))
         past = self.client.get_metric_history(run_id, LAST_METRIC)
         self.logged[proposal.id] = {metric.step for metric in past}
         if not self.client.get_run(run_id).data.params:

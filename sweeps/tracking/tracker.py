@@ -48,13 +48,17 @@ class Tracker:
 
     Attributes:
         say: shows the user one line.
+        driver_attempt: the number of the driver's lease on the sweep, a tag of the runs that it writes.
         runs: the sweep's runs, once MLflow has opened them.
         refused: trial → why MLflow refused to write it.
         trouble: what MLflow lacks, in one line, when `flush` has waited in vain or MLflow has refused something.
     """
 
-    def __init__(self, sweep: str, uri: str, storage: Path, say: Callable[[str], None] = lambda line: None) -> None:
-        self.sweep, self.uri, self.storage, self.say = sweep, uri, storage, say
+    def __init__(
+        self, sweep: str, uri: str, storage: Path, say: Callable[[str], None] = lambda line: None,
+        driver_attempt: int = 0,
+    ) -> None:  # fmt: skip
+        self.sweep, self.uri, self.storage, self.say, self.driver_attempt = sweep, uri, storage, say, driver_attempt
         self.runs: Runs | None = None
         self.refused: dict[str, str] = {}
         self.trouble: str | None = None
@@ -238,7 +242,7 @@ class Tracker:
         from meltpoint.sweeps.tracking.runs import Runs
 
         self._busy_since = self._answered_at = time.monotonic()  # MLflow's imports are not MLflow's delay
-        runs = Runs(self.sweep, self.uri, self.storage)
+        runs = Runs(self.sweep, self.uri, self.storage, self.driver_attempt)
         self._open(runs)
         return runs
 

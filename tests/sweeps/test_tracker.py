@@ -66,6 +66,16 @@ def test_each_cell_is_a_parent_run_with_its_space_and_its_data(tracker, cells):
         assert files(tracker, run) == {"space.yaml"}
 
 
+def test_a_trials_run_says_which_driver_wrote_it_last(store, cells, proposal, make_record):
+    for attempt in (1, 2):
+        driver = Tracker("attempts", default_uri(store), store, driver_attempt=attempt)
+        driver.open(cells, "{}")
+        driver.begin(proposal, code_version(), BEGAN)
+        driver.flush()
+        (run,) = of_trial(driver, proposal.id)
+        assert run.data.tags["meltpoint.driver_attempt"] == str(attempt)
+
+
 def test_a_trial_is_a_child_run_with_its_setting_its_epochs_and_its_tags(tracker, proposal, make_record):
     tracker.begin(proposal, code_version(), BEGAN)
     record = make_record(proposal, dev=(0.5, 0.75))
