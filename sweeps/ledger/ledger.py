@@ -19,6 +19,7 @@ from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.claim import latest
 from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError
 from meltpoint.sweeps.ledger.records import TrialDescription, TrialRecord
+from meltpoint.tasks.core.counts import some
 
 
 def storage_folder(storage: str) -> Path:
@@ -186,8 +187,8 @@ class Ledger:
             return []
         names = ", ".join(f"{trial}.json" for trial in self.left_out[:3]) + (", …" if len(self.left_out) > 3 else "")
         return [
-            f"Left out: {len(self.left_out)} records ({names}) that a driver wrote after another one had taken over; "
-            f"the trials run again. To count them, delete {self.drivers / '*.inherited'}."
+            f"Left out: {some(len(self.left_out), 'record')} ({names}) that a driver wrote after another one had taken "
+            f"over; the trials run again. To count them, delete {self.drivers / '*.inherited'}."
         ]
 
     def _read(self, path: Path) -> TrialRecord:

@@ -20,6 +20,7 @@ from meltpoint.sweeps.search.planner import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import redacted
 from meltpoint.sweeps.tracking.write_queue import Job, WriteQueue
+from meltpoint.tasks.core.counts import some
 
 if TYPE_CHECKING:
     from meltpoint.sweeps.tracking.runs import Runs
@@ -190,7 +191,7 @@ class Tracker:
             return None
         trials = {trial for trial in self.refused if trial} | (set() if is_written else self._queue.trials())
         reason = next(iter(self.refused.values())) if is_written else self._reason
-        lacking = f"{len(trials)} trials are not wholly in it" if trials else "the ends of its cells are not in it"
+        lacking = f"not wholly in it: {some(len(trials), 'trial')}" if trials else "the ends of its cells are not in it"
         lacking = lacking if self.runs else "it has nothing of this command"
         return redacted(
             f"MLflow at {self.uri} failed ({reason}): {lacking}; the ledger keeps everything, and the same command "
@@ -241,7 +242,9 @@ class Tracker:
     def _opened(self) -> Runs:
         from meltpoint.sweeps.tracking.runs import Runs
 
-        self._busy_since = self._answered_at = time.monotonic()  # MLflow's imports are not MLflow's delay
+        self._busy_since = time.monotonic()  # MLflow's imports are not MLflow's delay
+        if self._answered_at == -math.inf:
+            self._answered_at = self._busy_since
         runs = Runs(self.sweep, self.uri, self.storage, self.driver_attempt)
         self._open(runs)
         return runs

@@ -83,7 +83,7 @@ def test_the_tables_have_every_option_every_resource_and_every_field_of_an_order
 def order_under(resources: Resources, spec: SweepSpec, cells: list, folder: Path) -> Order:
     """What a worker is told of the first trial of a cell."""
     planner = Planner(spec, cells, [])
-    nobody = SimpleNamespace()
+    nobody = SimpleNamespace(say=print)
     ledger = Ledger(folder / resources.storage / spec.name)
     driver = SweepDriver(planner, ledger, nobody, nobody, nobody, resources)  # type: ignore[arg-type]
     gpus = resources.gpus

@@ -78,6 +78,7 @@ def wait_for_records(storage: Path, name: str, count: int, client: JobClient, jo
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_sweep_is_sent_followed_to_its_end_and_its_status_read(say, spec, tmp_path, url):
     storage = tmp_path / "sweeps"
     words = submission(spec, storage, **small(spec, "first"))
@@ -104,6 +105,7 @@ def test_a_sweep_is_sent_followed_to_its_end_and_its_status_read(say, spec, tmp_
     assert say("stop", "first").stdout.startswith("It had ended before: first-1: SUCCEEDED")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("token", "said"), [("", "asks for a token"), ("wrong", "refuses the token")])
 def test_a_head_that_asks_for_a_token_takes_nothing_without_it(say, spec, tmp_path, monkeypatch, token, said):
     monkeypatch.setenv("RAY_AUTH_TOKEN", token)
@@ -114,6 +116,7 @@ def test_a_head_that_asks_for_a_token_takes_nothing_without_it(say, spec, tmp_pa
         assert len(refused.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_sweep_that_nobody_sent_is_refused_with_those_that_were(say):
     for words in (["logs", "absent"], ["stop", "absent", "--address", os.environ["RAY_API_SERVER_ADDRESS"]]):
         refused = say(*words)

@@ -151,6 +151,7 @@ def test_a_server_that_is_down_when_the_sweep_starts_gets_everything_while_it_ru
     assert len(begun.said) == 2, "one line when it stopped, one when it answered again"
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_down_in_between_gets_everything_while_the_sweep_runs(server, between, sweep):
     begun = sweep()
     begun.trials()
@@ -168,6 +169,7 @@ def test_a_server_that_goes_down_in_between_gets_everything_while_the_sweep_runs
     assert len(begun.said) == 4
 
 
+@pytest.mark.slow
 def test_a_server_that_takes_requests_and_never_answers_makes_nobody_wait(server, between, sweep):
     begun = sweep()
     begun.trials()
@@ -208,6 +210,7 @@ def test_answers_that_are_lost_after_the_server_has_obeyed_leave_nothing_twice(s
     assert "View run" not in "".join(capfd.readouterr())
 
 
+@pytest.mark.slow
 def test_a_run_that_is_created_after_everyone_stopped_waiting_for_it_is_deleted(server, between, sweep):
     begun = sweep()
     begun.trial()
@@ -239,7 +242,7 @@ def test_a_sweep_that_ends_while_its_server_is_away_waits_a_bounded_time_and_the
     began = time.monotonic()
     begun.end()
     assert time.monotonic() - began < 5.0
-    assert "trials are not wholly in it" in begun.tracker.trouble
+    assert "not wholly in it: " in begun.tracker.trouble
     assert "the same command fills MLflow in" in begun.tracker.trouble
     between.listen()
     again = Tracker(begun.tracker.sweep, between.uri, tmp_path)
@@ -271,6 +274,7 @@ def test_a_server_that_is_killed_and_started_again_in_between_has_each_trial_onc
         begun.assert_ended(server)
 
 
+@pytest.mark.slow
 def test_epochs_of_an_attempt_that_was_cut_off_during_an_outage_are_there_once(server, between, sweep, make_record):
     begun = sweep()
     begun.trial()

@@ -84,6 +84,7 @@ def driver(folder: Path, *words: str, **variables: str) -> subprocess.CompletedP
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_preflight_names_the_node_with_other_code_and_the_one_without_the_storage(uneven, head_folder) -> None:
     seen, unseen = str(head_folder / "runs"), "/proc/self/cwd/runs"
     done = driver(head_folder, "-c", DRIVER, uneven, seen, unseen)

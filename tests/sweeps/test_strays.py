@@ -127,7 +127,10 @@ def test_finals_that_were_scored_on_two_test_splits_are_not_mixed(finals):
 def test_a_scored_final_says_which_test_it_was_and_another_test_is_refused(spec, cells, tmp_path, make_record):
     cells = [cell for cell in cells if cell.mode == "feature_extraction"]
     driver = SweepDriver(
-        Planner(spec, cells, []), Ledger(tmp_path / "sweep"), *[SimpleNamespace()] * 3, Resources(storage=str(tmp_path))
+        Planner(spec, cells, []),
+        Ledger(tmp_path / "sweep"),
+        *[SimpleNamespace(say=print)] * 3,
+        Resources(storage=str(tmp_path)),
     )  # type: ignore[misc]
     proposal = driver.planner.next()
     order: Order = driver.order(proposal, 0.0)
