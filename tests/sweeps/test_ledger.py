@@ -159,9 +159,7 @@ def test_a_record_that_a_driver_wrote_after_it_was_taken_over_is_left_out_with_a
         write_atomically(ledger.trials / f"{record.id}.json", record.model_dump_json())
         assert ledger.records() == []
         (line,) = ledger.late_lines()
-        assert line.startswith(
-            f"Left out: 1 records ({record.id}.json) that a driver wrote after another one had taken"
-        )
+        assert line.startswith(f"Left out: 1 record ({record.id}.json) that a driver wrote after another one had taken")
         ledger.write(record)
         assert [one.driver_attempt for one in ledger.records()] == [2]
         assert ledger.late_lines() == []

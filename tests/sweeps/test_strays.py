@@ -107,7 +107,7 @@ def finals(spec, cells, tmp_path, make_record) -> tuple[SweepDriver, list]:
         make_record(Proposal(str(seed) * 16, seed, "final", search.cell, search.setting, seed)) for seed in (1, 2)
     ]  # fmt: skip
     planner = Planner(spec, cells, [best, *made])
-    silent = SimpleNamespace(**dict.fromkeys(("end", "scored", "run_of"), lambda *_: None))
+    silent = SimpleNamespace(**dict.fromkeys(("end", "scored", "run_of", "say"), lambda *_: None))
     ledger = Ledger(tmp_path / "sweep")
     ledger.create()
     resources = Resources(storage=str(tmp_path), gpus=0.0)
