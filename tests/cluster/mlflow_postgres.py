@@ -24,7 +24,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from meltpoint.tests.sweeps.mlflow_server import MlflowServer, free_port
+from meltpoint.tests.local_servers import free_ports
+from meltpoint.tests.sweeps.mlflow_server import MlflowServer
 
 WRITERS, TRIALS, EPOCHS = 8, 40, 3
 USER, PASSWORD = "admin", "a-password-of-twelve-or-more"
@@ -51,7 +52,7 @@ class Postgres:
     """A PostgreSQL with a database of its own in a folder; it refuses to run as root, so root starts it as postgres."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
+        self.folder, self.port = folder, free_ports(1)[0]
         self.address = f"mlflow@127.0.0.1:{self.port}/postgres"
         self.user = "postgres" if os.geteuid() == 0 else None
         folder.mkdir()

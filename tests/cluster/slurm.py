@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from meltpoint.tests.local_servers import free_ports
+
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "squeue", "scontrol", "scancel")
 TRIALS = 6
@@ -68,15 +70,6 @@ def reason_to_skip() -> str:
     if missing := [name for name in NEEDED if shutil.which(name) is None]:
         return f"{', '.join(missing)} not found (Debian: apt install slurm-wlm munge)"
     return "" if os.geteuid() == 0 else "slurmd has to be started as root"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that are free now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 def until(what: str, ready: Callable[[], bool], seconds: float = 120) -> None:

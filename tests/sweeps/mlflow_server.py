@@ -14,20 +14,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from meltpoint.sweeps.tracking.dashboard import is_healthy
+from meltpoint.tests.local_servers import free_ports
 
 START_SECONDS = 150.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 class MlflowServer:
     """`mlflow server` on a SQLite store in a folder of its own, which can be killed and started again."""
 
     def __init__(self, folder: Path, *more: str, store: str | None = None, **variables: str) -> None:
-        self.folder, self.more, self.port = folder, more, free_port()
+        self.folder, self.more, self.port = folder, more, free_ports(1)[0]
         self.store = store or f"sqlite:///{folder / 'server.db'}"
         self.uri = f"http://127.0.0.1:{self.port}"
         self.variables = variables
@@ -82,7 +78,7 @@ class Proxy:
 
     def __init__(self, port: int) -> None:
         self.target = port
-        self.port = free_port()
+        self.port = free_ports(1)[0]
         self.uri = f"http://127.0.0.1:{self.port}"
         self.requests: list[bytes] = []
         self.loses: Matches = lambda request: False

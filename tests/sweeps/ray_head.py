@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -12,25 +11,17 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
 from meltpoint.sweeps.jobs.client import JobClient
 from meltpoint.sweeps.jobs.job_server import JobServer
+from meltpoint.tests.local_servers import free_ports
 
 START_SECONDS, END_SECONDS = 180.0, 15.0
 TRIALS = 3
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens on."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 @contextmanager

@@ -23,16 +23,11 @@ from mlflow import MlflowClient
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking import dashboard
 from meltpoint.sweeps.tracking.runs import Runs
+from meltpoint.tests.local_servers import free_ports
 
 DEADLINE_SECONDS = 150.0
 SERVE = "import sys; from pathlib import Path; from meltpoint.sweeps.tracking.dashboard import serve; "
 SERVE += "sys.exit(serve(Path(sys.argv[1]), None, '127.0.0.1', int(sys.argv[2])))"
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +43,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory, file_name: Callable[[str],
 @pytest.fixture
 def served(storage: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
     """A process that serves the store, its port, and the line that it printed once it was up."""
-    port = free_port()
+    port = free_ports(1)[0]
     process = subprocess.Popen(
         [sys.executable, "-c", SERVE, str(storage), str(port)],
         stdout=subprocess.PIPE,
@@ -143,19 +138,19 @@ def test_it_serves_the_stores_experiments_and_a_signal_ends_it_with_all_it_start
 
 def test_a_storage_without_a_store_is_refused_and_none_is_made(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no MLflow store .*mlflow\.db yet; run a sweep"):
-        dashboard.serve(tmp_path, None, "127.0.0.1", free_port())
+        dashboard.serve(tmp_path, None, "127.0.0.1", free_ports(1)[0])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("these are notes, not tables", encoding="utf-8")
     with pytest.raises(ValueError, match="is no MLflow store"):
-        dashboard.serve(tmp_path, None, "127.0.0.1", free_port())
+        dashboard.serve(tmp_path, None, "127.0.0.1", free_ports(1)[0])
 
 
 def test_a_folder_of_files_is_refused_with_the_way_to_move_its_runs(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="migrate-filestore"):
-        dashboard.serve(tmp_path, str(tmp_path / "mlruns"), "127.0.0.1", free_port())
+        dashboard.serve(tmp_path, str(tmp_path / "mlruns"), "127.0.0.1", free_ports(1)[0])
 
 
 def test_a_taken_port_is_refused_before_a_server_starts(storage: Path) -> None:
@@ -189,7 +184,7 @@ def test_of_a_server_it_only_says_where_it_is_and_never_the_password(
 
 def test_a_server_that_ends_at_once_is_reported_and_not_waited_for(capfd: pytest.CaptureFixture[str]) -> None:
     crash = [sys.executable, "-c", "import sys; print('boom'); sys.exit(3)"]
-    assert dashboard._run(crash, dict(os.environ), "127.0.0.1", free_port()) == 1
+    assert dashboard._run(crash, dict(os.environ), "127.0.0.1", free_ports(1)[0]) == 1
     out, err = capfd.readouterr()
     assert out == ""
     assert "boom" in err

@@ -8,7 +8,6 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from meltpoint.sweeps.jobs import job_server, packaging
 from meltpoint.sweeps.jobs.attempts import STORAGE, SWEEP, Job, attempts, job_name, last_attempt, next_number, number_of
 from meltpoint.sweeps.jobs.packaging import find_wheel, large_files, package_root, tree_files, write_archive
+from meltpoint.tests.local_servers import QuietHandler, served_by
 
 SWEEPS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,6}", fullmatch=True)
 JOBS = st.builds(
@@ -183,25 +183,14 @@ def serving(answer: Answer) -> Iterator[tuple[str, list[str | None]]]:
     """A server on this machine; yields its URL and the Authorization headers that it was sent."""
     sent: list[str | None] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(QuietHandler):
+        def get(self) -> None:
             sent.append(self.headers.get("Authorization"))
             status, body = answer(sent[-1])
-            self.send_response(status)
-            if status == 302:
-                self.send_header("Location", body)
-            self.end_headers()
-            self.wfile.write(body.encode())
+            self.answer(status, body, **({"Location": body} if status == 302 else {}))
 
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", sent
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served_by(Handler) as url:
+        yield url, sent
 
 
 VERSION = json.dumps({"ray_version": "2.60.0"})

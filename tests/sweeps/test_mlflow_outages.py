@@ -80,6 +80,13 @@ class Sweep:
         self.tracker.reconcile(self.records.values(), lambda record: self.proposals[record.id])
         self.tracker.close([(cell.key, {"best_dev": 0.75}) for cell in self.cells], True, {"table.md": "| a |"})
 
+    def end_whole(self, server: MlflowServer) -> None:
+        """End, with each trial in MLflow once; no call took long on the way."""
+        self.assert_each_trial_once(server)
+        self.assert_nobody_waited()
+        self.end()
+        self.assert_ended(server)
+
     def until_everything_is_written(self) -> None:
         until(lambda: len(self.said) % 2 == 0 and self.said[-1:] and "everything is written" in self.said[-1])
 
@@ -144,10 +151,7 @@ def test_a_server_that_is_down_when_the_sweep_starts_gets_everything_while_it_ru
     until(lambda: begun.said)
     between.listen()
     begun.until_everything_is_written()
-    begun.assert_each_trial_once(server)
-    begun.assert_nobody_waited()
-    begun.end()
-    begun.assert_ended(server)
+    begun.end_whole(server)
     assert len(begun.said) == 2, "one line when it stopped, one when it answered again"
 
 
@@ -162,10 +166,7 @@ def test_a_server_that_goes_down_in_between_gets_everything_while_the_sweep_runs
         until(lambda: len(begun.said) % 2 == 1)
         between.listen()
         begun.until_everything_is_written()
-        begun.assert_each_trial_once(server)
-    begun.assert_nobody_waited()
-    begun.end()
-    begun.assert_ended(server)
+    begun.end_whole(server)
     assert len(begun.said) == 4
 
 
@@ -180,10 +181,7 @@ def test_a_server_that_takes_requests_and_never_answers_makes_nobody_wait(server
     assert "timed out" in begun.said[0]
     between.hang(False)
     begun.until_everything_is_written()
-    begun.assert_each_trial_once(server)
-    begun.assert_nobody_waited()
-    begun.end()
-    begun.assert_ended(server)
+    begun.end_whole(server)
 
 
 SLOW = ("experiments/create", "runs/log-batch", "runs/update", "runs/log-inputs", "runs/search")

@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
 
 import pytest
@@ -15,6 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from meltpoint.sweeps.machine import services
 from meltpoint.sweeps.tracking.store_check import check_before_start
+from meltpoint.tests.local_servers import QuietHandler, served_by
 
 HERE = metadata.version("mlflow")
 
@@ -23,24 +23,14 @@ HERE = metadata.version("mlflow")
 def server(version: str = HERE, status: int = 200, sign_in: str = "") -> Iterator[str]:
     """A server that answers as MLflow's does: /version to all, experiments with `status`, or to who signs in."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(QuietHandler):
+        def get(self) -> None:
             asked = self.path.startswith("/api/2.0/mlflow/experiments/search")
             refused = sign_in and self.headers.get("Authorization") != sign_in
-            self.send_response((401 if refused else status) if asked else 200)
-            self.end_headers()
-            self.wfile.write(b"{}" if asked else version.encode())
+            self.answer((401 if refused else status) if asked else 200, "{}" if asked else version)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{httpd.server_port}"
-    finally:
-        httpd.shutdown()
-        httpd.server_close()
+    with served_by(Handler) as uri:
+        yield uri
 
 
 @pytest.fixture(autouse=True)

@@ -11,13 +11,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
 from pathlib import Path
 
 from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.tests.local_servers import QuietHandler, served_by
 
 TRIALS, SEEDS = 3, 2
 PATIENCE_SECONDS = 240
@@ -90,26 +90,21 @@ def started(words: list[str], log: Path, before: Callable[[], None] | None = Non
 def hung_server() -> Iterator[str]:
     """A server that answers the questions before the first trial, and no other."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if "experiments/search" not in self.path and self.path != "/version":
+    class Handler(QuietHandler):
+        def get(self) -> None:
+            if "experiments/search" in self.path:
+                self.answer(200, "{}")
+            elif self.path == "/version":
+                self.answer(200, metadata.version("mlflow"))
+            else:
                 ended.wait()
-                return
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"{}" if "experiments/search" in self.path else metadata.version("mlflow").encode())
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-        def do_POST(self) -> None:
+        def post(self) -> None:
             ended.wait()
 
     ended = threading.Event()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        ended.set()
-        server.shutdown()
+    with served_by(Handler) as uri:
+        try:
+            yield uri
+        finally:
+            ended.set()
