@@ -36,6 +36,19 @@ settings.register_profile(
 settings.load_profile("house")
 
 
+BEGIN_WITH = (
+    "sweeps/test_sweep.py", "sweeps/test_driver_ends.py", "sweeps/test_sweep_failures.py", "test_launch.py",
+    "reports/test_analyses_of_sweeps.py", "benchmarks/test_gpu.py", "sweeps/test_patches.py",
+)  # fmt: skip
+"""The files with the longest tests, whole sweeps mostly: begun first, so that two processes end at the same time."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of the files that take longest first."""
+    rank = {ROOT / "tests" / name: number for number, name in enumerate(BEGIN_WITH)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print one line for each reason to skip; pytest itself has one for each place that skips."""
     skipped = terminalreporter.stats.get("skipped", [])

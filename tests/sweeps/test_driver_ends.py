@@ -166,22 +166,16 @@ def test_a_second_signal_ends_a_sweep_at_once_though_mlflow_hangs(spec, tmp_path
         assert_nothing_is_left(sweep)
 
 
-def kill_in(phase: str, spec: SweepSpec, storage: Path) -> None:
-    sweep = Sweep(spec, storage)
+@pytest.mark.parametrize(
+    "phase", [phase if phase == "search" else pytest.param(phase, marks=pytest.mark.slow) for phase in PHASES]
+)
+def test_of_a_driver_that_is_killed_nothing_runs_on_and_nothing_is_lost_or_repeated(spec, tmp_path, phase):
+    sweep = Sweep(spec, tmp_path)
     sweep.until(PHASES[phase])
     sweep.process.kill()
     sweep.process.wait()
     assert_nothing_is_left(sweep)
-
-
-def test_nothing_is_left_of_a_driver_that_is_killed(spec, tmp_path):
-    kill_in("search", spec, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("phase", PHASES)
-def test_nothing_is_left_of_a_driver_that_is_killed_in_any_phase(spec, tmp_path, phase):
-    kill_in(phase, spec, tmp_path)
+    go_on(sweep)
 
 
 @pytest.mark.slow

@@ -149,6 +149,7 @@ def test_another_specification_under_the_name_is_refused_and_says_what_differs(d
     assert "trials 3 → 5" in refused.stderr
 
 
+@pytest.mark.slow
 def test_without_patches_of_ray_a_sweep_has_the_same_trials_and_the_same_numbers(done, tmp_path, monkeypatch):
     spec, storage = done
     monkeypatch.setenv("MELTPOINT_RAY_PATCHES", "0")

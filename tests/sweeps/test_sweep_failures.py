@@ -62,11 +62,6 @@ def kill_and_go_on(spec: SweepSpec, storage: Path, moments: list[int]) -> None:
     assert finished.returncode == 0, finished.stderr
 
 
-def test_a_killed_driver_loses_no_trial_and_repeats_none(spec, tmp_path):
-    kill_and_go_on(spec.model_copy(update={"modes": ("fine_tuning",)}), tmp_path, moments=[2])
-    assert_whole(tmp_path, cells=1, trials=3, seeds=2)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_driver_killed_at_five_moments_of_twelve_trials_loses_none_and_repeats_none(spec, tmp_path):

@@ -17,6 +17,7 @@ from meltpoint.sweeps.specification.tracking_uri import (
     sqlite_file,
     without_sign_in,
 )
+from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.runs import Runs
 from meltpoint.sweeps.tracking.tracker import Tracker
 
@@ -90,6 +91,7 @@ def test_an_address_to_open_has_no_sign_in():
 @pytest.mark.parametrize("uri", ["http://user:secret@127.0.0.1:1/", "postgresql://u:secret@127.0.0.1:1/db"])
 def test_a_store_that_does_not_answer_is_named_without_its_password(tmp_path, cells, monkeypatch, capfd, uri):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setattr(tracking, "END_SECONDS", 1.0)
     tracker = Tracker("dead", uri, tmp_path)
     tracker.open(cells, "{}")
     tracker.flush()
