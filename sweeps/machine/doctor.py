@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import stat
 import tempfile
 from collections.abc import Mapping
 from hashlib import file_digest
@@ -241,6 +242,13 @@ def weights(path: Path, published: str) -> Check:
     return Check("minilm", True, f"weights as published (sha256 {found[:16]}…)")
 
 
+def is_open_to_others(path: Path) -> bool:
+    """True if users outside its group can read a file: by its own mode, and by those of the folders above it."""
+    path = path.resolve()
+    closed = any(not folder.stat().st_mode & stat.S_IXOTH for folder in path.parents)
+    return bool(path.stat().st_mode & stat.S_IROTH) and not closed
+
+
 def ray_token(environment: Mapping[str, str]) -> Check:
     """Check for the token by which Ray's processes authenticate (on by default since Ray 2.59)."""
     name = "Ray's token"
@@ -251,7 +259,8 @@ def ray_token(environment: Mapping[str, str]) -> Check:
     named = environment.get("RAY_AUTH_TOKEN_PATH")
     path = Path(named or Path(environment.get("HOME", Path.home())) / ".ray" / "auth_token")
     if text(path).strip():
-        return Check(name, True, f"in {path}")
+        seen = f"; other users of this machine can read it: chmod 600 {path}" if is_open_to_others(path) else ""
+        return Check(name, True, f"in {path}{seen}")
     if named:
         return Check(name, False, f"{path} (RAY_AUTH_TOKEN_PATH) is missing or empty", "ray get-auth-token --generate")
     place = existing(path)

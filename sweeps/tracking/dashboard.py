@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from meltpoint.sweeps.ledger.ledger import artifacts_folder
 from meltpoint.sweeps.machine.services import tracking_store
 from meltpoint.sweeps.specification.tracking_uri import default_uri, sqlite_file, without_sign_in
+from meltpoint.sweeps.tracking.dashboard_sign_in import check_sign_in, is_loopback, sign_in
 
 START_SECONDS = 120.0
 """Longest wait for the server's first response, which took 10 to 30 s on two cores."""
@@ -44,23 +45,25 @@ def serve(storage: Path, tracking_uri: str | None, host: str, port: int) -> int:
     Args:
         storage: the folder of all sweeps.
         tracking_uri: an MLflow server or a store, or None for the SQLite store in `storage`.
-        host: the address to listen on.
+        host: the address to listen on; where others reach it, they have to sign in.
         port: the port to listen on.
 
     Returns:
         0 if it was ended by the user, 1 if the server did not start or ended by itself.
 
     Raises:
-        ValueError: there is no store yet, it cannot be read, or the port is not available; one line with the remedy.
+        ValueError: there is no store yet, it cannot be read, the port is not available, or others would reach the
+            dashboard without a sign-in; one line with the remedy.
     """
     if tracking_uri is not None and urlsplit(tracking_uri).scheme in ("http", "https"):
         _say(f"Dashboard  {without_sign_in(tracking_uri)}")
         return 0
     uri = tracking_uri or default_uri(storage.absolute())
+    check_sign_in(host)
     check_store(uri)
     check_port(host, port)
-    with _terminable():
-        return _run(command(storage, host, port), environment(uri, host, port), host, port)
+    with _terminable(), sign_in(host) as variables:
+        return _run(command(storage, host, port), environment(uri, host, port) | variables, host, port)
 
 
 def check_store(uri: str) -> None:
@@ -108,6 +111,7 @@ def command(storage: Path, host: str, port: int) -> list[str]:
         "--workers", "1",  # suffices for one user; each further worker costs seconds and half a gigabyte
         "--artifacts-destination", artifacts_folder(storage.absolute()).as_uri(),
         "--uvicorn-opts", "--log-level warning",
+        *(() if is_loopback(host) else ("--app-name", "basic-auth")),
     ]  # fmt: skip
 
 

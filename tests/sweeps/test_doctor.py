@@ -183,6 +183,25 @@ def test_rays_token_needs_a_home_that_can_be_written_or_another_source(tmp_path:
     assert doctor.ray_token({"HOME": closed, "RAY_AUTH_MODE": "disabled"}).ok
 
 
+def test_a_token_that_other_users_can_read_is_said_with_what_closes_it(tmp_path: Path, monkeypatch) -> None:
+    token = tmp_path / "folder" / "token"
+    token.parent.mkdir()
+    token.write_text("0123")
+    tmp_path.chmod(0o755)
+
+    def detail(folder: int, file: int) -> str:
+        token.parent.chmod(folder)
+        token.chmod(file)
+        return doctor.ray_token({"RAY_AUTH_TOKEN_PATH": str(token)}).detail
+
+    # What lies above this test's folder is closed to others on some machines, and open on others.
+    above = set(tmp_path.resolve().parents)
+    as_it_is = Path.stat
+    monkeypatch.setattr(Path, "stat", lambda path, **more: as_it_is(Path("/") if path in above else path, **more))
+    assert f"other users of this machine can read it: chmod 600 {token}" in detail(0o755, 0o644)
+    assert "other users" not in detail(0o755, 0o600) + detail(0o700, 0o644)
+
+
 def test_no_secret_reaches_a_check(tmp_path: Path) -> None:
     token = tmp_path / ".ray" / "auth_token"
     token.parent.mkdir()
