@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["meltpoint.tests.adapters.published_skip_thoughts"]
+pytest_plugins = ["meltpoint.tests.adapters.published_skip_thoughts", "meltpoint.tests.tiny_parts"]
 
 ROOT = Path(__file__).resolve().parents[1]
 

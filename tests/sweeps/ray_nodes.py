@@ -71,14 +71,25 @@ def cluster(*nodes: RayNode, **variables: str) -> Iterator[Running]:
         variables: environment variables of its processes, as RAY_AUTH_MODE.
     """
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-        process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
-            stderr=subprocess.DEVNULL, env=environment(RAY_TMPDIR=folder, **variables),
-        )  # fmt: skip
+        running = started(Path(folder), **variables)
         try:
-            yield Running(process).add(*nodes)
+            yield running.add(*nodes)
         finally:
-            process.communicate(timeout=60)
+            running.process.communicate(timeout=60)
+
+
+def started(folder: Path, **variables: str) -> Running:
+    """A cluster without nodes yet.
+
+    Args:
+        folder: where Ray's files go; a short path, for those of its sockets.
+        variables: environment variables of its processes, as RAY_AUTH_MODE.
+    """
+    process = subprocess.Popen(
+        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
+        stderr=subprocess.DEVNULL, env=environment(RAY_TMPDIR=str(folder), **variables),
+    )  # fmt: skip
+    return Running(process)
 
 
 def main() -> None:

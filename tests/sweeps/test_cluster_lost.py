@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from uuid import uuid4
 
-import psutil
 import pytest
 
 from meltpoint.sweeps.on_ray.cluster_watch import LOST_SECONDS
+from meltpoint.tests.local_servers import free_ports
+from meltpoint.tests.marked_processes import Marked
 from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, assert_whole, command, mlflow_runs, run
 
-MARK = "MELTPOINT_TEST_MARK"
 ENDS_SECONDS = LOST_SECONDS + 30
 PARTS = {"head": ("gcs_server", "Ray's head"), "raylet": ("raylet/raylet", "the raylet of this machine")}
 
@@ -27,16 +24,14 @@ class OneNode:
     """A Ray cluster of one machine, whose processes are known by a mark in their environment."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.mark = folder, uuid4().hex
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.folder, self.marked = folder, Marked()
+        self.address = f"127.0.0.1:{free_ports(1)[0]}"
         words = [
             str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--num-cpus=2",
             f"--port={self.address.rpartition(':')[2]}", "--node-ip-address=127.0.0.1", "--include-dashboard=false",
             "--disable-usage-stats",
         ]  # fmt: skip
-        self.environment = {**os.environ, MARK: self.mark, "RAY_AUTH_MODE": "disabled"}
+        self.environment = {**os.environ, **self.marked.environment, "RAY_AUTH_MODE": "disabled"}
         log = folder / "head"
         with log.open("w") as file:
             subprocess.Popen(words, env=self.environment, stdout=file, stderr=file, start_new_session=True)
@@ -45,22 +40,12 @@ class OneNode:
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)
 
-    def processes(self, named: str = "") -> list[psutil.Process]:
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                if process.environ().get(MARK) == self.mark and named in " ".join(process.cmdline()):
-                    found.append(process)
-        return found
-
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[OneNode]:
     made = OneNode(tmp_path)
     yield made
-    for process in made.processes():
-        with suppress(psutil.Error):
-            process.kill()
+    made.marked.kill()
 
 
 @pytest.mark.slow
@@ -73,13 +58,12 @@ def test_a_sweep_whose_cluster_is_lost_saves_shows_its_table_and_says_what_was_l
     with log.open("w") as file:
         process = subprocess.Popen(words, stdout=file, stderr=file, env=cluster.environment)
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not cluster.processes("ray::ImplicitFunc.train"):
+    while not cluster.marked.processes("ray::ImplicitFunc.train"):
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.1)
     title, said = PARTS[part]
-    for victim in cluster.processes(title):
-        victim.kill()
+    cluster.marked.kill(title)
     lost = time.monotonic()
     assert process.wait(timeout=PATIENCE_SECONDS) == 1, log.read_text()
     assert time.monotonic() - lost < ENDS_SECONDS

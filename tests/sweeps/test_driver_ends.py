@@ -10,15 +10,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from uuid import uuid4
 
-import psutil
 import pytest
 
 from meltpoint.sweeps.ledger.claim import latest
 from meltpoint.sweeps.ledger.lease import SILENCE
 from meltpoint.sweeps.machine.signals import TERMINATED
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.tests.marked_processes import Marked, titled
 from meltpoint.tests.sweeps.whole_sweeps import (
     PATIENCE_SECONDS,
     assert_whole,
@@ -29,7 +28,6 @@ from meltpoint.tests.sweeps.whole_sweeps import (
     run,
 )
 
-MARK = "MELTPOINT_TEST_MARK"
 SAVED_SECONDS, GONE_SECONDS = 10.0, 30.0
 LONG = ("--set", "epochs=150")
 """Trials that are far from their end when their first epochs are known."""
@@ -43,15 +41,16 @@ class Sweep:
     """
 
     def __init__(self, spec: SweepSpec, storage: Path, *more: str, **changes: object) -> None:
-        self.storage, self.mark = storage, uuid4().hex
+        self.storage, self.marked = storage, Marked()
         self.words = command(spec, storage, *more, **{"modes": ("fine_tuning",), **changes})
         self.log = storage / "log"
         self.folder = storage / "tiny"
         (self.folder / "trials").mkdir(parents=True, exist_ok=True)
         with self.log.open("a") as file:
             self.process = subprocess.Popen(
-                self.words, stdout=file, stderr=file, env={**os.environ, MARK: self.mark}, start_new_session=True
-            )
+                self.words, stdout=file, stderr=file, env={**os.environ, **self.marked.environment},
+                start_new_session=True,
+            )  # fmt: skip
 
     def until(self, condition: Callable[[Sweep], object]) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -59,16 +58,6 @@ class Sweep:
             assert self.process.poll() is None, self.said()
             assert time.monotonic() < deadline, self.said()
             time.sleep(0.02)
-
-    def family(self) -> list[psutil.Process]:
-        """All its processes that run: those that the kernel gave to another parent too."""
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                is_ours = process.environ().get(MARK) == self.mark
-                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
 
     def said(self) -> str:
         return self.log.read_text(encoding="utf-8")
@@ -80,11 +69,7 @@ class Sweep:
 
 
 def titles(sweep: Sweep) -> str:
-    found = []
-    for process in sweep.family():
-        with suppress(psutil.Error):
-            found.append(" ".join(process.cmdline()))
-    return "\n".join(found)
+    return "\n".join(map(titled, sweep.marked.processes()))
 
 
 def notes(sweep: Sweep, role: str) -> list[dict]:
@@ -106,7 +91,7 @@ PHASES: dict[str, Callable[[Sweep], object]] = {
 
 def assert_nothing_is_left(sweep: Sweep) -> None:
     deadline = time.monotonic() + GONE_SECONDS
-    while (left := sweep.family()) and time.monotonic() < deadline:
+    while (left := sweep.marked.processes()) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left == [], titles(sweep)
 

@@ -18,6 +18,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.tests.marked_processes import titled
 from meltpoint.tests.sweeps.mlflow_server import mlflow_server
 from meltpoint.tests.sweeps.whole_sweeps import (
     PATIENCE_SECONDS,
@@ -107,12 +108,6 @@ def workers_of(process: subprocess.Popen, doing: str = "") -> list[psutil.Proces
         family = psutil.Process(process.pid).children(recursive=True)
         return [child for child in family if f"ray::ImplicitFunc{doing}" in titled(child)]
     return []
-
-
-def titled(child: psutil.Process) -> str:
-    with suppress(psutil.Error):
-        return " ".join(child.cmdline())
-    return ""
 
 
 @pytest.mark.slow

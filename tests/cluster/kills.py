@@ -1,0 +1,100 @@
+"""SIGKILLs at random moments over one sweep: of the driver, workers, a raylet with its workers, MLflow."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from meltpoint.tests.cluster import chaos
+from meltpoint.tests.cluster.chaos import World
+from meltpoint.tests.sweeps import ray_nodes
+from meltpoint.tests.sweeps.whole_sweeps import records
+
+BACK_SECONDS = 5.0
+"""After so long what was killed is started again: a server, a node, the command."""
+
+
+@dataclass
+class Watch:
+    """The ledger as it grows: a record that was there stays, and stays as it is.
+
+    Attributes:
+        found: identity → when and by which file it was written.
+    """
+
+    found: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def look(self, world: World) -> None:
+        """Compare the records with those of the last look."""
+        now = {
+            path.stem: (path.stat().st_mtime_ns, path.stat().st_ino)
+            for path in (world.sweep / "trials").glob("*.json")
+            if '"status": "finished"' in path.read_text(encoding="utf-8")
+        }
+        searched = {one["id"] for one in records(world.storage, world.spec.name) if one["role"] == "search"}
+        assert self.found.keys() <= now.keys(), "progress is monotone"
+        again = {one for one in self.found if self.found[one] != now[one]} & searched
+        assert not again, f"written a second time: {again}"
+        self.found = now
+
+
+def kill_driver(world: World) -> None:
+    """SIGKILL the driver, alone."""
+    assert world.process is not None
+    world.process.kill()
+
+
+def kill_second_node(world: World) -> None:
+    """SIGKILL the second node; another joins."""
+    chaos.kill_node(world)
+    assert world.cluster is not None
+    time.sleep(BACK_SECONDS)
+    ray_nodes.Running(world.cluster).add(ray_nodes.RayNode())
+
+
+def kill_server(world: World) -> None:
+    """SIGKILL MLflow, and start it again."""
+    world.server.kill()
+    time.sleep(BACK_SECONDS)
+    world.server.start()
+
+
+VICTIMS: tuple[Callable[[World], object], ...] = (kill_driver, chaos.kill_worker, kill_second_node, kill_server)
+
+
+def kill_at_random(world: World, count: int, over_seconds: float, seed: int = 0) -> float:
+    """Run a sweep to its end, with kills spread over a time; the command is given again whenever the driver ended.
+
+    Returns:
+        The seconds from the first start to the end.
+    """
+    draw, watch, left = random.Random(seed), Watch(), count
+    began = time.monotonic()
+    world.drive()
+    while left or world.process is not None:
+        pause = draw.uniform(0, 2 * over_seconds / count) if left else None
+        status = _wait(world, pause)
+        watch.look(world)
+        if status == 0:
+            break
+        if status is not None:
+            time.sleep(BACK_SECONDS)
+            world.drive()
+        elif left:
+            draw.choice(VICTIMS)(world)
+            left -= 1
+    assert left == 0, f"the sweep ended before the last {left} kills"
+    return time.monotonic() - began
+
+
+def _wait(world: World, seconds: float | None) -> int | None:
+    """The driver's exit status, or None if it still runs after a time."""
+    assert world.process is not None
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while (status := world.process.poll()) is None:
+        if deadline is not None and time.monotonic() > deadline:
+            return None
+        time.sleep(0.05)
+    return status
