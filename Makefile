@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constr
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-machines bench lint types format clean
+.PHONY: help install demo test test-slow chaos test-machines bench lint types format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,10 @@ test: install ## the default test suite
 
 test-slow: install ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+# CASES="MLflow" runs those with a word in their name; as root also those that need a disk of their own.
+chaos: install ## each fault in each phase of a sweep on two nodes, and thirty kills: an hour or more
+	$(BIN)/python -m pytest -m slow -s tests/cluster/test_chaos.py $(if $(CASES),-k "$(CASES)")
 
 # MACHINES="avx2 umask" runs some of the kinds; TESTS="tests/tasks" runs some of the tests.
 test-machines: install ## the default test suite under other kinds of machine, one after another

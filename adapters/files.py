@@ -1,4 +1,4 @@
-"""Atomic writing of files (to a temporary file, then renamed), and file locks between processes."""
+"""Writing of files that lasts (whole or not at all, also after a power failure), and file locks between processes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ from uuid import uuid4
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
 """The errors of a file system without locks: NFS without its lock service, some FUSE and cluster file systems."""
 
+NO_SYNC = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF}
+"""The errors of a file system that syncs files and no folders, as some of FUSE."""
+
 
 @contextmanager
 def replacing(path: Path, folder: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path; the file written there replaces `path` unless an error is raised.
 
     A reader sees the old file or the new one, never a part of it, also after a power failure, because the file is
-    synced before it is renamed. Its permissions follow the umask whatever library writes it (safetensors' are 0600).
+    synced before it is renamed; that it is the new one is sure after `sync_folder`. Its permissions follow the umask
+    whatever library writes it (safetensors' are 0600).
 
     Args:
         folder: where the temporary path lies, on the same file system; None for the folder of `path`.
@@ -43,6 +47,43 @@ def write_atomically(path: Path, text: str) -> None:
     """Write or replace a text file atomically."""
     with replacing(path) as beside:
         beside.write_text(text, encoding="utf-8")
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a log; it is on the disk when this returns.
+
+    A power failure may leave a part of a line that is being written, so a new one never continues the last.
+    """
+    is_new = not path.exists()
+    with path.open("a+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - 1))
+        torn = end > 0 and file.read(1) != b"\n"
+        file.write(b"\n" * torn + line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    if is_new:
+        sync_folder(path.parent)
+
+
+def make_folders(folder: Path) -> None:
+    """Create a folder and its parents; they are on the disk when this returns."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in missing:
+        sync_folder(one.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names in a folder last through a power failure, as far as its file system can."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in NO_SYNC:
+            raise
+    finally:
+        os.close(opened)
 
 
 def give_usual_mode(path: Path) -> None:

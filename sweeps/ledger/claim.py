@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
+from meltpoint.adapters.files import append_line
 from meltpoint.sweeps.ledger.owner import Owner
 
 RELEASED = b"released    \n"
@@ -108,10 +109,10 @@ def shut(folders: Iterable[Path]) -> None:
 
 
 def make(claim: Claim, owner: Owner) -> bool:
-    """Make a claim's file, whole; False if another process was first."""
+    """Make a claim's file, whole, also after a power failure; False if another process was first."""
     beside, text = claim.folder / f".{owner.token}.tmp", owner.model_dump_json() + "\n"
-    beside.write_text(text, encoding="utf-8")
     try:
+        append_line(beside, text.rstrip())
         os.link(beside, claim.path)
         return True
     except FileExistsError:

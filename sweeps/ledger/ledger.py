@@ -14,7 +14,7 @@ from urllib.parse import urlparse
 
 from pydantic import ValidationError
 
-from meltpoint.adapters.files import acquire, write_atomically
+from meltpoint.adapters.files import acquire, make_folders, sync_folder, write_atomically
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.claim import latest
 from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError
@@ -127,7 +127,7 @@ class Ledger:
     def create(self) -> None:
         """Create the folders of records and of started trials."""
         for folder in (self.trials, self.started):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folders(folder)
 
     @property
     def attempt(self) -> int:
@@ -135,13 +135,14 @@ class Ledger:
         return 0 if self.lease is None else self.lease.attempt
 
     def write(self, record: TrialRecord) -> None:
-        """Write or replace a trial's record, and remove it from the started trials.
+        """Write or replace a trial's record, and remove it from the started trials; it lasts when this returns.
 
         Raises:
             LeaseLostError: another driver has the sweep; nothing was written.
         """
         written = record.model_copy(update={"driver_attempt": self.attempt}) if self.lease else record
         self.place(self.trials / f"{record.id}.json", written.model_dump_json(indent=1) + "\n")
+        sync_folder(self.trials)
         self._remove(self.started / f"{record.id}.json")
 
     def start(self, order: dict[str, object]) -> None:
@@ -296,7 +297,7 @@ class Ledger:
 
     def _open_lock(self) -> IO[str]:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folders(self.folder)
             return (self.folder / LOCK).open("a+")
         except OSError as error:
             raise ValueError(

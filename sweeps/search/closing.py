@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from meltpoint.adapters.files import append_line
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 
@@ -86,8 +87,7 @@ def closing_of(ledger: Ledger, records: Iterable[TrialRecord], planned: int) -> 
 
 def note_spent_budget(ledger: Ledger, seconds: float) -> None:
     """Log that a time budget is spent, since trial records do not contain the reason why there are no more of them."""
-    with ledger.budgets.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"time_budget_seconds": seconds, "spent_at": time.time()}) + "\n")
+    append_line(ledger.budgets, json.dumps({"time_budget_seconds": seconds, "spent_at": time.time()}))
 
 
 def in_words(key: CellKey, closing: Closing) -> str:
@@ -100,10 +100,14 @@ def in_words(key: CellKey, closing: Closing) -> str:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """Read a file of JSON lines; empty if it does not exist."""
+    """Read a file of JSON objects, one a line; empty if it does not exist.
+
+    A line without its end was being written as the power failed, and what it is written before was not done: left out.
+    """
     if not path.exists():
         return []
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines if line.strip() and not (line[0] == "{" and line[-1] != "}")]
     except ValueError as error:
         raise ValueError(f"{path} has a line that is no JSON ({error}); delete that line.") from None

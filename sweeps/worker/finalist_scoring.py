@@ -16,7 +16,7 @@ from meltpoint.adapters import heads
 from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.pairing import input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
-from meltpoint.adapters.files import write_atomically
+from meltpoint.adapters.files import append_line, write_atomically
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import Trainer
@@ -147,8 +147,7 @@ def score_on_test(order: Order) -> float | None:
 def _write_down(folder: Path, record: TrialRecord) -> None:
     """The record of every opening, written before the split is read."""
     line = {"trial": record.id, "cell": cell_name(*record.cell), "seed": record.seed, "opened_at": time.time()}
-    with Ledger(folder).openings.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    append_line(Ledger(folder).openings, json.dumps(line))
 
 
 def _save_predictions(folder: Path, name: str, trainer: Trainer, result: Evaluation, examples: list[Example]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,7 +152,8 @@ def _text(path: Path, line: int, row: Mapping[str, object], column: str) -> str:
         return str(int(value))
     if isinstance(value, str | int | float):
         return str(value)
-    raise ValueError(f"{path}, line {line}, field '{column}': {value!r} is neither text nor a number. Correct the row.")
+    shown = reprlib.repr(value)
+    raise ValueError(f"{path}, line {line}, field '{column}': {shown} is neither text nor a number. Correct the row.")
 
 
 def _list(path: Path, line: int, row: Mapping[str, object], column: str) -> list[str]:

@@ -155,7 +155,7 @@ def test_a_spent_budget_is_a_line_of_its_own_in_the_ledger(tmp_path: Path):
 def test_a_damaged_line_names_its_file(make_ledger):
     ledger = make_ledger()
     with ledger.openings.open("a") as file:
-        file.write('{"trial": "cut o')
+        file.write('"trial": "0123456789abcdef"}')
     with pytest.raises(ValueError, match=r"test_openings\.jsonl has a line that is no JSON .*; delete that line"):
         summarise(ledger)
 

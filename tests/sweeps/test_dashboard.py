@@ -170,7 +170,10 @@ def test_a_taken_port_is_refused_before_a_server_starts(storage: Path) -> None:
         ("203.0.113.7", 5000, "is not available"),  # documentation's own address: no machine has it
     ],
 )
-def test_an_address_that_cannot_be_had_is_refused(storage: Path, host: str, port: int, message: str) -> None:
+def test_an_address_that_cannot_be_had_is_refused(
+    storage: Path, host: str, port: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", "a-password-of-twelve-or-more")
     with pytest.raises(ValueError, match=message):
         dashboard.serve(storage, None, host, port)
 
