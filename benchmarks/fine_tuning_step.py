@@ -34,7 +34,7 @@ from meltpoint.adapters.families.huggingface.specialise import restore
 from meltpoint.adapters.hardware import claim_device, resolve_precision
 from meltpoint.adapters.layers.compact_embedding import pieces_of
 from meltpoint.adapters.layers.quick_dropout import QuickDropout
-from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW
+from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW, encoder_adamw
 from meltpoint.tasks.core.task import Example, Kind
 
 KIND: Kind = "sentence_classification"
@@ -110,7 +110,7 @@ def stepper(
     model = Classifier(encoder).train()
     bf16 = resolve_precision("auto", "cpu") == "bf16"
     masters = encoder.train_in_bf16() if variant.masters and bf16 else {}
-    encoder_adam = EncoderAdamW(
+    encoder_adam = encoder_adamw(
         [*encoder.layer_groups(), LayerGroup("head", tuple(model.head.parameters()))], 0.01, masters
     )
     adam = encoder_adam if variant.masters else torch.optim.AdamW(encoder_adam.param_groups, fused=True)

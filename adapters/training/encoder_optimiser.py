@@ -15,21 +15,15 @@ class EncoderAdamW(torch.optim.AdamW):
     """AdamW (Loshchilov & Hutter 2019, algorithm 2) with two parameter groups a layer group: vectors do not decay.
 
     Vectors are biases and layer norms. Made once a trial: a new optimiser at each thaw would lose Adam's moments. A
-    parameter without a gradient is left as it is. Its state has torch's names.
+    parameter without a gradient is left as it is. Its state has torch's names. It must not have a `step` that calls
+    torch's: torch runs an optimiser's hooks in each of them, so that they would run twice a step.
 
     Args:
         groups: bottom → top.
         weight_decay: of the matrices.
-        masters: what is moved in the place of a bf16 parameter, which is then its rounded copy; float32.
-
-    Attributes:
-        factor: what gradients are multiplied by as a kernel's next step reads them; without one they are multiplied at
-            once.
     """
 
-    def __init__(
-        self, groups: Sequence[LayerGroup], weight_decay: float, masters: Mapping[nn.Parameter, Tensor] | None = None
-    ) -> None:
+    def __init__(self, groups: Sequence[LayerGroup], weight_decay: float) -> None:
         parameter_groups = []
         for index, group in enumerate(groups):
             matrices = [p for p in group.parameters if p.ndim > 1]
@@ -38,10 +32,6 @@ class EncoderAdamW(torch.optim.AdamW):
                 if parameters:
                     parameter_groups.append({"params": parameters, "weight_decay": decay, "layer_group": index})
         super().__init__(parameter_groups, lr=0.0, fused=True)
-        self.factor = 1.0
-        every = [parameter for group in self.param_groups for parameter in group["params"]]
-        self._kernel = ops.adamw(every, masters or {})
-        assert self._kernel is not None or not masters, "masters are moved by the CPU's kernel"
 
     def gradients(self) -> list[Tensor]:
         """The gradients that there are."""
@@ -50,26 +40,51 @@ class EncoderAdamW(torch.optim.AdamW):
 
     def norm(self) -> Tensor:
         """The norm of all gradients together: a number, float32 on a CPU."""
-        if self._kernel is None:
-            total: Tensor = nn.utils.get_total_norm(self.gradients())
-            return total
-        return self._kernel.norm(self.gradients())
+        total: Tensor = nn.utils.get_total_norm(self.gradients())
+        return total
 
     def scale(self, factor: Tensor) -> None:
         """Multiply the gradients, for the step that follows."""
-        if self._kernel is None:
-            torch._foreach_mul_(self.gradients(), factor)
-        else:
-            self.factor = float(factor)
+        torch._foreach_mul_(self.gradients(), factor)
+
+
+class KernelAdamW(EncoderAdamW):
+    """The same by a kernel, which moves float32 masters in the place of bf16 parameters.
+
+    Attributes:
+        factor: what gradients are multiplied by as the next step reads them.
+    """
+
+    def __init__(self, groups: Sequence[LayerGroup], weight_decay: float, kernel: ops.AdamwKernel) -> None:
+        super().__init__(groups, weight_decay)
+        self.factor, self._kernel = 1.0, kernel
+
+    def norm(self) -> Tensor:
+        """The norm of all gradients together: a number, float32."""
+        return self._kernel.norm(self.gradients())
+
+    def scale(self, factor: Tensor) -> None:
+        """Multiply the gradients, in the step that follows."""
+        self.factor = float(factor)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Move every parameter that has a gradient."""
-        if self._kernel is None:
-            super().step(closure)
-            return
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self._kernel.step(parameter, self.state[parameter], group, self.factor)
         self.factor = 1.0
+
+
+def encoder_adamw(
+    groups: Sequence[LayerGroup], weight_decay: float, masters: Mapping[nn.Parameter, Tensor] | None = None
+) -> EncoderAdamW:
+    """The optimiser of an encoder, by a kernel where there is one for all its parameters.
+
+    Args:
+        masters: what is moved in the place of a bf16 parameter, which is then its rounded copy; float32.
+    """
+    kernel = ops.adamw([parameter for group in groups for parameter in group.parameters], masters or {})
+    assert kernel is not None or not masters, "masters are moved by the CPU's kernel"
+    return EncoderAdamW(groups, weight_decay) if kernel is None else KernelAdamW(groups, weight_decay, kernel)

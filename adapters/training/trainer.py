@@ -22,7 +22,7 @@ from meltpoint.adapters.layers.compact_embedding import pieces_of
 from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable
 from meltpoint.adapters.snapshot import Snapshot
-from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW
+from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW, encoder_adamw
 from meltpoint.adapters.training.epoch_result import EpochResult, best_epoch
 from meltpoint.adapters.training.evaluation import Evaluation, evaluate
 from meltpoint.adapters.training.gap_rule import GapRule
@@ -78,7 +78,7 @@ class Trainer:
         table = encoder.compact_pieces(pieces_of(self.data.train, encoder.tokenizer.pad_piece))
         in_bf16 = self.precision == "bf16" and self.device.type == "cpu"
         masters = encoder.train_in_bf16() if in_bf16 else {}
-        optimiser = EncoderAdamW(self.model.layer_groups()[:-1], weight_decay, masters)
+        optimiser = encoder_adamw(self.model.layer_groups()[:-1], weight_decay, masters)
         if table is not None:
             table.follow(optimiser)
         return optimiser

@@ -52,12 +52,17 @@ def status_of(stop: KeyboardInterrupt) -> int:
 
 
 class _Asked:
-    """The request that was made in this process, when on the monotonic clock, and what became of it."""
+    """The request that was made in this process, when on the monotonic clock, and what became of it.
+
+    Attributes:
+        has_interrupt: whether Ctrl-C was pressed and nobody has caught it yet.
+    """
 
     request: StopRequest | None = None
     installed: tuple[signal.Signals, ...] = ()
     at = 0.0
-    was_raised = False
+    was_raised = was_caught = False
+    has_interrupt = False
     taken = threading.Event()
     is_handled_elsewhere = False
 
@@ -79,24 +84,29 @@ def request_stop(request: StopRequest, otherwise: Callable[[], None] | None = No
 
 
 def reason_of(stop: KeyboardInterrupt) -> KeyboardInterrupt:
-    """The request behind an interrupt, where there is one: Ray raises a plain KeyboardInterrupt in its place."""
+    """The request behind an interrupt that was caught, if there is one: Ray raises a plain KeyboardInterrupt for it."""
+    _Asked.was_caught, _Asked.has_interrupt = True, False
     return _Asked.request or stop
 
 
 def raise_requested() -> None:
-    """Raise a request that was made and not raised yet, or was swallowed where Python ignores exceptions.
+    """Raise a request, or Ctrl-C, that nobody has caught: it came while nothing could be raised, or was swallowed.
+
+    Python ignores what is raised in a finaliser or a callback of the garbage collector.
 
     Also takes back the signals that Tune has taken: `tune.run` makes SIGUSR1 end the experiment as if it were done.
     """
     for number in _Asked.installed:
         if signal.getsignal(number) is not _on_signal and threading.current_thread() is threading.main_thread():
             signal.signal(number, _on_signal)
-    if _Asked.request is not None and not _Asked.was_raised:
+    if _Asked.request is not None and not _Asked.was_caught:
         if _Asked.is_handled_elsewhere:
             threading.Event().wait()
         _Asked.was_raised = True
         _Asked.taken.set()
         raise _Asked.request
+    if _Asked.has_interrupt:
+        raise KeyboardInterrupt
 
 
 @contextmanager
@@ -109,7 +119,7 @@ def stoppable() -> Iterator[None]:
         yield
         return
     before = {number: signal.signal(number, _on_signal) for number in STOPPING}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, _on_interrupt)
     _Asked.installed = STOPPING
     try:
         yield
@@ -119,6 +129,7 @@ def stoppable() -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
         _Asked.request, _Asked.was_raised, _Asked.installed = None, False, ()
+        _Asked.was_caught = _Asked.has_interrupt = False
 
 
 @contextmanager
@@ -160,6 +171,11 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
             os._exit(TERMINATED)  # Ray's processes end with this one
         return
     raise_requested()
+
+
+def _on_interrupt(number: int, frame: FrameType | None) -> None:
+    _Asked.has_interrupt = True
+    raise KeyboardInterrupt
 
 
 def _note(request: StopRequest) -> None:

@@ -16,6 +16,7 @@ from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.specification.sweep_spec import Searcher
 
 ATTEMPTS = 30  # repeated draws in a row after which a finite space is enumerated instead
+STARTUP_TRIALS = 5  # drawn at random before TPE has a model, the published one among them
 
 Identify = Callable[[Setting], tuple[str, dict[str, Value]]]
 """A space's setting → (the trial's identity, the complete setting)."""
@@ -26,11 +27,21 @@ def derived_seed(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big")
 
 
+def _sampler(seed: int) -> optuna.samplers.BaseSampler:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        # With `group`, multivariate TPE models each branch of a conditional space separately.
+        return optuna.samplers.TPESampler(
+            seed=seed, multivariate=True, group=True, constant_liar=True, n_startup_trials=STARTUP_TRIALS
+        )
+
+
 class Study:
     """A cell's searcher: the published setting first, then TPE, random draws or the grid; never a setting twice.
 
-    The study is in memory and is rebuilt from the ledger's records. Its seed depends on the number of past trials,
-    because a fixed seed would repeat the start-up draws each time a sweep continues.
+    The study is in memory and is rebuilt from the ledger's records. A proposal depends on the seed, its number and the
+    results that are known, and not on how often the sweep was interrupted: random draws begin anew with each process,
+    and those that were taken are passed over; TPE draws with a seed of the proposal's own.
 
     Attributes:
         seen: identities of all trials proposed so far.
@@ -39,20 +50,14 @@ class Study:
     """
 
     def __init__(self, space: Space, searcher: Searcher, seed: tuple[object, ...], past: list[TrialRecord]) -> None:
-        self.space, self.searcher = space, searcher
+        self.space, self.searcher, self.seed = space, searcher, seed
         self.seen: set[str] = {record.id for record in past}
         self.asked: dict[str, optuna.Trial] = {}
         self.borrowed = 0
-        number = derived_seed(*seed, len(past))
-        self.random = np.random.default_rng(number)
+        self._to_pass = len(past)
+        self.random = np.random.default_rng(derived_seed(*seed, 0))
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            # With `group`, multivariate TPE models each branch of a conditional space separately.
-            sampler = optuna.samplers.TPESampler(
-                seed=number, multivariate=True, group=True, constant_liar=True, n_startup_trials=5
-            )
-            self.study = optuna.create_study(direction="maximize", sampler=sampler)
+        self.study = optuna.create_study(direction="maximize", sampler=_sampler(derived_seed(*seed, 0)))
         for record in past:
             self._add(record)
 
@@ -62,7 +67,10 @@ class Study:
             return self._take(self.space.first(), identify)
         if self.searcher == "grid":
             return self._enumerated(identify)
-        for _ in range(ATTEMPTS):
+        if len(self.seen) >= STARTUP_TRIALS:
+            self.study.sampler = _sampler(derived_seed(*self.seed, len(self.seen)))
+        passed, self._to_pass = self._to_pass, 0
+        for _ in range(ATTEMPTS + passed):
             taken = self._drawn(identify)
             if taken is not None:
                 return taken

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from meltpoint.adapters.encoder import LayerGroup
 from meltpoint.adapters.families.huggingface import encoder, master_weights
 from meltpoint.adapters.families.huggingface.master_weights import Master
-from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW
+from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW, encoder_adamw
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -56,7 +56,7 @@ def reference(layers: list[nn.Module], factor: float) -> list[nn.Parameter]:
 
 
 def moved(layers: list[nn.Module], factor: float, masters: dict[nn.Parameter, Tensor] | None = None) -> EncoderAdamW:
-    adam = EncoderAdamW(groups_of(*layers), 0.3, masters)
+    adam = encoder_adamw(groups_of(*layers), 0.3, masters)
     for group in adam.param_groups:
         group["lr"] = 0.01 * (1 + group["layer_group"])
     parameters = [parameter for layer in layers for parameter in layer.parameters()]
@@ -101,7 +101,7 @@ def test_a_factor_serves_one_step():
 @settings(max_examples=10)
 def test_the_norm_is_that_of_all_gradients_in_either_type(seed: int):
     layers = layers_of(seed % 7)
-    adam = EncoderAdamW(groups_of(*layers), 0.0, master_weights.adopt(nn.ModuleList(layers)))
+    adam = encoder_adamw(groups_of(*layers), 0.0, master_weights.adopt(nn.ModuleList(layers)))
     give_gradients([parameter for layer in layers for parameter in layer.parameters()], seed)
     exact = torch.stack([gradient.double().square().sum() for gradient in adam.gradients()]).sum().sqrt()
     torch.testing.assert_close(adam.norm(), exact.float(), rtol=1e-6, atol=0)
@@ -130,7 +130,7 @@ def test_a_parameter_that_moved_in_memory_is_found_again():
 
 def test_what_is_no_float32_needs_a_master():
     layer = nn.Linear(3, 2, dtype=torch.bfloat16)
-    adam = EncoderAdamW(groups_of(layer), 0.0)
+    adam = encoder_adamw(groups_of(layer), 0.0)
     give_gradients(list(layer.parameters()), 1)
     with pytest.raises(TypeError, match="needs a float32 master"):
         adam.step()
@@ -138,7 +138,7 @@ def test_what_is_no_float32_needs_a_master():
 
 def test_other_types_take_torchs_own_way():
     layers = [nn.Linear(3, 2).double()]
-    adam = EncoderAdamW(groups_of(*layers), 0.0)
+    adam = encoder_adamw(groups_of(*layers), 0.0)
     adam.param_groups[0]["lr"] = 0.1
     before = layers[0].weight.detach().clone()
     layers[0].weight.grad = torch.ones(2, 3, dtype=torch.float64)
@@ -190,3 +190,18 @@ def test_training_with_masters_gives_the_bits_that_autocast_gives(
 def test_training_in_float32_has_no_masters(make_trainer: Make):
     trainer = make_trainer("fine_tuning", precision="fp32")
     assert all(parameter.dtype == torch.float32 for parameter in trainer.model.parameters())
+
+
+@pytest.mark.parametrize("kernels", ["1", "0"])
+def test_a_hook_runs_once_a_step_also_where_a_process_has_used_torchs_optimiser(
+    monkeypatch: pytest.MonkeyPatch, kernels: str
+):
+    monkeypatch.setenv("MELTPOINT_CPU_KERNELS", kernels)
+    layer = nn.Linear(4, 4)
+    torch.optim.AdamW(nn.Linear(2, 2).parameters())  # from then on torch runs hooks in its `step`
+    adam, ran = encoder_adamw(groups_of(layer), 0.1), []
+    adam.register_step_post_hook(lambda *_: ran.append(1))
+    for steps in (1, 2):
+        layer(torch.ones(1, 4)).sum().backward()
+        adam.step()
+        assert len(ran) == steps

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from meltpoint.adapters import ops
 from meltpoint.adapters.data.unpadding import Unpadded, places_of, rounded
 from meltpoint.adapters.encoder import LayerGroup
-from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW
+from meltpoint.adapters.training.encoder_optimiser import KernelAdamW, encoder_adamw
 
 Run = Callable[[], tuple[Tensor, list[Tensor]]]
 """An operation's result, and the leaves that it has gradients by."""
@@ -149,8 +149,8 @@ def test_the_encoders_adamw(seed: int, factor: float):
         torch.manual_seed(seed)
         layer = nn.Linear(17, 9)
         with ops.overridden(kernels):
-            adam = EncoderAdamW([LayerGroup("layer", tuple(layer.parameters()))], 0.3)
-            assert (adam._kernel is not None) is kernels
+            adam = encoder_adamw([LayerGroup("layer", tuple(layer.parameters()))], 0.3)
+            assert isinstance(adam, KernelAdamW) is kernels
             norms = []
             for group in adam.param_groups:
                 group["lr"] = 0.01

@@ -24,8 +24,9 @@ COMMANDS = {
         "trap ended TERM; while :; do sleep 0.05; done"
     ),
     "bin/meltpoint": (
-        'echo "$@" >"$HERE/meltpoint"; cat "$RAY_AUTH_TOKEN_PATH" >"$HERE/token"; stat -c %a "$RAY_AUTH_TOKEN_PATH" '
-        '>"$HERE/mode"; trap "echo TERM >\\"$HERE/noticed\\"; exit 143" TERM; touch "$HERE/started"; '
+        'printf "%s\\n" "$@" >"$HERE/meltpoint"; cat "$RAY_AUTH_TOKEN_PATH" >"$HERE/token"; '
+        'stat -c %a "$RAY_AUTH_TOKEN_PATH" >"$HERE/mode"; trap "echo TERM >\\"$HERE/noticed\\"; exit 143" TERM; '
+        'touch "$HERE/started"; '
         'if [ -n "${ENDS_WITH:-}" ]; then exit "$ENDS_WITH"; fi; while :; do sleep 0.05; done'
     ),
     "slurm/srun": 'echo $$ >"$HERE/task"; while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"',
@@ -88,7 +89,7 @@ def test_the_sweep_gets_the_storage_the_jobs_own_cluster_and_what_stands_after_t
     job.start("--name", "first", ENDS_WITH="0")
     status, said = job.end()
     assert status == 0, said
-    words = job.text("meltpoint").split()
+    words = job.text("meltpoint").splitlines()
     assert words[:3] == ["sweep", "--storage", str(job.folder / "runs")]
     assert words[3] == "--address"
     assert words[4].endswith(":23456")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from optuna.trial import TrialState
 
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.search.selection import best_of, spread
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -47,6 +48,39 @@ def test_the_published_setting_is_the_first_trial_of_each_cell(spec, cells, make
         for cell in cells:
             first = next(p for p in taken if p.cell.key == cell.key)
             assert {key: first.setting[key] for key in cell.space.first()} == cell.space.first()
+
+
+@pytest.mark.parametrize("searcher", ["tpe", "random", "grid"])
+@pytest.mark.parametrize("is_cut_off", [False, True], ids=["between trials", "within trials"])
+def test_an_interrupted_search_proposes_what_an_undisturbed_one_does(spec, cells, make_record, searcher, is_cut_off):
+    spec = spec.model_copy(update={"trials": 12, "searcher": searcher})
+    one = [replace(cells[0], trials=12)]
+
+    def score(proposal: Proposal) -> float:
+        return 1 / (1 + abs(float(proposal.setting["learning_rate"]) - 3e-3))
+
+    undisturbed = [p.id for p in drive(Planner(spec, one, []), make_record, score) if p.role == "search"]
+    records: list[TrialRecord] = []
+    for number in range(len(undisturbed)):  # each trial by a process of its own
+        planner = Planner(spec, one, records)
+        proposal = planner.next()
+        assert isinstance(proposal, Proposal)
+        if is_cut_off:
+            planner = Planner(spec, one, records)
+            planner.recall([note_of(proposal)])
+            assert planner.next() == proposal
+        records.append(make_record(proposal, dev=(score(proposal),)))
+        assert proposal.id == undisturbed[number]
+
+
+def note_of(proposal: Proposal) -> dict[str, object]:
+    """What the ledger keeps of a trial that has begun."""
+    cell = proposal.cell
+    return {
+        "id": proposal.id, "number": proposal.number, "role": proposal.role, "seed": proposal.seed,
+        "setting": proposal.setting, "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name,
+        "variant": cell.variant,
+    }  # fmt: skip
 
 
 def test_no_cell_runs_ahead_of_another(spec, cells):

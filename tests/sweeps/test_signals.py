@@ -6,6 +6,7 @@ would end the process that runs the tests.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -24,7 +25,10 @@ def caught(act):
         act()
     except StopRequest as stop:
         print("request:", stop, stop.status)
-        return stop
+        return signals.reason_of(stop)
+    except KeyboardInterrupt as stop:
+        print("interrupted")
+        return signals.reason_of(stop)
     print("nothing was raised")
 
 def send(number):
@@ -84,6 +88,24 @@ with stoppable():
     caught(raise_requested)
 """)
     assert done.stdout == "request: here 1\nnothing was raised\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"),
+    [(signal.SIGINT, "interrupted"), (signal.SIGTERM, f"request: stopped by SIGTERM {TERMINATED}")],
+)
+def test_a_signal_that_came_in_a_finaliser_is_raised_again(number, raised):
+    done = case(f"""
+class Finalised:
+    def __del__(self):
+        signal.raise_signal({number})
+with stoppable():
+    caught(Finalised)  # Python ignores what is raised there
+    caught(raise_requested)
+    caught(raise_requested)
+""")
+    assert "Exception ignored" in done.stderr
+    assert done.stdout == f"nothing was raised\n{raised}\nnothing was raised\n", done.stderr
 
 
 def test_a_signal_that_somebody_else_took_is_taken_back():
