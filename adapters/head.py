@@ -91,6 +91,8 @@ class Head(nn.Module, ABC):
     def loss(self, scores: Tensor, batch: Batch) -> Tensor:
         """Mean loss over the batch's examples (or real words): cross-entropy, or the squared error of the scaled score.
 
+        Where a head has its own, it has to be such a mean too: micro-batches are weighted by their examples or words.
+
         Regression learns a score scaled to [-1, 1], so that a fresh head predicts the middle of the range and one
         learning rate suits classification and regression alike.
 

@@ -111,6 +111,9 @@ class Batch:
             padded.
         places, lengths: flat indices of the real pieces in the padded rows, and the rows' lengths, the shortest row
             first (`unpadding.places_of`); None and () if nothing is padded or the states are cached.
+        share: how much its mean loss counts in its step's: 1, or for a micro-batch its part of the step's rows (of
+            their words, for sequence labelling).
+        ends_step: False on micro-batches that others of the same step follow.
         cls_only: whether only each input's first state ([CLS]) will be read; an encoder that supports it then omits
             the others and returns (batch, 1, dim).
     """
@@ -132,6 +135,8 @@ class Batch:
     places: Tensor | None = None
     lengths: tuple[int, ...] = ()
     cls_only: bool = False
+    share: float = 1.0
+    ends_step: bool = True
 
     def __len__(self) -> int:
         return len(self.rows)

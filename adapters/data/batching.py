@@ -156,8 +156,9 @@ def first_places(row: Row) -> tuple[int, ...]:
 
 
 def training_batches(
-    inputs: Inputs, kind: Kind, pad_piece: int, batch_size: int, seeds: Sequence[int], epoch: int, by_length: bool
-) -> Iterator[Batch]:
+    inputs: Inputs, kind: Kind, pad_piece: int, batch_size: int, seeds: Sequence[int], epoch: int, by_length: bool,
+    micro_batch: int | None = None,
+) -> Iterator[Batch]:  # fmt: skip
     """Yield one epoch of training batches, shuffled.
 
     The order is a function of (seed, epoch) and the rows' lengths, the same on every machine. The rows that do not
@@ -166,11 +167,32 @@ def training_batches(
     Args:
         seeds: one per lane; each lane has an order of its own.
         by_length: whether the rows of a batch have about the same length.
+        micro_batch: the most rows of a batch that is yielded; the batches of a step then follow one another. For one
+            lane alone.
     """
     pool = POOL_BATCHES if by_length else 1
     orders = [training_order(inputs.lengths, batch_size, seed, epoch, pool) for seed in seeds]
     for parts in zip(*orders, strict=True):
-        yield inputs.batch([row for part in parts for row in part], pad_piece, kind, len(seeds))
+        rows = [row for part in parts for row in part]
+        if micro_batch is None or len(rows) <= micro_batch:
+            yield inputs.batch(rows, pad_piece, kind, len(seeds))
+        else:
+            assert len(seeds) == 1, "trials with batches of their own are tried one by one before micro-batches"
+            yield from _micro_batches(inputs, kind, pad_piece, rows, micro_batch)
+
+
+def _micro_batches(inputs: Inputs, kind: Kind, pad_piece: int, rows: list[int], most: int) -> Iterator[Batch]:
+    """A batch in parts of at most so many rows; their losses, times their shares, add up to the batch's."""
+    parts = [rows[start : start + most] for start in range(0, len(rows), most)]
+    whole = _loss_terms(inputs, kind, rows)
+    for part in parts:
+        share = _loss_terms(inputs, kind, part) / max(1, whole)
+        yield replace(inputs.batch(part, pad_piece, kind), share=share, ends_step=part is parts[-1])
+
+
+def _loss_terms(inputs: Inputs, kind: Kind, rows: Sequence[int]) -> int:
+    """The number of terms that the loss of some rows is the mean of (`Head.loss`): rows, or their words."""
+    return sum(len(inputs.rows[row].word_starts) for row in rows) if kind == "sequence_labelling" else len(rows)
 
 
 def training_order(lengths: NDArray[np.int64], batch_size: int, seed: int, epoch: int, pool: int) -> list[list[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -30,13 +30,32 @@ def encode(
         (layers, positions of all rows of the batch, dim) in the key's type, on the CPU.
     """
     top = encoder.layers - 1
-    for start in range(0, len(rows), ENCODING_BATCH):
-        batch = collate(split.rows, rows[start : start + ENCODING_BATCH], encoder.tokenizer.pad_piece, kind)
-        batch = batch.to(device)
+
+    def read(rows: Sequence[int]) -> Tensor:
+        batch = collate(split.rows, rows, encoder.tokenizer.pad_piece, kind).to(device)
         with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=key.precision == "bf16"):
-            read = {top: encoder.read_top(batch)} if tuple(layers) == (top,) else dict(enumerate(encoder.read(batch)))
-        picked = [_positions(read[layer], batch, key).to(key.dtype) for layer in layers]
-        yield torch.stack(picked).cpu()
+            found = {top: encoder.read_top(batch)} if tuple(layers) == (top,) else dict(enumerate(encoder.read(batch)))
+        return torch.stack([_positions(found[layer], batch, key).to(key.dtype) for layer in layers]).cpu()
+
+    for start in range(0, len(rows), ENCODING_BATCH):
+        yield _in_parts(read, rows[start : start + ENCODING_BATCH])
+
+
+def _in_parts(read: Callable[[Sequence[int]], Tensor], rows: Sequence[int]) -> Tensor:
+    """What `read` gives for some rows, (layers, positions, dim); by halves where a GPU's memory is too small for all.
+
+    Raises:
+        torch.OutOfMemoryError: it is too small for one row.
+    """
+    try:
+        return read(rows)
+    except torch.OutOfMemoryError:
+        if len(rows) == 1:
+            raise
+    if torch.cuda.is_available():  # here the error has let go of what the pass had taken
+        torch.cuda.empty_cache()
+    half = len(rows) // 2
+    return torch.cat([_in_parts(read, rows[:half]), _in_parts(read, rows[half:])], 1)
 
 
 @contextmanager

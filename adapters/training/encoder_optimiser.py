@@ -35,8 +35,7 @@ class EncoderAdamW(torch.optim.AdamW):
 
     def gradients(self) -> list[Tensor]:
         """The gradients that there are."""
-        every = (parameter.grad for group in self.param_groups for parameter in group["params"])
-        return [gradient for gradient in every if gradient is not None]
+        return [parameter.grad for parameter in self._every() if parameter.grad is not None]
 
     def norm(self) -> Tensor:
         """The norm of all gradients together: a number, float32 on a CPU."""
@@ -46,6 +45,25 @@ class EncoderAdamW(torch.optim.AdamW):
     def scale(self, factor: Tensor) -> None:
         """Multiply the gradients, for the step that follows."""
         torch._foreach_mul_(self.gradients(), factor)
+
+    def moments(self) -> dict[str, Tensor]:
+        """The state of every parameter that was moved: `NUMBER/step`, `NUMBER/exp_avg`, …; not copied."""
+        found: dict[str, Tensor] = {}
+        for number, parameter in enumerate(self._every()):
+            for name, own in self.state.get(parameter, {}).items():
+                found[f"{number}/{name}"] = own if isinstance(own, Tensor) else torch.tensor(float(own))
+        return found
+
+    def load_moments(self, moments: Mapping[str, Tensor]) -> None:
+        """Continue from such a state; call it before the first step."""
+        for number, parameter in enumerate(self._every()):
+            prefix = f"{number}/"
+            own = {name.removeprefix(prefix): t for name, t in moments.items() if name.startswith(prefix)}
+            if own:
+                self.state[parameter] = {name: t.to(parameter.device, copy=True) for name, t in own.items()}
+
+    def _every(self) -> list[nn.Parameter]:
+        return [parameter for group in self.param_groups for parameter in group["params"]]
 
 
 class KernelAdamW(EncoderAdamW):
@@ -66,6 +84,12 @@ class KernelAdamW(EncoderAdamW):
     def scale(self, factor: Tensor) -> None:
         """Multiply the gradients, in the step that follows."""
         self.factor = float(factor)
+
+    def load_moments(self, moments: Mapping[str, Tensor]) -> None:
+        """Continue from such a state; call it before the first step."""
+        super().load_moments(moments)
+        for state in self.state.values():
+            state["step"] = int(state["step"])
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]

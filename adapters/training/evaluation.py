@@ -35,7 +35,7 @@ class Evaluation:
 @torch.no_grad()
 def evaluate(
     model: AdaptedModel, task: Task, split: EncodedSplit, examples: list[Example],
-    device: torch.device, precision: Precision, read: Inputs | None = None,
+    device: torch.device, precision: Precision, read: Inputs | None = None, batch_rows: int = EVALUATION_BATCH,
 ) -> list[Evaluation]:  # fmt: skip
     """Predict every row of a split with each member of a bundle, join windows again, score what has labels.
 
@@ -43,6 +43,7 @@ def evaluate(
 
     Args:
         read: the split with its cached hidden states, or None to run the encoder.
+        batch_rows: the most rows at a time.
 
     Returns:
         One a member.
@@ -52,7 +53,7 @@ def evaluate(
     pad = model.encoder.tokenizer.pad_piece
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
     with autocast:
-        for batch in evaluation_batches(read or inputs(split), task.kind, pad, EVALUATION_BATCH):
+        for batch in evaluation_batches(read or inputs(split), task.kind, pad, batch_rows):
             batch = batch.to(device)
             scores = model(batch)
             for member, own in enumerate(scores.float()):

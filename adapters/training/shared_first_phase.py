@@ -58,11 +58,12 @@ class SharedFirstPhases:
         """A trial's epochs, those of the first phase out of the folder where another trial has trained it.
 
         Args:
-            trainer: a bundle of one, before its first step.
+            trainer: a bundle of one, before its first step or put where a state was taken (`training_state`).
             facts: what else the first phase depends on: encoder, data, documents, metric, mode, head, code.
         """
-        phases = trainer.trials[0].table.plan.phases
-        if len(phases) > 1 and not phases[0].encoder_trains:
+        plan = trainer.trials[0].table.plan
+        is_shared = len(plan.phases) > 1 and not plan.phases[0].encoder_trains
+        if is_shared and trainer.step < plan.first_phase_steps:
             yield from self._first_phase(trainer, first_phase_key(trainer, facts))
         yield from trainer.epochs()
 
@@ -79,11 +80,12 @@ class SharedFirstPhases:
                 yield from self._read_or_train(trainer, path)
 
     def _read_or_train(self, trainer: Trainer, path: Path) -> Iterator[list[Outcome]]:
-        """The first phase's epochs; the caller holds its lock."""
+        """The first phase's epochs, but those that the trainer has already; the caller holds its lock."""
         checkpoint = read_checkpoint(path)
         if checkpoint is not None:
+            had = len(trainer.trials[0].results)
             resume(trainer, checkpoint)
-            for result in checkpoint.results:
+            for result in checkpoint.results[had:]:
                 yield [(0, result)]
             return
         # The gap rule may end the phase earlier than planned, so the plan is looked at after every epoch.

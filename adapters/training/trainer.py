@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from meltpoint.adapters import modes
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
-from meltpoint.adapters.data.batching import training_batches
+from meltpoint.adapters.data.batching import Inputs, training_batches
 from meltpoint.adapters.data.prefetch import prefetched
 from meltpoint.adapters.hardware import Hardware, resolve_precision
 from meltpoint.adapters.layers.compact_embedding import pieces_of
@@ -24,7 +24,7 @@ from meltpoint.adapters.multiplier_table import MultiplierTable
 from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW, encoder_adamw
 from meltpoint.adapters.training.epoch_result import EpochResult, best_epoch
-from meltpoint.adapters.training.evaluation import Evaluation, evaluate
+from meltpoint.adapters.training.evaluation import EVALUATION_BATCH, Evaluation, evaluate
 from meltpoint.adapters.training.gap_rule import GapRule
 from meltpoint.adapters.training.split_inputs import FrozenStates, SplitInputs
 from meltpoint.adapters.training.stacked_adamw import StackedAdamW
@@ -40,6 +40,8 @@ class Trainer:
     Args:
         members: the trials; they agree on what shapes the computation (`settings.bundle_key`).
         frozen_states: the cache of frozen encoders' hidden states, or None to run the encoder each time.
+        micro_batch: the most rows that go through the model at once, where a batch does not fit the memory: gradients
+            add up to the batch's over several passes, and evaluation's batches shrink alike. None for whole batches.
 
     Attributes:
         trials: one a member, in the members' order, also after it has left the bundle.
@@ -50,7 +52,7 @@ class Trainer:
 
     def __init__(
         self, model: AdaptedModel, data: EncodedData, mode: str, members: Sequence[Member], hardware: Hardware,
-        frozen_states: FrozenStates | None = None,
+        frozen_states: FrozenStates | None = None, micro_batch: int | None = None,
     ) -> None:  # fmt: skip
         setting = members[0].setting
         self.model, self.data, self.frozen_states = model, data, frozen_states
@@ -58,6 +60,9 @@ class Trainer:
         self.hardware, self.device = hardware, torch.device(hardware.device)
         self.precision = resolve_precision(str(setting["precision"]), hardware.device)
         self.batch_size = int(setting["batch_size"])
+        self.micro_batch = micro_batch if micro_batch is not None and micro_batch < self.batch_size else None
+        part = (self.micro_batch or self.batch_size) / self.batch_size
+        self.evaluation_rows = max(1, int(EVALUATION_BATCH * part))
         self.trains_encoder = modes.get(mode).trains_encoder
         decay = float(setting["weight_decay"])
         self.encoder_optimiser = self._prepare_encoder(decay) if self.trains_encoder else None
@@ -126,17 +131,23 @@ class Trainer:
         seeds = [trial.member.seed for trial in trials]
         clips = torch.tensor([float(trial.member.setting["gradient_clip"]) for trial in trials], device=self.device)
         rates = torch.tensor([trial.head_rates(self.step) for trial in trials], device=self.device).T.contiguous()
-        total, steps = torch.zeros(len(trials), device=self.device), 0
+        total, steps, is_new = torch.zeros(len(trials), device=self.device), 0, True
         self.model.train()
         torch.manual_seed(_epoch_seed(seeds[0], epoch))  # of the encoder's dropout; a resumed trial draws the same
         for batch in self._batches(epoch, trials[0].is_frozen_epoch(self.step), seeds):
-            self._set_encoder_rates(trials[0].table)
-            self.model.rng.begin(self.step)
+            if is_new:
+                self._set_encoder_rates(trials[0].table)
+                self.model.rng.begin(self.step)
+                self.head_optimiser.zero_grad()
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
                 scores = self.model(batch)
             losses = self.model.head.loss(scores.float(), batch)
-            self.head_optimiser.zero_grad()
+            losses = losses if batch.share == 1.0 else losses * batch.share
             losses.sum().backward()  # type: ignore[no-untyped-call]
+            total += losses.detach()
+            is_new = batch.ends_step
+            if not is_new:
+                continue  # the gradients of the step's next micro-batch are added to these
             encoder = self.encoder_optimiser  # None where the encoder is frozen at this step
             encoder = encoder if encoder is not None and encoder.gradients() else None
             norms = self.head_optimiser.norms()  # of each trial's gradient; the encoder's is part of its one trial's
@@ -151,7 +162,6 @@ class Trainer:
                 encoder.step()
                 encoder.zero_grad(set_to_none=True)
                 self.encoder_moved = True
-            total += losses.detach()
             self.step, steps = self.step + 1, steps + 1
             if steps % FINITE_CHECK_STEPS == 0 and not bool(total.isfinite().any()):
                 break  # no trial is left to train
@@ -170,7 +180,8 @@ class Trainer:
         lanes = seeds if len(set(seeds)) > 1 else seeds[:1]
         by_length = frozen or not encoder.padding_free  # heads read padded rows, most encoders need not
         pad, kind = encoder.tokenizer.pad_piece, self.data.task.kind
-        return prefetched(training_batches(read, kind, pad, self.batch_size, lanes, epoch, by_length), self.device)
+        batches = training_batches(read, kind, pad, self.batch_size, lanes, epoch, by_length, self.micro_batch)
+        return prefetched(batches, self.device)
 
     def _set_encoder_rates(self, table: MultiplierTable) -> None:
         """Set the encoder's rates and freeze the rows that are 0: without a gradient, AdamW skips a parameter."""
@@ -197,7 +208,7 @@ class Trainer:
 
     def evaluate(self, split: EncodedSplit, examples: list[Example]) -> list[Evaluation]:
         """Score any split with the active trials' weights, running the encoder."""
-        return evaluate(self.model, self.data.task, split, examples, self.device, self.precision)
+        return self._evaluate(split, examples, None)
 
     def evaluate_dev(self) -> list[Evaluation]:
         """Score dev with the active trials' weights, on cached hidden states where the encoder is frozen."""
@@ -206,7 +217,11 @@ class Trainer:
     def _score(self, split: EncodedSplit, examples: list[Example]) -> list[Evaluation]:
         assert len(examples) == split.examples, "a split is scored against its own examples"
         read = self.inputs.open(split, self.model.encoder_is_frozen and not self.encoder_moved)
-        return evaluate(self.model, self.data.task, split, examples, self.device, self.precision, read)
+        return self._evaluate(split, examples, read)
+
+    def _evaluate(self, split: EncodedSplit, examples: list[Example], read: Inputs | None) -> list[Evaluation]:
+        task, rows = self.data.task, self.evaluation_rows
+        return evaluate(self.model, task, split, examples, self.device, self.precision, read, rows)
 
     def _remember(
         self, place: int, epoch: int, loss: float, dev: Evaluation, train: dict[str, float],
@@ -224,10 +239,11 @@ class Trainer:
         trial.results.append(result)
         if best_epoch(trial.results, metric) is result:
             trial.best = (result.dev[metric], epoch)
-            trial.best_state = self._weights(place, goes_on=epoch < trial.table.plan.epochs)
+            trial.best_state = self.weights(place, goes_on=epoch < trial.table.plan.epochs)
+            trial.best_moved_encoder = self.encoder_moved
         return result
 
-    def _weights(self, place: int, goes_on: bool) -> Snapshot:
+    def weights(self, place: int, goes_on: bool) -> Snapshot:
         """The trained weights of an active trial; the encoder's are not copied after the last epoch."""
         own = self.model.own_weights(place)
         if not self.trains_encoder:

@@ -47,6 +47,7 @@ class TrialState:
         table: its multiplier table.
         best: (dev score, epoch) of the best epoch so far (`epoch_result.best_epoch`).
         best_state: the trained weights at that epoch.
+        best_moved_encoder: whether the encoder had been trained by then; if not, its weights are the pretrained ones.
         results: one an epoch so far.
     """
 
@@ -54,6 +55,7 @@ class TrialState:
     table: MultiplierTable
     best: tuple[float, int] = (-math.inf, 0)
     best_state: Snapshot = field(default_factory=lambda: Snapshot({}))
+    best_moved_encoder: bool = False
     results: list[EpochResult] = field(default_factory=list)
 
     @classmethod

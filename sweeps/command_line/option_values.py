@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from meltpoint.adapters.training.saving_rule import largest_share
 from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.specification.tracking_uri import check_sign_in
@@ -15,7 +16,7 @@ def resources_of(options: SweepOptions) -> Resources:
     """The resources of a sweep, by its options.
 
     Raises:
-        ValueError: a share, time or size that cannot be read, or is none.
+        ValueError: a share, time or size that cannot be read, or is none, on the command line or in the environment.
     """
     if options.cpus_per_trial <= 0:
         raise ValueError("--cpus-per-trial must be above 0.")
@@ -33,6 +34,7 @@ def resources_of(options: SweepOptions) -> Resources:
         cache_overflow=options.cache_overflow.value,
         cache_keep_bytes=bytes_of("--cache-keep", options.cache_keep),
         mix_code_versions=options.mix_code_versions,
+        saving_share=0.0 if options.no_epoch_checkpoints else largest_share(),
     )
 
 

@@ -102,6 +102,9 @@ GpusPerTrial = Annotated[
 MixCode = Annotated[
     bool, _machine_option("--mix-code-versions", help="Go on where other code of Meltpoint began; tables say so.")
 ]
+NoEpochCheckpoints = Annotated[
+    bool, _machine_option("--no-epoch-checkpoints", help="Save no long epochs: a lost trial begins from the start.")
+]
 JobAddress = Annotated[
     str | None,
     typer.Option(
@@ -184,6 +187,7 @@ class SweepOptions:
         "200MB"
     )
     mix_code_versions: MixCode = False
+    no_epoch_checkpoints: NoEpochCheckpoints = False
 
 
 def as_words(options: SweepOptions) -> list[str]:

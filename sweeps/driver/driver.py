@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.driver.disk_room import DiskRoom
 from meltpoint.sweeps.driver.finals import Finals
+from meltpoint.sweeps.driver.memory_ceilings import MemoryCeilings
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.driver.record_writer import RecordWriter
 from meltpoint.sweeps.driver.running_trial import RunningTrial
@@ -22,7 +23,7 @@ from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
-from meltpoint.sweeps.worker.outcome import INTERRUPTED, RETRIES, TOGETHER_AFTER, TrialOutcome
+from meltpoint.sweeps.worker.outcome import INTERRUPTED, RETRIES, TOGETHER_AFTER, OutOfMemory, TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 
@@ -39,6 +40,8 @@ class SweepDriver:
         running: trials that a worker has taken up.
         losses: trial → how many times it was lost.
         pauses: trial → how many times it found no room on the disk, which is no loss.
+        restarts: trial → how many times it was ended with another trial's worker, or did not fit a GPU's memory, which
+            is none either.
         shares: cell → the share of a GPU that its trials get, once measured; only with `--gpus-per-trial auto`.
         failure: an error on the driver's side (a full disk), which Tune would bury in text of its own.
         stop: what ended the sweep before it was done; None where nothing did.
@@ -52,12 +55,14 @@ class SweepDriver:
         self.resources, self.clock = resources, clock
         self.writer = RecordWriter(ledger, tracker, DiskRoom(ledger.folder, progress.say))
         self.finals = Finals(planner, self.writer, progress, scorer, self._order)
+        self.memory = MemoryCeilings(ledger, progress.say)
         self.deadline: float | None = None
         self.waiting: dict[str, RunningTrial] = {}
         self.running: dict[str, RunningTrial] = {}
         self.orders: dict[str, bool] = {}
         self.losses: Counter[str] = Counter()
         self.pauses: Counter[str] = Counter()
+        self.restarts: Counter[str] = Counter()
         self.is_done = False
         self.slots = 1
         self.shares: Mapping[CellKey, float] = {}
@@ -97,7 +102,7 @@ class SweepDriver:
 
     def _hand_out(self, proposal: Proposal) -> Order | None:
         """The order of a trial that begins now; None if the disk has no room for its note."""
-        attempt = self.losses[proposal.id] + self.pauses[proposal.id]
+        attempt = self.losses[proposal.id] + self.pauses[proposal.id] + self.restarts[proposal.id]
         order = self._order(proposal).model_copy(update={"attempt": attempt})
         if not self.writer.start(order.as_json()):
             return None
@@ -129,6 +134,7 @@ class SweepDriver:
         match event:
             case Started():
                 trial.started = event
+                self.progress.resumed(trial.proposal, event.resumed_after_epochs, event.checkpoint_notes)
                 self.writer.room.note_some(by_trial=True)  # which it looked for, before it said so
             case EpochEnded(epoch=epoch):
                 trial.epochs.append(epoch)
@@ -161,9 +167,12 @@ class SweepDriver:
             self.planner.abandon(order.id)
             self.tracker.abandon(order.id)
         elif outcome.status == "restarted":
+            self.restarts[order.id] += 1
             self.tracker.abandon(order.id)
             self.progress.lost(trial.proposal, str(outcome.error))
             self.planner.retry(trial.proposal, alone=False)
+        elif outcome.out_of_memory is not None:
+            self._fit_memory(trial, outcome, outcome.out_of_memory)
         elif outcome.cause == "disk":
             self._wait_for_room(trial, outcome)
         elif outcome.cause is not None and self.losses[order.id] < RETRIES[outcome.cause]:
@@ -181,6 +190,13 @@ class SweepDriver:
         self.tracker.abandon(trial.order.id)
         self.progress.lost(trial.proposal, f"{outcome.error}; it is tried again ({count} of {retries})")
         self.planner.retry(trial.proposal, alone=outcome.cause == "memory" or count > TOGETHER_AFTER)
+
+    def _fit_memory(self, trial: RunningTrial, outcome: TrialOutcome, lack: OutOfMemory) -> None:
+        """A trial did not fit its GPU: it begins again with less, which is no try; each time there is less to try."""
+        self.restarts[trial.order.id] += 1
+        self.tracker.abandon(trial.order.id)
+        self.progress.lost(trial.proposal, f"{outcome.error}; {self.memory.learn(trial.order, lack)}")
+        self.planner.retry(trial.proposal, alone=True)
 
     def _wait_for_room(self, trial: RunningTrial, outcome: TrialOutcome) -> None:
         """A trial found no room on the disk: it runs again once there is some."""
@@ -236,9 +252,9 @@ class SweepDriver:
     # Orders.
 
     def _order(self, proposal: Proposal) -> Order:
-        """The order of a trial, on its cell's share of a GPU."""
+        """The order of a trial, on its cell's share of a GPU, or with what its cell's memory allows."""
         gpus = self.resources.gpus
-        return self.order(proposal, self.shares[proposal.cell.key] if gpus == "auto" else gpus)
+        return self.memory.applied(self.order(proposal, self.shares[proposal.cell.key] if gpus == "auto" else gpus))
 
     def order(self, proposal: Proposal, gpus: float) -> Order:
         """The order of a trial that gets so many GPUs."""
@@ -252,4 +268,5 @@ class SweepDriver:
             cache=str(cache_folder(self.ledger.folder.parent)), cache_bytes=self.resources.cache_bytes,
             cache_overflow=self.resources.cache_overflow,
             code_version="" if self.resources.address is None else code_version(),
+            driver_attempt=self.ledger.attempt, saving_share=self.resources.saving_share,
         )  # fmt: skip

@@ -65,7 +65,8 @@ class Finals:
         best = progress.best
         for record in candidates:
             answered = any(final.answered_by == record.id for final in progress.finals.values())
-            if record.role == "search" and (best is None or record.id != best.id or answered):
+            # A trial that was lost has no weights, and perhaps saved epochs to go on from.
+            if record.role == "search" and not record.is_lost and (best is None or record.id != best.id or answered):
                 self.ledger.drop_checkpoint(record.id)
 
     # Once they are trained.
@@ -96,7 +97,9 @@ class Finals:
     def order_of(self, final: TrialRecord) -> Order:
         """The order to score a final: the test split must be that of the other finals of its task."""
         order = self.make_order(self.planner.proposal_of(final))
-        return order.model_copy(update={"test_fingerprint": self._test_of(final)})
+        # Evaluated as it was trained: with as many rows at a time, whatever is known of the memory since.
+        size = {"micro_batch_size": final.micro_batch_size, "ceilings": {}}
+        return order.model_copy(update={"test_fingerprint": self._test_of(final), **size})
 
     def _test_of(self, record: TrialRecord) -> str:
         """The fingerprint of the test split that finals like this one were scored on; "" before any was."""

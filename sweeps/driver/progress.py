@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -71,6 +71,17 @@ class Progress:
         self.latest.pop(proposal.id, None)
         name = f"{proposal.cell.name} {label(proposal.role, proposal.number, proposal.seed)}"
         self.say(f"{self._clock()}  {name}: {why}")
+
+    def resumed(self, proposal: Proposal, epochs: int, notes: Sequence[str]) -> None:
+        """A trial's worker has looked for saved epochs.
+
+        Args:
+            epochs: how many of them it goes on from.
+            notes: what was wrong with some, a line each.
+        """
+        name = f"{proposal.cell.name} {label(proposal.role, proposal.number, proposal.seed)}"
+        for line in (*notes, *([f"it goes on after epoch {epochs}"] if epochs else [])):
+            self.say(f"{self._clock()}  {name}: {line}")
 
     def waits(self, proposal: Proposal) -> None:
         """A trial ended and waits to begin again."""

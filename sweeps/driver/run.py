@@ -111,6 +111,7 @@ def _sweep(
         left_out = [*ledger.late_lines(), *([strays_in_words(planner.strays)] if planner.strays else [])]
         for line in (*kept_lines(planner), *left_out, *ledger.clean_started(), *closed_lines(ledger, planner)):
             say(line)
+        ledger.clean_states(records)
         planner.recall(ledger.unfinished())
         tracker = Tracker(spec.name, uri, storage, say, ledger.attempt)
         tracker.open(cells, spec.model_dump_json())

@@ -47,4 +47,7 @@ class RunningTrial:
             started_at=self.began, seconds=time.time() - self.began,
             trained_together=started.trained_together if started else 1,
             task_parameters=started.task_parameters if started else None,
+            resumed_after_epochs=started.resumed_after_epochs if started else 0,
+            seconds_before=started.seconds_before if started else 0.0,
+            micro_batch_size=started.micro_batch_size if started else None,
         )  # fmt: skip

@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlparse
@@ -66,6 +66,8 @@ def first_phases_folder(cache: Path) -> Path:
     return cache / "stages"
 
 
+STATES = "state.*"
+"""The files in a trial's checkpoint folder that hold its saved epochs (`worker.epoch_checkpoints`)."""
 LOCK, DRIVERS = "driver.lock", "drivers"
 EMPTY_SWEEP = {LOCK, DRIVERS, "trials", "started"}
 """The files and folders that a sweep's folder may contain before `sweep.json` is written."""
@@ -135,7 +137,9 @@ class Ledger:
         return 0 if self.lease is None else self.lease.attempt
 
     def write(self, record: TrialRecord) -> None:
-        """Write or replace a trial's record, and remove it from the started trials; it lasts when this returns.
+        """Write or replace a trial's record; remove it from the started trials, and its saved epochs.
+
+        It lasts when this returns.
 
         Raises:
             LeaseLostError: another driver has the sweep; nothing was written.
@@ -144,6 +148,7 @@ class Ledger:
         self.place(self.trials / f"{record.id}.json", written.model_dump_json(indent=1) + "\n")
         sync_folder(self.trials)
         self._remove(self.started / f"{record.id}.json")
+        self._drop_states(record)
 
     def start(self, order: dict[str, object]) -> None:
         """Note that a trial has begun, so that an interrupted sweep runs the same trial again."""
@@ -244,6 +249,23 @@ class Ledger:
     def checkpoint(self, trial: str) -> Path:
         """The folder of a trial's checkpoint."""
         return self.folder / "checkpoints" / trial
+
+    def _drop_states(self, record: TrialRecord) -> None:
+        """Delete the saved epochs of a trial that has ended; one that was lost goes on from them when tried again."""
+        folder = self.checkpoint(record.id)
+        if record.is_lost or not folder.is_dir():
+            return
+        for path in folder.glob(STATES):
+            self._remove(path)
+        with suppress(OSError):  # the trial's weights lie there
+            folder.rmdir()
+
+    def clean_states(self, records: Iterable[TrialRecord]) -> None:
+        """Delete saved epochs of trials that have ended: a worker that was given up may write them after that."""
+        left = {path.parent.name for path in (self.folder / "checkpoints").glob(f"*/{STATES}")}
+        for record in records if left else ():
+            if record.id in left:
+                self._drop_states(record)
 
     def drop_checkpoint(self, trial: str) -> None:
         """Delete a trial's checkpoint, if it has one."""

@@ -104,6 +104,10 @@ class TrialRecord(TrialDescription):
             no worker came to build it.
         started_at: when a worker took it up; trials of one order have the same.
         seconds: from then to its end; trials of one order share that time.
+        resumed_after_epochs: how many of its epochs earlier attempts had trained and saved; it went on from there.
+        micro_batch_size: the most rows that went through the model at once, where a batch of the setting did not fit
+            the GPU: the gradients are the batch's, the last bits and the masks of dropout are others. None: whole ones.
+        seconds_before: what these attempts took for them, which is not in `seconds`.
         answered_by: the trial whose run this one shares, where setting and seed agree.
         cause: why it failed; None where it did not.
         attempts: how many times it began in the command that ended it, lost attempts counted.
@@ -136,6 +140,9 @@ class TrialRecord(TrialDescription):
     cause: Cause | None = None
     attempts: int = 1
     driver_attempt: int = 0
+    resumed_after_epochs: int = 0
+    seconds_before: float = 0.0
+    micro_batch_size: int | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -216,8 +223,10 @@ def worker_spans(records: Iterable[TrialRecord]) -> list[tuple[float, float]]:
 
 
 def worker_seconds(records: Iterable[TrialRecord]) -> float:
-    """Seconds in which workers were busy with trials."""
-    return sum(end - start for start, end in worker_spans(records))
+    """Seconds in which workers were busy with trials, earlier attempts that some went on from included."""
+    records = list(records)
+    before = sum(record.seconds_before for record in records if record.answered_by is None)
+    return before + sum(end - start for start, end in worker_spans(records))
 
 
 def identity(parts: Mapping[str, object]) -> str:

@@ -86,6 +86,7 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
             "documents": best.documents_fingerprint, "notes": list(cell.header.notes),
         },
         "encoder_fingerprint": best.encoder_fingerprint,
+        **({} if best.micro_batch_size is None else {"micro_batch_size": best.micro_batch_size}),
         "hardware": best.hardware.model_dump() if best.hardware else None,
         "code": best.code_version, **mixed, "versions": versions(),
     }  # fmt: skip
@@ -139,4 +140,5 @@ def order_of(spec: SweepSpec, record: TrialRecord, ledger: Ledger) -> Order:
         data_fingerprint=record.data_fingerprint, documents_fingerprint=record.documents_fingerprint,
         encoder_fingerprint=record.encoder_fingerprint, checkpoint=str(ledger.checkpoint(record.id)),
         cpus=hardware.threads, gpus=hardware.gpu_share, cache=str(cache_folder(ledger.folder.parent)),
+        micro_batch_size=record.micro_batch_size,
     )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from meltpoint.adapters.training.saving_rule import LARGEST_SHARE
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
 from meltpoint.tasks.core.registry import unknown
 
@@ -176,6 +177,7 @@ class Resources:
             (`features.budget.Budget`).
         cache_keep_bytes: size to which the feature cache is trimmed after the sweep.
         mix_code_versions: go on with a sweep that another version of the code has begun; its trials are kept.
+        saving_share: the share of training time that saving trials' epochs may take (`saving_rule`); 0 saves none.
     """
 
     storage: str = "runs"
@@ -189,6 +191,7 @@ class Resources:
     cache_overflow: Overflow = "on_the_fly"
     cache_keep_bytes: int = CACHE_KEEP_BYTES
     mix_code_versions: bool = False
+    saving_share: float = LARGEST_SHARE
 
 
 def check(spec: SweepSpec) -> None:

@@ -16,6 +16,10 @@ Key = tuple[str, ...]
 STATUS = "meltpoint.status"
 CODE = "meltpoint.code_version"
 DRIVER_ATTEMPT = "meltpoint.driver_attempt"
+RESUMED = "meltpoint.resumed_after_epochs"
+MICRO_BATCH = "meltpoint.micro_batch_size"
+OF_ATTEMPT = (RESUMED, MICRO_BATCH)
+"""Tags of the attempt that ended a trial, where they apply: another attempt begins without them."""
 LAST_METRIC = "dev_seconds"
 """The last metric of an epoch: a run that has it has the whole epoch, since a batch's metrics are written in order."""
 FINISHED = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}
@@ -97,6 +101,10 @@ def ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
         tags |= {f"meltpoint.hardware.{k}": str(v) for k, v in record.hardware.model_dump().items()}
     if record.error:
         tags["mlflow.note.content"] = record.error
+    if record.resumed_after_epochs:
+        tags[RESUMED] = str(record.resumed_after_epochs)
+    if record.micro_batch_size is not None:
+        tags[MICRO_BATCH] = str(record.micro_batch_size)
     if record.answered_by:
         tags["meltpoint.answered_by"] = record.answered_by
     metrics = [Metric(name, value, when, step) for name, value in values.items()]

@@ -31,6 +31,7 @@ from meltpoint.sweeps.tracking.run_contents import (
     DRIVER_ATTEMPT,
     FINISHED,
     LAST_METRIC,
+    OF_ATTEMPT,
     STATUS,
     Key,
     cell_params,
@@ -324,7 +325,11 @@ class Runs:
         self.client.set_tag(run_id, DRIVER_ATTEMPT, str(self.driver_attempt))
         past = self.client.get_metric_history(run_id, LAST_METRIC)
         self.logged[proposal.id] = {metric.step for metric in past}
-        if not self.client.get_run(run_id).data.params:
+        data = self.client.get_run(run_id).data
+        for tag in OF_ATTEMPT:
+            if tag in data.tags:
+                self.client.delete_tag(run_id, tag)
+        if not data.params:
             self.unsent_params[proposal.id] = trial_params(proposal)
 
     def write(self, trial: str, epochs: list[EpochRecord], record: TrialRecord | None) -> None:

@@ -26,12 +26,19 @@ class Started(_OfTrial):
         trained_together: how many trials train side by side with this one, itself counted.
         input_notes: what does not fit the encoder's input, a line each.
         task_parameters: as in `TrialRecord`.
+        micro_batch_size: as in `TrialRecord`.
+        resumed_after_epochs, seconds_before: as in `TrialRecord`; these epochs are reported next, once more.
+        checkpoint_notes: what was wrong with saved epochs, a line each.
     """
 
     hardware: HardwareRecord
     trained_together: int
     input_notes: tuple[str, ...]
     task_parameters: int
+    resumed_after_epochs: int = 0
+    seconds_before: float = 0.0
+    checkpoint_notes: tuple[str, ...] = ()
+    micro_batch_size: int | None = None
 
 
 class EpochEnded(_OfTrial):

@@ -31,6 +31,25 @@ class ChangedInputError(ValueError):
     """The data, the encoder or the task file are not those that the sweep was opened on."""
 
 
+class OutOfMemory(BaseModel):
+    """What a GPU's memory was too small for.
+
+    Attributes:
+        gpu: its name.
+        rows, length: of a pass: the micro-batch, and the longest row's subword tokens.
+        is_shared: whether the trial had a part of the GPU only.
+        together: how many trials trained side by side, itself counted.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    gpu: str
+    rows: int
+    length: int
+    is_shared: bool
+    together: int
+
+
 class TrialOutcome(BaseModel):
     """The outcome of one attempt at a trial. The endings, and who sees them:
 
@@ -40,7 +59,8 @@ class TrialOutcome(BaseModel):
     | stopped | lost its rung (ASHA), or the time budget was spent | Tune's scheduler |
     | interrupted | was running at Ctrl-C, or at an error of the driver | the driver |
     | restarted | was ended with another trial's worker, by no loss of its own | `hand_back` |
-    | failed, setting | raised, ran out of memory or was not finite | the worker |
+    | failed, setting | raised, was not finite, or did not fit the memory row by row | the worker |
+    | failed, memory, `out_of_memory` | did not fit the GPU, and begins again with less at a time | the worker |
     | failed, input | found other files than the sweep was opened on | the worker |
     | failed, disk | had no room on the disk, and waits until there is some | the worker |
     | failed, memory | was killed by Ray's memory monitor | Tune's scheduler |
@@ -51,7 +71,8 @@ class TrialOutcome(BaseModel):
             at once, and neither counts as a try.
         cause: why it failed; None where it did not.
         error: one line with the remedy; for a stopped trial, which rule stopped it.
-        notes: what became of the frozen states, a line each.
+        notes: what became of the frozen states and of saved epochs, a line each.
+        out_of_memory: what did not fit a GPU, where less may; that is no try.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -60,6 +81,7 @@ class TrialOutcome(BaseModel):
     cause: Cause | None = None
     error: str | None = None
     notes: tuple[str, ...] = ()
+    out_of_memory: OutOfMemory | None = None
 
 
 STOPPED_EARLY = TrialOutcome(status="stopped", error="stopped early: its rung was lost")

@@ -157,5 +157,5 @@ def _order(path: str, space: Space, seed: int, data_dir: str | None, folder: str
         seed=seed, setting=settings.complete(space.first(), mode, head), data=spec, data_fingerprint=fingerprint,
         documents_fingerprint=data.get("documents") or "", encoder_fingerprint=files,
         checkpoint=folder, cpus=hardware.get("threads", 1), gpus=hardware.get("gpu_share", 0.0),
-        cache=folder,
+        cache=folder, micro_batch_size=facts.get("micro_batch_size"),
     )  # fmt: skip

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from meltpoint.adapters.training.saving_rule import LARGEST_SHARE
 from meltpoint.sweeps.ledger.records import TrialDescription
 from meltpoint.sweeps.specification.sweep_spec import CACHE_BYTES, Overflow
 from meltpoint.tasks.core.task import DataSpec
@@ -26,7 +27,12 @@ class Order(TrialDescription):
         cache: the folder of what trials share (features, first phases); "" shares nothing.
         cache_bytes: what the cache may take.
         attempt: how many times the trial was lost before, in this command.
+        driver_attempt: the number of the driver that made the order (`lease`); 0 without a ledger's lease.
+        saving_share: the share of training time that saving epochs may take (`saving_rule`); 0 saves none.
         cache_overflow: what to do with features that do not fit: "on_the_fly" or "bf16" (`features.budget.Budget`).
+        micro_batch_size: the most rows at a time; None for whole batches, or what `ceilings` allow.
+        ceilings: kind of GPU → the largest product of rows and their longest length that fits the cell's trials there,
+            as far as is known (`worker.gpu_memory`).
         code_version: what the worker's code must be, on a cluster whose nodes may have another (`worker.fitness`); ""
             takes any, on a local cluster.
     """
@@ -44,7 +50,11 @@ class Order(TrialDescription):
     cache: str = ""
     cache_bytes: int = CACHE_BYTES
     attempt: int = 0
+    driver_attempt: int = 0
+    saving_share: float = LARGEST_SHARE
     cache_overflow: Overflow = "on_the_fly"
+    micro_batch_size: int | None = None
+    ceilings: dict[str, int] = Field(default_factory=dict)
     code_version: str = ""
 
     def as_json(self) -> dict[str, Any]:

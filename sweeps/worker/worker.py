@@ -32,8 +32,11 @@ from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError,
 from meltpoint.sweeps.ledger.ledger import first_phases_folder
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
 from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.worker import gpu_memory
+from meltpoint.sweeps.worker.epoch_checkpoints import EpochCheckpoints, Resumed
 from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.feature_cache import FeatureCache
+from meltpoint.sweeps.worker.gpu_memory import micro_batch_of
 from meltpoint.sweeps.worker.input_notes import input_notes
 from meltpoint.sweeps.worker.memory import release_memory
 from meltpoint.sweeps.worker.outcome import (
@@ -91,14 +94,21 @@ def training(orders: Sequence[Order], hardware: Hardware) -> Trainer:
         raise ChangedInputError(
             f"the files of {order.encoder} changed since the sweep was opened; put the old ones back."
         )
-    max_pieces = min(int(order.setting["max_pieces"]), encoder.max_pieces)
-    input_format = input_format_of(order.setting, heads.get(order.head).joint_pairs)
-    data = warm_encoded_data(order.encoder, order.data, max_pieces, input_format)
+    data = encoded_data(order)
     members = [Member(one.setting, one.seed) for one in orders]
     model = build(encoder, loaded.task, order.mode, order.head, members, hardware.device)
     precision = resolve_precision(str(order.setting["precision"]), hardware.device)
     cache = FeatureCache(order, precision, torch.device(hardware.device)) if order.cache else None
-    return Trainer(model, data, order.mode, members, hardware, cache)
+    micro_batch = micro_batch_of(order, hardware, data.train) if len(orders) == 1 else None
+    return Trainer(model, data, order.mode, members, hardware, cache, micro_batch)
+
+
+def encoded_data(order: Order) -> EncodedData:
+    """An order's splits, tokenised."""
+    encoder = warm_encoder(order.encoder, warm_training_data(order.data).task.kind)
+    max_pieces = min(int(order.setting["max_pieces"]), encoder.max_pieces)
+    input_format = input_format_of(order.setting, heads.get(order.head).joint_pairs)
+    return warm_encoded_data(order.encoder, order.data, max_pieces, input_format)
 
 
 def _check_data(order: Order, loaded: TrainingData) -> None:
@@ -153,7 +163,7 @@ def _run_stack(orders: Sequence[Order]) -> Iterator[list[Event]]:
             yield events
         return
     except Exception as error:  # noqa: BLE001 - whatever broke is these trials' outcome; the sweep goes on
-        outcome = outcome_of_error(error)
+        outcome = _outcome_of(error, orders)
         is_halved = is_out_of_memory(error) and len(orders) > 1 and not has_trained
     if is_halved:
         release_memory()
@@ -164,14 +174,38 @@ def _run_stack(orders: Sequence[Order]) -> Iterator[list[Event]]:
     yield [TrialEnded(trial=trial, outcome=outcome) for trial in open_trials]
 
 
+def _outcome_of(error: Exception, orders: Sequence[Order]) -> TrialOutcome:
+    """The outcome of trials whose training raised."""
+    if not isinstance(error, torch.OutOfMemoryError):
+        return outcome_of_error(error)
+    first = orders[0]
+    try:
+        return gpu_memory.outcome_of(
+            error, orders, claim_device(int(first.cpus), first.gpus), encoded_data(first).train
+        )
+    except Exception:  # noqa: BLE001 - not even the data could be read beside what the GPU lacks
+        return outcome_of_error(error)
+
+
 def _train(orders: Sequence[Order]) -> Iterator[list[Event]]:
     """Train trials side by side; their events, an epoch of all of them at a time."""
     first = orders[0]
     trainer = training(orders, claim_device(int(first.cpus), first.gpus))
     check_room(trainer, Path(first.checkpoint))
-    yield _started(trainer, orders)
+    # Trials side by side have short epochs, and would have to find the same company again.
+    saved = EpochCheckpoints(first) if first.saving_share > 0 and len(orders) == 1 else None
+    past = Resumed() if saved is None else saved.resume(trainer)
+    yield _started(trainer, orders, past, () if saved is None else tuple(saved.notes))
+    for epoch in past.epochs:
+        yield [_ended(trainer, first, 0, epoch)]
     for results in _epochs(trainer, first):
-        yield [event for member, result in results for event in _events(trainer, orders[member], member, result)]
+        notes = [*cache_notes(trainer), *(saved.notes if saved is not None else ())]
+        events = [
+            event for member, result in results for event in _events(trainer, orders[member], member, result, notes)
+        ]
+        yield events
+        if saved is not None:
+            saved.after_epoch(trainer, [event.epoch for event in events if isinstance(event, EpochEnded)])
 
 
 def check_room(trainer: Trainer, folder: Path) -> None:
@@ -205,31 +239,47 @@ def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
     return SharedFirstPhases(first_phases_folder(Path(order.cache))).epochs(trainer, facts)
 
 
-def _events(trainer: Trainer, order: Order, member: int, result: EpochResult | NotFiniteError) -> list[Event]:
-    """The events of a member's epoch, its end among them where that was the last one."""
+def _events(
+    trainer: Trainer, order: Order, member: int, result: EpochResult | NotFiniteError, notes: Sequence[str]
+) -> list[Event]:
+    """The events of a member's epoch, its end among them where that was the last one.
+
+    Args:
+        notes: on the trial so far, a line each.
+    """
     if isinstance(result, NotFiniteError):
         return [TrialEnded(trial=order.id, outcome=failed("setting", str(result)))]
     trial = trainer.trials[member]
-    planned = trial.table.plan.epochs
-    epoch = EpochRecord(**result.model_dump(), finished_at=time.time())
-    score = result.dev[trainer.data.task.metric]
-    ended = EpochEnded(trial=order.id, epoch=epoch, score=score, percent=100 * result.epoch / planned)
-    if result.epoch < planned:
+    ended = _ended(trainer, order, member, EpochRecord(**result.model_dump(), finished_at=time.time()))
+    if result.epoch < trial.table.plan.epochs:
         return [ended]
     save_weights(trial.best_state, Path(order.checkpoint))
     trial.best_state = Snapshot({})
-    return [ended, TrialEnded(trial=order.id, outcome=TrialOutcome(status="finished", notes=cache_notes(trainer)))]
+    return [ended, TrialEnded(trial=order.id, outcome=TrialOutcome(status="finished", notes=tuple(notes)))]
 
 
-def _started(trainer: Trainer, orders: Sequence[Order]) -> list[Event]:
-    """The first event of each of the trials."""
+def _ended(trainer: Trainer, order: Order, member: int, epoch: EpochRecord) -> EpochEnded:
+    """The event of a member's epoch."""
+    planned = trainer.trials[member].table.plan.epochs
+    score = epoch.dev[trainer.data.task.metric]
+    return EpochEnded(trial=order.id, epoch=epoch, score=score, percent=100 * epoch.epoch / planned)
+
+
+def _started(trainer: Trainer, orders: Sequence[Order], past: Resumed, notes: tuple[str, ...]) -> list[Event]:
+    """The first event of each of the trials.
+
+    Args:
+        past: what they go on from.
+        notes: what was wrong with it.
+    """
     limit, hardware = int(orders[0].setting["max_pieces"]), hardware_record(trainer)
-    notes = tuple(input_notes(trainer.data, limit, trainer.model.encoder.max_pieces))
+    inputs = tuple(input_notes(trainer.data, limit, trainer.model.encoder.max_pieces))
     parameters = sum(own[0].numel() for own in trainer.model.own_parameters().values())
     return [
         Started(
-            trial=order.id, hardware=hardware, trained_together=len(orders), input_notes=notes,
-            task_parameters=parameters,
+            trial=order.id, hardware=hardware, trained_together=len(orders), input_notes=inputs,
+            task_parameters=parameters, resumed_after_epochs=len(past.epochs), seconds_before=past.seconds,
+            checkpoint_notes=notes, micro_batch_size=trainer.micro_batch,
         ) for order in orders
     ]  # fmt: skip
 

@@ -38,6 +38,7 @@ RESOURCES: Mapping[str, tuple[object, set[str]]] = {
     "cache_overflow": ("bf16", {"cache_overflow"}),
     "cache_keep_bytes": (1, set()),
     "mix_code_versions": (True, set()),
+    "saving_share": (0.5, {"saving_share"}),
 }
 """Field → another value, and the fields of an order that it changes."""
 
@@ -47,7 +48,9 @@ ORDER = {
     **dict.fromkeys(("role", "encoder", "mode", "task", "head", "variant", "seed", "setting", "metric"), IDENTITY),
     **dict.fromkeys(("data_fingerprint", "documents_fingerprint", "encoder_fingerprint"), IDENTITY),
     "data": "the worker refuses data of another fingerprint",
-    "attempt": "for the ledger: the trial begins again from nothing",
+    "attempt": "for the ledger, and the name of the trial's saved epochs",
+    "driver_attempt": "for the name of the trial's saved epochs",
+    "saving_share": "a trial that goes on from a saved epoch has the same bits (test_epoch_checkpoints)",
     "test_fingerprint": "for scoring; it may refuse, and changes nothing",
     "checkpoint": "equal numbers, below", "cache": "equal numbers, below",
     "cache_bytes": "equal numbers where the states fit, below; the trial's notes say where they do not",
@@ -55,6 +58,8 @@ ORDER = {
     "code_version": "in the trial's record; a worker with other code refuses",
     # The sums of a product are taken in another order: last bits differ. A sweep goes on with more cores, and the
     # ledger's `hardware` has the threads and the GPU of every trial, so that the same bits can be asked for.
+    # A batch in parts has the same gradient within rounding, and other masks of dropout.
+    **dict.fromkeys(("micro_batch_size", "ceilings"), "on record with each trial"),
     "cpus": "on record with each trial", "gpus": "on record with each trial",
 }  # fmt: skip
 SPECIFICATION = {
@@ -67,7 +72,7 @@ MACHINE = {
     "storage": "storage", "tracking_uri": "tracking_uri", "address": "address", "cpus_per_trial": "cpus",
     "gpus_per_trial": "gpus", "time_budget": "time_budget_seconds", "retry_failed": "retry_failed",
     "cache_budget": "cache_bytes", "cache_overflow": "cache_overflow", "cache_keep": "cache_keep_bytes",
-    "mix_code_versions": "mix_code_versions",
+    "mix_code_versions": "mix_code_versions", "no_epoch_checkpoints": "saving_share",
 }  # fmt: skip
 
 

@@ -32,6 +32,7 @@ DRAWN: dict[str, Any] = {
     "retry_failed": st.booleans(), "cache_budget": TEXTS, "cache_overflow": st.sampled_from(Overflow),
     "cache_keep": TEXTS,
     "mix_code_versions": st.booleans(),
+    "no_epoch_checkpoints": st.booleans(),
 }  # fmt: skip
 OPTIONS = st.builds(SweepOptions, **DRAWN)
 

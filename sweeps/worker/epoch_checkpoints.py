@@ -1,0 +1,165 @@
+"""The saved epochs of a trial: its training state beside its weights, so that a later attempt goes on from there.
+
+Each attempt writes a file of its own, `state.DRIVER-ATTEMPT.safetensors`, and stops as soon as it sees a later one's:
+a worker that was given up and still runs overwrites nothing. A state is used by the same trial alone, and only where
+the same bits would follow. The driver removes it once the trial's record is in the ledger (`Ledger.write`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from meltpoint.adapters import ops
+from meltpoint.adapters.features.budget import free_bytes
+from meltpoint.adapters.training.saving_rule import SavingRule
+from meltpoint.adapters.training.state_file import DamagedStateError, read_about, read_state, write_state
+from meltpoint.adapters.training.trainer import Trainer
+from meltpoint.adapters.training.training_state import TrainingState, restore, state_of
+from meltpoint.sweeps.ledger.ledger import STATES
+from meltpoint.sweeps.ledger.records import EpochRecord
+from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.worker.recorded import COMPUTING, versions
+from meltpoint.sweeps.worker.work_order import Order
+
+SPARE_BYTES = 50 * 2**20
+"""Left free on the disk beside a state, and as much again for the weights that training leaves."""
+
+DAMAGED = ".damaged"
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """What a trial goes on from.
+
+    Attributes:
+        epochs: those that earlier attempts trained, with the times at which they ended.
+        seconds: that earlier attempts took for them.
+    """
+
+    epochs: tuple[EpochRecord, ...] = ()
+    seconds: float = 0.0
+
+
+class EpochCheckpoints:
+    """The saved states of one trial, as one attempt reads and writes them.
+
+    Attributes:
+        notes: what went wrong with them, a line each.
+    """
+
+    def __init__(self, order: Order, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.folder, self.order, self.clock = Path(order.checkpoint), order, clock
+        self.path = self.folder / f"state.{order.driver_attempt:06d}-{order.attempt:04d}.safetensors"
+        self.notes: list[str] = []
+        self._began, self._past = clock(), Resumed()
+        self._rule = SavingRule(order.saving_share, clock)
+        self._ended_at: list[float] = []
+        self._is_over = False
+
+    def resume(self, trainer: Trainer) -> Resumed:
+        """Put a fresh trainer where the newest usable state was taken; nothing where there is none."""
+        about: dict[str, Any] | None = None
+        for path in reversed(self._files()):
+            about = self._taken_from(path, trainer)
+            if about is not None:
+                break
+        if about is not None:
+            self._ended_at = list(about["ended_at"])
+            results = trainer.trials[0].results
+            epochs = [
+                EpochRecord(**result.model_dump(), finished_at=at)
+                for result, at in zip(results, self._ended_at, strict=True)
+            ]
+            self._past = Resumed(tuple(epochs), float(about["seconds"]))
+        self._rule = SavingRule(self.order.saving_share, self.clock)
+        return self._past
+
+    def _taken_from(self, path: Path, trainer: Trainer) -> dict[str, Any] | None:
+        """What a file says beside its state, which the trainer has then; None where it cannot be used."""
+        try:
+            about = read_about(path)
+            if about["belongs_to"] != belongs_to(self.order, trainer):
+                return None
+            restore(trainer, read_state(path))
+        except FileNotFoundError:
+            return None
+        except DamagedStateError as error:
+            self._set_aside(path, str(error))
+            return None
+        return about
+
+    def _set_aside(self, path: Path, why: str) -> None:
+        aside = path.with_suffix(DAMAGED)
+        with suppress(OSError):
+            path.replace(aside)
+        self.notes.append(f"a saved epoch was damaged ({why}), is set aside as {aside}, and was not gone on from")
+
+    def after_epoch(self, trainer: Trainer, ended: Sequence[EpochRecord]) -> None:
+        """Save the state, if the trial goes on and it is worth it (`saving_rule`); failing to is no fault of the trial.
+
+        Args:
+            ended: the trial's epochs that were reported since the last call.
+        """
+        self._ended_at += [epoch.finished_at for epoch in ended]
+        (trial,) = trainer.trials
+        # Epochs that come out of a shared first phase are reported after all of them are in the trainer.
+        if self._is_over or not trainer.active or len(self._ended_at) < len(trial.results):
+            return
+        state: list[TrainingState] = []
+
+        def state_bytes() -> int:
+            state.append(state_of(trainer))
+            return state[0].bytes
+
+        if self._rule.is_due(state_bytes):
+            self._save(trainer, state[0] if state else state_of(trainer))
+
+    def _save(self, trainer: Trainer, state: TrainingState) -> None:
+        began = self.clock()
+        try:
+            if self._is_superseded() or not self._has_room(state):
+                return
+            write_state(self.path, state, self._about(trainer))
+            for older in self._files():
+                if older.name < self.path.name:
+                    older.unlink(missing_ok=True)
+        except OSError as error:
+            self._is_over = True
+            self.notes.append(f"its epochs could not be saved ({error.strerror or error}); it trained on without")
+        finally:
+            self._rule.note_save(self.clock() - began)
+
+    def _about(self, trainer: Trainer) -> dict[str, Any]:
+        seconds = self._past.seconds + self.clock() - self._began
+        return {
+            "belongs_to": belongs_to(self.order, trainer), "ended_at": self._ended_at, "seconds": seconds,
+        }  # fmt: skip
+
+    def _files(self) -> list[Path]:
+        """The states of all attempts, the oldest first."""
+        return sorted(path for path in self.folder.glob(STATES) if path.suffix == self.path.suffix)
+
+    def _is_superseded(self) -> bool:
+        """True if a later attempt has the trial; this one then saves nothing more."""
+        self._is_over = any(path.name > self.path.name for path in self._files())
+        return self._is_over
+
+    def _has_room(self, state: TrainingState) -> bool:
+        return free_bytes(self.folder) >= 2 * state.bytes + SPARE_BYTES
+
+
+def belongs_to(order: Order, trainer: Trainer) -> dict[str, Any]:
+    """What has to be the same for a state to be gone on from: the trial, and what decides the bits of its numbers."""
+    hardware = trainer.hardware
+    installed = versions()
+    return {
+        "trial": order.id, "code": code_version(), "precision": trainer.precision, "processor": hardware.name,
+        "device": trainer.device.type, "threads": hardware.threads if trainer.device.type == "cpu" else None,
+        "cpu_kernels": ops.version() if trainer.device.type == "cpu" else "",
+        "versions": {name: installed[name] for name in COMPUTING if name in installed},
+    }  # fmt: skip

@@ -1,0 +1,298 @@
+"""training_state and state_file: a trial that goes on from a saved epoch is the undisturbed one, to the last bit."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
+from meltpoint.adapters.training import saving_rule
+from meltpoint.adapters.training.saving_rule import SavingRule
+from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases
+from meltpoint.adapters.training.state_file import DamagedStateError, read_about, read_state, write_state
+from meltpoint.adapters.training.training_state import restore, state_of
+from meltpoint.tasks.core.task import Example
+
+Make = Callable[..., Any]
+
+GRADUAL = {"gradual_unfreezing": True, "schedule": "slanted_triangular", "discriminative_rates": True}
+WARMUP = {"schedule": "linear_warmup_decay", "weight_decay": 0.3, "encoder_dropout": 0.2, "dropout": 0.3}
+TWO_PHASES = {"epochs": 2, "stack_and_finetune__stack_epochs": 2, "stack_and_finetune__stack_learning_rate": 1e-2}
+
+CASES: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
+    "frozen": ("feature_extraction", "sentence_classification", None, {"epochs": 3}),
+    "frozen, words, CRF": ("feature_extraction", "sequence_labelling", "bilstm_crf", {"epochs": 3, "dropout": 0.3}),
+    "frozen, pairs": ("feature_extraction", "pair_classification", "esim", {"epochs": 3}),
+    "fine-tuning": ("fine_tuning", "sentence_classification", None, {"epochs": 3, **WARMUP}),
+    "fine-tuning, gradual": ("fine_tuning", "sentence_classification", None, {"epochs": 5, **GRADUAL}),
+    "fine-tuning, regression": ("fine_tuning", "pair_regression", None, {"epochs": 3, **WARMUP}),
+    "fine-tuning, CRF": ("fine_tuning", "sequence_labelling", "crf", {"epochs": 3, **GRADUAL}),
+    "two phases": ("stack_and_finetune", "sequence_labelling", None, {**TWO_PHASES, **WARMUP}),
+    "two phases, gradual": ("stack_and_finetune", "sentence_classification", "linear", {**TWO_PHASES, **GRADUAL}),
+}  # fmt: skip
+
+
+def timeless(results: list[Any]) -> list[Any]:
+    return [result.model_copy(update={"train_seconds": 0.0, "dev_seconds": 0.0}) for result in results]
+
+
+def everything(trainer: Any) -> dict[str, torch.Tensor]:
+    """All that a trial ends with: weights, moments, and the weights of its best epoch."""
+    best = {f"best of all/{name}": weight.clone() for name, weight in trainer.trial.best_state.items()}
+    encoder = {name: weight.detach().clone() for name, weight in trainer.model.encoder.state_dict().items()}
+    return {**state_of(trainer).tensors, **best, **encoder}
+
+
+def assert_same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == two.keys()
+    assert [name for name in one if not torch.equal(one[name], two[name])] == []
+
+
+def gone_on(make: Callable[[], Any], epochs: int, path: Path) -> Any:
+    """A trial that trains some epochs, is saved, and goes on in another trainer, to its end."""
+    first = make()
+    list(itertools.islice(first.results(), epochs))
+    write_state(path, state_of(first), {})
+    torch.manual_seed(12345)  # another process's generators stand elsewhere
+    second = make()
+    restore(second, read_state(path))
+    list(second.results())
+    return second
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_trial_that_goes_on_after_any_epoch_ends_with_the_same_bits(make_trainer: Make, tmp_path, case, precision):
+    mode, kind, head, setting = CASES[case]
+
+    def make() -> Any:
+        return make_trainer(mode, kind, head, precision=precision, seed=5, **setting)
+
+    whole = make()
+    results = list(whole.results())
+    for epochs in range(1, len(results)):
+        second = gone_on(make, epochs, tmp_path / f"{epochs}.safetensors")
+        assert timeless(second.trial.results) == timeless(results), f"after {epochs} epochs"
+        assert second.trial.best == whole.trial.best
+        assert_same(everything(second), everything(whole))
+
+
+def test_the_gap_rule_goes_on_with_the_weights_that_it_keeps(make_trainer: Make, tmp_path):
+    texts = ["the old harbour", "a quiet film", "ships came home", "prices rose"]
+    train = [Example(str(n), texts=(text,), label=n % 2) for n, text in enumerate(texts)]
+    dev = [Example(str(n), texts=(text,), label=1 - n % 2) for n, text in enumerate(texts)]
+
+    def make() -> Any:
+        return make_trainer(
+            "stack_and_finetune", train=train, dev=dev, epochs=2, encoder_dropout=0.0, learning_rate=1e-6,
+            stack_and_finetune__stack_epochs=40, stack_and_finetune__stack_learning_rate=0.01,
+            stack_and_finetune__largest_gap=0.6,
+        )  # fmt: skip
+
+    whole = make()
+    results = list(whole.results())
+    first_phase = sum(result.phase == "stack" for result in results)
+    assert 1 < first_phase < 40
+    for epochs in (first_phase - 1, first_phase, first_phase + 1):
+        second = gone_on(make, epochs, tmp_path / "state.safetensors")
+        assert timeless(second.trial.results) == timeless(results)
+        assert_same(everything(second), everything(whole))
+
+
+@pytest.mark.parametrize("others", ["nobody", "another trial meanwhile"])
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+def test_a_shared_first_phase_is_neither_trained_again_nor_told_twice(make_trainer: Make, tmp_path, epochs, others):
+    facts = {"encoder": "e", "data": "d", "head": "bilstm", "mode": "stack_and_finetune", "code": "c"}
+
+    def make() -> Any:
+        return make_trainer("stack_and_finetune", seed=2, **TWO_PHASES)
+
+    def run(trainer: Any, folder: str, count: int | None = None) -> list[Any]:
+        found = SharedFirstPhases(tmp_path / folder).epochs(trainer, facts)
+        return [result for ((_, result),) in itertools.islice(found, count)]
+
+    whole = make()
+    results = run(whole, "alone")
+    first = make()
+    run(first, "shared", epochs)
+    write_state(tmp_path / "state.safetensors", state_of(first), {})
+    if others != "nobody":
+        run(make(), "shared")
+    second = make()
+    restore(second, read_state(tmp_path / "state.safetensors"))
+    later = run(second, "shared")
+    assert timeless(later) == timeless(results[epochs:])
+    assert timeless(second.trial.results) == timeless(results)
+    assert_same(everything(second), everything(whole))
+
+
+def test_the_rows_of_an_embedding_table_that_only_decay_go_on_from_the_same_product(make_trainer: Make, tmp_path):
+    def make() -> Any:
+        return make_trainer("fine_tuning", epochs=3, weight_decay=0.3)
+
+    trainer = make()
+    list(itertools.islice(trainer.results(), 1))
+    (table,) = [own for own in trainer.model.encoder.modules() if isinstance(own, CompactEmbedding)]
+    assert table.decay != 1.0
+    write_state(tmp_path / "s.safetensors", state_of(trainer), {})
+    again = make()
+    restore(again, read_state(tmp_path / "s.safetensors"))
+    (other,) = [own for own in again.model.encoder.modules() if isinstance(own, CompactEmbedding)]
+    assert other.decay == table.decay
+    assert torch.equal(other.rest, table.rest), "the product is applied once, to the pretrained rows"
+
+
+def test_the_generators_that_plug_ins_draw_from_go_on_where_they_stood(make_trainer: Make, tmp_path):
+    def draws() -> list[float]:
+        return [
+            random.random(),
+            random.gauss(),
+            float(np.random.rand()),
+            float(np.random.randn()),
+            float(torch.rand(())),
+        ]
+
+    trainer = make_trainer("feature_extraction", epochs=2)
+    list(itertools.islice(trainer.results(), 1))
+    random.seed(1)
+    np.random.seed(1)
+    draws()  # each now holds half of a pair of normal numbers
+    write_state(tmp_path / "s.safetensors", state_of(trainer), {})
+    wanted = draws()
+    draws()
+    restore(make_trainer("feature_extraction", epochs=2), read_state(tmp_path / "s.safetensors"))
+    assert draws() == wanted
+
+
+def test_weights_that_have_not_changed_are_not_written(make_trainer: Make):
+    trainer = make_trainer("stack_and_finetune", **TWO_PHASES)
+    names = []
+    for _ in trainer.results():
+        names.append({name.partition("/")[0] for name in state_of(trainer).tensors} - {"best"})
+    assert names == [{"head", "random"}] * 2 + [{"head", "random", "encoder", "moments"}] * 2
+
+
+# --- the file ---
+
+
+@pytest.fixture
+def saved(make_trainer: Make, tmp_path) -> Path:
+    trainer = make_trainer("fine_tuning", epochs=2)
+    list(itertools.islice(trainer.results(), 1))
+    path = tmp_path / "state.safetensors"
+    write_state(path, state_of(trainer), {"trial": "one"})
+    return path
+
+
+def test_a_state_is_a_safetensors_file_with_json_and_nothing_else(saved: Path):
+    size = int.from_bytes(saved.read_bytes()[:8], "little")
+    header = json.loads(saved.read_bytes()[8 : 8 + size])
+    metadata = header.pop("__metadata__")
+    assert json.loads(metadata["state"])["about"] == {"trial": "one"} == read_about(saved)
+    assert {entry["dtype"] for entry in header.values()} <= {"F32", "BF16", "F64", "I64", "U8"}
+    assert [path.name for path in saved.parent.iterdir()] == [saved.name], "no temporary file stays"
+
+
+@pytest.mark.parametrize("place", [0.0, 0.3, 0.6, 0.999])
+def test_one_flipped_bit_anywhere_is_found(saved: Path, place: float):
+    content = bytearray(saved.read_bytes())
+    content[int(place * len(content))] ^= 1
+    saved.write_bytes(content)
+    with pytest.raises(DamagedStateError):
+        read_state(saved)
+
+
+@pytest.mark.parametrize("kept", [0, 4, 1000, -1])
+def test_a_file_that_was_cut_off_is_found(saved: Path, kept: int):
+    saved.write_bytes(saved.read_bytes()[:kept])
+    with pytest.raises(DamagedStateError):
+        read_state(saved)
+
+
+def test_a_write_that_fails_leaves_the_file_before(saved: Path, make_trainer: Make, monkeypatch):
+    before = saved.read_bytes()
+
+    def half(tensors: object, path: Path, metadata: object) -> None:
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("meltpoint.adapters.training.state_file.save_file", half)
+    with pytest.raises(OSError, match="No space"):
+        write_state(saved, read_state(saved), {})
+    assert saved.read_bytes() == before
+    assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+# --- the rule ---
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def rule(share: float = saving_rule.LARGEST_SHARE) -> tuple[SavingRule, Clock]:
+    clock = Clock()
+    return SavingRule(share, clock), clock
+
+
+def test_the_first_save_is_judged_by_its_size_and_the_next_by_what_the_last_one_took():
+    own, clock = rule()
+    clock.now += 100.0  # of which 2 s may be spent
+    assert own.is_due(lambda: 190_000_000)
+    assert not own.is_due(lambda: 200_000_000)
+    own.note_save(1.0)
+    clock.now += 49.9
+    assert not own.is_due(lambda: 0)
+    clock.now += 0.2
+    assert own.is_due(lambda: 10**12)
+
+
+def test_a_state_is_not_even_measured_after_short_epochs():
+    own, clock = rule()
+    clock.now += 2.4
+    assert not own.is_due(lambda: pytest.fail("asked for the size"))
+
+
+@pytest.mark.parametrize("seconds", [0.2, 1.0, 3.0, 60.0, 3600.0])
+def test_however_long_an_epoch_is_saving_takes_no_more_than_its_share(seconds: float):
+    own, clock = rule()
+    spent = trained = 0.0
+    for _ in range(200):
+        clock.now, trained = clock.now + seconds, trained + seconds
+        if own.is_due(lambda: 10**8):
+            clock.now, spent = clock.now + 0.7, spent + 0.7
+            own.note_save(0.7)
+    assert spent <= saving_rule.LARGEST_SHARE * trained + 0.7
+    assert (spent > 0) == (200 * seconds > 0.7 / saving_rule.LARGEST_SHARE + 20)
+
+
+@pytest.mark.parametrize("said", ["much", "-0.1", "1.5", "nan"])
+def test_a_share_that_is_none_is_refused_with_the_remedy(monkeypatch, said: str):
+    monkeypatch.setenv(saving_rule.SHARE, said)
+    with pytest.raises(ValueError, match=r"MELTPOINT_SAVING_SHARE=.*: write a share from 0 to 1"):
+        saving_rule.largest_share()
+
+
+def test_the_share_is_a_setting_of_the_environment(monkeypatch):
+    assert saving_rule.largest_share() == saving_rule.LARGEST_SHARE
+    monkeypatch.setenv(saving_rule.SHARE, "1")
+    own, clock = rule(saving_rule.largest_share())
+    clock.now += 0.06
+    assert own.is_due(lambda: 1000)
+
+
+def test_a_share_of_nothing_saves_nothing():
+    own, clock = rule(0.0)
+    clock.now += 1e9
+    assert not own.is_due(lambda: 0)

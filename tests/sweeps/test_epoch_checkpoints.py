@@ -1,0 +1,249 @@
+"""Saved epochs: a lost trial goes on from them to the same bits, and nobody else's, damaged or stale ones count."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from meltpoint.adapters.training.state_file import read_about
+from meltpoint.sweeps.ledger.ledger import STATES, Ledger
+from meltpoint.sweeps.ledger.records import TrialRecord, worker_seconds
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.cells import open_cells
+from meltpoint.sweeps.worker import epoch_checkpoints, worker
+from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+
+TIMED = {"train_seconds", "dev_seconds", "finished_at"}
+EPOCHS = 4
+
+
+@pytest.fixture(autouse=True)
+def every_epoch_is_long_enough(monkeypatch):
+    monkeypatch.setattr("meltpoint.adapters.training.saving_rule.FIRST_SECONDS", 0.0)
+
+
+def order_of(spec, mode: str, folder: Path, **changes: Any) -> Order:
+    """A trial of four epochs whose saving may take any time."""
+    own = spec.model_copy(update={"modes": (mode,), "space": None, "overrides": ("batch_size=8",)})
+    (cell,) = open_cells(own)
+    proposal = Planner(own, [cell], []).next()
+    setting = {**proposal.setting, "epochs": EPOCHS, "learning_rate": 1e-3}
+    if mode == "stack_and_finetune":
+        setting |= {"epochs": 2, "stack_and_finetune.stack_epochs": 2}
+    order = Order(
+        id=proposal.id, number=0, role="search", encoder=cell.encoder, mode=mode, task=cell.task_name, head=cell.head,
+        seed=0, setting=setting, data=cell.data, data_fingerprint=cell.data_fingerprint,
+        encoder_fingerprint=cell.encoder_fingerprint, checkpoint=str(folder / "checkpoints" / proposal.id), cpus=1,
+        gpus=0, cache=str(folder / "cache"), saving_share=1e9, driver_attempt=1,
+    )  # fmt: skip
+    return order.model_copy(update=changes)
+
+
+def events_of(order: Order, epochs: int | None = None) -> list[Event]:
+    """What a worker reports, up to the save after so many epochs, where the process is killed."""
+    found: list[Event] = []
+    for events in worker.run(WorkOrder(orders=(order,))):
+        if epochs is not None and sum(isinstance(event, EpochEnded) for event in found) == epochs:
+            break  # the save came before these events, which nobody heard
+        found += events
+    return found
+
+
+def epochs_in(events: list[Event]) -> list[dict[str, Any]]:
+    return [event.epoch.model_dump(exclude=TIMED) for event in events if isinstance(event, EpochEnded)]
+
+
+def states(order: Order) -> list[str]:
+    return sorted(path.name for path in Path(order.checkpoint).glob("state.*"))
+
+
+def weights(order: Order) -> dict[str, Any]:
+    return load_file(Path(order.checkpoint) / worker.WEIGHTS)
+
+
+def next_attempt(order: Order, **changes: Any) -> Order:
+    return order.model_copy(update={"attempt": order.attempt + 1, **changes})
+
+
+@pytest.mark.parametrize("mode", ["feature_extraction", "fine_tuning", "stack_and_finetune"])
+@pytest.mark.parametrize("killed_after", [1, 3])
+def test_the_next_attempt_goes_on_and_reports_what_the_undisturbed_one_does(spec, tmp_path, mode, killed_after):
+    whole = order_of(spec, mode, tmp_path / "whole")
+    undisturbed = events_of(whole)
+    order = order_of(spec, mode, tmp_path / "cut")
+    first = events_of(order, killed_after)
+    again = next_attempt(order)
+    second = events_of(again)
+    started, *reported, ended = second
+    assert isinstance(started, Started)
+    assert isinstance(ended, TrialEnded)
+    assert started.resumed_after_epochs == killed_after
+    assert epochs_in(second) == epochs_in(undisturbed)
+    old = [event.epoch for event in first if isinstance(event, EpochEnded)]
+    assert [event.epoch for event in reported[:killed_after]] == old, "with the times that they took then"
+    one, two = weights(whole), weights(again)
+    assert one.keys() == two.keys()
+    assert all(one[name].equal(two[name]) for name in one)
+
+
+def test_a_state_lies_beside_the_weights_and_says_whose_it_is(spec, tmp_path):
+    order = order_of(spec, "fine_tuning", tmp_path, attempt=2)
+    events_of(order, 2)
+    assert states(order) == ["state.000001-0002.safetensors"]
+    about = read_about(Path(order.checkpoint) / states(order)[0])
+    assert about["belongs_to"]["trial"] == order.id
+    assert about["seconds"] > 0
+    assert len(about["ended_at"]) == 2
+
+
+@pytest.mark.parametrize("other", [
+    {"trial": "0" * 16}, {"code": "0.0.0+00000000"}, {"precision": "bf16 of another kind"}, {"processor": "another"},
+    {"threads": 64}, {"cpu_kernels": "0.1"}, {"versions": {"torch": "1.0"}}, {"device": "cuda"},
+])  # fmt: skip
+def test_a_state_of_other_circumstances_is_not_used(spec, tmp_path, monkeypatch, other):
+    order = order_of(spec, "feature_extraction", tmp_path)
+    real = epoch_checkpoints.belongs_to
+    with monkeypatch.context() as patch:
+        patch.setattr(epoch_checkpoints, "belongs_to", lambda *given: {**real(*given), **other})
+        events_of(order, 2)
+    assert states(order)
+    started = events_of(next_attempt(order))[0]
+    assert started.resumed_after_epochs == 0
+    assert started.checkpoint_notes == ()
+
+
+def test_a_damaged_state_is_set_aside_with_one_line_and_the_trial_begins_from_the_start(spec, tmp_path):
+    order = order_of(spec, "feature_extraction", tmp_path)
+    undisturbed = epochs_in(events_of(order.model_copy(update={"checkpoint": str(tmp_path / "other" / "whole")})))
+    events_of(order, 2)
+    path = Path(order.checkpoint) / states(order)[0]
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+    started, *rest = events_of(next_attempt(order))
+    assert started.resumed_after_epochs == 0
+    (note,) = started.checkpoint_notes
+    assert re.fullmatch(
+        r"a saved epoch was damaged \(its checksum is another\), is set aside as \S+\.damaged, and .*", note
+    )
+    assert path.with_suffix(".damaged").read_bytes() == bytes(content)
+    assert epochs_in(rest) == undisturbed
+    assert rest[-1].outcome.notes[-1] == note, "the record says it too"
+
+
+def test_an_older_state_serves_where_the_newest_is_damaged(spec, tmp_path):
+    order = order_of(spec, "feature_extraction", tmp_path)
+    events_of(order, 1)
+    old = Path(order.checkpoint) / states(order)[0]
+    kept = old.read_bytes()
+    events_of(next_attempt(order), 2)
+    (newer,) = states(order)
+    (Path(order.checkpoint) / newer).write_bytes(b"nothing")
+    old.write_bytes(kept)
+    assert events_of(order.model_copy(update={"attempt": 2}))[0].resumed_after_epochs == 1
+
+
+def test_a_stale_worker_overwrites_nothing_of_a_newer_ones_and_stops_saving(spec, tmp_path):
+    stale = order_of(spec, "feature_extraction", tmp_path)
+    running = worker.run(WorkOrder(orders=(stale,)))
+    list(itertools.islice(running, 3))  # it began, and reported two epochs; one is saved
+    newer = stale.model_copy(update={"driver_attempt": 2})
+    assert events_of(newer, 2)[0].resumed_after_epochs == 1
+    before = {name: (Path(newer.checkpoint) / name).read_bytes() for name in states(newer)}
+    assert list(before) == ["state.000002-0000.safetensors"], "the older one is gone"
+    list(running)
+    assert {name: (Path(newer.checkpoint) / name).read_bytes() for name in states(newer)} == before
+
+
+def test_a_disk_without_room_or_with_errors_costs_the_trial_nothing(spec, tmp_path, monkeypatch):
+    order = order_of(spec, "feature_extraction", tmp_path / "small")
+    monkeypatch.setattr(epoch_checkpoints, "free_bytes", lambda folder: epoch_checkpoints.SPARE_BYTES)
+    assert events_of(order)[-1].outcome.status == "finished"
+    assert states(order) == []
+    monkeypatch.undo()
+
+    def broken(*given: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(epoch_checkpoints, "write_state", broken)
+    monkeypatch.setattr("meltpoint.adapters.training.saving_rule.FIRST_SECONDS", 0.0)
+    outcome = events_of(order_of(spec, "feature_extraction", tmp_path / "broken"))[-1].outcome
+    assert outcome.status == "finished"
+    assert [note for note in outcome.notes if "could not be saved (Input/output error)" in note]
+
+
+@pytest.mark.parametrize("off", ["share", "bundle", "short"])
+def test_nothing_is_saved_where_it_is_turned_off_side_by_side_or_not_worth_it(spec, tmp_path, monkeypatch, off):
+    monkeypatch.setattr("meltpoint.adapters.training.saving_rule.FIRST_SECONDS", 0.05)
+    share = {"share": 0.0, "bundle": 1e9, "short": 1e-6}[off]
+    order = order_of(spec, "feature_extraction", tmp_path, saving_share=share)
+    orders = [order, order.model_copy(update={"id": "f" * 16})] if off == "bundle" else [order]
+    list(worker.run(WorkOrder(orders=tuple(orders))))
+    assert states(order) == []
+
+
+def test_a_save_that_is_not_reached_leaves_the_trial_as_it_was(spec, tmp_path):
+    on, off = (order_of(spec, "fine_tuning", tmp_path / str(share), saving_share=share) for share in (1e9, 0.0))
+    assert epochs_in(events_of(on)) == epochs_in(events_of(off))
+
+
+# --- the ledger ---
+
+
+@pytest.fixture
+def ledger(tmp_path) -> Ledger:
+    made = Ledger(tmp_path / "sweep")
+    made.create()
+    return made
+
+
+def with_states(ledger: Ledger, trial: str, *names: str) -> Path:
+    folder = ledger.checkpoint(trial)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_bytes(b"x")
+    return folder
+
+
+def test_the_record_of_a_trial_ends_its_saved_epochs_and_keeps_its_weights(ledger, proposal, make_record):
+    names = ("state.000001-0000.safetensors", "state.000001-0000.damaged", worker.WEIGHTS)
+    folder = with_states(ledger, proposal.id, *names)
+    ledger.write(make_record(proposal))
+    assert [path.name for path in folder.iterdir()] == [worker.WEIGHTS]
+
+
+def test_a_folder_with_nothing_else_goes_too(ledger, proposal, make_record):
+    folder = with_states(ledger, proposal.id, "state.000001-0000.safetensors")
+    ledger.write(make_record(proposal, status="failed", cause="setting", error="it broke"))
+    assert not folder.exists()
+
+
+def test_a_lost_trial_keeps_its_saved_epochs_for_the_next_command(ledger, proposal, make_record):
+    folder = with_states(ledger, proposal.id, "state.000001-0003.safetensors")
+    ledger.write(make_record(proposal, status="failed", cause="worker", error="its worker died"))
+    assert list(folder.iterdir())
+
+
+def test_what_a_given_up_worker_saved_after_the_record_goes_when_the_sweep_is_opened(ledger, proposal, make_record):
+    record = make_record(proposal)
+    ledger.write(record)
+    folder = with_states(ledger, proposal.id, "state.000001-0000.safetensors")
+    other = with_states(ledger, "0" * 16, "state.000001-0000.safetensors")
+    ledger.clean_states([record])
+    assert not folder.exists()
+    assert list(other.glob(STATES)), "of a trial without a record"
+
+
+def test_a_record_says_what_it_went_on_from_and_older_records_say_nothing(proposal, make_record):
+    record = make_record(proposal, resumed_after_epochs=3, seconds_before=40.0)
+    assert worker_seconds([record]) == record.seconds + 40.0
+    document = json.loads(record.model_dump_json())
+    del document["resumed_after_epochs"], document["seconds_before"]
+    assert TrialRecord.model_validate(document).resumed_after_epochs == 0
