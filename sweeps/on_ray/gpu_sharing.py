@@ -59,7 +59,7 @@ def measure(
 
     Args:
         gpus: how many Ray has, of one kind.
-        say: is told of a cell that could not be measured: its trials get a whole GPU each, and fail on their own.
+        say: is told of a cell that could not be measured, or does not fit a GPU: its trials get a whole GPU each.
         probe: what runs in Ray's worker, a `ProbeOrder` as JSON in; None is `probe_gpu`.
 
     Returns:
@@ -75,7 +75,7 @@ def measure(
     remote = ray.remote(num_cpus=resources.cpus, num_gpus=1, max_calls=1)(probe or probe_gpu)
     told = {key: one.model_dump(mode="json") for key, one in probe_orders(planner, order, gpus).items()}
     asked = {key: remote.remote(document) for key, document in told.items()}
-    return settled({key: _share(key, reference) for key, reference in asked.items()}, say)
+    return settled({key: _share(key, reference, say) for key, reference in asked.items()}, say)
 
 
 def settled(found: Mapping[CellKey, float | str], say: Callable[[str], None]) -> dict[CellKey, float]:
@@ -95,12 +95,15 @@ def settled(found: Mapping[CellKey, float | str], say: Callable[[str], None]) ->
     return {key: 1.0 if isinstance(share, str) else share for key, share in found.items()}
 
 
-def _share(key: CellKey, reference: Any) -> float | str:
-    """A cell's share of a GPU, or why there is none, in one line."""
+def _share(key: CellKey, reference: Any, say: Callable[[str], None]) -> float | str:
+    """A cell's share of a GPU, or why there is none, in one line; a whole one where even that is too small."""
     import ray
 
     try:
         need: Need = ray.get(reference)
+        if need.is_too_large:  # trials that do not fit train in micro-batches
+            say(f"--gpus-per-trial auto: {cell_name(*key)}: {need.error}")
+            return 1.0
         if need.error is not None:
             raise ValueError(need.error)
         return share_of(need.bytes, need.total_bytes)

@@ -29,11 +29,13 @@ class Need:
         bytes: of GPU memory that one trial's process needs at its peak.
         total_bytes: the GPU's memory.
         error: why nothing was measured, one line; None where it was.
+        is_too_large: whether the heaviest setting does not fit the GPU with its whole batch.
     """
 
     bytes: int
     total_bytes: int
     error: str | None = None
+    is_too_large: bool = False
 
 
 class Meter(Protocol):
@@ -84,8 +86,8 @@ def probe_gpu(document: dict[str, Any]) -> Need:
         order = ProbeOrder.model_validate(document)
         return probe(order, claim_device(int(order.bundles[0].first.cpus), 1.0), GpuMeter())
     except torch.OutOfMemoryError as failure:
-        advice = "a smaller batch_size or max_pieces (--set batch_size=16) needs less."
-        return Need(0, 0, f"a whole GPU is too small ({str(failure).splitlines()[0]}); {advice}")
+        why = f"a whole GPU is too small for the largest batches ({str(failure).splitlines()[0]}); they train in parts."
+        return Need(0, 0, why, is_too_large=True)
     except Exception as failure:  # noqa: BLE001 - the driver says it in one line and ends the sweep
         return Need(0, 0, f"{type(failure).__name__}: {failure}")
 

@@ -322,7 +322,7 @@ def make_trainer(load_tiny: Callable[[str], Encoder]) -> Callable[..., Alone]:
     def make(
         mode: str = "fine_tuning", kind: Kind = "sentence_classification", head: str | None = None, seed: int = 0,
         train: list[Example] | int = 10, dev: list[Example] | int = 6, encoder: Encoder | None = None,
-        frozen_states: FrozenStates | None = None, **setting: bool | float | str,
+        frozen_states: FrozenStates | None = None, micro_batch: int | None = None, **setting: bool | float | str,
     ) -> Alone:  # fmt: skip
         head, encoder = head or modes.get(mode).head, encoder or load_tiny("bert")
         full = complete_setting(mode, head, setting)
@@ -335,7 +335,7 @@ def make_trainer(load_tiny: Callable[[str], Encoder]) -> Callable[..., Alone]:
             [Member(full, seed)],
         )
         model = build(encoder, data.task, mode, head, members, CPU.device)
-        return Alone(model, data, mode, members, CPU, frozen_states)
+        return Alone(model, data, mode, members, CPU, frozen_states, micro_batch)
 
     return make
 

@@ -227,6 +227,17 @@ def gradients(case: Case) -> str | None:
     return None
 
 
+def mean_loss(case: Case) -> str | None:
+    head, (states, batch) = case.build(), case.batch()
+    whole, total, terms = head.loss(head(states, batch), batch), torch.zeros(3), 0
+    for row in range(3):
+        states, alone = case.batch([row])
+        own = 1 if alone.word_mask is None else int(alone.word_mask.sum())
+        total, terms = total + own * head.loss(head(states, alone), alone), terms + own
+    difference = _apart(whole, total / terms)
+    return None if difference < 1e-5 else f"the rows' losses make another one ({difference:.1g}) than the batch has"
+
+
 def all_learn(case: Case) -> str | None:
     head, (states, batch) = case.build().train(), case.batch()
     head.loss(head(states, batch), batch).sum().backward()

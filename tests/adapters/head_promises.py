@@ -121,6 +121,11 @@ PROMISES = (
         head_checks.gradients,
     ),
     Promise(
+        "the loss is a mean over rows, or over words: parts of a batch, weighted by theirs, add up to it",
+        "divide the sum of the rows' (or words') own losses by their number: micro-batches rely on it.",
+        head_checks.mean_loss,
+    ),
+    Promise(
         "members may read batches of their own",
         "read the batch's tensors through `lanes_of(tensor, batch.lanes)`: (lanes, rows, …).",
         head_checks.lanes,

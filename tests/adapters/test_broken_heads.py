@@ -153,6 +153,11 @@ class CommonLoss(Mlp):
         return losses.mean().expand(len(losses))
 
 
+class SummedLoss(Mlp):
+    def loss(self, scores: Tensor, batch: Batch) -> Tensor:
+        return super().loss(scores, batch) * scores.shape[1]
+
+
 class OneLane(PoolingHead):
     """A mask of (rows, pieces) for all members."""
 
@@ -208,6 +213,7 @@ BROKEN: list[tuple[type[Head], Kind, str, str]] = [
     (NoDropout, SENTENCE, "dropout is the setting's", "the setting's dropout changes nothing"),
     (Idle, SENTENCE, "every parameter learns", "`spare.bias`, `spare.weight` has no gradient"),
     (CommonLoss, SENTENCE, "loss and gradients are to the last bit", "member 0's loss is another one alone"),
+    (SummedLoss, SENTENCE, "the loss is a mean over rows", "the rows' losses make another one"),
     (OneLane, SENTENCE, "members may read batches of their own", "scores its batch otherwise"),
     (FirstMembers, WORDS, "predictions are the member's own", "predicts otherwise alone"),
     (NotKept, SENTENCE, "can go on with some of its members", "it raised RuntimeError"),

@@ -1,0 +1,91 @@
+"""Whole sweeps whose worker and driver are killed between epochs: the trial goes on, to the undisturbed one's bits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from meltpoint.adapters.training.saving_rule import SHARE
+from meltpoint.adapters.training.state_file import DamagedStateError, read_about
+from meltpoint.sweeps.ledger.ledger import STATES
+from meltpoint.tests.sweeps.test_sweep_failures import workers_of
+from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, command, mlflow_runs, records, run, started
+
+EPOCHS = 60
+TIMED = {"train_seconds", "dev_seconds", "finished_at"}
+
+
+def saved_epochs(storage: Path) -> int:
+    """How many epochs of the trial under way are saved."""
+    found = 0
+    for path in (storage / "tiny" / "checkpoints").glob(f"*/{STATES}"):
+        try:
+            found = max(found, len(read_about(path)["ended_at"]))
+        except (FileNotFoundError, DamagedStateError):
+            continue  # replaced meanwhile by a later one
+    return found
+
+
+def wait_until_saved(storage: Path, count: int, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while saved_epochs(storage) < count:
+        assert process.poll() is None, "the sweep ended before so many epochs were saved"
+        assert time.monotonic() < deadline, "no epoch is saved"
+        time.sleep(0.01)
+
+
+def numbers(storage: Path) -> dict[str, object]:
+    (record,) = [one for one in records(storage) if one["role"] == "search"]
+    epochs = [{name: value for name, value in epoch.items() if name not in TIMED} for epoch in record["epochs"]]
+    return {"id": record["id"], "dev": record["dev"], "best": record["best_epoch"], "epochs": epochs}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mode", ["fine_tuning", "stack_and_finetune"])
+def test_a_trial_whose_worker_and_then_whose_driver_are_killed_ends_with_the_same_bits(
+    spec, tmp_path, monkeypatch, mode
+):
+    monkeypatch.setenv(SHARE, "1")  # epochs of a tenth of a second are worth saving
+    more = ("--set", f"epochs={EPOCHS}")
+    words = {"modes": (mode,), "trials": 1, "seeds": 1}
+    assert run(command(spec, tmp_path / "whole", *more, **words)).returncode == 0
+    cut = command(spec, tmp_path / "cut", *more, **words)
+
+    process = started(cut, tmp_path / "log")
+    wait_until_saved(tmp_path / "cut", 3, process)
+    for worker in workers_of(process):
+        worker.kill()
+    wait_until_saved(tmp_path / "cut", saved_epochs(tmp_path / "cut") + 3, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    finished = run(cut)
+    assert finished.returncode == 0, finished.stderr
+
+    assert "its worker died" in (tmp_path / "log").read_text(encoding="utf-8")
+    assert "it goes on after epoch" in (tmp_path / "log").read_text(encoding="utf-8")
+    assert numbers(tmp_path / "cut") == numbers(tmp_path / "whole")
+    (record,) = [one for one in records(tmp_path / "cut") if one["role"] == "search"]
+    assert record["resumed_after_epochs"] >= 6
+    assert record["seconds_before"] > 0
+    trained = sum(
+        one["train_seconds"] + one["dev_seconds"] for one in record["epochs"][record["resumed_after_epochs"] :]
+    )
+    assert record["seconds"] >= trained
+    assert not list((tmp_path / "cut" / "tiny" / "checkpoints").glob(f"*/{STATES}")), "the record is there: they go"
+
+    client = MlflowClient(f"sqlite:///{tmp_path / 'cut' / 'mlflow.db'}")
+    for one in mlflow_runs(tmp_path / "cut"):
+        if one.data.tags["meltpoint.role"] != "cell":
+            steps = Counter(metric.step for metric in client.get_metric_history(one.info.run_id, "train/loss"))
+            assert set(steps.values()) == {1}, "no epoch is told twice"
+            assert len(steps) == len(record["epochs"])
+            if one.data.tags["meltpoint.role"] == "search":
+                assert one.data.tags["meltpoint.resumed_after_epochs"] == str(record["resumed_after_epochs"])

@@ -1,0 +1,324 @@
+"""A GPU out of memory is no lost trial: alone, then with half the rows at a time, and what was learned is kept.
+
+A fake on the CPU raises above a limit of rows × length, as a GPU's allocator does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from meltpoint.adapters.model import AdaptedModel
+from meltpoint.sweeps.driver.driver import SweepDriver
+from meltpoint.sweeps.driver.memory_ceilings import FILE, MemoryCeilings
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.on_ray import gpu_sharing
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.tracking.run_contents import MICRO_BATCH, ending
+from meltpoint.sweeps.worker import memory_probe, worker
+from meltpoint.sweeps.worker.gpu_memory import halved, longest_input, micro_batch_of
+from meltpoint.sweeps.worker.memory_probe import Need
+from meltpoint.sweeps.worker.outcome import OutOfMemory
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+
+BATCH = 8
+
+
+@pytest.fixture
+def fine_tuned(cells) -> list:
+    """The cell that trains its encoder."""
+    return cells[1:]
+
+
+@pytest.fixture
+def limit(monkeypatch) -> Callable[[int], None]:
+    """Let a pass over more than some rows × length of training data be out of memory."""
+    most = [10**9]
+    forward = AdaptedModel.forward
+
+    def limited(self: AdaptedModel, batch: Any) -> torch.Tensor:
+        if self.training and batch.pieces.numel() > most[0]:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
+        return forward(self, batch)
+
+    def set_to(rows_times_length: int) -> None:
+        most[0] = rows_times_length
+
+    monkeypatch.setattr(AdaptedModel, "forward", limited)
+    return set_to
+
+
+class Screen:
+    """A progress and a tracker that remember what is lost."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def lost(self, proposal: Any, why: str) -> None:
+        """A trial is tried again."""
+        self.lines.append(why)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+def driver_of(spec, cells, folder: Path, gpus: float = 0.0) -> tuple[SweepDriver, Screen]:
+    ledger = Ledger(folder / "sweep")
+    ledger.create()
+    screen: Any = Screen()
+    planner = Planner(spec, cells, ledger.records())
+    scorer = SimpleNamespace(prepare=lambda: None, has=lambda trial: True, submitted=set())
+    return SweepDriver(planner, ledger, screen, screen, scorer, Resources(storage=str(folder), gpus=gpus)), screen
+
+
+def drive(driver: SweepDriver, trials: int, run: Callable[[Order], Order] = lambda order: order) -> list[Order]:
+    """Run orders in this process, as Ray's workers do, until so many trials have a record; the orders as handed out."""
+    orders: list[Order] = []
+    while len(driver.ledger.records()) < trials:
+        work = driver.next_order()
+        assert isinstance(work, WorkOrder)
+        orders += work.orders
+        driver.on_start(work)
+        for events in worker.run(WorkOrder(orders=tuple(run(order) for order in work.orders))):
+            for event in events:
+                driver.on_event(event)
+        driver.on_order_end(work, worker.failed("worker", "it said nothing of its end"))
+        assert len(orders) < 20
+    return orders
+
+
+def on_the_cpu(order: Order) -> Order:
+    """The order as a worker on this machine can take it, which has no GPU."""
+    return order.model_copy(update={"gpus": 0})
+
+
+def longest(spec, cells) -> int:
+    (order,) = _orders(spec, cells)
+    return longest_input(worker.encoded_data(order).train)
+
+
+def _orders(spec, cells) -> list[Order]:
+    planner = Planner(spec, cells, [])
+    nobody: Any = Screen()
+    driver = SweepDriver(planner, Ledger(Path("nowhere")), nobody, nobody, nobody, Resources(gpus=0.0))
+    return [driver.order(planner.next(), 0.0)]
+
+
+def only(driver: SweepDriver) -> TrialRecord:
+    (record,) = driver.ledger.records()
+    return record
+
+
+def test_a_trial_is_tried_with_half_the_rows_until_it_fits_and_its_record_says_so(spec, fine_tuned, tmp_path, limit):
+    length = longest(spec, fine_tuned)
+    limit(2 * length)
+    driver, screen = driver_of(spec, fine_tuned, tmp_path)
+    orders = drive(driver, 1)
+    assert len({order.id for order in orders}) == 1, "one identity"
+    record = only(driver)
+    assert (record.status, record.micro_batch_size, record.attempts) == ("finished", 2, 3)
+    assert record.setting["batch_size"] == BATCH
+    assert screen.lines == [
+        f"out of memory: CUDA out of memory. Tried to allocate 2.00 GiB.; it is tried again with {rows} of 8 rows at a "
+        "time and the whole gradient"
+        for rows in (4, 2)
+    ]
+    assert {tag.key: tag.value for tag in ending(record)[1]}[MICRO_BATCH] == "2"
+
+
+def test_the_cells_later_trials_begin_with_what_fits_after_a_restart_of_the_driver_too(
+    spec, fine_tuned, tmp_path, limit
+):
+    limit(2 * longest(spec, fine_tuned))
+    drive(driver_of(spec, fine_tuned, tmp_path)[0], 1)
+    again, screen = driver_of(spec, fine_tuned, tmp_path)
+    (order,) = drive(again, 2)
+    assert screen.lines == []
+    records = again.ledger.records()
+    assert [record.micro_batch_size for record in records] == [2, 2]
+    assert {record.id for record in records} >= {order.id}
+
+
+def test_a_batch_in_parts_takes_as_many_steps_under_the_same_identity(spec, fine_tuned, tmp_path, limit):
+    whole, _ = driver_of(spec, fine_tuned, tmp_path / "whole")
+    drive(whole, 1)
+    limit(longest(spec, fine_tuned))
+    parts, _ = driver_of(spec, fine_tuned, tmp_path / "parts")
+    drive(parts, 1)
+    one, two = only(whole), only(parts)
+    assert one.id == two.id
+    assert (one.micro_batch_size, two.micro_batch_size) == (None, 1)
+    assert [epoch.step for epoch in one.epochs] == [epoch.step for epoch in two.epochs], "as many steps"
+
+
+def test_a_row_that_does_not_fit_by_itself_fails_the_trial_with_one_line_and_the_remedy(
+    spec, fine_tuned, tmp_path, limit
+):
+    limit(1)
+    driver, screen = driver_of(spec, fine_tuned, tmp_path)
+    drive(driver, 1)
+    record = only(driver)
+    assert (record.status, record.cause, record.attempts) == ("failed", "setting", 4)
+    assert len(screen.lines) == 3
+    assert record.error is not None
+    assert record.error.startswith("out of memory: ")
+    assert "one row of" in record.error
+    assert "a smaller max_pieces, a smaller encoder, or a GPU with more memory" in record.error
+    assert "\n" not in record.error
+
+
+def test_a_trial_that_shared_its_gpu_has_one_to_itself_before_its_batch_is_cut(spec, fine_tuned, tmp_path, limit):
+    """Shared, nothing fits; alone, the whole batch does."""
+    length = longest(spec, fine_tuned)
+    driver, screen = driver_of(spec, fine_tuned, tmp_path, gpus=0.25)
+    shares = []
+
+    def run(order: Order) -> Order:
+        shares.append(order.gpus)
+        limit(1 if order.gpus < 1 else BATCH * length)
+        return order
+
+    with pytest.MonkeyPatch.context() as patch:
+        claimed = worker.claim_device
+        patch.setattr(worker, "claim_device", lambda cpus, gpus: claimed(cpus, 0))
+        drive(driver, 2, run)
+    assert shares == [0.25, 1.0, 1.0], "and the cell's next trial, which is as large, does not try to share"
+    assert [record.micro_batch_size for record in driver.ledger.records()] == [None, None]
+    assert len(screen.lines) == 1
+    assert "it is tried again on a GPU of its own" in screen.lines[0]
+
+
+def test_trials_side_by_side_that_ran_out_late_are_tried_one_by_one_first(spec, cells, tmp_path, limit, monkeypatch):
+    driver, screen = driver_of(spec, cells[:1], tmp_path)
+    passes = []
+    forward = AdaptedModel.forward
+
+    def late(self: AdaptedModel, batch: Any) -> torch.Tensor:
+        passes.append(self.members)
+        if self.members > 1 and self.training and len(passes) > 8:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return forward(self, batch)
+
+    monkeypatch.setattr(AdaptedModel, "forward", late)
+    orders = drive(driver, spec.trials)
+    assert len(orders) == 2 * spec.trials, "all of them once side by side, then each by itself"
+    assert {record.status for record in driver.ledger.records()} == {"finished"}
+    assert all("it is tried again by itself" in line for line in screen.lines)
+
+
+def test_a_saved_epoch_serves_the_attempt_with_fewer_rows_at_a_time(spec, fine_tuned, tmp_path, limit, monkeypatch):
+    monkeypatch.setattr("meltpoint.adapters.training.saving_rule.FIRST_SECONDS", 0.0)
+    length = longest(spec, fine_tuned)
+    driver, _ = driver_of(spec, fine_tuned, tmp_path)
+    driver.resources = Resources(storage=str(tmp_path), gpus=0.0, saving_share=1e9)
+    for_an_epoch = AdaptedModel.train
+
+    def train(self: AdaptedModel, mode: bool = True) -> AdaptedModel:
+        if mode and getattr(self, "has_trained", False):
+            limit(4 * length)
+        self.has_trained = mode or getattr(self, "has_trained", False)
+        return for_an_epoch(self, mode)
+
+    monkeypatch.setattr(AdaptedModel, "train", train)
+    drive(driver, 1)
+    record = only(driver)
+    assert (record.status, record.micro_batch_size, record.resumed_after_epochs) == ("finished", 4, 1)
+    assert [epoch.epoch for epoch in record.epochs] == [1, 2]
+
+
+# --- what is known ---
+
+
+def lack(**changes: Any) -> OutOfMemory:
+    return OutOfMemory(**{"gpu": "H100", "rows": 8, "length": 100, "is_shared": False, "together": 1, **changes})
+
+
+@pytest.fixture
+def order(spec, fine_tuned, monkeypatch) -> Order:
+    (one,) = _orders(spec, fine_tuned)
+    return one
+
+
+def test_ceilings_are_each_kinds_own_and_only_fall(order, tmp_path):
+    known = MemoryCeilings(Ledger(tmp_path), print)
+    known.learn(order, lack())
+    known.learn(order, lack(gpu="T4", rows=2))
+    known.learn(order, lack(rows=8, length=500))
+    assert known.applied(order).ceilings == {"H100": 400, "T4": 100}
+    assert MemoryCeilings(Ledger(tmp_path), print).applied(order).ceilings == {"H100": 400, "T4": 100}
+
+
+def test_other_cells_and_smaller_trials_are_not_touched(order, tmp_path):
+    known = MemoryCeilings(Ledger(tmp_path), print)
+    shared = order.model_copy(update={"gpus": 0.5})
+    known.learn(shared, lack(is_shared=True))
+    assert known.applied(shared).gpus == 1.0
+    smaller = shared.model_copy(update={"setting": {**order.setting, "batch_size": 4}})
+    assert known.applied(smaller).gpus == 0.5
+    assert known.applied(order.model_copy(update={"gpus": 2.0})).gpus == 2.0, "which no trial shares"
+    other = shared.model_copy(update={"task": "another"})
+    assert known.applied(other) == other
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"cells": 1}', '{"cells": {"a": {"ceilings": {"H100": "many"}}}}'])
+def test_a_damaged_file_is_said_in_one_line_and_learned_again(order, tmp_path, content):
+    said: list[str] = []
+    (tmp_path / FILE).write_text(content)
+    known = MemoryCeilings(Ledger(tmp_path), said.append)
+    assert len(said) == 1
+    known.learn(order, lack())
+    assert json.loads((tmp_path / FILE).read_text())["cells"]
+
+
+@pytest.mark.parametrize(("ceiling", "rows"), [(None, 8), (10**9, 8), (0, 1)])
+def test_the_rows_at_a_time_are_the_batch_halved_until_the_ceiling_allows_it(order, ceiling, rows):
+    hardware = worker.claim_device(1)
+    train = worker.encoded_data(order).train
+    known = {} if ceiling is None else {hardware.name: ceiling}
+    told = order.model_copy(update={"ceilings": known})
+    assert micro_batch_of(told, hardware, train) == rows
+    length = longest_input(train)
+    for most in range(1, 9):
+        found = micro_batch_of(order.model_copy(update={"ceilings": {hardware.name: most * length}}), hardware, train)
+        assert found == max(rows for rows in (8, 4, 2, 1) if rows <= most)
+    assert micro_batch_of(order.model_copy(update={"ceilings": {"another": 1}}), hardware, train) == 8
+    assert micro_batch_of(told.model_copy(update={"micro_batch_size": 3}), hardware, train) == 3
+
+
+@pytest.mark.parametrize("rows", range(2, 70))
+def test_halving_ends_at_one(rows):
+    steps = 0
+    while rows > 1:
+        assert halved(rows) < rows
+        rows, steps = halved(rows), steps + 1
+    assert steps <= 7
+
+
+def test_a_cell_whose_probe_does_not_fit_gets_whole_gpus_and_the_sweep_begins(monkeypatch):
+    too_large = Need(0, 0, "a whole GPU is too small for the largest batches (…); they train in parts.", True)
+    monkeypatch.setattr("ray.get", lambda reference: reference)
+    said: list[str] = []
+    share = gpu_sharing._share(("e", "fine_tuning", "a"), too_large, said.append)
+    assert gpu_sharing.settled({("e", "fine_tuning", "a"): share}, said.append) == {("e", "fine_tuning", "a"): 1.0}
+    assert len(said) == 1
+
+
+def test_a_probe_says_that_it_did_not_fit(monkeypatch):
+    def fail(*words: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nmore")
+
+    monkeypatch.setattr(memory_probe, "claim_device", fail)
+    monkeypatch.setattr(memory_probe.ProbeOrder, "model_validate", lambda document: SimpleNamespace(
+        bundles=[SimpleNamespace(first=SimpleNamespace(cpus=1))]
+    ))  # fmt: skip
+    need = memory_probe.probe_gpu({})
+    assert need.is_too_large
+    assert "they train in parts" in str(need.error)
