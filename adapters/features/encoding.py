@@ -42,7 +42,7 @@ def encode(
 
 
 def _in_parts(read: Callable[[Sequence[int]], Tensor], rows: Sequence[int]) -> Tensor:
-    """What `read` gives for some rows, (layers, positions, dim); by halves where a GPU's memory is too small for all.
+    """The states that `read` gives of some rows, (layers, positions, dim); by halves where a GPU's memory is too small.
 
     Raises:
         torch.OutOfMemoryError: it is too small for one row.

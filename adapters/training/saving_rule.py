@@ -12,7 +12,7 @@ SHARE = "MELTPOINT_SAVING_SHARE"
 """The environment variable that sets another share: 0.1 loses less on machines that are often taken away."""
 
 FIRST_SECONDS, FIRST_BYTES_PER_SECOND = 0.05, 100e6
-"""What a trial's first save is taken to cost, a slow network file system's time; later ones cost what the last took."""
+"""The assumed cost of a trial's first save, a slow network file system's; of later ones, it is the last one's."""
 
 
 def largest_share() -> float:

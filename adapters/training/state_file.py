@@ -36,7 +36,7 @@ def write_state(path: Path, state: TrainingState, about: Mapping[str, Any]) -> N
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What a file says beside its state, without reading the tensors; it may be damaged all the same.
+    """The JSON beside a file's state, without reading the tensors; the file may be damaged all the same.
 
     Raises:
         DamagedStateError: its header cannot be read.

@@ -98,7 +98,7 @@ class Finals:
         """The order to score a final: the test split must be that of the other finals of its task."""
         order = self.make_order(self.planner.proposal_of(final))
         # Evaluated as it was trained: with as many rows at a time, whatever is known of the memory since.
-        size = {"micro_batch_size": final.micro_batch_size, "ceilings": {}}
+        size: dict[str, object] = {"micro_batch_size": final.micro_batch_size, "ceilings": {}}
         return order.model_copy(update={"test_fingerprint": self._test_of(final), **size})
 
     def _test_of(self, record: TrialRecord) -> str:

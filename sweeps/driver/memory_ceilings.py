@@ -1,4 +1,4 @@
-"""What a sweep learned of its GPUs' memory: which trials fit, cell by cell and kind by kind, over restarts too."""
+"""The memory of GPUs as a sweep learns it: which trials fit, cell by cell and kind by kind, over restarts too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE = "memory.json"
 
 
 class CellMemory(BaseModel):
-    """What is known of one cell.
+    """The limits that are known of one cell.
 
     Attributes:
         ceilings: kind of GPU → the largest rows × length that is tried there (`Order.ceilings`).
@@ -85,5 +85,5 @@ class MemoryCeilings:
 
 
 def _size(order: Order) -> int:
-    """What a trial's need of memory grows with, as its setting has it."""
+    """The product that a trial's need of memory grows with, as its setting has it."""
     return int(order.setting["batch_size"]) * int(order.setting["max_pieces"])

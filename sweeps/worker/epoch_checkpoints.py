@@ -34,7 +34,7 @@ DAMAGED = ".damaged"
 
 @dataclass(frozen=True)
 class Resumed:
-    """What a trial goes on from.
+    """The epochs that a trial goes on from.
 
     Attributes:
         epochs: those that earlier attempts trained, with the times at which they ended.
@@ -80,7 +80,7 @@ class EpochCheckpoints:
         return self._past
 
     def _taken_from(self, path: Path, trainer: Trainer) -> dict[str, Any] | None:
-        """What a file says beside its state, which the trainer has then; None where it cannot be used."""
+        """The JSON beside a file's state, which the trainer has then; None where the file cannot be used."""
         try:
             about = read_about(path)
             if about["belongs_to"] != belongs_to(self.order, trainer):
@@ -154,7 +154,7 @@ class EpochCheckpoints:
 
 
 def belongs_to(order: Order, trainer: Trainer) -> dict[str, Any]:
-    """What has to be the same for a state to be gone on from: the trial, and what decides the bits of its numbers."""
+    """The trial, and all that decides the last bits of its numbers: a state serves where they are the same."""
     hardware = trainer.hardware
     installed = versions()
     return {

@@ -32,7 +32,7 @@ class ChangedInputError(ValueError):
 
 
 class OutOfMemory(BaseModel):
-    """What a GPU's memory was too small for.
+    """A pass that a GPU's memory was too small for.
 
     Attributes:
         gpu: its name.

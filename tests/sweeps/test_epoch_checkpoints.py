@@ -47,7 +47,7 @@ def order_of(spec, mode: str, folder: Path, **changes: Any) -> Order:
 
 
 def events_of(order: Order, epochs: int | None = None) -> list[Event]:
-    """What a worker reports, up to the save after so many epochs, where the process is killed."""
+    """The events that a worker reports, up to the save after so many epochs, where the process is killed."""
     found: list[Event] = []
     for events in worker.run(WorkOrder(orders=(order,))):
         if epochs is not None and sum(isinstance(event, EpochEnded) for event in found) == epochs:

@@ -23,7 +23,7 @@ TIMED = {"train_seconds", "dev_seconds", "finished_at"}
 
 
 def saved_epochs(storage: Path) -> int:
-    """How many epochs of the trial under way are saved."""
+    """The number of saved epochs of the trial under way."""
     found = 0
     for path in (storage / "tiny" / "checkpoints").glob(f"*/{STATES}"):
         try:

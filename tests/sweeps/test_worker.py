@@ -137,18 +137,19 @@ def test_a_disk_that_fills_up_while_a_trial_trains_is_no_fault_of_its_setting(or
 
 
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), MemoryError()]
+    ("error", "cause"),
+    [(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "memory"), (MemoryError(), "setting")],
 )
-def test_out_of_memory_is_a_failed_trial_with_its_remedy_and_the_worker_lives(order, error):
+def test_out_of_memory_is_an_outcome_in_one_line_and_the_worker_lives(order, error, cause):
     def run_out(self, batch):
         raise error
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("meltpoint.adapters.model.AdaptedModel.forward", run_out)
         outcome = outcome_of(order)
-    assert outcome.status == "failed"
+    assert (outcome.status, outcome.cause) == ("failed", cause)
     assert outcome.error.startswith("out of memory")
-    assert "smaller batch_size" in outcome.error
+    assert (outcome.out_of_memory is not None) == (cause == "memory"), "with less at a time it is tried again"
     assert outcome_of(order).status == "finished"
 
 
