@@ -15,9 +15,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict, FiniteFloat
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -28,8 +29,10 @@ from meltpoint.adapters.files import replacing
 from meltpoint.adapters.hardware import Precision, resolve_precision
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.model import AdaptedModel, Member, build
+from meltpoint.adapters.settings import complete
 from meltpoint.adapters.training.evaluation import evaluate
-from meltpoint.tasks.core.task import Example, Task
+from meltpoint.tasks.core.bounded import parse_json, read_bytes
+from meltpoint.tasks.core.task import Example, Kind, Task
 
 FACTS, HEAD, ENCODER = "meltpoint.json", "head.safetensors", "encoder"
 
@@ -114,17 +117,17 @@ def load_folder(folder: str | Path) -> ExportedModel:
     """
     path = Path(folder)
     try:
-        facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
+        stored = _Stored.model_validate(parse_json(read_bytes(path / FACTS)))
         weights = load_file(path / HEAD)
-        task, mode, head, setting = _task(facts), facts["mode"], facts["head"], facts["setting"]
-        precision = resolve_precision(facts["precision"], "cpu")
-        family = facts.get("encoder_family", "hf")  # folders of older versions lack it
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        task, mode, head = _task(stored), stored.mode, stored.head
+        setting = complete(stored.setting, mode, head)
+        precision = resolve_precision(stored.precision, "cpu")
+    except (OSError, ValueError, SafetensorError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(
             f"{path} is no exported model ({reason}); write one with `meltpoint export NAME --model`."
         ) from None
-    encoder = encoders.load(encoders.resolve(f"{family}:{(path / ENCODER).absolute()}", task.kind))
+    encoder = encoders.load(encoders.resolve(f"{stored.encoder_family}:{(path / ENCODER).absolute()}", task.kind))
     model = build(encoder, task, mode, head, [Member(setting, 0)], "cpu")
     wanted = {name: tensor.shape for name, tensor in model.state_dict().items() if not name.startswith("encoder.")}
     if wanted != {name: tensor.shape for name, tensor in weights.items()}:
@@ -132,13 +135,29 @@ def load_folder(folder: str | Path) -> ExportedModel:
     model.load_state_dict(weights, strict=False)  # the encoder's weights are already loaded
     limit = min(int(setting["max_pieces"]), encoder.max_pieces)
     input_format = input_format_of(setting, heads.get(head).joint_pairs)
-    return ExportedModel(model.eval(), task, precision, limit, input_format, facts)
+    return ExportedModel(model.eval(), task, precision, limit, input_format, stored.model_dump())
 
 
-def _task(facts: Mapping[str, Any]) -> Task:
+class _Stored(BaseModel):
+    """The keys of `meltpoint.json` that loading reads; it has others, and folders of older versions lack the family."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Kind
+    task: str
+    metric: str
+    labels: tuple[str, ...]
+    label_range: tuple[FiniteFloat, FiniteFloat] | None
+    mode: str
+    head: str
+    setting: dict[str, Any]
+    precision: Literal["auto", "bf16", "fp32"]
+    encoder_family: str = "hf"
+
+
+def _task(stored: _Stored) -> Task:
     """The task with the attributes that predictions need, without data."""
-    low_high = facts["label_range"]
     return Task(
-        name=facts["task"], kind=facts["kind"], metric=facts["metric"], folder="", readers={},
-        labels=tuple(facts["labels"]), label_range=None if low_high is None else (low_high[0], low_high[1]),
+        name=stored.task, kind=stored.kind, metric=stored.metric, folder="", readers={}, labels=stored.labels,
+        label_range=stored.label_range,
     )  # fmt: skip

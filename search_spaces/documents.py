@@ -7,6 +7,8 @@ from pathlib import Path
 
 import yaml
 
+from meltpoint.tasks.core.bounded import MOST_YAML_BYTES, parse_yaml, read_bytes
+
 SHIPPED = Path(__file__).resolve().parent
 """The folder of the shipped space files."""
 
@@ -85,7 +87,7 @@ def parse(text: str, where: str) -> object:
         ValueError: broken YAML, a repeated key, or a key that is not a string; one line with `where` and the line.
     """
     try:
-        return yaml.load(text, Loader=Reader)
+        return parse_yaml(text, Reader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
@@ -93,8 +95,6 @@ def parse(text: str, where: str) -> object:
         raise ValueError(f"{where}{line}: not valid YAML: {error.problem or error.context}{tabs}.") from None
     except yaml.YAMLError as error:
         raise ValueError(f"{where}: not valid YAML: {' '.join(str(error).split())}.") from None
-    except RecursionError:
-        raise ValueError(f"{where}: lists or mappings are nested too deeply; use fewer levels.") from None
 
 
 NO_SPACE = "holds no space; write `parameters:` and one line for each parameter"
@@ -111,7 +111,7 @@ def read(path: Path, empty: str = NO_SPACE) -> dict[str, object]:
         ValueError: the file is missing, is not UTF-8, is empty, or has no mapping.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bytes(path, MOST_YAML_BYTES).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8.") from None
     except OSError as error:

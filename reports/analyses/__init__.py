@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from meltpoint.reports.analyses.core.analysis import FORMATS, Analysis, AnalysisOptions
-from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.ledger import Ledger, sweep_folder
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.tasks.core import registry
 
@@ -65,7 +65,7 @@ def analyse(
             raise registry.unknown(form, "format", FORMATS)
     if model is not None and (len(encoders), len(tasks)) != (1, 1):
         raise ValueError("--model is one encoder tuned on one task; say which with one --encoder and one --task.")
-    ledger = None if name == NO_SWEEP else Ledger(storage / name)
+    ledger = None if name == NO_SWEEP else Ledger(sweep_folder(storage, name))
     options = AnalysisOptions(
         sweep=summarise(ledger) if ledger else None, ledger=ledger,
         out=out or (ledger.folder if ledger else storage) / "analyses", encoders=tuple(encoders), tasks=tuple(tasks),

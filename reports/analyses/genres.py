@@ -8,7 +8,6 @@ the genre's training pairs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from meltpoint.reports.analyses.core.divergence import (
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
 from meltpoint.reports.analyses.core.welch import mean_difference
 from meltpoint.reports.matrix import FROZEN, TUNED
+from meltpoint.sweeps.ledger.predictions import read_predictions
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import Spread, spread
 from meltpoint.sweeps.specification.cells import cell_name
@@ -158,14 +158,11 @@ def accuracies(path: Path, groups: Mapping[str, str]) -> dict[str, float]:
     """
     hits: dict[str, list[bool]] = {}
     try:
-        for line in path.read_text(encoding="utf-8").splitlines():
-            record = json.loads(line)
-            hits.setdefault(groups[record["id"]], []).append(record["gold"] == record["prediction"])
+        found = read_predictions(path)
+        for example, is_right in zip(found.ids, found.gold == found.predicted, strict=True):
+            hits.setdefault(groups[example], []).append(bool(is_right))
     except (OSError, ValueError, KeyError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise ValueError(
-            f"{path} does not hold the dev predictions ({reason}); run the sweep's finals again."
-        ) from None
+        raise ValueError(f"{path} does not hold the dev predictions ({error}); run the sweep's finals again.") from None
     return {genre: sum(values) / len(values) for genre, values in hits.items()}
 
 

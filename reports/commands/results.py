@@ -50,10 +50,10 @@ def status(
 
 
 def _summary(name: str, storage: str) -> SweepSummary:
-    from meltpoint.sweeps.ledger.ledger import Ledger
+    from meltpoint.sweeps.ledger.ledger import Ledger, sweep_folder
     from meltpoint.sweeps.results.summary import summarise
 
-    return summarise(Ledger(Path(storage).absolute() / name))
+    return summarise(Ledger(sweep_folder(Path(storage).absolute(), name)))
 
 
 @exit_on_error()
@@ -77,11 +77,11 @@ def export(
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
     """The best settings, one file per cell; each trains again with `meltpoint train FILE`."""
-    from meltpoint.sweeps.ledger.ledger import Ledger
+    from meltpoint.sweeps.ledger.ledger import Ledger, sweep_folder
     from meltpoint.sweeps.results.export import export_cells, export_model
     from meltpoint.sweeps.specification.cells import cell_name
 
-    ledger, summary = Ledger(Path(storage).absolute() / name), _summary(name, storage)
+    ledger, summary = Ledger(sweep_folder(Path(storage).absolute(), name)), _summary(name, storage)
     target = out or ledger.folder / "exports"
     for path in export_cells(ledger, summary, target, cell, export_format.value):
         print(path)

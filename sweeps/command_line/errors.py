@@ -61,7 +61,17 @@ def exit_on_error() -> Iterator[None]:
 
 def complain(text: str) -> None:
     """Print one line on standard error, without passwords."""
-    print(f"meltpoint: {redacted(' '.join(text.split()))}", file=sys.stderr)
+    print(f"meltpoint: {redacted(shortened(' '.join(text.split())))}", file=sys.stderr)
+
+
+LONGEST_MESSAGE = 2000
+"""Characters of an error's line: a screenful. A damaged file may make a message of megabytes."""
+
+
+def shortened(text: str) -> str:
+    """A message without its middle if it is too long: the file stands at its beginning, the remedy at its end."""
+    half = LONGEST_MESSAGE // 2
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} … {text[-half:]}"
 
 
 def again() -> str:

@@ -25,6 +25,7 @@ from uuid import uuid4
 from meltpoint.adapters.files import replacing
 from meltpoint.sweeps.ledger.claim import RELEASED, STAGING, Claim, beat_text, is_there, latest, make, shut
 from meltpoint.sweeps.ledger.owner import Owner, this_process
+from meltpoint.tasks.core.bounded import parse_json, read_bytes
 
 HEARTBEAT_SECONDS = 5.0
 """How often a lease is renewed; more often where the silence is set to less than ten times that."""
@@ -66,9 +67,24 @@ Inherited = Mapping[int, frozenset[str]]
 
 
 def inherited(folder: Path) -> Inherited:
-    """The records that each driver found that took a sweep over."""
-    paths = folder.glob(f"*{INHERITED}")
-    return {int(path.stem): frozenset(json.loads(path.read_text(encoding="utf-8"))) for path in paths}
+    """The records that each driver found that took a sweep over.
+
+    Raises:
+        ValueError: a file is damaged; the message names it.
+    """
+    return {int(path.stem): _ids(path) for path in folder.glob(f"*{INHERITED}") if path.stem.isdecimal()}
+
+
+def _ids(path: Path) -> frozenset[str]:
+    try:
+        ids = parse_json(read_bytes(path))
+        if not isinstance(ids, list) or not all(isinstance(trial, str) for trial in ids):
+            raise ValueError("not a list of trials")
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is damaged ({error}); delete it, and records that an older driver wrote too late count as well."
+        ) from None
+    return frozenset(ids)
 
 
 def is_late(trial: str, attempt: int, found: Inherited) -> bool:

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlparse
 
-from pydantic import ValidationError
-
 from meltpoint.adapters.files import acquire, make_folders, sync_folder, write_atomically
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.claim import latest
 from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError
-from meltpoint.sweeps.ledger.records import TrialDescription, TrialRecord
+from meltpoint.sweeps.ledger.records import TrialDescription, TrialRecord, reason
+from meltpoint.tasks.core.bounded import parse_json, read_bytes
 from meltpoint.tasks.core.counts import some
 
 
@@ -44,6 +43,17 @@ def storage_folder(storage: str) -> Path:
             f"--storage {folder} cannot be written ({error.strerror}); name a folder of yours with --storage DIR."
         ) from None
     return folder
+
+
+def sweep_folder(storage: Path, name: str) -> Path:
+    """The folder of a sweep in a storage.
+
+    Raises:
+        ValueError: the name is no single folder's, so that it could lie outside the storage.
+    """
+    if name in ("", ".", "..") or set(name) & {"/", os.sep, "\0"}:
+        raise ValueError(f"{name!r} is no name of a sweep; name one in {storage}, or another folder with --storage.")
+    return storage / name
 
 
 def cache_folder(storage: Path) -> Path:
@@ -199,11 +209,14 @@ class Ledger:
 
     def _read(self, path: Path) -> TrialRecord:
         try:
-            return TrialRecord.model_validate_json(path.read_text(encoding="utf-8"))
-        except (ValidationError, UnicodeDecodeError) as error:
+            record = TrialRecord.model_validate_json(read_bytes(path))
+            if record.id != path.stem:
+                raise ValueError(f"it says that it is {record.id}")
+        except ValueError as error:
             raise ValueError(
-                f"{path} is not a trial's record ({str(error).splitlines()[0]}); delete it, and that trial runs again."
+                f"{path} is not a trial's record ({reason(error)}); delete it, and that trial runs again."
             ) from None
+        return record
 
     def unfinished(self) -> list[dict[str, object]]:
         """The orders of trials that began and did not end, oldest first.
@@ -219,13 +232,13 @@ class Ledger:
         if (self.trials / path.name).exists():
             return None
         try:
-            text = path.read_text(encoding="utf-8")
-            TrialDescription.model_validate_json(text)
-            order: dict[str, object] = json.loads(text)
+            order: dict[str, object] = parse_json(read_bytes(path))
+            if TrialDescription.model_validate(order).id != path.stem:
+                raise ValueError("of another trial")
             return order
         except FileNotFoundError:
             return None
-        except (ValidationError, UnicodeDecodeError):
+        except ValueError:
             raise ValueError(
                 f"{path} is no started trial's note; delete it: that trial had no result, and is proposed again."
             ) from None

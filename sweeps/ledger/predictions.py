@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
+from meltpoint.tasks.core.bounded import MOST_DATA_BYTES, read_bytes
 from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.task import Kind, Task
 
@@ -43,33 +43,42 @@ def read_predictions(path: Path) -> Predictions:
         ValueError: it is missing, or a line is not an example with its gold label and its probabilities.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bytes(path, MOST_DATA_BYTES).decode("utf-8")
     except FileNotFoundError:
         raise ValueError(f"{path} is missing; restore it, or leave that cell out.") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: byte {error.start} is not UTF-8; restore the file.") from None
     lines = text.removesuffix("\n").split("\n")  # `splitlines` would also split at separators inside ids
     documents = [_document(path, number, line) for number, line in enumerate(lines, 1)]
-    labels = tuple(documents[0]["probabilities"])
+    labels = tuple(documents[0].probabilities)
     places = {label: place for place, label in enumerate(labels)}
     try:
         return Predictions(
-            path, tuple(document["id"] for document in documents), labels,
-            np.array([places[document["gold"]] for document in documents], dtype=np.int64),
-            np.array([places[document["prediction"]] for document in documents], dtype=np.int64),
-            np.array([[d["probabilities"][label] for label in labels] for d in documents], dtype=np.float64),
+            path, tuple(document.id for document in documents), labels,
+            np.array([places[document.gold] for document in documents], dtype=np.int64),
+            np.array([places[document.prediction] for document in documents], dtype=np.int64),
+            np.array([[d.probabilities[label] for label in labels] for d in documents], dtype=np.float64),
         )  # fmt: skip
     except KeyError as error:
         raise ValueError(f"{path}: the label {error} is not one of {', '.join(labels)}; restore the file.") from None
 
 
-def _document(path: Path, number: int, line: str) -> dict[str, Any]:
+class _Example(BaseModel):
+    """A line: an example with its gold label, and what was predicted."""
+
+    id: str
+    gold: str
+    prediction: str
+    probabilities: dict[str, FiniteFloat] = Field(min_length=1)
+
+
+def _document(path: Path, number: int, line: str) -> _Example:
     try:
-        document: dict[str, Any] = json.loads(line)
-        whole = {"id", "gold", "prediction", "probabilities"} <= document.keys()
-    except (json.JSONDecodeError, AttributeError):
-        whole = False
-    if not whole:
-        raise ValueError(f"{path}, line {number}: not an example with gold, prediction and probabilities; restore it.")
-    return document
+        return _Example.model_validate_json(line)
+    except ValidationError:
+        raise ValueError(
+            f"{path}, line {number}: not an example with gold, prediction and probabilities; restore it."
+        ) from None
 
 
 def check_aligned(members: Sequence[Predictions]) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.training.epoch_result import EpochResult
 
+TrialId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$")]
+"""A trial's identity; files and folders are named by it."""
 Role = Literal["search", "final"]
 CellKey = tuple[str, ...]
 """What tells cells apart within a sweep: (encoder, mode, task), and the variant behind them where there is one."""
@@ -21,6 +23,15 @@ Status = Literal["finished", "stopped", "failed"]
 Cause = Literal["setting", "worker", "memory", "disk", "input"]
 """Why a trial has no result: an error of its setting; or its worker or machine was lost, killed for memory, had no room
 on the disk, or found other files than the sweep was opened on, none of which says anything about the setting."""
+
+
+def reason(error: ValueError) -> str:
+    """Why a file is not what it should be, in one line: the first fault of a validation, or the error's first line."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))[:60]
+        return f"{place}: {first['msg']}" if place else str(first["msg"])
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def cell_key(encoder: str, mode: str, task: str, variant: str = "") -> CellKey:
@@ -73,7 +84,7 @@ class TrialDescription(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    id: str
+    id: TrialId
     number: int
     encoder: str
     mode: str
@@ -118,7 +129,7 @@ class TrialRecord(TrialDescription):
     head: str
     status: Status
     metric: str
-    dev: float | None = None
+    dev: FiniteFloat | None = None
     dev_metrics: dict[str, float] = Field(default_factory=dict)
     best_epoch: int | None = None
     epochs: list[EpochRecord] = Field(default_factory=list)
@@ -143,6 +154,13 @@ class TrialRecord(TrialDescription):
     resumed_after_epochs: int = 0
     seconds_before: float = 0.0
     micro_batch_size: int | None = None
+
+    @model_validator(mode="after")
+    def _has_its_metric(self) -> Self:
+        scores = [epoch.dev for epoch in self.epochs] + ([self.test] if self.test else [])
+        if any(self.metric not in one for one in scores):
+            raise ValueError(f"a score lacks its metric, {self.metric}")
+        return self
 
     @property
     def is_lost(self) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.ledger import Ledger, sweep_folder
 from meltpoint.sweeps.ledger.predictions import Predictions, averaged, check_aligned, read_predictions, scores
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember, ensemble_id, write_ensemble
@@ -65,7 +65,7 @@ def ensemble(storage: Path, name: str, task: str, cells: Sequence[str] = ()) -> 
         ValueError: an unknown sweep, task or cell; fewer than two members; members that are not finished, or not of the
             same classification task, data and examples; predictions that are missing or differ from the records.
     """
-    summary = summarise(Ledger(storage / name))
+    summary = summarise(Ledger(sweep_folder(storage, name)))
     task = _task_name(summary, task)
     chosen, notes = _named(storage, summary, task, cells) if cells else _every(storage, summary, task)
     _check(chosen, task)
@@ -83,7 +83,7 @@ def ensemble(storage: Path, name: str, task: str, cells: Sequence[str] = ()) -> 
         test=test, data_fingerprint=header.data_fingerprint, notes=(*notes, *missing, *hidden), made_at=time.time(),
         code_versions=codes,
     )  # fmt: skip
-    write_ensemble(Ledger(storage / name), made)
+    write_ensemble(Ledger(sweep_folder(storage, name)), made)
     return made
 
 
@@ -102,7 +102,7 @@ def _task_name(summary: SweepSummary, task: str) -> str:
 
 def _every(storage: Path, summary: SweepSummary, task: str) -> tuple[list[Candidate], list[str]]:
     """All finished cells of a task, and a note that names the unfinished ones."""
-    ledger = Ledger(storage / summary.name)
+    ledger = Ledger(sweep_folder(storage, summary.name))
     of_task = [Candidate(ledger, summary.name, cell) for cell in summary.cells if cell.header.task == task]
     left = [one.name for one in of_task if not one.cell.is_done]
     return [one for one in of_task if one.cell.is_done], [f"left out, not finished: {', '.join(left)}"] if left else []
@@ -118,7 +118,7 @@ def _named(
         sweep, _, name = word.rpartition("/")
         sweep = sweep or summary.name
         if sweep not in summaries:
-            summaries[sweep] = summarise(Ledger(storage / sweep))
+            summaries[sweep] = summarise(Ledger(sweep_folder(storage, sweep)))
         one = _find(storage, summaries[sweep], name)
         if one.label in [other.label for other in chosen]:
             raise ValueError(f"--cell {word} names a cell that is named already; name each once.")
@@ -133,7 +133,7 @@ def _named(
 def _find(storage: Path, summary: SweepSummary, name: str) -> Candidate:
     for cell in summary.cells:
         if cell_name(*cell.header.key) == name:
-            return Candidate(Ledger(storage / summary.name), summary.name, cell)
+            return Candidate(Ledger(sweep_folder(storage, summary.name)), summary.name, cell)
     names = ", ".join(cell_name(*cell.header.key) for cell in summary.cells)
     raise ValueError(f"No cell '{name}' in sweep '{summary.name}'. There is: {names}.")
 

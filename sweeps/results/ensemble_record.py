@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from meltpoint.adapters.files import write_atomically
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import identity
+from meltpoint.sweeps.ledger.records import TrialId, identity, reason
 from meltpoint.sweeps.search.selection import Spread, spread
+from meltpoint.tasks.core.bounded import read_bytes
 
 
 class EnsembleMember(BaseModel):
@@ -50,17 +51,23 @@ class Ensemble(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    id: str
+    id: TrialId
     task: str
     kind: str
     metric: str
-    members: tuple[EnsembleMember, ...]
-    dev: tuple[dict[str, float], ...]
-    test: tuple[dict[str, float], ...]
+    members: tuple[EnsembleMember, ...] = Field(min_length=1)
+    dev: tuple[dict[str, FiniteFloat], ...]
+    test: tuple[dict[str, FiniteFloat], ...]
     data_fingerprint: str
     notes: tuple[str, ...] = ()
     made_at: float
     code_versions: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_its_metric(self) -> Self:
+        if any(self.metric not in scores for scores in (*self.dev, *self.test)):
+            raise ValueError(f"a score lacks its metric, {self.metric}")
+        return self
 
     @property
     def encoders(self) -> tuple[str, ...]:
@@ -91,8 +98,9 @@ def read_ensembles(ledger: Ledger) -> list[Ensemble]:
     ensembles = []
     for path in ledger.ensembles.glob("*.json"):
         try:
-            ensembles.append(Ensemble.model_validate_json(path.read_text(encoding="utf-8")))
-        except (ValidationError, UnicodeDecodeError) as error:
-            reason = str(error).splitlines()[0]
-            raise ValueError(f"{path} is not an ensemble ({reason}); delete it, and make that one again.") from None
+            ensembles.append(Ensemble.model_validate_json(read_bytes(path)))
+        except ValueError as error:
+            raise ValueError(
+                f"{path} is not an ensemble ({reason(error)}); delete it, and make that one again."
+            ) from None
     return sorted(ensembles, key=lambda made: (made.made_at, made.id))

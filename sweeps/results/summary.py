@@ -14,7 +14,8 @@ from meltpoint.sweeps.results.code_versions import CodeUse, code_uses
 from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
 from meltpoint.sweeps.search.closing import Closing, closing_of
 from meltpoint.sweeps.search.selection import Spread, best_final, best_of, finals_of, spread
-from meltpoint.sweeps.specification.sweep_spec import Overflow, SweepSpec
+from meltpoint.sweeps.specification.sweep_spec import Overflow, SweepSpec, check_name
+from meltpoint.tasks.core.bounded import read_bytes
 
 State = Literal["running", "done", "stopped", "failed"]
 
@@ -207,7 +208,9 @@ def read_sweep(ledger: Ledger) -> SweepFile:
         ValueError: there is no such sweep, or its file is damaged.
     """
     try:
-        return SweepFile.model_validate_json(ledger.specification.read_text(encoding="utf-8"))
+        sweep = SweepFile.model_validate_json(read_bytes(ledger.specification))
+        check_name(sweep.spec.name)
+        return sweep
     except FileNotFoundError:
         known = sorted(path.parent.name for path in ledger.folder.parent.glob("*/sweep.json"))
         hint = f"There is: {', '.join(known)}." if known else "There is none yet; start one with `meltpoint sweep`."

@@ -7,11 +7,14 @@ import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, Field
 
 from meltpoint.adapters.files import append_line
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
+from meltpoint.sweeps.ledger.records import CellKey, TrialRecord, reason
+from meltpoint.tasks.core.bounded import read_bytes
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def opened_trials(ledger: Ledger) -> frozenset[str]:
     Raises:
         ValueError: a line of the log of openings is damaged.
     """
-    return frozenset(line["trial"] for line in _lines(ledger.openings))
+    return frozenset(line.trial for line in _lines(ledger.openings, _Opening))
 
 
 def is_closed(finals: Iterable[TrialRecord], opened: Collection[str]) -> bool:
@@ -78,8 +81,8 @@ def closing_of(ledger: Ledger, records: Iterable[TrialRecord], planned: int) -> 
     finals = {record.id for record in trials if record.role == "final"}
     if not is_closed((record for record in trials if record.role == "final"), opened_trials(ledger)):
         return None
-    opened = [line["opened_at"] for line in _lines(ledger.openings) if line["trial"] in finals]
-    spent = [line["spent_at"] for line in _lines(ledger.budgets)]
+    opened = [line.opened_at for line in _lines(ledger.openings, _Opening) if line.trial in finals]
+    spent = [line.spent_at for line in _lines(ledger.budgets, _Budget)]
     first_scored = min(opened, default=time.time())
     by_budget = any(moment <= first_scored for moment in spent)
     return Closing(sum(r.role == "search" for r in trials), planned, min(opened, default=None), by_budget)
@@ -99,7 +102,27 @@ def in_words(key: CellKey, closing: Closing) -> str:
     )
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+LAST_MOMENT = 1e11
+"""Seconds since 1970, of the year 5138: later ones are damage, and no calendar has the largest."""
+
+
+class _Opening(BaseModel):
+    """A line of the log of opened test splits."""
+
+    trial: str
+    opened_at: float = Field(ge=0, le=LAST_MOMENT)
+
+
+class _Budget(BaseModel):
+    """A line of the log of spent time budgets."""
+
+    spent_at: float = Field(ge=0, le=LAST_MOMENT)
+
+
+Line = TypeVar("Line", _Opening, _Budget)
+
+
+def _lines(path: Path, line_class: type[Line]) -> list[Line]:
     """Read a file of JSON objects, one a line; empty if it does not exist.
 
     A line without its end was being written as the power failed, and what it is written before was not done: left out.
@@ -107,7 +130,11 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines if line.strip() and not (line[0] == "{" and line[-1] != "}")]
+        lines = read_bytes(path).decode("utf-8").split("\n")
+        return [line_class.model_validate_json(line) for line in lines if _is_whole(line)]
     except ValueError as error:
-        raise ValueError(f"{path} has a line that is no JSON ({error}); delete that line.") from None
+        raise ValueError(f"{path} has a line that is damaged ({reason(error)}); delete that line.") from None
+
+
+def _is_whole(line: str) -> bool:
+    return bool(line.strip()) and not (line[0] == "{" and line[-1] != "}")

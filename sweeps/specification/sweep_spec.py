@@ -200,8 +200,7 @@ def check(spec: SweepSpec) -> None:
     Raises:
         ValueError: one line with the remedy.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", spec.name):
-        raise ValueError(f"--name {spec.name!r}: use letters, digits, '.', '_' and '-', at most 100 of them.")
+    check_name(spec.name)
     if _is_reserved(spec.name):
         raise ValueError(f"--name {spec.name}: that name is kept for Meltpoint's or MLflow's own use; take another.")
     for block in spec.products():
@@ -212,6 +211,16 @@ def check(spec: SweepSpec) -> None:
         raise unknown(spec.searcher, "searcher", SEARCHERS)
     if spec.max_train_examples is not None and spec.max_train_examples < 1:
         raise ValueError(f"--max-train-examples {spec.max_train_examples}: at least 1.")
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that is no sweep's: it names a folder in the storage, and must not lead out of it.
+
+    Raises:
+        ValueError: one line with the remedy.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise ValueError(f"--name {name!r}: use letters, digits, '.', '_' and '-', at most 100 of them.")
 
 
 def _is_reserved(name: str) -> bool:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from meltpoint.sweeps.ledger.records import reason
+
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+"""What torch takes."""
 
 PACKAGES = ("torch", "transformers", "ray", "optuna", "datasets", "pytorch-crf", "mlflow", "numpy", "numba")
 """What an export writes down."""
@@ -48,6 +55,62 @@ def _version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+class _Final(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    seed: Seed
+    dev: float | None = None
+    code: str | None = None
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    task: str | None = None
+    data_dir: str | None = None
+    max_train_examples: int | None = Field(default=None, ge=1)
+    test_from: str | None = None
+    fingerprint: str | None = None
+    documents: str | None = None
+
+
+class _Hardware(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    threads: int = Field(default=1, ge=1, le=4096)
+    gpu_share: float = Field(default=0.0, ge=0.0, le=64.0)
+
+
+class _Provenance(BaseModel):
+    """The provenance of an exported setting, as far as it is read; other keys are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+    metric: str | None = None
+    seed: Seed = 0
+    dev: float | None = None
+    finals: list[_Final] = Field(default_factory=list)
+    data: _Data | None = None
+    encoder_fingerprint: str | None = None
+    hardware: _Hardware | None = None
+    code: str | None = None
+    versions: dict[str, str | None] | None = None
+
+
+def checked_provenance(provenance: Mapping[str, object], path: str) -> dict[str, Any]:
+    """The provenance of an exported setting, with its defaults.
+
+    Raises:
+        ValueError: a key has a value of another type; one line.
+    """
+    try:
+        return _Provenance.model_validate(provenance).model_dump()
+    except ValidationError as error:
+        raise ValueError(
+            f"{path}: provenance: {reason(error)}; export it again, or take `provenance` out of the file."
+        ) from None
 
 
 def recorded_dev(facts: Mapping[str, Any], seed: int) -> float | None:

@@ -20,7 +20,14 @@ from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space, is_one_point
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.worker.finalist_scoring import score_on_test
-from meltpoint.sweeps.worker.recorded import Circumstances, reasons, recorded_code, recorded_dev, versions
+from meltpoint.sweeps.worker.recorded import (
+    Circumstances,
+    checked_provenance,
+    reasons,
+    recorded_code,
+    recorded_dev,
+    versions,
+)
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import hardware_record, save_weights, training
 from meltpoint.tasks import get
@@ -89,11 +96,8 @@ def retrain(
         ValueError: bad input; one line with the remedy.
         ArithmeticError: the loss was not finite.
     """
-    space = load_point(path)
-    facts: Mapping[str, Any] = space.provenance
-    seed = int(facts.get("seed", 0)) if seed is None else seed
     with tempfile.TemporaryDirectory(prefix="meltpoint-train-") as folder:
-        order = _order(path, space, seed, data_dir, folder)
+        order, facts = prepared(path, seed, data_dir, folder)
         trainer = training([order], claim_device(int(order.cpus), order.gpus))
         for ((_, result),) in trainer.epochs():
             if isinstance(result, NotFiniteError):
@@ -102,6 +106,7 @@ def retrain(
         (trial,) = trainer.trials
         save_weights(trial.best_state, Path(order.checkpoint))
         test = score_on_test(order) if with_test else None
+    seed = order.seed
     recorded, dev, metric = recorded_dev(facts, seed), trial.best[0], trainer.data.task.metric
     now = Circumstances(code_version(), versions(), hardware_record(trainer).model_dump())
     why = () if recorded in (None, dev) else reasons({**facts, "code": recorded_code(facts, seed)}, now)
@@ -126,8 +131,18 @@ def load_point(path: str) -> Space:
     return space
 
 
-def _order(path: str, space: Space, seed: int, data_dir: str | None, folder: str) -> Order:
-    facts: Mapping[str, Any] = space.provenance
+def prepared(path: str, seed: int | None, data_dir: str | None, folder: str) -> tuple[Order, Mapping[str, Any]]:
+    """The order to train a file's point, checked against the files and data that are here; and its provenance.
+
+    Raises:
+        ValueError: bad input; one line with the remedy.
+    """
+    space = load_point(path)
+    facts = checked_provenance(space.provenance, path)
+    return _order(path, space, facts, facts["seed"] if seed is None else seed, data_dir, folder), facts
+
+
+def _order(path: str, space: Space, facts: Mapping[str, Any], seed: int, data_dir: str | None, folder: str) -> Order:
     data: Mapping[str, Any] = facts.get("data") or {}
     spec = DataSpec(
         data.get("task") or space.cell["task"], data_dir or data.get("data_dir"), data.get("max_train_examples"),

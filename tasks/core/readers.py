@@ -11,21 +11,23 @@ from itertools import chain
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
+from meltpoint.tasks.core.bounded import LONGEST_LINE, MOST_DATA_BYTES, read_bytes
 from meltpoint.tasks.core.counts import some
 
 
-def read_text(path: Path, *, damaged: bool = False) -> str:
+def read_text(path: Path, *, damaged: bool = False, most_bytes: int = MOST_DATA_BYTES) -> str:
     """A file's text, decoded as UTF-8; a byte order mark is dropped.
 
     Args:
         path: the file.
         damaged: True if the file is known to contain bytes that are not UTF-8, which become U+FFFD.
+        most_bytes: a larger file is refused.
 
     Raises:
-        ValueError: the file is missing, unreadable, empty, or not UTF-8 (the line and byte are named).
+        ValueError: the file is missing, unreadable, too large, empty, or not UTF-8 (the line and byte are named).
     """
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, most_bytes)
     except OSError as error:
         raise unreadable(path, error) from None
     try:
@@ -65,6 +67,9 @@ def read_lines(path: Path, *, damaged: bool = False) -> list[str]:
     lines = read_text(path, damaged=damaged).split("\n")
     if not lines[-1]:
         lines.pop()
+    long = next((number for number, line in enumerate(lines, 1) if len(line) > LONGEST_LINE), None)
+    if long is not None:
+        raise ValueError(f"{path}, line {long}: more than {LONGEST_LINE} characters. Shorten it or remove it.")
     return [line.removesuffix("\r") for line in lines]
 
 

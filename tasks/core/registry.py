@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from functools import cache
 from types import ModuleType
 
+LONGEST_NAME = 200
+"""The most characters of a wrong name that are compared and shown."""
 MOST_LISTED = 30
 """The most names that one message lists: about three lines of a terminal."""
 
@@ -40,7 +42,7 @@ def unknown(name: str, what: str, known: Iterable[str]) -> ValueError:
         what: the kind of name that was expected ("task", "encoder", "key of a space", …).
         known: every valid name.
     """
-    known = sorted(known)
+    known, name = sorted(known), name[:LONGEST_NAME]  # comparing long ones would take minutes
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     listed = "" if near and len(known) > MOST_LISTED else f" There is: {', '.join(known)}."

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from meltpoint.tasks.core.bounded import parse_json
 from meltpoint.tasks.core.conll import ConllLayout, TagScheme, iob1_to_iob2, read_conll
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.readers import Record, no_column, read_csv, read_lines, read_table
@@ -107,11 +107,9 @@ def _numbered(path: Path, layout: UserFileLayout) -> Iterator[tuple[int, Mapping
 def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
     for number, line in enumerate(read_lines(path), 1):
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}, line {number}: not JSON ({error}). Write one object per line.") from None
-        except RecursionError:
-            raise ValueError(f"{path}, line {number}: values are nested too deeply. Write plain fields.") from None
+            row = parse_json(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}. Write one object of plain fields per line.") from None
         if not isinstance(row, dict):
             raise ValueError(f"{path}, line {number}: not a JSON object. Write one object per line.")
         yield number, row

@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from meltpoint.tasks.core import mistakes, registry
+from meltpoint.tasks.core.bounded import MOST_YAML_BYTES, parse_yaml
 from meltpoint.tasks.core.conll import TagScheme
 from meltpoint.tasks.core.metrics import DEFAULT, METRICS
 from meltpoint.tasks.core.readers import read_text
@@ -167,12 +168,10 @@ def read_task_file(file: str, taken: Iterable[str] = ()) -> Task:
 def _parse(path: Path) -> Mapping[str, object]:
     try:
         # BaseLoader keeps every scalar as text: `labels: [no, yes]` are names, not booleans.
-        document = yaml.load(read_text(path), Loader=yaml.BaseLoader)
+        document = parse_yaml(read_text(path, most_bytes=MOST_YAML_BYTES), yaml.BaseLoader)
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} is not YAML ({reason}). Correct the file; docs/tasks.md has examples.") from None
-    except RecursionError:
-        raise ValueError(f"{path}: lists or mappings are nested too deeply. docs/tasks.md has examples.") from None
     if not isinstance(document, dict):
         raise ValueError(f"{path} is not a mapping of keys to values. docs/tasks.md has examples.")
     return document

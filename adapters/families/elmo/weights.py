@@ -15,6 +15,8 @@ from meltpoint.adapters.families.elmo.character_cnn import CharacterCNN
 from meltpoint.adapters.families.elmo.language_model import LanguageModel
 
 CHARACTERS = "char_embed"
+BROKEN = (OSError, RuntimeError, KeyError, TypeError, AttributeError, UnicodeDecodeError, OverflowError, MemoryError)
+"""What h5py raises for damaged files."""
 
 
 def read(path: Path, words: CharacterCNN, language_model: LanguageModel) -> None:
@@ -27,7 +29,7 @@ def read(path: Path, words: CharacterCNN, language_model: LanguageModel) -> None
         with h5py.File(path, "r") as file:
             for name, place in _places(words, language_model):
                 _fill(place, name, file.get(name), path)
-    except OSError as error:
+    except BROKEN as error:
         raise ValueError(f"{path} is no readable HDF5 file; copy it from ELMo's release again.") from error
 
 
@@ -66,7 +68,7 @@ def weights_without_embeddings(path: Path) -> int:
     try:
         with h5py.File(path, "r") as file:
             file.visititems(count)
-    except OSError as error:
+    except BROKEN as error:
         raise ValueError(f"{path} is no readable HDF5 file; copy it from ELMo's release again.") from error
     return sum(sizes)
 

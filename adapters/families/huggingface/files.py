@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated, Any
 
+from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
 
 from meltpoint.adapters.families.huggingface.supported import read_config, supported_config
 from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.tasks.core.bounded import parse_json, read_bytes
 
 TOKENIZER_FILES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model",
@@ -33,10 +35,21 @@ def weight_files(folder: Path) -> list[Path]:
     if not index.is_file():
         return []
     try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        names = set(_WeightIndex.model_validate(parse_json(read_bytes(index))).weight_map.values())
+    except (ValueError, OSError) as error:
         raise ValueError(f"{index} is no index of weights; save the encoder again.") from error
     return [folder / name for name in sorted(names)]
+
+
+FileName = Annotated[str, Field(pattern=r"^[^/\\\x00]*\.safetensors$", max_length=200)]
+"""A file beside the index: no path, which could lead elsewhere."""
+
+
+class _WeightIndex(BaseModel):
+    """`model.safetensors.index.json`; transformers wants both keys."""
+
+    metadata: dict[str, Any]
+    weight_map: dict[str, FileName]
 
 
 def check_folder(folder: Path) -> Path:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
+from typing import Any
 
 from safetensors import safe_open
 
 from meltpoint.adapters.families.huggingface.files import weight_files
+from meltpoint.adapters.families.huggingface.supported import read_config
+from meltpoint.tasks.core.bounded import parse_json, read_bytes
 
 STATE_SIZES = ("hidden_size", "dim", "d_model")
 """The keys of config.json that different model types use for the size of a hidden state."""
@@ -20,7 +22,7 @@ def state_size(folder: Path) -> int:
     Raises:
         ValueError: config.json does not name it.
     """
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_config(folder)
     size = next((config[name] for name in STATE_SIZES if isinstance(config.get(name), int)), None)
     if size is None:
         raise ValueError(f"{folder / 'config.json'} names no size of a state ({', '.join(STATE_SIZES)}).")
@@ -39,9 +41,7 @@ UNKNOWN_LENGTH = 100_000
 
 def longest_input(folder: Path) -> int | None:
     """The longest input of an encoder in pieces, special tokens included; None if its files do not name it."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    path = folder / "tokenizer_config.json"
-    tokenizer = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    config, tokenizer = read_config(folder), _tokenizer_config(folder / "tokenizer_config.json")
     positions, known = config.get("max_position_embeddings"), tokenizer.get("model_max_length")
     limits = []
     if isinstance(positions, int):
@@ -51,6 +51,16 @@ def longest_input(folder: Path) -> int | None:
     if isinstance(known, int | float) and known < UNKNOWN_LENGTH:
         limits.append(int(known))
     return min(limits, default=None)
+
+
+def _tokenizer_config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        found = parse_json(read_bytes(path))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read ({error}); copy or download the encoder again.") from None
+    return found if isinstance(found, dict) else {}
 
 
 def weights_without_embeddings(folder: Path) -> int:

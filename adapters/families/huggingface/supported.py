@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from meltpoint.tasks.core.bounded import parse_json, read_bytes
 
 EXAMPLES = "BERT, RoBERTa, ELECTRA, DeBERTa, ModernBERT, …"
 
@@ -30,10 +31,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{folder} holds no config.json; pass a folder that transformers' save_pretrained wrote.")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deep" if isinstance(error, RecursionError) else " ".join(str(error).split())
-        raise ValueError(f"{path} is no JSON ({reason}); copy or download the encoder again.") from None
+        config = parse_json(read_bytes(path))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read ({error}); copy or download the encoder again.") from None
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         remedy = "pass a folder that transformers' save_pretrained wrote."
         raise ValueError(f'{path} names no model type ("model_type": "bert"); {remedy}')

@@ -1,0 +1,144 @@
+"""Bounded reading of files that other people may have written: their size, and the depth and aliases of JSON and YAML.
+
+The limits are far above what anybody writes and far below what a machine bears. Beyond one, a file is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+MOST_YAML_BYTES = 2**18
+"""The largest YAML file: PyYAML reads about 50 kB a second; 256 KiB hold some 1 500 blocks of a specification."""
+MOST_DOCUMENT_BYTES = 2**26
+"""The largest JSON document, and file of JSON lines of a ledger: 64 MiB."""
+MOST_DATA_BYTES = 2**32
+"""The largest file of examples: 4 GiB, five times the largest one of a task here (Yahoo's `train.csv`)."""
+LONGEST_LINE = 2**20
+"""The longest line of a file of examples, in characters: some 200 000 words, where an encoder reads a few hundred."""
+DEEPEST = 64
+"""The deepest nesting of lists and mappings; files of Meltpoint's own have 6 levels."""
+MOST_VALUES = 100_000
+"""The most values of a YAML document, each alias counted as all that it stands for."""
+
+NOT_A_DOCUMENT = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+"""What PyYAML raises for a value that does not fit its explicit tag (`!!timestamp x`), beside its own errors."""
+
+
+def read_bytes(path: Path, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:
+    """The contents of a file.
+
+    Raises:
+        ValueError: it is larger than allowed.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        if status.st_size <= most_bytes:
+            # A device or a pipe has no size; and a read of a limit makes room for all of it first.
+            data = file.read() if stat.S_ISREG(status.st_mode) else b"".join(_pieces(file, most_bytes))
+            if len(data) <= most_bytes:
+                return data
+    raise ValueError(f"{path} is larger than {_size(most_bytes)}, the most that is read. Divide it, or shorten it.")
+
+
+def _pieces(file: IO[bytes], most_bytes: int) -> Iterator[bytes]:
+    """What comes from a device or a pipe, until it is more than allowed."""
+    count = 0
+    while count <= most_bytes and (piece := file.read(2**16)):
+        count += len(piece)
+        yield piece
+
+
+def _size(size_bytes: int) -> str:
+    powers = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+    unit, name = next((power for power in powers if size_bytes >= power[0]), (1, "bytes"))
+    return f"{size_bytes // unit} {name}"
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is no UTF-8 or no JSON, or nested too deeply; the reason in a few words, without the file.
+    """
+    try:
+        characters = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        value = json.loads(characters)
+        is_deep = characters.count("[") + characters.count("{") > DEEPEST and _depth(value) > DEEPEST
+    except RecursionError:
+        is_deep = True
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start} is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    except ValueError:  # Python converts no more than 4 300 digits
+        raise ValueError("not JSON: a number has too many digits") from None
+    if is_deep:
+        raise ValueError(f"values are nested deeper than {DEEPEST} levels")
+    return value
+
+
+def _depth(value: object) -> int:
+    """The depth of lists and mappings, level by level."""
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        inner = [one for one in level if isinstance(one, dict | list)]
+        level = [child for one in inner for child in (one.values() if isinstance(one, dict) else one)]
+    return depth
+
+
+def parse_yaml(text: str, loader_class: type[yaml.SafeLoader] | type[yaml.BaseLoader]) -> object:
+    """The value of a YAML text with one document.
+
+    Raises:
+        yaml.YAMLError: broken YAML, aliases that stand for too much or for themselves, or deep nesting; where it has
+            a place in the text, `problem_mark` says which.
+    """
+    if len(text) > MOST_YAML_BYTES:
+        raise yaml.YAMLError(f"it is larger than {_size(MOST_YAML_BYTES)}")
+    loader = loader_class(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _weigh(node, {})
+        return loader.construct_document(node)
+    except RecursionError:
+        raise yaml.YAMLError(f"lists or mappings are nested too deeply ({DEEPEST} levels at most)") from None
+    except NOT_A_DOCUMENT as error:
+        raise yaml.YAMLError(f"a value cannot be read ({' '.join(str(error).split())[:100]})") from None
+    finally:
+        loader.dispose()
+
+
+def _weigh(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """(values, depth) of a node, aliases followed.
+
+    Args:
+        known: the same of nodes that were weighed; (0, 0) of those that are being weighed.
+    """
+    if id(node) not in known:
+        known[id(node)] = (0, 0)
+        inner = [_weigh(child, known) for child in _children(node)]
+        known[id(node)] = (1 + sum(size for size, _ in inner), 1 + max((depth for _, depth in inner), default=0))
+    size, depth = known[id(node)]
+    fault = "an alias stands for itself" if not size else ""
+    fault = fault or (f"it has more than {MOST_VALUES} values, its aliases followed" if size > MOST_VALUES else "")
+    fault = fault or (f"it is nested too deeply ({DEEPEST} levels at most)" if depth > DEEPEST else "")
+    if fault:
+        raise yaml.constructor.ConstructorError(None, None, fault, node.start_mark)
+    return size, depth
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []

@@ -1,0 +1,82 @@
+"""One process's share of the inputs; a process of its own, so that a crash or a hang in C code ends it alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from meltpoint.tests.fuzz import watch
+from meltpoint.tests.fuzz.bases import targets
+from meltpoint.tests.fuzz.ledgers import rng_of
+from meltpoint.tests.fuzz.targets import Target
+
+MEMORY_BYTES = 4 * 2**30
+"""What reading one input may need beside what the process has already."""
+
+Input = tuple[str, int]
+"""A target's name, and the input's number."""
+
+
+def prepare(base: Path) -> None:
+    """Import and load what readers import late, before anything is watched."""
+    sys.dont_write_bytecode = True
+    for target in targets(base).values():
+        with tempfile.TemporaryDirectory() as folder:
+            lay(target, Path(folder))
+            target.read(Path(folder))
+    watch.install()
+
+
+def lay(target: Target, folder: Path, name: str = "", data: bytes = b"") -> None:
+    """Write a target's files, one of them mutated."""
+    for file, contents in target.files.items():
+        path = folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data if file == name else contents)
+
+
+def read_one(base: Path, seed: int, one: Input) -> tuple[watch.Fault | None, bool]:
+    """Mutate and read: (what is wrong with how it ended, whether it was accepted)."""
+    target = targets(base)[one[0]]
+    name, data = target.mutated(rng_of(seed, *one))
+    with tempfile.TemporaryDirectory() as folder:
+        lay(target, Path(folder), name, data)
+        return watch.fault_of(target.read, Path(folder))
+
+
+def plan(weights: dict[str, int], count: int) -> Iterator[Input]:
+    """`count` inputs, shared out among targets by their weights, in turns."""
+    total = sum(weights.values())
+    numbers = Counter[str]()
+    for at in range(count):
+        lag = {name: weight * (at + 1) / total - numbers[name] for name, weight in weights.items()}
+        name = max(lag, key=lambda one: lag[one])
+        yield name, numbers[name]
+        numbers[name] += 1
+
+
+def limit_memory() -> None:
+    """A reading that wants too much memory gets a `MemoryError` instead of all the machine's."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, resource.RLIM_INFINITY))
+
+
+def run(base: Path, seed: int, inputs: Iterable[Input]) -> None:
+    """Read inputs, with a line of JSON on standard output before and after each."""
+    prepare(base)
+    limit_memory()
+    out = sys.stdout
+    sys.stdout = sys.stderr
+    for one in inputs:
+        out.write(json.dumps({"begins": one}) + "\n")
+        out.flush()
+        fault, accepted = read_one(base, seed, one)
+        out.write(json.dumps({"input": one, "accepted": accepted, "fault": asdict(fault) if fault else None}) + "\n")
+    out.flush()
