@@ -16,6 +16,7 @@ from meltpoint.adapters.files import acquire, make_folders, sync_folder, write_a
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.claim import latest
 from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError
+from meltpoint.sweeps.ledger.record_index import RecordIndex
 from meltpoint.sweeps.ledger.records import TrialDescription, TrialRecord, reason
 from meltpoint.tasks.core.bounded import parse_json, read_bytes
 from meltpoint.tasks.core.counts import some
@@ -88,7 +89,7 @@ class Ledger:
 
     Layout: `sweep.json` (the specification), `trials/ID.json` (records of finished, stopped and failed trials),
     `started/ID.json` (trials that have begun and not ended), `checkpoints/ID/`, `predictions/`, `ensembles/ID.json`,
-    `exports/`, `test_openings.jsonl`, `time_budgets.jsonl`, `drivers/` (`lease`).
+    `trials.index` (a cache: `record_index`), `exports/`, `test_openings.jsonl`, `time_budgets.jsonl`, `drivers/` (`lease`).
 
     Attributes:
         lease: this process's, while it drives the sweep; None elsewhere.
@@ -192,7 +193,7 @@ class Ledger:
             ValueError: a file is not a record; the message names it.
         """
         inherited = leases.inherited(self.drivers)
-        read = [self._read(path) for path in sorted(self.trials.glob("*.json"))]
+        read = RecordIndex(self.trials).records(self._read)
         kept = [record for record in read if not leases.is_late(record.id, record.driver_attempt, inherited)]
         self.left_out = sorted({record.id for record in read} - {record.id for record in kept})
         return sorted(kept, key=lambda record: (record.started_at, record.id))

@@ -163,6 +163,11 @@ class TrialRecord(TrialDescription):
         return self
 
     @property
+    def epoch_count(self) -> int:
+        """The number of its epochs."""
+        return len(self.epochs)
+
+    @property
     def is_lost(self) -> bool:
         """True if it failed for another reason than its setting, so that it says nothing about the setting."""
         return self.status == "failed" and self.cause not in (None, "setting")

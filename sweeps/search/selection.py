@@ -19,7 +19,7 @@ def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
     A stopped trial is no candidate: its score is of a trial that was not run to its end.
     """
     finished = [record for record in records if record.status == "finished" and record.dev is not None]
-    return max(finished, key=lambda r: (r.dev or 0.0, -len(r.epochs), -r.number), default=None)
+    return max(finished, key=lambda r: (r.dev or 0.0, -r.epoch_count, -r.number), default=None)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,9 @@ from meltpoint.tests.fuzz.bases import make_bases, targets
 HUNG_SECONDS = 6 * watch.LIMIT_SECONDS
 """After so long without a word a process hangs where its own timer does not reach: in C code."""
 
+START_SECONDS = 600.0
+"""How long a process may take to its first word: it imports torch and reads every whole file once."""
+
 
 @dataclass
 class Findings:
@@ -105,13 +108,13 @@ class _Timer:
     """Kills a child that says nothing for long."""
 
     def __init__(self, child: subprocess.Popen[str]) -> None:
-        self.child, self.fired, self.last = child, False, time.monotonic()
+        self.child, self.fired, self.spoke, self.last = child, False, False, time.monotonic()
         self._over = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def touch(self) -> None:
         """Note a word from it."""
-        self.last = time.monotonic()
+        self.last, self.spoke = time.monotonic(), True
 
     def stop(self) -> None:
         """End the watch."""
@@ -119,7 +122,7 @@ class _Timer:
 
     def _watch(self) -> None:
         while not self._over.wait(1.0):
-            if time.monotonic() - self.last > HUNG_SECONDS + 60:  # the first line waits for imports
+            if time.monotonic() - self.last > (HUNG_SECONDS if self.spoke else START_SECONDS):
                 self.fired = True
                 self.child.kill()
                 return
