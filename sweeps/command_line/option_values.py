@@ -20,6 +20,8 @@ def resources_of(options: SweepOptions) -> Resources:
     """
     if options.cpus_per_trial <= 0:
         raise ValueError("--cpus-per-trial must be above 0.")
+    if options.max_workers is not None and options.max_workers < 1:
+        raise ValueError(f"--max-workers {options.max_workers}: at least 1, or leave it out.")
     if options.tracking_uri is not None:
         check_sign_in(options.tracking_uri)
     return Resources(
@@ -35,6 +37,7 @@ def resources_of(options: SweepOptions) -> Resources:
         cache_keep_bytes=bytes_of("--cache-keep", options.cache_keep),
         mix_code_versions=options.mix_code_versions,
         saving_share=0.0 if options.no_epoch_checkpoints else largest_share(),
+        max_workers=options.max_workers,
     )
 
 

@@ -173,6 +173,9 @@ class SweepOptions:
     address: Address = None
     cpus_per_trial: CpusPerTrial = 1.0
     gpus_per_trial: GpusPerTrial = "auto"
+    max_workers: Annotated[
+        int | None, _machine_option("--max-workers", help="The most trials at once; else a fair share of the cluster.")
+    ] = None
     time_budget: Annotated[
         str | None, _machine_option("--time-budget", help="Longest search: 90s, 30m, 2h. Finals follow.")
     ] = None

@@ -16,6 +16,8 @@ from meltpoint.sweeps.driver.running_trial import RunningTrial
 from meltpoint.sweeps.ledger.ledger import Ledger, cache_folder
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.machine.signals import raise_requested
+from meltpoint.sweeps.on_ray.room import ANY_NUMBER
+from meltpoint.sweeps.on_ray.sharing import ClusterShare
 from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.specification.code_version import code_version
@@ -34,7 +36,8 @@ class SweepDriver:
         deadline: `clock()` at which the search ends; set when the first trial is handed out, None before and without
             a budget.
         is_done: whether every trial was trained; False after Ray returns means Ctrl-C.
-        slots: how many workers there are, once Ray has said so.
+        slots: how many workers there are, once Ray has said so; it follows the cluster, and the sweep's share of it.
+        share: that share; None before Ray has said.
         orders: the orders that are with Ray, by their first trial → whether a worker took them up.
         waiting: trials handed to Ray that no worker has taken up.
         running: trials that a worker has taken up.
@@ -65,6 +68,7 @@ class SweepDriver:
         self.restarts: Counter[str] = Counter()
         self.is_done = False
         self.slots = 1
+        self.share: ClusterShare | None = None
         self.shares: Mapping[CellKey, float] = {}
         self.failure: Exception | None = None
         self.stop: KeyboardInterrupt | None = None
@@ -84,9 +88,11 @@ class SweepDriver:
         self.finals.answer()
         if not self.writer.has_room():
             return "wait"
-        if sum(not taken for taken in self.orders.values()) >= max(1, self.slots - sum(self.orders.values())):
+        if not self._has_place():
             return "wait"
         proposals = self.planner.next_together(self.slots, mixes_seeds=self.resources.gpus != 0)
+        if self.share is not None:
+            self.share.want(len(self.orders) if isinstance(proposals, str) else ANY_NUMBER)
         if isinstance(proposals, str):
             self.is_done = proposals == "done"
             if self.resources.address is None:
@@ -99,6 +105,29 @@ class SweepDriver:
             return "wait"
         self.orders[work.first.id] = False
         return work
+
+    def _has_place(self) -> bool:
+        """True if another order may be handed to Ray."""
+        self._follow_cluster()
+        if self.share is not None and self.share.part.is_limited:
+            return len(self.orders) < self.share.part.places
+        return sum(not taken for taken in self.orders.values()) < max(1, self.slots - sum(self.orders.values()))
+
+    def has_enough(self) -> bool:
+        """True if idle workers would only keep places from other sweeps."""
+        share = self.share
+        return share is not None and share.part.is_limited and len(self.orders) >= share.part.places
+
+    def _follow_cluster(self) -> None:
+        """Take note of nodes and sweeps that came to the cluster or left it."""
+        if self.share is None:
+            return
+        before, part = self.share.part, self.share.now()
+        self.slots = max(1, part.places)
+        if (part.others, part.places if part.others else part.whole) != (
+            before.others, before.places if before.others else before.whole
+        ):  # fmt: skip
+            self.progress.say(f"The sweep {part}.")
 
     def _hand_out(self, proposal: Proposal) -> Order | None:
         """The order of a trial that begins now; None if the disk has no room for its note."""
@@ -232,6 +261,7 @@ class SweepDriver:
         """Between events: finals that are answered, runs and scores that came in, the clock, the screen."""
         raise_requested()
         self._watch_clock()
+        self._follow_cluster()
         self.finals.answer()
         self.writer.write_waiting()
         self.writer.add_runs()

@@ -22,6 +22,7 @@ from meltpoint.sweeps.on_ray import cluster_watch, experiment
 from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.on_ray.placement import place
 from meltpoint.sweeps.on_ray.preflight import require_fit_nodes
+from meltpoint.sweeps.on_ray.sharing import WHOLE, Board, ClusterShare
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.search.closing import opened_trials
@@ -168,9 +169,17 @@ def _train(driver: SweepDriver, cluster: Cluster, cut_off: Callable[[cluster_wat
             require_fit_nodes(driver.ledger.folder.parent, cells, resources.cpus, progress.say)
         elif unused := unused_variable(None):
             progress.say(unused)
+        board = None if resources.address is None else Board()
+        if board is not None:
+            board.announce(driver.planner.spec.name, WHOLE)  # before it waits for room, which others then give
         placed = place(driver.planner, driver.order, resources, progress.say)
         driver.resources, driver.shares, driver.slots = placed.resources, placed.shares, placed.slots
         progress.say(placed.line)
+        driver.share = ClusterShare(
+            driver.planner.spec.name, resources.cpus, placed.least_gpus, resources.max_workers, board
+        )
+        if driver.share.part.is_limited:
+            progress.say(f"The sweep {driver.share.part}.")
         progress.say(f"{progress.planned()}.")
         with cluster_watch.watched(cluster_watch.parts(), cut_off):
             _run_all(driver, is_local=resources.address is None)

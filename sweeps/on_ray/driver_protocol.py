@@ -47,5 +47,8 @@ class Driver(Protocol):
     def early_stopping(self, work: WorkOrder) -> EarlyStopping | None:
         """The rule of the order's space."""
 
+    def has_enough(self) -> bool:
+        """True if idle workers would only keep places from other sweeps."""
+
     def tick(self) -> None:
         """Called between events."""

@@ -38,7 +38,7 @@ def run_on_tune(
     for name in ("ray", "ray.tune"):  # what fails is in the ledger and on the screen, in one line each
         logging.getLogger(name).setLevel(logging.CRITICAL)
     unfit = set() if unfit is None else unfit
-    with patches.running_tune(is_local):
+    with patches.running_tune(is_local), patches.releasing_workers(driver.has_enough):
         while not _run_until_memory_kill(driver, trainable, unfit):
             pass
 

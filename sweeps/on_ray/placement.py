@@ -52,6 +52,12 @@ class Placement:
     line: str
     shares: Mapping[CellKey, float] = field(default_factory=dict)
 
+    @property
+    def least_gpus(self) -> float:
+        """The smallest number of GPUs that a trial gets."""
+        gpus = self.resources.gpus
+        return min(self.shares.values()) if gpus == "auto" else gpus
+
 
 def place(
     planner: Planner, order: MakeOrder, resources: Resources, say: Callable[[str], None],

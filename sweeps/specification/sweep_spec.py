@@ -178,6 +178,7 @@ class Resources:
         cache_keep_bytes: size to which the feature cache is trimmed after the sweep.
         mix_code_versions: go on with a sweep that another version of the code has begun; its trials are kept.
         saving_share: the share of training time that saving trials' epochs may take (`saving_rule`); 0 saves none.
+        max_workers: the most trials (or bundles of them) that run at once, or None for as many as there is room for.
     """
 
     storage: str = "runs"
@@ -192,6 +193,7 @@ class Resources:
     cache_keep_bytes: int = CACHE_KEEP_BYTES
     mix_code_versions: bool = False
     saving_share: float = LARGEST_SHARE
+    max_workers: int | None = None
 
 
 def check(spec: SweepSpec) -> None:

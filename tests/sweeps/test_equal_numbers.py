@@ -72,7 +72,7 @@ MACHINE = {
     "storage": "storage", "tracking_uri": "tracking_uri", "address": "address", "cpus_per_trial": "cpus",
     "gpus_per_trial": "gpus", "time_budget": "time_budget_seconds", "retry_failed": "retry_failed",
     "cache_budget": "cache_bytes", "cache_overflow": "cache_overflow", "cache_keep": "cache_keep_bytes",
-    "mix_code_versions": "mix_code_versions", "no_epoch_checkpoints": "saving_share",
+    "mix_code_versions": "mix_code_versions", "no_epoch_checkpoints": "saving_share", "max_workers": "max_workers",
 }  # fmt: skip
 
 

@@ -84,6 +84,7 @@ class Driver:
     def wants_stop(self, work): return False
     def early_stopping(self, work): return None
     def tick(self): pass
+    def has_enough(self): return False
 
 
 if __name__ == "__main__":

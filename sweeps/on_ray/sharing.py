@@ -1,0 +1,170 @@
+"""Sharing of a Ray cluster between sweeps: each takes its part of the places, and fewer with `--max-workers`.
+
+A sweep announces itself by a placement group of one to a thousand bytes of memory, which takes no room from a trial.
+Every driver of the cluster sees the groups of all others, and Ray removes a group with its driver, however that ends.
+The bytes say which part of the cluster the sweep could use, so that what one does not need goes to the others. Every
+driver applies the same rule to the same groups, between trials: no trial is ended for another sweep.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from uuid import uuid4
+
+from meltpoint.sweeps.on_ray.room import ANY_NUMBER, slots
+
+MARK = "meltpoint-sweep"
+WHOLE = 1000
+"""The bytes of a sweep that could use the whole cluster."""
+LOOK_SECONDS = 5.0
+"""How often the cluster's nodes and sweeps are looked at; a look takes milliseconds."""
+TURN_SECONDS = 600.0
+"""Where there are more sweeps than places, other ones have them after so long; the drivers' clocks say when."""
+
+Others = Mapping[str, int]
+"""Announcement of another sweep → the part of the cluster that it could use, in thousandths."""
+
+
+def fair_shares(places: int, wants: Mapping[str, int], turn: int = 0) -> dict[str, int]:
+    """Places for each sweep: as equal as may be, no more than it wants, and none left while one wants more.
+
+    Args:
+        places: all there are.
+        wants: sweep → the most that it could use.
+        turn: where there are fewer places than sweeps, they go to other ones with each turn.
+    """
+    shares = dict.fromkeys(wants, 0)
+    waiting = sorted(name for name, want in wants.items() if want > 0)
+    if waiting and places < len(waiting):
+        first = turn % len(waiting)
+        waiting = (waiting[first:] + waiting[:first])[:places]
+    left = places
+    while left and waiting:
+        each = left // len(waiting)
+        for name in waiting if each else waiting[:left]:  # what does not divide goes to the first ones, in the end
+            given = min(max(1, each), wants[name] - shares[name])
+            shares[name] += given
+            left -= given
+        waiting = [name for name in waiting if shares[name] < wants[name]]
+    return shares
+
+
+@dataclass(frozen=True)
+class Part:
+    """A sweep's part of a cluster.
+
+    Attributes:
+        places: how many of its trials may run at once.
+        whole: how many would, if it were alone.
+        others: the names of the other sweeps that are there.
+    """
+
+    places: int
+    whole: int
+    others: tuple[str, ...] = ()
+
+    @property
+    def is_limited(self) -> bool:
+        """True if it must not ask for more workers than its places, though the cluster may have some."""
+        return self.places < self.whole or bool(self.others)
+
+    def __str__(self) -> str:
+        """`shares the cluster with first: 2 of 4 trials at a time`."""
+        count = f"{self.places} of {self.whole} trials at a time"
+        if not self.others:
+            return f"has the cluster to itself: {count}" if self.places == self.whole else count
+        return f"shares the cluster with {' and '.join(self.others)}: {count}"
+
+
+class ClusterShare:
+    """A driver's view of the cluster: how many trials it may run now.
+
+    Args:
+        sweep: its name.
+        cpus, gpus: of one trial; the smallest share of a GPU where cells have several.
+        most: `--max-workers`, or None.
+        board: where sweeps announce themselves; None on a cluster of the sweep's own.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self, sweep: str, cpus: float, gpus: float, most: int | None = None, board: Board | None = None,
+        count: Callable[[float, float], int] = slots, clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self.sweep, self.cpus, self.gpus, self.most = sweep, cpus, gpus, most
+        self.board, self.count, self.clock = board, count, clock
+        self._looked = -math.inf
+        self._wanted = ANY_NUMBER
+        self.part = self._look()
+
+    def now(self) -> Part:
+        """The part as of the last seconds."""
+        if not 0 <= self.clock() - self._looked < LOOK_SECONDS:
+            self.part = self._look()
+        return self.part
+
+    def want(self, trials: int) -> None:
+        """Say how many trials there are that could run, so that other sweeps get what is left."""
+        if trials != self._wanted:
+            self._wanted, self._looked = trials, -math.inf
+
+    def _look(self) -> Part:
+        self._looked = self.clock()
+        whole = self.count(self.cpus, self.gpus)
+        wanted = min(whole, self._wanted, self.most or whole)
+        if self.board is None:
+            return Part(min(whole, self.most or whole), whole)
+        self.board.announce(self.sweep, math.ceil(WHOLE * max(wanted, 1) / whole))
+        others = self.board.others()
+        wants = {name: math.ceil(whole * part / WHOLE) for name, part in others.items()}
+        shares = fair_shares(whole, {**wants, self.board.own: max(1, wanted)}, int(self._looked / TURN_SECONDS))
+        names = tuple(sorted(name.split("|")[1] for name in others))
+        return Part(min(shares[self.board.own], self.most or whole), whole, names)
+
+
+class Board:
+    """The announcements of the sweeps on the joined cluster.
+
+    Attributes:
+        own: this sweep's; unique, since sweeps of two storages may have one name.
+    """
+
+    def __init__(self) -> None:
+        self.own = ""
+        self._token, self._group, self._bytes = uuid4().hex[:12], None, 0
+
+    def announce(self, sweep: str, part: int) -> None:
+        """Say that a sweep runs here, and which part of the cluster it could use, in thousandths."""
+        if part == self._bytes:
+            return
+        from ray.util.placement_group import placement_group
+
+        before, self._bytes = self._group, part
+        self.own = f"{MARK}|{sweep}|{self._token}"
+        self._group = placement_group([{"memory": part}], name=self.own)
+        self._remove(before)
+
+    def others(self) -> dict[str, int]:
+        """The announcements of the other sweeps."""
+        from ray.util import placement_group_table
+
+        found: dict[str, int] = {}
+        for group in placement_group_table().values():
+            name = str(group["name"])
+            if name.startswith(f"{MARK}|") and name != self.own and group["state"] != "REMOVED":
+                found[name] = int(sum(bundle.get("memory", 0) for bundle in group["bundles"].values()))
+        return found
+
+    def withdraw(self) -> None:
+        """Say that the sweep needs nothing more; Ray does so for a driver that ends otherwise."""
+        group, self._group, self._bytes = self._group, None, 0
+        self._remove(group)
+
+    def _remove(self, group: object) -> None:
+        if group is not None:
+            from ray.util.placement_group import remove_placement_group
+
+            remove_placement_group(group)  # type: ignore[arg-type]

@@ -1,0 +1,82 @@
+"""Two sweeps on one real cluster: the second one gets its part though the first wants all, and no trial is ended."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.tests.sweeps import ray_nodes
+from meltpoint.tests.sweeps.ray_nodes import RayNode
+from meltpoint.tests.sweeps.whole_sweeps import command, records
+
+PATIENCE_SECONDS = 900
+
+
+@contextmanager
+def sweep(spec: SweepSpec, folder: Path, address: str, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """A sweep on a cluster, with the storage `runs` in its folder."""
+    folder.mkdir()
+    patient = ray_nodes.environment(MELTPOINT_PREFLIGHT_SECONDS="120")
+    with (folder / "said.txt").open("w") as said:
+        words = command(spec, folder / "runs", "--address", address, *more)
+        process = subprocess.Popen(words, cwd=folder, env=patient, stdout=said, stderr=said, encoding="utf-8")
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def said_by(folder: Path) -> str:
+    return (folder / "said.txt").read_text(encoding="utf-8")
+
+
+def wait_until(holds: Callable[[], bool], folder: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert process.poll() is None, said_by(folder)
+        assert time.monotonic() < deadline, said_by(folder)
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * PATIENCE_SECONDS)
+def test_a_second_sweep_gets_its_part_of_the_cluster_and_the_first_goes_on(frozen_spec, tmp_path) -> None:
+    first = frozen_spec.model_copy(update={"name": "first", "modes": ("fine_tuning",), "trials": 30, "seeds": 1})
+    second = first.model_copy(update={"name": "second", "trials": 3})
+    early, late = tmp_path / "early", tmp_path / "late"
+    with ray_nodes.cluster(RayNode(cpus=2)) as running, sweep(first, early, running.address) as one:
+        wait_until(lambda: len(records(early / "runs", "first")) >= 2, early, one)
+        with sweep(second, late, running.address) as two:
+            wait_until(lambda: len(records(late / "runs", "second")) >= 1, late, two)
+            assert one.poll() is None, "the first has not ended when the second's first trial has"
+            before = len(records(early / "runs", "first"))
+            assert two.wait(PATIENCE_SECONDS) == 0, said_by(late)
+        wait_until(lambda: len(records(early / "runs", "first")) > before, early, one)
+        assert one.wait(PATIENCE_SECONDS) == 0, said_by(early)
+    assert "shares the cluster with second: 1 of 2 trials at a time" in said_by(early)
+    assert "shares the cluster with first: 1 of 2 trials at a time" in said_by(late)
+    every = [*records(early / "runs", "first"), *records(late / "runs", "second")]
+    assert {(record["status"], record["attempts"]) for record in every} == {("finished", 1)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(PATIENCE_SECONDS)
+def test_a_capped_sweep_never_runs_more_trials_at_once(frozen_spec, tmp_path) -> None:
+    spec = frozen_spec.model_copy(update={"modes": ("fine_tuning",), "trials": 4, "seeds": 1})
+    folder = tmp_path / "capped"
+    with (
+        ray_nodes.cluster(RayNode(cpus=2)) as running,
+        sweep(spec, folder, running.address, "--max-workers", "1") as process,
+    ):
+        assert process.wait(PATIENCE_SECONDS) == 0, said_by(folder)
+    spans = sorted((r["started_at"], r["started_at"] + r["seconds"]) for r in records(folder / "runs", spec.name))
+    trained = [span for span in spans if span[1] - span[0] > 0]
+    assert all(end <= start + 0.5 for (_, end), (start, _) in zip(trained, trained[1:], strict=False))
+    assert "1 of 2 trials at a time" in said_by(folder)
