@@ -51,10 +51,7 @@ class LazyRecord(TrialRecord):
         values = dict(shared)
         values.update(zip((*OWN, COUNT, SETTING), own, strict=True))
         values[PATH], values[READ] = path, read
-        object.__setattr__(record, "__dict__", values)
-        object.__setattr__(record, "__pydantic_fields_set__", set())
-        object.__setattr__(record, "__pydantic_extra__", None)
-        object.__setattr__(record, "__pydantic_private__", None)
+        object.__setattr__(record, "__dict__", values)  # and not what only pydantic's own methods need: see below
         return record
 
     def __getattr__(self, name: str) -> Any:
@@ -71,12 +68,11 @@ class LazyRecord(TrialRecord):
         whole = self.whole()
         self.__dict__.clear()
         self.__dict__.update(whole.__dict__)
-        object.__setattr__(self, "__pydantic_fields_set__", whole.model_fields_set)
 
     def whole(self) -> TrialRecord:
         """The record with every field, as its file has it now."""
         if PATH not in self.__dict__:
-            return TrialRecord.model_construct(self.model_fields_set, **self.__dict__)
+            return TrialRecord.model_construct(set(self.__dict__), **self.__dict__)
         record: TrialRecord = self.__dict__[READ](self.__dict__[PATH])
         return record
 
@@ -105,6 +101,12 @@ class LazyRecord(TrialRecord):
 
     def __repr__(self) -> str:
         return repr(self.whole())
+
+    def __copy__(self) -> Any:
+        return self.whole()
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Any:
+        return self.whole().model_copy(deep=True)
 
     def __reduce__(self) -> Any:
         """Another process gets a whole record."""

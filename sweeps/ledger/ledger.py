@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlparse
@@ -194,9 +195,10 @@ class Ledger:
         """
         inherited = leases.inherited(self.drivers)
         read = RecordIndex(self.trials).records(self._read)
-        kept = [record for record in read if not leases.is_late(record.id, record.driver_attempt, inherited)]
-        self.left_out = sorted({record.id for record in read} - {record.id for record in kept})
-        return sorted(kept, key=lambda record: (record.started_at, record.id))
+        late = [record for record in read if leases.is_late(record.id, record.driver_attempt, inherited)] if inherited else []
+        self.left_out = sorted(record.id for record in late)
+        kept = [record for record in read if record.id not in set(self.left_out)] if late else read
+        return sorted(kept, key=attrgetter("started_at", "id"))
 
     def late_lines(self) -> list[str]:
         """A line about the records that `records` left out, if there are any."""

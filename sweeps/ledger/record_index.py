@@ -65,7 +65,9 @@ class RecordIndex:
         """
         stamps = _stamps(self.folder)
         with _collector_off():
-            known, is_whole, lines = self._load() if len(stamps) >= self.few else ({}, True, 0)
+            known, is_whole, count = self._load() if len(stamps) >= self.few else ({}, True, 0)
+            rebuild = not is_whole or count > 2 * len(stamps) + BLOCK
+            known = {} if rebuild else known
             found: dict[str, TrialRecord] = {}
             new: list[tuple[str, Stamp, TrialRecord]] = []
             for name in sorted(stamps):
@@ -78,7 +80,7 @@ class RecordIndex:
         self.files_read = len(new)
         if new and len(stamps) >= self.few:
             with contextlib.suppress(OSError):
-                self._keep(new, stamps, rewrite=not is_whole or lines + len(new) > 2 * len(stamps), read=read)
+                self._keep(new, rebuild)
         return list(found.values())
 
     def _load(self) -> tuple[dict[str, tuple[Stamp, dict[str, Any], list[Any]]], bool, int]:
@@ -106,9 +108,7 @@ class RecordIndex:
                 known[name] = ((size, changed, touched, inode), facts[fact], own)
         return known, is_whole, count
 
-    def _keep(
-        self, new: Sequence[tuple[str, Stamp, TrialRecord]], stamps: dict[str, Stamp], rewrite: bool, read: ReadFile
-    ) -> None:  # fmt: skip
+    def _keep(self, new: Sequence[tuple[str, Stamp, TrialRecord]], rebuild: bool) -> None:
         """Add entries of files that have not changed of late, by the clock of their own file system."""
         beside = self.path.with_name(f".{self.path.name}.{uuid4().hex}.tmp")
         try:
@@ -117,7 +117,7 @@ class RecordIndex:
             settled = [one for one in new if max(one[1][1], one[1][2]) < latest and _stamp(self.folder / one[0]) == one[1]]
             if not settled:
                 return
-            if rewrite or not self.path.exists():
+            if rebuild or not self.path.exists():
                 beside.write_bytes(FORMAT.encode() + b"\n" + b"".join(_blocks(settled)))
                 beside.replace(self.path)
             else:
@@ -188,11 +188,15 @@ def _stamp(path: Path) -> Stamp | None:
 
 @contextlib.contextmanager
 def _collector_off() -> Iterator[None]:
-    """No garbage collection, which goes through all objects again and again while a million are made."""
+    """No garbage collection, which goes through all objects again and again while a million are made.
+
+    What was made is then left alone by the collector; it has no circles, and goes when nobody refers to it.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         if was_on:
             gc.enable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
@@ -217,13 +218,15 @@ def by_cell(
     """
     known = {cell.key: cell for cell in cells}
     own: dict[CellKey, list[TrialRecord]] = {key: [] for key in known}
-    strays = []
+    strays: list[TrialRecord] = []
+    places: dict[tuple[str, ...], list[TrialRecord]] = {}  # thousands of records have the same facts
+    facts_of = attrgetter(*CELL, *FACTS, "code_version")
     for record in records:
-        cell = known.get(record.cell)
-        if cell is not None and is_of(record, cell, codes):
-            own[cell.key].append(record)
-        else:
-            strays.append(record)
+        facts = facts_of(record)
+        if facts not in places:
+            cell = known.get(record.cell)
+            places[facts] = own[cell.key] if cell is not None and is_of(record, cell, codes) else strays
+        places[facts].append(record)
     return own, strays
 
 

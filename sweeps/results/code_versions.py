@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,14 +43,15 @@ class CodeUse:
 def code_uses(search: Iterable[TrialRecord], finals: Iterable[TrialRecord]) -> tuple[CodeUse, ...]:
     """The versions that ran a cell's search trials and finals, the earliest first."""
     search, finals = list(search), list(finals)
-    by_start = sorted([*search, *finals], key=lambda record: (record.started_at, record.code_version))
+    firsts: dict[str, float] = {}
+    for record in (*search, *finals):
+        version = record.code_version
+        firsts[version] = min(record.started_at, firsts.get(version, record.started_at))
+    counts = Counter(record.code_version for record in search)
     return tuple(
-        CodeUse(
-            version, sum(record.code_version == version for record in search),
-            tuple(record.seed for record in finals if record.code_version == version),
-        )
-        for version in dict.fromkeys(record.code_version for record in by_start)
-    )  # fmt: skip
+        CodeUse(version, counts[version], tuple(r.seed for r in finals if r.code_version == version))
+        for version in sorted(firsts, key=lambda version: (firsts[version], version))
+    )
 
 
 def mixture_in_words(uses: Sequence[CodeUse], best: TrialRecord | None) -> str:
@@ -72,5 +74,5 @@ def kept_in_words(records: Iterable[TrialRecord], code: str) -> str | None:
 
 def kept_versions(records: Iterable[TrialRecord], code: str) -> dict[str, int]:
     """Version → how many of the records are of it, for each version but the one that runs now."""
-    versions = [record.code_version for record in records]
-    return {version: versions.count(version) for version in dict.fromkeys(versions) if version != code}
+    counts = Counter(record.code_version for record in records)
+    return {version: count for version, count in counts.items() if version != code}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import CELL, CellKey, TrialRecord, by_cell, cell_key, worker_seconds
+from meltpoint.sweeps.ledger.records import CELL, CellKey, Status, TrialRecord, by_cell, cell_key, worker_seconds
 from meltpoint.sweeps.results.code_versions import CodeUse, code_uses
 from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
 from meltpoint.sweeps.search.closing import Closing, closing_of
@@ -17,6 +18,7 @@ from meltpoint.sweeps.search.selection import Spread, best_final, best_of, final
 from meltpoint.sweeps.specification.sweep_spec import Overflow, SweepSpec, check_name
 from meltpoint.tasks.core.bounded import read_bytes
 
+ENDED: tuple[Status, ...] = ("finished", "stopped", "failed")
 State = Literal["running", "done", "stopped", "failed"]
 
 
@@ -246,7 +248,8 @@ def summarise(ledger: Ledger) -> SweepSummary:
 
 def _cell(ledger: Ledger, header: CellHeader, records: list[TrialRecord], running: set[str]) -> CellSummary:
     search = [r for r in records if r.role == "search" and r.id not in running]  # a failed one may run again
-    by_status = {status: sum(r.status == status for r in search) for status in ("finished", "stopped", "failed")}
+    counted = Counter(r.status for r in search)
+    by_status = {status: counted[status] for status in ENDED}
     missing = max(0, header.planned - len(search) - len(running))
     counts = {"planned": header.planned, **by_status, "running": len(running), "missing": missing}
     best = best_of(search)

@@ -148,8 +148,8 @@ class Study:
         self.asked[identity] = trial
 
     def _add(self, record: TrialRecord) -> None:
-        """Add a past trial to the study."""
-        if record.is_lost:
+        """Add a past trial to the study, if the searcher learns of it."""
+        if record.is_lost or self.searcher != "tpe":
             return
         params, distributions = self.space.from_params(record.setting)
         finished = record.status == "finished"

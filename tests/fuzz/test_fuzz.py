@@ -1,0 +1,249 @@
+"""Mutated files: every reader ends with a result or with one line, in bounded time, and writes nothing elsewhere.
+
+`make fuzz` reads 100 000 of them; here is what takes seconds, and the smallest file of each fault that it has found.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import yaml
+
+from meltpoint.search_spaces import documents
+from meltpoint.sweeps.command_line.errors import LONGEST_MESSAGE, shortened
+from meltpoint.sweeps.ledger import lease
+from meltpoint.sweeps.ledger.ledger import Ledger, sweep_folder
+from meltpoint.sweeps.ledger.predictions import read_predictions
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.ensemble_record import read_ensembles
+from meltpoint.sweeps.search.closing import closing_of, opened_trials
+from meltpoint.sweeps.worker.recorded import checked_provenance
+from meltpoint.tasks.core import bounded
+from meltpoint.tasks.core.readers import read_lines
+from meltpoint.tasks.core.registry import unknown
+from meltpoint.tasks.core.user_task import read_task_file
+from meltpoint.tests.fuzz import batch, watch
+from meltpoint.tests.fuzz.ledgers import rng_of
+from meltpoint.tests.fuzz.mutations import bomb
+from meltpoint.tests.fuzz.targets import Target, data_targets, read_space, read_spec, setting_targets
+
+QUICK = {target.name: target for target in [*data_targets(), *setting_targets()] if target.name not in ("point", "spec")}
+SEED, EACH = 7, 25
+
+
+@pytest.fixture(scope="module", autouse=True)
+def watched() -> None:
+    """Listen to what readers write; once a process."""
+    watch.install()
+
+
+@pytest.mark.parametrize("target", QUICK.values(), ids=str)
+def test_mutated_files_are_read_or_refused_in_one_line(target: Target, tmp_path: Path) -> None:
+    batch.lay(target, tmp_path)
+    target.read(tmp_path)  # whole, and imports what is imported late
+    for number in range(EACH):
+        name, data = target.mutated(rng_of(SEED, target.name, number))
+        batch.lay(target, tmp_path, name, data)
+        fault, _ = watch.fault_of(target.read, tmp_path)
+        assert fault is None, (target.name, number, fault)
+
+
+def test_the_watch_sees_a_traceback_a_long_reading_and_a_file_outside(tmp_path: Path, monkeypatch) -> None:
+    def raising(error: Exception):
+        def read(folder: Path) -> None:
+            raise error
+
+        return read
+
+    def endless(folder: Path) -> None:
+        while True:
+            random.random()
+
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    monkeypatch.setattr(watch, "LIMIT_SECONDS", 0.2)
+    seen = [
+        watch.fault_of(raising(KeyError("x")), inside), watch.fault_of(raising(UnicodeDecodeError("a", b"", 0, 1, "b")), inside),
+        watch.fault_of(endless, inside), watch.fault_of(lambda folder: (tmp_path / "out").write_text("x"), inside),
+    ]  # fmt: skip
+    assert [fault.kind for fault, _ in seen if fault] == ["KeyError", "UnicodeDecodeError", "TooLong", "Wrote"]
+    assert watch.fault_of(raising(ValueError("no. Do this.")), inside) == (None, False)
+    assert watch.fault_of(lambda folder: (folder / "in").write_text("x"), inside) == (None, True)
+
+
+# Bounds.
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (bomb(), "more than 100000 values"), ("a: &a [*a]\n", "stands for itself"), ("[" * 50_000, "nested too deeply"),
+        ("a: " + "{a: " * 100 + "1" + "}" * 100, "nested too deeply"), ("x: " + "y" * 2**18, "larger than 256 KiB"),
+        ("a: !!timestamp x", "cannot be read"), ("a: !!int x", "cannot be read"), ("a: !!bool x", "cannot be read"),
+        (f"a: {'9' * 5000}", "cannot be read"), ("a: !!python/object/apply:os.system [x]", "could not determine"),
+    ],
+)  # fmt: skip
+def test_yaml_beyond_the_bounds_is_refused_in_one_line(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason) as refused:
+        documents.parse(text, "file.yaml")
+    assert str(refused.value).startswith("file.yaml")
+    with pytest.raises(yaml.YAMLError):
+        bounded.parse_yaml(text if "!!" not in text and "999" not in text else bomb(), yaml.BaseLoader)
+
+
+def test_an_alias_that_stands_for_little_is_read() -> None:
+    assert documents.parse("a: &a {x: 1}\nb: *a\n", "file") == {"a": {"x": 1}, "b": {"x": 1}}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[" * 100_000, "nested deeper"), ("[" * 99 + "]" * 99, "nested deeper"), ("9" * 5000, "too many digits"),
+        ("{", "not JSON"), (b"\xff", "not UTF-8"),
+    ],
+)  # fmt: skip
+def test_json_beyond_the_bounds_is_refused_with_a_reason(text: str | bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason) as refused:
+        bounded.parse_json(text)
+    assert type(refused.value) is ValueError
+
+
+def test_a_file_beyond_its_limit_is_refused_before_it_is_read_and_an_endless_one_after_the_limit(tmp_path: Path) -> None:
+    large = tmp_path / "large.yaml"
+    with large.open("wb") as file:
+        file.truncate(2**40)  # takes no room
+    with pytest.raises(ValueError, match="larger than 256 KiB"):
+        documents.read(large)
+    with pytest.raises(ValueError, match="larger than 4 GiB"):
+        read_lines(large)
+    with pytest.raises(ValueError, match="larger than 1 MiB"):
+        bounded.read_bytes(Path("/dev/zero"), 2**20)
+
+
+def test_a_long_line_is_refused_with_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "data.tsv"
+    path.write_text("a\tb\n" + "x" * (bounded.LONGEST_LINE + 1) + "\n")
+    with pytest.raises(ValueError, match="line 2: more than"):
+        read_lines(path)
+
+
+def test_a_wrong_name_of_two_million_characters_is_compared_and_shown_by_its_beginning() -> None:
+    assert len(str(unknown("x" * 2_000_000, "label", ["good", "bad"]))) < 400
+    assert len(shortened("a" * 10**6 + "b")) <= LONGEST_MESSAGE + 3
+    assert shortened("a" * 10**6 + "b").endswith("ab")
+
+
+# Names that lead elsewhere.
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "a/b", "../x", "/tmp/x", "a\0b"])
+def test_a_name_of_a_sweep_stays_in_the_storage(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is no name of a sweep"):
+        sweep_folder(tmp_path, name)
+
+
+RECORD = TrialRecord(
+    id="0123456789abcdef", number=0, encoder="e", mode="m", task="t", role="search", seed=0, head="h", setting={},
+    metric="accuracy", status="finished", dev=0.5, data_fingerprint="d", code_version="c", started_at=1.0, seconds=1.0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"id": "../../escaped"}, {"id": "another"}, {"dev": float("nan")}, {"test": {"f1": 0.5}}, {"setting": []},
+        {"epochs": [{"epoch": 1}]}, {"id": "x" * 300},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_record_that_would_lead_elsewhere_or_lacks_its_score_is_named(changes: dict, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.create()
+    path = ledger.trials / f"{RECORD.id}.json"
+    path.write_text(json.dumps(RECORD.model_dump(mode="json") | changes))
+    with pytest.raises(ValueError, match=f"{RECORD.id}.json is not a trial's record"):
+        ledger.records()
+
+
+@pytest.mark.parametrize(
+    "index", [{"a": "../../x.safetensors"}, {"a": "/x.safetensors"}, {"a": 7}, {"a": "pytorch_model.bin"}], ids=str
+)
+def test_an_index_of_weights_names_files_beside_itself(index: dict, tmp_path: Path) -> None:
+    from meltpoint.adapters.families.huggingface.files import weight_files
+
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    with pytest.raises(ValueError, match="is no index of weights"):
+        weight_files(tmp_path)
+
+
+# What ended with a traceback.
+
+
+@pytest.mark.parametrize("text", ['["a"', "\xff", "{}", "[1]", "7"])
+def test_a_damaged_list_of_inherited_records_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "000002.inherited").write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match=r"000002\.inherited is damaged .* delete it"):
+        lease.inherited(tmp_path)
+
+
+@pytest.mark.parametrize("line", ["{}", '{"trial": {}, "opened_at": 1}', '{"trial": "a", "opened_at": 1e300}', "\xff", "[]"])
+def test_a_damaged_line_of_the_log_of_openings_is_named(line: str, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.openings.write_text(line, encoding="latin-1")
+    with pytest.raises(ValueError, match=r"test_openings\.jsonl has a line that is damaged"):
+        opened_trials(ledger)
+
+
+def test_a_damaged_line_of_the_log_of_budgets_is_named(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.openings.write_text('{"trial": "0123456789abcdef", "opened_at": 1.0}')
+    ledger.budgets.write_text('{"spent": 1}')
+    with pytest.raises(ValueError, match=r"time_budgets\.jsonl has a line that is damaged"):
+        closing_of(ledger, [RECORD.model_copy(update={"role": "final"})], 4)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "\xff", "true", '{"id": "0", "gold": "a", "prediction": "a", "probabilities": true}',
+        '{"id": "0", "gold": "a", "prediction": "a", "probabilities": {"a": NaN}}',
+        '{"id": "0", "gold": [], "prediction": "a", "probabilities": {"a": 1}}',
+    ],
+)  # fmt: skip
+def test_a_damaged_line_of_predictions_is_named(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(line, encoding="latin-1")
+    with pytest.raises(ValueError, match=r"a\.jsonl.* restore") as refused:
+        read_predictions(path)
+    assert type(refused.value) is ValueError
+
+
+def test_an_ensemble_without_members_is_named(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.ensembles.mkdir()
+    (ledger.ensembles / "a.json").write_text(json.dumps({
+        "id": "a", "task": "t", "kind": "k", "metric": "m", "members": [], "dev": [], "test": [], "made_at": 1.0,
+        "data_fingerprint": "d",
+    }))  # fmt: skip
+    with pytest.raises(ValueError, match=r"a\.json is not an ensemble"):
+        read_ensembles(ledger)
+
+
+@pytest.mark.parametrize("provenance", [{"seed": "x"}, {"finals": [{}]}, {"data": 7}, {"seed": -1}, {"versions": []}], ids=str)
+def test_a_provenance_of_other_types_is_refused_before_the_training(provenance: dict) -> None:
+    with pytest.raises(ValueError, match=r"point\.yaml: provenance: .* take `provenance` out"):
+        checked_provenance(provenance, "point.yaml")
+
+
+def test_the_shipped_and_documented_files_are_within_the_bounds(tmp_path: Path) -> None:
+    for target in (target for target in setting_targets() if target.read in (read_space, read_spec)):
+        batch.lay(target, tmp_path)
+        target.read(tmp_path)
+    for path in documents.SHIPPED.rglob("*.yaml"):
+        assert isinstance(documents.read(path), dict)
+    for target in data_targets():
+        batch.lay(target, tmp_path)
+        read_task_file(str(tmp_path / "task.yaml"))
