@@ -27,7 +27,7 @@ COPY reports ./reports
 # Without the extra `cpu`: its kernels make training on a CPU faster, and none acts on a GPU. With `cluster`: a head
 # without it has no dashboard, takes no jobs and answers no probe of Kubernetes.
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
-    pip install --constraint constraints.txt ".[minilm,cluster]"
+    pip install --constraint constraints.txt ".[minilm,cluster,s3]"
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="meltpoint" \

@@ -20,7 +20,7 @@ from rich.console import Console
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.progress import Progress
-from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
+from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import Cluster
@@ -30,6 +30,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.finalist_scoring import Scorer

@@ -12,6 +12,7 @@ from pathlib import Path
 from meltpoint.reports.analyses.core.analysis import FORMATS, Analysis, AnalysisOptions
 from meltpoint.sweeps.ledger.ledger import Ledger, sweep_folder
 from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core import registry
 
 __all__ = ["NO_SWEEP", "analyse", "get", "names"]
@@ -37,7 +38,7 @@ def get(name: str) -> Analysis:
 
 
 def analyse(
-    name: str, chosen: Sequence[str], storage: Path, *, encoders: Sequence[str] = (), tasks: Sequence[str] = (),
+    name: str, chosen: Sequence[str], storage: StoragePath, *, encoders: Sequence[str] = (), tasks: Sequence[str] = (),
     model: Path | None = None, corpus: Path | None = None, data_dir: str | None = None,
     max_train_examples: int | None = None, out: Path | None = None, formats: Sequence[str] = (),
     tell: Callable[[str], None] = lambda line: None,
@@ -47,7 +48,7 @@ def analyse(
     Args:
         name: the sweep's name, or `-` for none.
         chosen: names of analyses.
-        storage: the folder of all sweeps.
+        storage: the folder of all sweeps, or an object store, which takes `out`.
         out: the output folder; None for `analyses/` in the sweep's folder, or in the storage without a sweep.
         formats: some of `md, csv, tex, svg, png`; all if empty.
 
@@ -66,9 +67,12 @@ def analyse(
     if model is not None and (len(encoders), len(tasks)) != (1, 1):
         raise ValueError("--model is one encoder tuned on one task; say which with one --encoder and one --task.")
     ledger = None if name == NO_SWEEP else Ledger(sweep_folder(storage, name))
+    target = out or (ledger.folder if ledger else storage) / "analyses"
+    if not isinstance(target, Path):
+        raise ValueError(f"--storage {storage}: analyses are written into a folder; name one with --out DIR.")
     options = AnalysisOptions(
         sweep=summarise(ledger) if ledger else None, ledger=ledger,
-        out=out or (ledger.folder if ledger else storage) / "analyses", encoders=tuple(encoders), tasks=tuple(tasks),
+        out=target, encoders=tuple(encoders), tasks=tuple(tasks),
         model=model, corpus=corpus, data_dir=data_dir, max_train_examples=max_train_examples,
         formats=tuple(formats) or FORMATS, tell=tell,
     )  # fmt: skip

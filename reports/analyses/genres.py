@@ -28,6 +28,7 @@ from meltpoint.sweeps.ledger.predictions import read_predictions
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import Spread, spread
 from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Example
@@ -147,7 +148,7 @@ def _scores(
     return [GenreScore(head.encoder, trained_on, head.mode, genre, over) for genre, over in spreads.items() if over]
 
 
-def accuracies(path: Path, groups: Mapping[str, str]) -> dict[str, float]:
+def accuracies(path: StoragePath, groups: Mapping[str, str]) -> dict[str, float]:
     """The accuracy per genre of a finalist's stored predictions.
 
     Args:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from meltpoint.sweeps.command_line.errors import FAILED, complain, exit_on_error, print_json
-from meltpoint.sweeps.command_line.options import AsJson, Storage
+from meltpoint.sweeps.command_line.options import AsJson, CacheDir, Storage
 
 cache = typer.Typer(no_args_is_help=True, help="The cached hidden states of frozen encoders: list, remove.")
 
 
 @cache.command("ls")
 @exit_on_error()
-def cache_list(storage: Storage = "runs", as_json: AsJson = False) -> None:
+def cache_list(storage: Storage = "runs", cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
     """List the cached entries, the least recently used first."""
+    from meltpoint.sweeps.command_line.option_values import cache_dir_of
     from meltpoint.sweeps.results.cache import listed, shown
+    from meltpoint.sweeps.storage.files import storage_path
 
-    rows = listed(Path(storage))
+    rows = listed(storage_path(storage), cache_dir_of(cache_dir))
     if as_json:
         print_json(rows)
         return
@@ -35,11 +36,14 @@ def cache_remove(
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids, or prefixes of ids.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every entry.")] = False,
     task: Annotated[str | None, typer.Option(help="The entries of this task.")] = None, storage: Storage = "runs",
+    cache_dir: CacheDir = None,
 ) -> None:  # fmt: skip
     """Remove entries, except those that a running process is reading."""
+    from meltpoint.sweeps.command_line.option_values import cache_dir_of
     from meltpoint.sweeps.results.cache import remove_entries
+    from meltpoint.sweeps.storage.files import storage_path
 
-    done = remove_entries(Path(storage), ids or [], task, everything)
+    done = remove_entries(storage_path(storage), ids or [], task, everything, cache_dir_of(cache_dir))
     for entry in done.removed:
         print(f"{entry.id} {entry.bytes}")
     for entry in done.busy:

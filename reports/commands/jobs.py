@@ -206,8 +206,13 @@ def status_of_job(
 
 
 def is_here(name: str, storage: str) -> bool:
-    """True if this machine sees a sweep in a storage."""
-    return (Path(storage) / name / "sweep.json").is_file()
+    """True if this machine sees a sweep in a storage; an object store may let the cluster in alone."""
+    from meltpoint.sweeps.storage.files import readable_storage
+
+    try:
+        return (readable_storage(storage) / name / "sweep.json").is_file()
+    except (ValueError, OSError):
+        return False
 
 
 def _ask_for_status(client: JobClient, name: str, job: Job, as_json: bool) -> None:

@@ -56,13 +56,15 @@ def doctor(
     from meltpoint.sweeps.machine.doctor import checks
     from meltpoint.sweeps.machine.ray_address import RAY
     from meltpoint.sweeps.on_ray import patches
+    from meltpoint.sweeps.storage.files import storage_path
 
-    results = [*checks(Path(storage), tracking_uri, address), patches.check()]
+    place = storage_path(storage)
+    results = [*checks(place, tracking_uri, address), patches.check()]
     if address not in {None, "local"} and "://" not in str(address):
         from meltpoint.sweeps.on_ray.preflight import cluster_checks
 
         if all(check.ok for check in results if check.name == RAY):
-            results += cluster_checks(str(address), Path(storage), [data_dir] if data_dir else [])
+            results += cluster_checks(str(address), place, [data_dir] if data_dir else [])
     if as_json:
         print_json([vars(check) for check in results])
     else:
@@ -78,6 +80,7 @@ def ui(
     port: Annotated[int, typer.Option(help="On which port.")] = 5000,
 ) -> None:  # fmt: skip
     """The MLflow dashboard on this storage, until Ctrl-C."""
+    from meltpoint.sweeps.storage.files import storage_path
     from meltpoint.sweeps.tracking.dashboard import serve
 
-    raise typer.Exit(serve(Path(storage).absolute(), tracking_uri, host, port))
+    raise typer.Exit(serve(storage_path(storage), tracking_uri, host, port))

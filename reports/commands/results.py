@@ -52,8 +52,9 @@ def status(
 def _summary(name: str, storage: str) -> SweepSummary:
     from meltpoint.sweeps.ledger.ledger import Ledger, sweep_folder
     from meltpoint.sweeps.results.summary import summarise
+    from meltpoint.sweeps.storage.files import readable_storage
 
-    return summarise(Ledger(sweep_folder(Path(storage).absolute(), name)))
+    return summarise(Ledger(sweep_folder(readable_storage(storage), name)))
 
 
 @exit_on_error()
@@ -80,8 +81,9 @@ def export(
     from meltpoint.sweeps.ledger.ledger import Ledger, sweep_folder
     from meltpoint.sweeps.results.export import export_cells, export_model
     from meltpoint.sweeps.specification.cells import cell_name
+    from meltpoint.sweeps.storage.files import storage_path
 
-    ledger, summary = Ledger(sweep_folder(Path(storage).absolute(), name)), _summary(name, storage)
+    summary, ledger = _summary(name, storage), Ledger(sweep_folder(storage_path(storage), name))
     target = out or ledger.folder / "exports"
     for path in export_cells(ledger, summary, target, cell, export_format.value):
         print(path)
@@ -97,14 +99,15 @@ def ensemble(
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Average the probabilities of several cells' finalists, seed by seed: a row of its own in the tables."""
-    from meltpoint.adapters.files import write_atomically
     from meltpoint.reports.screen import show_ensemble
     from meltpoint.reports.tables import render
     from meltpoint.sweeps.results.ensemble import ensemble as combine
+    from meltpoint.sweeps.storage.files import readable_storage, write
 
-    made = combine(Path(storage).absolute(), name, task, cell or [])
+    place = readable_storage(storage)
+    made = combine(place, name, task, cell or [])
     for file, text in render(_summary(name, storage)).items():
-        write_atomically(Path(storage).absolute() / name / file, text)
+        write(place / name / file, text)
     if as_json:
         print_json(made.model_dump(mode="json"))
     else:
@@ -125,9 +128,10 @@ def analyse(
     """The papers' analyses: of a finished sweep, or with - in its place of encoders and tasks alone."""
     from meltpoint.reports.analyses import analyse as run
     from meltpoint.sweeps.command_line.option_values import encoder_names, split_at_commas, task_names
+    from meltpoint.sweeps.storage.files import readable_storage
 
     written = run(
-        name, split_at_commas(analysis), Path(storage).absolute(), encoders=encoder_names(encoder or ()),
+        name, split_at_commas(analysis), readable_storage(storage), encoders=encoder_names(encoder or ()),
         tasks=task_names(task or ()), model=model, corpus=corpus,
         data_dir=str(data_dir.absolute()) if data_dir else None, max_train_examples=max_train_examples, out=out,
         formats=split_at_commas(formats or ()), tell=lambda line: print(line, file=sys.stderr),

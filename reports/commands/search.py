@@ -70,7 +70,7 @@ def _show(outcome: Outcome, resources: Resources) -> None:
 
 
 @exit_on_error()
-@with_sweep_options(without=("cache_budget", "cache_keep"))
+@with_sweep_options(without=("cache_budget", "cache_dir", "cache_keep"))
 def plan(options: SweepOptions, as_json: AsJson = False) -> None:
     """Show what `sweep` with the same options would do and cost; trains nothing."""
     from meltpoint.sweeps.command_line.option_values import resources_of

@@ -34,11 +34,25 @@ def resources_of(options: SweepOptions) -> Resources:
         retry_failed=options.retry_failed,
         cache_bytes=bytes_of("--cache-budget", options.cache_budget),
         cache_overflow=options.cache_overflow.value,
+        cache_dir=cache_dir_of(options.cache_dir),
         cache_keep_bytes=bytes_of("--cache-keep", options.cache_keep),
         mix_code_versions=options.mix_code_versions,
         saving_share=0.0 if options.no_epoch_checkpoints else largest_share(),
         max_workers=options.max_workers,
     )
+
+
+def cache_dir_of(text: str | None) -> str | None:
+    """A folder of each node: an absolute path, or one that begins with `~`, the home on the node that uses it.
+
+    Raises:
+        ValueError: a URI, which is no folder of a node.
+    """
+    if text is None or text.startswith("~"):
+        return text
+    if "://" in text:
+        raise ValueError(f"--cache-dir {text}: a folder of each node's own disk; leave an object store to --storage.")
+    return str(Path(text).absolute())
 
 
 def seconds_of(text: str) -> float:

@@ -83,7 +83,11 @@ MaxTrainExamples = Annotated[
     int | None, _search_option("--max-train-examples", help="Train on a seeded sample of this size.")
 ]
 
-Storage = Annotated[str, _machine_option(help="The folder of all sweeps.")]
+Storage = Annotated[str, _machine_option(help="The folder of all sweeps; or s3://BUCKET/PREFIX, gs://….")]
+CacheDir = Annotated[
+    str | None,
+    _machine_option("--cache-dir", help="Each node's own folder for frozen states; in the storage otherwise."),
+]
 TrackingUri = Annotated[
     str | None, _machine_option("--tracking-uri", help="An MLflow server; SQLite in the storage otherwise.")
 ]
@@ -183,6 +187,7 @@ class SweepOptions:
     cache_budget: Annotated[
         str, _machine_option("--cache-budget", help="Room for frozen states, shared by trials: 50GB.")
     ] = "50GB"
+    cache_dir: CacheDir = None
     cache_overflow: Annotated[
         Overflow, _machine_option("--cache-overflow", help="What to do with those that do not fit.")
     ] = Overflow.on_the_fly

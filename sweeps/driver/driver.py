@@ -22,6 +22,7 @@ from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.storage.files import scratch_of
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
@@ -56,7 +57,7 @@ class SweepDriver:
     ) -> None:  # fmt: skip
         self.planner, self.ledger, self.tracker, self.progress = planner, ledger, tracker, progress
         self.resources, self.clock = resources, clock
-        self.writer = RecordWriter(ledger, tracker, DiskRoom(ledger.folder, progress.say))
+        self.writer = RecordWriter(ledger, tracker, DiskRoom(scratch_of(ledger.folder), progress.say))
         self.finals = Finals(planner, self.writer, progress, scorer, self._order)
         self.memory = MemoryCeilings(ledger, progress.say)
         self.deadline: float | None = None
@@ -295,8 +296,8 @@ class SweepDriver:
             data=cell.data, metric=cell.metric, data_fingerprint=cell.data_fingerprint,
             documents_fingerprint=cell.documents_fingerprint, encoder_fingerprint=cell.encoder_fingerprint,
             checkpoint=str(self.ledger.checkpoint(proposal.id)), cpus=self.resources.cpus, gpus=gpus,
-            cache=str(cache_folder(self.ledger.folder.parent)), cache_bytes=self.resources.cache_bytes,
-            cache_overflow=self.resources.cache_overflow,
+            cache=cache_folder(self.ledger.folder.parent, self.resources.cache_dir),
+            cache_bytes=self.resources.cache_bytes, cache_overflow=self.resources.cache_overflow,
             code_version="" if self.resources.address is None else code_version(),
             driver_attempt=self.ledger.attempt, saving_share=self.resources.saving_share,
         )  # fmt: skip

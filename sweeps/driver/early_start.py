@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
+from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.specification.early_checks import check_spec
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.tasks import get
 
 

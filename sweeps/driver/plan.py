@@ -18,7 +18,7 @@ from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.driver.opening import asked_sweep, check_same, closed_lines, kept_lines, planned_closing
-from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
+from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
 from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.results.code_versions import kept_versions
@@ -28,6 +28,7 @@ from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.tasks.core.counts import some
 
 PIECES_PER_WORD = 1.3  # English text under WordPiece, special tokens included; measured on SST-2 and MRPC

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console
 
@@ -14,7 +13,7 @@ from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import closed_lines, kept_lines, settle_specification
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.lease import LeaseLostError
-from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
+from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import strays_in_words
 from meltpoint.sweeps.machine.ray_address import unused_variable
 from meltpoint.sweeps.machine.signals import StopRequest, reason_of, request_stop, say_now, status_of
@@ -30,6 +29,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.sweeps.storage.files import StoragePath, storage_folder
 from meltpoint.sweeps.tracking.store_check import check_before_start
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
@@ -48,7 +48,7 @@ class Outcome:
 
     state: str
     summary: SweepSummary
-    folder: Path
+    folder: StoragePath
     tracking_uri: str
     troubles: list[str]
     stop: KeyboardInterrupt | None = None

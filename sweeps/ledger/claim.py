@@ -14,6 +14,8 @@ from pydantic import ValidationError
 
 from meltpoint.adapters.files import append_line
 from meltpoint.sweeps.ledger.owner import Owner
+from meltpoint.sweeps.storage.files import StoragePath
+from meltpoint.sweeps.storage.object_path import ObjectPath
 
 RELEASED = b"released    \n"
 """The last heartbeat of a driver that ended in order."""
@@ -34,7 +36,7 @@ class Claim:
         folder: `drivers/` of a sweep.
     """
 
-    def __init__(self, folder: Path, number: int) -> None:
+    def __init__(self, folder: StoragePath, number: int) -> None:
         self.folder, self.number = folder, number
         self.path = folder / f"{number:06d}.json"
         self.beat_path = folder / f"{number:06d}.beat"
@@ -56,6 +58,9 @@ class Claim:
 
     def write_beat(self, text: bytes) -> None:
         """Write a heartbeat into its place: always as long, so that a full disk does not stop it."""
+        if isinstance(self.beat_path, ObjectPath):
+            self.beat_path.put(text)
+            return
         file = os.open(self.beat_path, os.O_WRONLY | os.O_CREAT, 0o666)
         try:
             os.pwrite(file, text, 0)
@@ -72,7 +77,7 @@ class Claim:
         return self.is_released() or (owner is not None and owner.is_gone(file_lock_is_free))
 
 
-def latest(folder: Path) -> Claim | None:
+def latest(folder: StoragePath) -> Claim | None:
     """The claim with the highest number; None if there is none."""
     try:
         names = [path.name for path in folder.iterdir()]
@@ -82,7 +87,7 @@ def latest(folder: Path) -> Claim | None:
     return Claim(folder, max(numbers)) if numbers else None
 
 
-def is_there(path: Path) -> bool:
+def is_there(path: StoragePath) -> bool:
     """True if a file or folder exists.
 
     Raises:
@@ -110,17 +115,20 @@ def shut(folders: Iterable[Path]) -> None:
 
 def make(claim: Claim, owner: Owner) -> bool:
     """Make a claim's file, whole, also after a power failure; False if another process was first."""
-    beside, text = claim.folder / f".{owner.token}.tmp", owner.model_dump_json() + "\n"
+    path, text = claim.path, owner.model_dump_json() + "\n"
+    if isinstance(path, ObjectPath):
+        return path.create(text.encode())
+    beside = path.with_name(f".{owner.token}.tmp")
     try:
         append_line(beside, text.rstrip())
-        os.link(beside, claim.path)
+        os.link(beside, path)
         return True
     except FileExistsError:
         return _is_ours(claim, owner)
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
-        return _make_without_links(claim, owner, text)
+        return _make_without_links(path, claim, owner, text)
     finally:
         beside.unlink(missing_ok=True)
 
@@ -131,9 +139,9 @@ def _is_ours(claim: Claim, owner: Owner) -> bool:
     return found is not None and found.token == owner.token
 
 
-def _make_without_links(claim: Claim, owner: Owner, text: str) -> bool:
+def _make_without_links(path: Path, claim: Claim, owner: Owner, text: str) -> bool:
     try:
-        with claim.path.open("x", encoding="utf-8") as file:
+        with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
         return _is_ours(claim, owner)

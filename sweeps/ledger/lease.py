@@ -7,6 +7,8 @@ removes that folder before it reads the ledger: a rename of the older driver's t
 
 A lease is taken over at once where its process has provably ended, else after `SILENCE_SECONDS` without a heartbeat.
 The waiter counts these on its own clock while it looks at the holder's counter: no two machines' clocks are compared.
+
+On an object store the same lease is fenced by conditional writes (`object_lease`).
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 from uuid import uuid4
 
 from meltpoint.adapters.files import replacing
 from meltpoint.sweeps.ledger.claim import RELEASED, STAGING, Claim, beat_text, is_there, latest, make, shut
 from meltpoint.sweeps.ledger.owner import Owner, this_process
-from meltpoint.tasks.core.bounded import parse_json, read_bytes
+from meltpoint.sweeps.storage.files import StoragePath, contents, for_each
+from meltpoint.tasks.core.bounded import parse_json
 
 HEARTBEAT_SECONDS = 5.0
 """How often a lease is renewed; more often where the silence is set to less than ten times that."""
@@ -66,25 +70,25 @@ Inherited = Mapping[int, frozenset[str]]
 """Number of a driver that took over → the ids of the records that it found."""
 
 
-def inherited(folder: Path) -> Inherited:
+def inherited(folder: StoragePath) -> Inherited:
     """The records that each driver found that took a sweep over.
 
     Raises:
         ValueError: a file is damaged; the message names it.
     """
-    return {int(path.stem): _ids(path) for path in folder.glob(f"*{INHERITED}") if path.stem.isdecimal()}
+    return dict(for_each(_ids, [path for path in folder.glob(f"*{INHERITED}") if path.stem.isdecimal()]))
 
 
-def _ids(path: Path) -> frozenset[str]:
+def _ids(path: StoragePath) -> tuple[int, frozenset[str]]:
     try:
-        ids = parse_json(read_bytes(path))
+        ids = parse_json(contents(path))
         if not isinstance(ids, list) or not all(isinstance(trial, str) for trial in ids):
             raise ValueError("not a list of trials")
     except ValueError as error:
         raise ValueError(
             f"{path} is damaged ({error}); delete it, and records that an older driver wrote too late count as well."
         ) from None
-    return frozenset(ids)
+    return int(path.stem), frozenset(ids)
 
 
 def is_late(trial: str, attempt: int, found: Inherited) -> bool:
@@ -109,9 +113,37 @@ class Lease:
 
     def __init__(self, claim: Claim, owner: Owner, took_over: bool) -> None:
         self.claim, self.owner, self.took_over = claim, owner, took_over
-        self.attempt, self.staging = claim.number, claim.staging
+        self.attempt = claim.number
         self._successor = Claim(claim.folder, claim.number + 1)
         self._ended, self._writing = threading.Event(), threading.Lock()
+
+    @property
+    def staging(self) -> Path:
+        """The folder that it renames files from."""
+        assert isinstance(self.claim.staging, Path)
+        return self.claim.staging
+
+    @classmethod
+    def settle(cls, claim: Claim, owner: Owner, took_over: bool) -> Self:
+        """Shut out all older drivers, and open a folder for this one.
+
+        A successor of this one claims its number first and then removes this folder. So either the check below sees the
+        claim, or the successor sees the folder: this one never writes beside it.
+
+        Raises:
+            LeaseLostError: another driver has the sweep already.
+        """
+        claim.write_beat(beat_text(1))
+        lease = cls(claim, owner, took_over)
+        folder = lease.staging.parent
+        shut([path for path in folder.glob(f"*{STAGING}") if int(path.stem) < claim.number])
+        lease.staging.mkdir()
+        try:
+            lease.check()
+        except LeaseLostError:
+            shut([lease.staging])
+            raise
+        return lease
 
     def is_lost(self) -> bool:
         """True if another driver has the sweep."""
@@ -132,12 +164,13 @@ class Lease:
             )
 
     @contextmanager
-    def placing(self, path: Path) -> Iterator[Path]:
-        """Yield a path to write a file at; it replaces `path` after the block.
+    def placing(self, path: StoragePath) -> Iterator[Path]:
+        """Yield a local path to write a file at; it replaces `path` after the block.
 
         Raises:
             LeaseLostError: another driver has the sweep; nothing was replaced.
         """
+        assert isinstance(path, Path)
         self.check()
         try:
             with replacing(path, self.staging) as beside:
@@ -147,21 +180,24 @@ class Lease:
             self.check()  # its folder was removed by the one that took over
             raise
 
-    def move(self, path: Path, target: Path) -> None:
+    def move(self, path: StoragePath, target: StoragePath) -> None:
         """Rename a file or folder of the sweep; through the driver's own folder, so that a lost lease stops it.
 
         Raises:
             FileNotFoundError: there is none.
             LeaseLostError: another driver has the sweep.
         """
+        assert isinstance(path, Path)
+        assert isinstance(target, Path)
         self._rename(self._take(path), target)
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: StoragePath) -> None:
         """Remove a file or folder of the sweep, if it is there and can be removed: what is left over does no harm.
 
         Raises:
             LeaseLostError: another driver has the sweep.
         """
+        assert isinstance(path, Path)
         with suppress(OSError):
             aside = self._take(path)
             if aside.is_dir():
@@ -185,12 +221,15 @@ class Lease:
             self.check()
             raise
 
-    def note_inherited(self, trials: Iterable[str]) -> None:
+    def inherit(self, trials: Iterable[StoragePath]) -> None:
         """Write down which records there were when this driver took over; older drivers' later ones do not count.
 
         Args:
-            trials: the ids of all records.
+            trials: the files of all records.
         """
+        self._note_inherited(path.stem for path in trials)
+
+    def _note_inherited(self, trials: Iterable[str]) -> None:
         with self.placing(self.claim.path.with_suffix(INHERITED)) as beside:
             beside.write_text(json.dumps(sorted(trials)) + "\n", encoding="utf-8")
 
@@ -199,8 +238,12 @@ class Lease:
         with self._writing, suppress(OSError):  # then it is found to be silent, or its process gone
             self._ended.set()
             if not self.is_lost():
-                shut([self.staging])
+                self._shut()
                 self.claim.write_beat(RELEASED)
+
+    def _shut(self) -> None:
+        """Let nothing be written with this lease any more."""
+        shut([self.staging])
 
     def keep_renewing(self, on_lost: Callable[[LeaseLostError], None]) -> None:
         """Renew it from a thread until it is released; tell once if it was lost."""
@@ -230,13 +273,16 @@ class Lease:
                 self.claim.write_beat(beat_text(beats))
 
 
-def acquire(folder: Path, say: Say, has_file_lock: Callable[[], bool] = lambda: False) -> Lease:
+def acquire(
+    folder: StoragePath, say: Say, has_file_lock: Callable[[], bool] = lambda: False, kind: type[Lease] = Lease
+) -> Lease:  # fmt: skip
     """Take a sweep's lease: at once where nobody has it, else once its holder was silent for long.
 
     Args:
         folder: `drivers/` of the sweep.
         say: is told before it waits.
         has_file_lock: tries to take the sweep's file lock, and tells whether this process has it.
+        kind: how it is fenced, which depends on the storage.
 
     Raises:
         ValueError: another process drives the sweep.
@@ -251,25 +297,7 @@ def acquire(folder: Path, say: Say, has_file_lock: Callable[[], bool] = lambda: 
         claim = Claim(folder, before.number + 1 if before else 1)
         owner = this_process(uuid4().hex, has_file_lock(), min(HEARTBEAT_SECONDS, silence / 10))
         if make(claim, owner):
-            return _settle(claim, owner, took_over=before is not None and not before.is_released())
-
-
-def _settle(claim: Claim, owner: Owner, took_over: bool) -> Lease:
-    """Shut out all older drivers, and open a folder for this one.
-
-    A successor of this one claims its number first and then removes this folder. So either the check below sees the
-    claim, or the successor sees the folder: this one never writes beside it.
-    """
-    claim.write_beat(beat_text(1))
-    shut([path for path in claim.folder.glob(f"*{STAGING}") if int(path.stem) < claim.number])
-    claim.staging.mkdir()
-    lease = Lease(claim, owner, took_over)
-    try:
-        lease.check()
-    except LeaseLostError:
-        shut([claim.staging])
-        raise
-    return lease
+            return kind.settle(claim, owner, took_over=before is not None and not before.is_released())
 
 
 class _Watch:

@@ -1,53 +1,59 @@
-"""The ledger: a sweep's folder with one atomically written file per trial, from which all other state is rebuilt."""
+"""The ledger: a sweep's folder with one atomically written file per trial, from which all other state is rebuilt.
+
+The folder lies in a folder, or in an object store, with the same files.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from operator import attrgetter
 from pathlib import Path
 from typing import IO
-from urllib.parse import urlparse
 
-from meltpoint.adapters.files import acquire, make_folders, sync_folder, write_atomically
+from meltpoint.adapters.files import acquire, make_folders
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.claim import latest
 from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError
+from meltpoint.sweeps.ledger.object_lease import ObjectLease
 from meltpoint.sweeps.ledger.record_index import RecordIndex
 from meltpoint.sweeps.ledger.records import TrialDescription, TrialRecord, reason
-from meltpoint.tasks.core.bounded import parse_json, read_bytes
+from meltpoint.sweeps.storage.files import (
+    StoragePath,
+    append_line,
+    contents,
+    for_each,
+    make_folder,
+    remove,
+    sync_names,
+    write,
+)
+from meltpoint.sweeps.storage.object_path import ObjectPath
+from meltpoint.tasks.core.bounded import parse_json
 from meltpoint.tasks.core.counts import some
 
+NODE_CACHE = "~/.cache/meltpoint/sweeps"
+"""Where each node keeps what trials share if the storage is an object store, which cannot be mapped into memory."""
 
-def storage_folder(storage: str) -> Path:
-    """The absolute folder of `--storage`, created if necessary.
 
-    Raises:
-        ValueError: a URI of another scheme than file, or a folder that cannot be written.
+def cache_folder(storage: StoragePath, cache_dir: str | None = None) -> str:
+    """The folder of what trials share: cached features and first phases. It may be deleted.
+
+    Args:
+        cache_dir: `--cache-dir`, a folder of each node; None for the storage's own, which all nodes share.
+
+    Returns:
+        A path as it is written; `~` is the home on the node that uses it.
     """
-    parsed = urlparse(storage)
-    if parsed.scheme not in ("", "file"):
-        raise ValueError(
-            f"--storage {storage}: only folders for now; mount the {parsed.scheme} store, or name a shared folder."
-        )
-    folder = Path(parsed.path if parsed.scheme else storage).expanduser().absolute()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".write-probe-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ValueError(
-            f"--storage {folder} cannot be written ({error.strerror}); name a folder of yours with --storage DIR."
-        ) from None
-    return folder
+    if cache_dir is not None:
+        return cache_dir
+    return str(storage / "cache") if isinstance(storage, Path) else NODE_CACHE
 
 
-def sweep_folder(storage: Path, name: str) -> Path:
+def sweep_folder(storage: StoragePath, name: str) -> StoragePath:
     """The folder of a sweep in a storage.
 
     Raises:
@@ -58,24 +64,19 @@ def sweep_folder(storage: Path, name: str) -> Path:
     return storage / name
 
 
-def cache_folder(storage: Path) -> Path:
-    """The folder that all sweeps of a storage share: cached features and first phases. It may be deleted."""
-    return storage / "cache"
-
-
-def artifacts_folder(storage: Path) -> Path:
+def artifacts_folder(storage: StoragePath) -> StoragePath:
     """The folder of the artifacts of all sweeps' MLflow runs."""
     return storage / "mlartifacts"
 
 
-def features_folder(cache: Path) -> Path:
-    """The folder of frozen encoders' hidden states."""
-    return cache / "features"
+def features_folder(cache: str) -> Path:
+    """The folder of frozen encoders' hidden states, on this machine."""
+    return Path(cache).expanduser() / "features"
 
 
-def first_phases_folder(cache: Path) -> Path:
-    """The folder of checkpoints of first phases that several trials continue from."""
-    return cache / "stages"
+def first_phases_folder(cache: str) -> Path:
+    """The folder of checkpoints of first phases that several trials continue from, on this machine."""
+    return Path(cache).expanduser() / "stages"
 
 
 STATES = "state.*"
@@ -90,14 +91,15 @@ class Ledger:
 
     Layout: `sweep.json` (the specification), `trials/ID.json` (records of finished, stopped and failed trials),
     `started/ID.json` (trials that have begun and not ended), `checkpoints/ID/`, `predictions/`, `ensembles/ID.json`,
-    `trials.index` (a cache: `record_index`), `exports/`, `test_openings.jsonl`, `time_budgets.jsonl`, `drivers/` (`lease`).
+    `trials.index` (a cache: `record_index`), `exports/`, `test_openings.jsonl`, `time_budgets.jsonl`, `drivers/`
+    (`lease`).
 
     Attributes:
         lease: this process's, while it drives the sweep; None elsewhere.
         left_out: the ids of records that `records` left out, because a driver wrote them after it had lost the sweep.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: StoragePath) -> None:
         self.folder = folder
         self.trials = folder / "trials"
         self.started = folder / "started"
@@ -107,17 +109,17 @@ class Ledger:
         self.left_out: list[str] = []
 
     @property
-    def specification(self) -> Path:
+    def specification(self) -> StoragePath:
         """The file of the sweep's specification."""
         return self.folder / "sweep.json"
 
     @property
-    def openings(self) -> Path:
+    def openings(self) -> StoragePath:
         """The log of opened test splits, with one JSON line per finalist."""
         return self.folder / "test_openings.jsonl"
 
     @property
-    def budgets(self) -> Path:
+    def budgets(self) -> StoragePath:
         """The log of spent time budgets, with one JSON line each."""
         return self.folder / "time_budgets.jsonl"
 
@@ -127,9 +129,9 @@ class Ledger:
         Raises:
             ValueError: it is not a folder, or contains other files.
         """
-        if self.specification.exists() or not os.path.lexists(self.folder):
+        if self.specification.exists() or (isinstance(self.folder, Path) and not os.path.lexists(self.folder)):
             return
-        if not self.folder.is_dir():
+        if isinstance(self.folder, Path) and not self.folder.is_dir():
             raise ValueError(f"--name {self.folder.name}: {self.folder} is no folder; take another --name.")
         other = sorted(path.name for path in self.folder.iterdir() if not _is_of_an_empty_sweep(path))
         if other:
@@ -141,7 +143,7 @@ class Ledger:
     def create(self) -> None:
         """Create the folders of records and of started trials."""
         for folder in (self.trials, self.started):
-            make_folders(folder)
+            make_folder(folder)
 
     @property
     def attempt(self) -> int:
@@ -158,7 +160,7 @@ class Ledger:
         """
         written = record.model_copy(update={"driver_attempt": self.attempt}) if self.lease else record
         self.place(self.trials / f"{record.id}.json", written.model_dump_json(indent=1) + "\n")
-        sync_folder(self.trials)
+        sync_names(self.trials)
         self._remove(self.started / f"{record.id}.json")
         self._drop_states(record)
 
@@ -167,25 +169,27 @@ class Ledger:
         note = {**order, "driver_attempt": self.attempt} if self.lease else order
         self.place(self.started / f"{order['id']}.json", json.dumps(note, sort_keys=True) + "\n")
 
-    def place(self, path: Path, text: str) -> None:
+    def place(self, path: StoragePath, text: str) -> None:
         """Write or replace a file of the sweep, if this process drives it or nobody has to.
 
         Raises:
             LeaseLostError: another driver has the sweep; nothing was written.
         """
         if self.lease is None:
-            write_atomically(path, text)
+            write(path, text)
             return
         with self.lease.placing(path) as beside:
             beside.write_text(text, encoding="utf-8")
 
-    def _remove(self, path: Path) -> None:
+    def append(self, path: StoragePath, document: dict[str, object]) -> None:
+        """Add a line to one of the sweep's logs (`openings`, `budgets`)."""
+        append_line(path, document)
+
+    def _remove(self, path: StoragePath) -> None:
         if self.lease is not None:
             self.lease.remove(path)
-        elif path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
         else:
-            path.unlink(missing_ok=True)
+            remove(path)
 
     def records(self) -> list[TrialRecord]:
         """All records, in the order in which the trials began.
@@ -194,8 +198,11 @@ class Ledger:
             ValueError: a file is not a record; the message names it.
         """
         inherited = leases.inherited(self.drivers)
-        read = RecordIndex(self.trials).records(self._read)
-        late = [record for record in read if leases.is_late(record.id, record.driver_attempt, inherited)] if inherited else []
+        if isinstance(self.trials, Path):
+            read = RecordIndex(self.trials).records(self._read)
+        else:
+            read = for_each(self._read, sorted(self.trials.glob("*.json"), key=str))
+        late = [one for one in read if leases.is_late(one.id, one.driver_attempt, inherited)] if inherited else []
         self.left_out = sorted(record.id for record in late)
         kept = [record for record in read if record.id not in set(self.left_out)] if late else read
         return sorted(kept, key=attrgetter("started_at", "id"))
@@ -210,9 +217,9 @@ class Ledger:
             f"over; the trials run again. To count them, delete {self.drivers / '*.inherited'}."
         ]
 
-    def _read(self, path: Path) -> TrialRecord:
+    def _read(self, path: StoragePath) -> TrialRecord:
         try:
-            record = TrialRecord.model_validate_json(read_bytes(path))
+            record = TrialRecord.model_validate_json(contents(path))
             if record.id != path.stem:
                 raise ValueError(f"it says that it is {record.id}")
         except ValueError as error:
@@ -227,15 +234,15 @@ class Ledger:
         Raises:
             ValueError: a file is not a started trial's order; the message names it.
         """
-        read = [self._note(path) for path in self.started.glob("*.json")]
+        read = for_each(self._note, self.started.glob("*.json"))
         return sorted(filter(None, read), key=lambda order: (order["role"], order["number"], order["id"]))
 
-    def _note(self, path: Path) -> dict[str, object] | None:
+    def _note(self, path: StoragePath) -> dict[str, object] | None:
         """The order of a started trial; None if its record exists, or the file was removed meanwhile."""
         if (self.trials / path.name).exists():
             return None
         try:
-            order: dict[str, object] = parse_json(read_bytes(path))
+            order: dict[str, object] = parse_json(contents(path))
             if TrialDescription.model_validate(order).id != path.stem:
                 raise ValueError("of another trial")
             return order
@@ -262,15 +269,15 @@ class Ledger:
                 self._remove(path)
         return sorted(lines)
 
-    def checkpoint(self, trial: str) -> Path:
+    def checkpoint(self, trial: str) -> StoragePath:
         """The folder of a trial's checkpoint."""
         return self.folder / "checkpoints" / trial
 
     def _drop_states(self, record: TrialRecord) -> None:
         """Delete the saved epochs of a trial that has ended; one that was lost goes on from them when tried again."""
         folder = self.checkpoint(record.id)
-        if record.is_lost or not folder.is_dir():
-            return
+        if record.is_lost or not isinstance(folder, Path) or not folder.is_dir():
+            return  # epochs are not saved in an object store
         for path in folder.glob(STATES):
             self._remove(path)
         with suppress(OSError):  # the trial's weights lie there
@@ -278,6 +285,8 @@ class Ledger:
 
     def clean_states(self, records: Iterable[TrialRecord]) -> None:
         """Delete saved epochs of trials that have ended: a worker that was given up may write them after that."""
+        if not isinstance(self.folder, Path):
+            return
         left = {path.parent.name for path in (self.folder / "checkpoints").glob(f"*/{STATES}")}
         for record in records if left else ():
             if record.id in left:
@@ -289,10 +298,11 @@ class Ledger:
 
     def move_checkpoint(self, trial: str, other: str) -> None:
         """Give a trial's checkpoint to another trial."""
-        if self.lease is None:
-            self.checkpoint(trial).replace(self.checkpoint(other))
-        else:
-            self.lease.move(self.checkpoint(trial), self.checkpoint(other))
+        source, target = self.checkpoint(trial), self.checkpoint(other)
+        if self.lease is not None:
+            self.lease.move(source, target)
+        elif isinstance(source, Path):
+            source.replace(str(target))
 
     @contextmanager
     def driving(
@@ -309,23 +319,23 @@ class Ledger:
         """
         with self._open_lock() as lock:
             self._refuse_older_version(lock)
-            lease = leases.acquire(self.drivers, say, lambda: _has_lock(lock))
+            kind = Lease if isinstance(self.folder, Path) else ObjectLease
+            lease = leases.acquire(self.drivers, say, lambda: _has_lock(lock), kind)
             self.lease = lease
             try:
-                if _has_lock(lock):
-                    lock.truncate(0)
-                    lock.write(str(lease.owner))
-                    lock.flush()
+                _note_owner(lock, lease)
                 if lease.took_over:
-                    lease.note_inherited(path.stem for path in self.trials.glob("*.json"))
+                    lease.inherit(self.trials.glob("*.json"))
                 lease.keep_renewing(on_lost or (lambda lost: None))
                 yield
             finally:
                 lease.release()
                 self.lease = None
 
-    def _refuse_older_version(self, lock: IO[str]) -> None:
+    def _refuse_older_version(self, lock: IO[str] | None) -> None:
         """Refuse a sweep whose file lock is held while nobody has its lease: versions before had the lock alone."""
+        if lock is None:
+            return
         claim = latest(self.drivers)
         if (claim is None or claim.is_released()) and not _has_lock(lock, or_no_locks=True):
             lock.seek(0)
@@ -333,7 +343,10 @@ class Ledger:
                 f"Another process drives this sweep ({lock.read().strip()}); wait for it, or stop it first."
             )
 
-    def _open_lock(self) -> IO[str]:
+    def _open_lock(self) -> AbstractContextManager[IO[str] | None]:
+        """The sweep's file lock, open; None in an object store, which has no locks."""
+        if isinstance(self.folder, ObjectPath):
+            return nullcontext()
         try:
             make_folders(self.folder)
             return (self.folder / LOCK).open("a+")
@@ -360,7 +373,7 @@ class Ledger:
 
     def _is_locked(self) -> bool:
         path = self.folder / LOCK
-        if not path.exists():
+        if isinstance(path, ObjectPath) or not path.exists():
             return False
         with path.open() as lock:
             try:
@@ -369,19 +382,29 @@ class Ledger:
                 return False
 
 
-def _has_lock(lock: IO[str], or_no_locks: bool = False) -> bool:
+def _note_owner(lock: IO[str] | None, lease: Lease) -> None:
+    """Write into the file lock who has it, where this process has."""
+    if lock is not None and _has_lock(lock):
+        lock.truncate(0)
+        lock.write(str(lease.owner))
+        lock.flush()
+
+
+def _has_lock(lock: IO[str] | None, or_no_locks: bool = False) -> bool:
     """True if this process has a file lock, or gets it now.
 
     Args:
         or_no_locks: what to say of a file system without locks.
     """
+    if lock is None:
+        return or_no_locks
     try:
         return acquire(lock, shared=False, wait=False)
     except ValueError:
         return or_no_locks
 
 
-def _is_of_an_empty_sweep(path: Path) -> bool:
+def _is_of_an_empty_sweep(path: StoragePath) -> bool:
     """True if a sweep that was interrupted before it wrote `sweep.json` may have left this file or folder."""
     is_half_written = path.name.startswith(".") and path.name.endswith(".tmp")
     is_empty = path.name == DRIVERS or not (path.is_dir() and any(path.iterdir()))

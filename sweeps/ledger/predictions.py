@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
-from meltpoint.tasks.core.bounded import MOST_DATA_BYTES, read_bytes
+from meltpoint.sweeps.storage.files import StoragePath, contents
+from meltpoint.tasks.core.bounded import MOST_DATA_BYTES
 from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.task import Kind, Task
 
@@ -28,7 +28,7 @@ class Predictions:
         probabilities: (examples, labels) float64, each rounded to six digits when it was stored.
     """
 
-    path: Path
+    path: StoragePath
     ids: tuple[str, ...]
     labels: tuple[str, ...]
     gold: NDArray[np.int64]
@@ -36,14 +36,14 @@ class Predictions:
     probabilities: NDArray[np.float64]
 
 
-def read_predictions(path: Path) -> Predictions:
+def read_predictions(path: StoragePath) -> Predictions:
     """Read one file of predictions.
 
     Raises:
         ValueError: it is missing, or a line is not an example with its gold label and its probabilities.
     """
     try:
-        text = read_bytes(path, MOST_DATA_BYTES).decode("utf-8")
+        text = contents(path, MOST_DATA_BYTES).decode("utf-8")
     except FileNotFoundError:
         raise ValueError(f"{path} is missing; restore it, or leave that cell out.") from None
     except UnicodeDecodeError as error:
@@ -72,7 +72,7 @@ class _Example(BaseModel):
     probabilities: dict[str, FiniteFloat] = Field(min_length=1)
 
 
-def _document(path: Path, number: int, line: str) -> _Example:
+def _document(path: StoragePath, number: int, line: str) -> _Example:
     try:
         return _Example.model_validate_json(line)
     except ValidationError:

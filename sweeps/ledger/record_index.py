@@ -35,7 +35,9 @@ BLOCK = 1000
 SETTLED_NS = 2 * 10**9
 """A file that changed less than this before it was read may change again without another time: FAT counts 2 s."""
 MOST_BYTES = 2**31
-FORMAT = hashlib.sha256(repr((1, SHARED, sorted(TrialRecord.model_json_schema().items(), key=str))).encode()).hexdigest()
+FORMAT = hashlib.sha256(
+    repr((1, SHARED, sorted(TrialRecord.model_json_schema().items(), key=str))).encode()
+).hexdigest()
 """Another version of the code that has other fields begins a new index."""
 
 
@@ -114,7 +116,9 @@ class RecordIndex:
         try:
             beside.touch()
             latest = beside.stat().st_mtime_ns - SETTLED_NS
-            settled = [one for one in new if max(one[1][1], one[1][2]) < latest and _stamp(self.folder / one[0]) == one[1]]
+            settled = [
+                one for one in new if max(one[1][1], one[1][2]) < latest and _stamp(self.folder / one[0]) == one[1]
+            ]
             if not settled:
                 return
             if rebuild or not self.path.exists():

@@ -108,6 +108,8 @@ def storage(answers: Answers) -> Check:
     wrong = _wrong(answers, lambda facts: facts["storage"])
     wrong |= {node: "the driver does not see what it writes" for node in sorted(answers.unread) if node not in wrong}
     remedy = "name with --storage a folder that all nodes mount under one path, and may write"
+    if any("no way to the storage" in fault for fault in wrong.values()):
+        remedy = "start Ray there with the environment variables of the store and its package"
     return _check(STORAGE, wrong, "read and written from every node", remedy)
 
 

@@ -7,6 +7,7 @@ import platform
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Mapping
 from hashlib import file_digest
 from importlib import metadata
@@ -20,6 +21,9 @@ from meltpoint.sweeps.machine.limits import text
 from meltpoint.sweeps.machine.ray_address import ray_cluster
 from meltpoint.sweeps.machine.services import STORE, Check, existing, tracking_store
 from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.sweeps.storage.files import StoragePath, check_conditional_writes
+from meltpoint.sweeps.storage.object_path import ObjectPath
+from meltpoint.sweeps.storage.object_store import QUICK, StoreError
 
 __all__ = ["Check", "checks"]
 
@@ -36,13 +40,13 @@ ON = {"1", "on", "true", "yes"}
 """What huggingface_hub takes for a set switch, in lower case."""
 
 
-def checks(storage: Path, tracking_uri: str | None, address: str | None) -> list[Check]:
+def checks(storage: StoragePath, tracking_uri: str | None, address: str | None) -> list[Check]:
     """Every check, in the order in which a person would put things right.
 
     Nothing is left behind: a storage folder that does not exist is not made, and a store is not migrated.
 
     Args:
-        storage: the folder that sweeps are kept in.
+        storage: the folder or object store that sweeps are kept in.
         tracking_uri: MLflow's store, or None for the default one in `storage`.
         address: a running Ray cluster (`HOST:PORT`, `ray://HOST:PORT`, `http://HOST:PORT`, `auto`), or None for a
             local one.
@@ -53,7 +57,7 @@ def checks(storage: Path, tracking_uri: str | None, address: str | None) -> list
         cores(),
         memory(),
         *accelerators(),
-        storage_folder(storage),
+        storage_folder(storage) if isinstance(storage, Path) else object_store(storage),
         mlflow_store(storage, tracking_uri),
         hub_cache(os.environ),
         minilm(),
@@ -62,10 +66,10 @@ def checks(storage: Path, tracking_uri: str | None, address: str | None) -> list
     ]
 
 
-def mlflow_store(storage: Path, tracking_uri: str | None) -> Check:
+def mlflow_store(storage: StoragePath, tracking_uri: str | None) -> Check:
     """The store that is named, or the default one."""
     try:
-        return tracking_store(tracking_uri or default_uri(storage.absolute()))
+        return tracking_store(tracking_uri or default_uri(storage))
     except ValueError as error:
         fault, _, remedy = str(error).removesuffix(".").partition("; ")
         return Check(STORE, False, fault, remedy)
@@ -186,6 +190,18 @@ def storage_folder(storage: Path) -> Check:
     state = "is writable" if place == storage.absolute() else "does not exist yet and can be made"
     remedy = "" if ok else "free 1 GiB there, or name another folder with --storage"
     return Check(name, ok, f"{storage} {state}, {free / GIB:.1f} GiB free", remedy)
+
+
+def object_store(storage: ObjectPath) -> Check:
+    """Check that an object store can hold the ledger: it answers, may be written, and heeds conditions."""
+    began = time.monotonic()
+    try:
+        check_conditional_writes(storage.with_patience(QUICK))
+    except (StoreError, ValueError) as error:
+        fault, _, remedy = str(error).removesuffix(".").partition("; ")
+        return Check("storage", False, fault, remedy)
+    seconds = time.monotonic() - began
+    return Check("storage", True, f"{storage} is writable, with conditional writes ({seconds:.1f} s for nine requests)")
 
 
 def _rename_in_one_step(folder: Path) -> None:

@@ -21,6 +21,8 @@ import meltpoint
 from meltpoint.adapters import encoders
 from meltpoint.sweeps.machine.services import connection_fault, existing
 from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.storage.files import StoragePath, scratch_of, storage_path, write
+from meltpoint.sweeps.storage.object_store import StoreError
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Kind
 
@@ -46,7 +48,7 @@ class NodeFacts(TypedDict):
         code: the version of Meltpoint's code, its digest included.
         packages: package → version without the build ("2.13.0", not "2.13.0+cpu"), of those that are installed.
         storage: what is wrong with the sweep's storage there; "" where nothing is.
-        free_bytes: on the storage's disk.
+        free_bytes: on the storage's disk; on that of temporary files if the storage is an object store.
         folders: folder that was asked for → number of files, bytes in them; None where it is not there.
         hub: "offline", "reached", or why the hub is not reached; "" where that was not asked.
         clock: seconds since 1970.
@@ -79,7 +81,8 @@ def node_facts(name: str, probe: str, token: str, folders: Sequence[str] = (), a
     return NodeFacts(
         host=socket.gethostname(), ray=metadata.version("ray"), python=platform.python_version(),
         meltpoint=meltpoint.__version__, code=code_version(), packages=packages(),
-        storage=storage_fault(Path(probe), name, token), free_bytes=shutil.disk_usage(existing(Path(probe))).free,
+        storage=storage_fault(storage_path(probe), name, token),
+        free_bytes=shutil.disk_usage(existing(scratch_of(storage_path(probe)))).free,
         folders={folder: size_of(Path(folder)) for folder in folders}, hub=hub(os.environ) if asks_hub else "",
         clock=clock,
     )  # fmt: skip
@@ -96,15 +99,18 @@ def packages() -> dict[str, str]:
     return found
 
 
-def storage_fault(probe: Path, name: str, token: str) -> str:
+def storage_fault(probe: StoragePath, name: str, token: str) -> str:
     """The fault of the storage that a probe lies in, in a few words; "" if this machine reads it and writes it."""
     deadline = time.monotonic() + VISIBLE_SECONDS
-    while not (written := probe / TOKEN_FILE).exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    written = probe / TOKEN_FILE
     try:
+        while not written.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
         if written.read_text(encoding="utf-8") != token:
             return f"has another folder {probe.parent}"
-        (probe / name).write_text(token, encoding="utf-8")
+        write(probe / name, token)
+    except (StoreError, ValueError) as error:
+        return f"has no way to the storage ({str(error).removesuffix('.')})"
     except FileNotFoundError:
         return f"{'has another folder' if probe.parent.is_dir() else 'does not see'} {probe.parent}"
     except OSError as error:

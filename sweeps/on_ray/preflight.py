@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from meltpoint.sweeps.machine.services import Check, existing
 from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.on_ray.room import Node, trials_on
 from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.storage.files import StoragePath, remove, write
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.task import DataSpec, Kind
 
@@ -39,7 +39,7 @@ class Question:
     """The question to all nodes.
 
     Attributes:
-        storage: the folder that sweeps are kept in.
+        storage: the folder or object store that sweeps are kept in.
         data: data → fingerprint that every node should read.
         encoders: (encoder, kind of task) → fingerprint of its folder.
         folders: folders to be compared by their files.
@@ -48,7 +48,7 @@ class Question:
         seconds: how long the answers may take in all.
     """
 
-    storage: Path
+    storage: StoragePath
     data: Mapping[DataSpec, str] = field(default_factory=dict)
     encoders: Mapping[tuple[str, Kind], str] = field(default_factory=dict)
     folders: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Question:
     seconds: float = SECONDS
 
 
-def require_fit_nodes(storage: Path, cells: Sequence[OpenCell], cpus: float, say: Callable[[str], None]) -> None:
+def require_fit_nodes(storage: StoragePath, cells: Sequence[OpenCell], cpus: float, say: Callable[[str], None]) -> None:
     """Check the nodes of the joined cluster for a sweep.
 
     Args:
@@ -102,7 +102,7 @@ def check_nodes(question: Question) -> list[Check]:
     return judged(answers)
 
 
-def cluster_checks(address: str, storage: Path, folders: Sequence[Path]) -> list[Check]:
+def cluster_checks(address: str, storage: StoragePath, folders: Sequence[Path]) -> list[Check]:
     """The checks of `doctor` for a running cluster, which it joins for that; nothing is left behind.
 
     Args:
@@ -111,7 +111,8 @@ def cluster_checks(address: str, storage: Path, folders: Sequence[Path]) -> list
         folders: folders that every node should have with the same files.
     """
     named = tuple(str(folder.expanduser().absolute()) for folder in folders)
-    question = Question(existing(storage), folders=named, asks_hub=True, seconds=DOCTOR_SECONDS)
+    place = existing(storage) if isinstance(storage, Path) else storage
+    question = Question(place, folders=named, asks_hub=True, seconds=DOCTOR_SECONDS)
     try:
         with Cluster(address) as cluster:
             cluster.join()
@@ -125,21 +126,27 @@ def cluster_checks(address: str, storage: Path, folders: Sequence[Path]) -> list
 
 
 @contextmanager
-def _probe(storage: Path) -> Iterator[tuple[Path, str]]:
+def _probe(storage: StoragePath) -> Iterator[tuple[StoragePath, str]]:
     """A folder in the storage with a token in it; removed afterwards, with what the nodes wrote there."""
-    probe, token = Path(tempfile.mkdtemp(prefix=".preflight-", dir=storage)), uuid.uuid4().hex
-    probe.chmod(0o777)  # the nodes' Ray may belong to other users
+    token = uuid.uuid4().hex
+    probe: StoragePath
+    if isinstance(storage, Path):
+        probe = Path(tempfile.mkdtemp(prefix=".preflight-", dir=storage))
+        probe.chmod(0o777)  # the nodes' Ray may belong to other users
+    else:
+        probe = storage / f"preflight-{token}"
     try:
-        (probe / TOKEN_FILE).write_text(token, encoding="utf-8")
+        write(probe / TOKEN_FILE, token)
         yield probe, token
     finally:
-        shutil.rmtree(probe, ignore_errors=True)
+        with suppress(OSError):
+            remove(probe)
 
 
 class _Asking:
     """One round of questions to all nodes."""
 
-    def __init__(self, question: Question, probe: Path, token: str) -> None:
+    def __init__(self, question: Question, probe: StoragePath, token: str) -> None:
         self.question, self.probe, self.token = question, probe, token
         self.names = names([node for node in _alive() if trials_on(node, max(question.cpus, 0.01), 0.0)])
         self.deadline = time.monotonic() + question.seconds

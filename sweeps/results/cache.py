@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from meltpoint.adapters.features.entries import Entry, entries, remove
-from meltpoint.sweeps.ledger.ledger import cache_folder, features_folder, first_phases_folder, storage_folder
+from meltpoint.sweeps.ledger.ledger import cache_folder, features_folder, first_phases_folder
 from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.storage.files import StoragePath, storage_path
 from meltpoint.tasks.core.counts import some
 
 
@@ -27,14 +28,14 @@ class Removal:
     busy: tuple[Entry, ...]
 
 
-def feature_folder(storage: Path) -> Path:
-    """The folder of a storage's feature cache."""
-    return features_folder(cache_folder(storage.absolute()))
+def feature_folder(storage: StoragePath, cache_dir: str | None = None) -> Path:
+    """The folder of a storage's feature cache, on this machine; `cache_dir` as in `ledger.cache_folder`."""
+    return features_folder(cache_folder(storage, cache_dir))
 
 
-def listed(storage: Path) -> list[dict[str, object]]:
+def listed(storage: StoragePath, cache_dir: str | None = None) -> list[dict[str, object]]:
     """One row per entry, the least recently used first; sizes in bytes, times in seconds since 1970."""
-    return [asdict(entry) for entry in entries(feature_folder(storage))]
+    return [asdict(entry) for entry in entries(feature_folder(storage, cache_dir))]
 
 
 def shown(rows: Sequence[dict[str, object]]) -> list[dict[str, object]]:
@@ -48,21 +49,24 @@ def _in_words(row: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in row.items() if key != "bytes"}
 
 
-def remove_entries(storage: Path, ids: Sequence[str], task: str | None, everything: bool) -> Removal:
+def remove_entries(
+    storage: StoragePath, ids: Sequence[str], task: str | None, everything: bool, cache_dir: str | None = None
+) -> Removal:  # fmt: skip
     """Remove entries that no process has open.
 
     Args:
-        storage: the folder of all sweeps.
+        storage: the folder of all sweeps, or an object store.
         ids: ids or prefixes of ids.
         task: remove the entries of this task.
         everything: remove all entries.
+        cache_dir: as in `ledger.cache_folder`.
 
     Raises:
         ValueError: not exactly one of the three is given, an id is unknown or ambiguous, or a task has no entry.
     """
     if (bool(ids), task is not None, everything).count(True) != 1:
         raise ValueError("cache rm takes ids, or --task T, or --all; `meltpoint cache ls` shows what there is.")
-    folder = feature_folder(storage)
+    folder = feature_folder(storage, cache_dir)
     existing = entries(folder)
     chosen = existing if everything else [_find(existing, one) for one in ids] if ids else _of_task(existing, str(task))
     outcomes = {entry.id: remove(folder, entry.id) for entry in dict.fromkeys(chosen)}
@@ -73,12 +77,13 @@ def remove_entries(storage: Path, ids: Sequence[str], task: str | None, everythi
 def trim(resources: Resources) -> int:
     """Trim the cache after a finished sweep: delete all first phases, and features beyond `cache_keep_bytes`.
 
-    The least recently used features are deleted first; entries that another process has open are kept.
+    The least recently used features are deleted first; entries that another process has open are kept. Of caches that
+    are local to nodes, only this machine's is trimmed.
 
     Returns:
         the freed bytes.
     """
-    cache, freed = cache_folder(storage_folder(resources.storage)), 0
+    cache, freed = cache_folder(storage_path(resources.storage), resources.cache_dir), 0
     for path in first_phases_folder(cache).glob("*.safetensors"):
         with suppress(FileNotFoundError):  # another sweep of this storage may delete it at the same time
             freed += path.stat().st_size

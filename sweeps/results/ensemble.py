@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, cast
 
 from meltpoint.sweeps.ledger.ledger import Ledger, sweep_folder
@@ -18,6 +17,7 @@ from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember, ensemble_id, write_ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks import get
 from meltpoint.tasks.core.metrics import CLASSIFICATION
 from meltpoint.tasks.core.task import Kind
@@ -43,12 +43,12 @@ class Candidate:
         """The cell's name with its sweep, SWEEP/E.M.T."""
         return f"{self.sweep}/{self.name}"
 
-    def predictions(self, final: TrialRecord, split: Scored) -> Path:
+    def predictions(self, final: TrialRecord, split: Scored) -> StoragePath:
         """The file of a finalist's predictions."""
         return self.ledger.folder / "predictions" / f"{self.name}.seed{final.seed}.{split}.jsonl"
 
 
-def ensemble(storage: Path, name: str, task: str, cells: Sequence[str] = ()) -> Ensemble:
+def ensemble(storage: StoragePath, name: str, task: str, cells: Sequence[str] = ()) -> Ensemble:
     """Average the probabilities of finished cells' finalists, seed by seed, and store the result with the sweep.
 
     Finalists with the same seed are combined, for each seed that all cells have. If the cells have no common seed
@@ -100,7 +100,7 @@ def _task_name(summary: SweepSummary, task: str) -> str:
     return name
 
 
-def _every(storage: Path, summary: SweepSummary, task: str) -> tuple[list[Candidate], list[str]]:
+def _every(storage: StoragePath, summary: SweepSummary, task: str) -> tuple[list[Candidate], list[str]]:
     """All finished cells of a task, and a note that names the unfinished ones."""
     ledger = Ledger(sweep_folder(storage, summary.name))
     of_task = [Candidate(ledger, summary.name, cell) for cell in summary.cells if cell.header.task == task]
@@ -109,7 +109,7 @@ def _every(storage: Path, summary: SweepSummary, task: str) -> tuple[list[Candid
 
 
 def _named(
-    storage: Path, summary: SweepSummary, task: str, cells: Sequence[str]
+    storage: StoragePath, summary: SweepSummary, task: str, cells: Sequence[str]
 ) -> tuple[list[Candidate], list[str]]:  # fmt: skip
     """The cells that the user named, without notes."""
     summaries = {summary.name: summary}
@@ -130,7 +130,7 @@ def _named(
     return chosen, []
 
 
-def _find(storage: Path, summary: SweepSummary, name: str) -> Candidate:
+def _find(storage: StoragePath, summary: SweepSummary, name: str) -> Candidate:
     for cell in summary.cells:
         if cell_name(*cell.header.key) == name:
             return Candidate(Ledger(sweep_folder(storage, summary.name)), summary.name, cell)

@@ -6,11 +6,10 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-from meltpoint.adapters.files import write_atomically
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialId, identity, reason
 from meltpoint.sweeps.search.selection import Spread, spread
-from meltpoint.tasks.core.bounded import read_bytes
+from meltpoint.sweeps.storage.files import contents, write
 
 
 class EnsembleMember(BaseModel):
@@ -86,7 +85,7 @@ def ensemble_id(task: str, members: tuple[EnsembleMember, ...]) -> str:
 
 def write_ensemble(ledger: Ledger, made: Ensemble) -> None:
     """Write or replace an ensemble's file."""
-    write_atomically(ledger.ensembles / f"{made.id}.json", made.model_dump_json(indent=1) + "\n")
+    write(ledger.ensembles / f"{made.id}.json", made.model_dump_json(indent=1) + "\n")
 
 
 def read_ensembles(ledger: Ledger) -> list[Ensemble]:
@@ -98,7 +97,7 @@ def read_ensembles(ledger: Ledger) -> list[Ensemble]:
     ensembles = []
     for path in ledger.ensembles.glob("*.json"):
         try:
-            ensembles.append(Ensemble.model_validate_json(read_bytes(path)))
+            ensembles.append(Ensemble.model_validate_json(contents(path)))
         except ValueError as error:
             raise ValueError(
                 f"{path} is not an ensemble ({reason(error)}); delete it, and make that one again."

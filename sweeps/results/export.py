@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 from meltpoint.adapters import settings
-from meltpoint.adapters.files import write_atomically
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.ledger import Ledger, cache_folder
@@ -16,13 +14,18 @@ from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name, data_spec, word_of
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.storage.files import StoragePath, storing_folder, write
 from meltpoint.sweeps.worker.recorded import versions
 from meltpoint.sweeps.worker.work_order import Order
 
 
 def export_cells(
-    ledger: Ledger, summary: SweepSummary, out: Path, only: str | None = None, form: Literal["yaml", "json"] = "yaml"
-) -> list[Path]:
+    ledger: Ledger,
+    summary: SweepSummary,
+    out: StoragePath,
+    only: str | None = None,
+    form: Literal["yaml", "json"] = "yaml",
+) -> list[StoragePath]:
     """Write the best setting of every cell that has one to `E.M.T.yaml` (or `.json`).
 
     Args:
@@ -46,7 +49,7 @@ def export_cells(
         if cell.best is not None:
             path = out / f"{cell_name(*cell.header.key)}.{form}"
             space = best_space(summary, cell, cell.best)
-            write_atomically(path, space.dump() if form == "yaml" else as_json(space))
+            write(path, space.dump() if form == "yaml" else as_json(space))
             written.append(path)
     return written
 
@@ -98,7 +101,7 @@ def as_json(space: Space) -> str:
     return json.dumps({**space.cell, "parameters": points, "provenance": dict(space.provenance)}, indent=1) + "\n"
 
 
-def export_model(ledger: Ledger, summary: SweepSummary, cell: str, out: Path) -> Path:
+def export_model(ledger: Ledger, summary: SweepSummary, cell: str, out: StoragePath) -> StoragePath:
     """Write a cell's best finalist as a folder that can be loaded without the sweep (`adapters.exported_model`).
 
     Raises:
@@ -123,9 +126,10 @@ def export_model(ledger: Ledger, summary: SweepSummary, cell: str, out: Path) ->
     folder = out / f"{cell}.model"
     facts = {"sweep": summary.name, "trial": final.id, "seed": final.seed, "dev": final.dev, "test": final.test}
     facts["code"] = final.code_version
-    save_folder(
-        folder, trainer.model, trainer.data.task, order.mode, order.head, order.setting, trainer.precision, facts
-    )
+    with storing_folder(folder) as local:
+        save_folder(
+            local, trainer.model, trainer.data.task, order.mode, order.head, order.setting, trainer.precision, facts
+        )
     return folder
 
 
@@ -139,6 +143,6 @@ def order_of(spec: SweepSpec, record: TrialRecord, ledger: Ledger) -> Order:
         data=data_spec(spec, word_of(spec, record.task)), metric=record.metric,
         data_fingerprint=record.data_fingerprint, documents_fingerprint=record.documents_fingerprint,
         encoder_fingerprint=record.encoder_fingerprint, checkpoint=str(ledger.checkpoint(record.id)),
-        cpus=hardware.threads, gpus=hardware.gpu_share, cache=str(cache_folder(ledger.folder.parent)),
+        cpus=hardware.threads, gpus=hardware.gpu_share, cache=cache_folder(ledger.folder.parent),
         micro_batch_size=record.micro_batch_size,
     )  # fmt: skip

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field
 
-from meltpoint.adapters.files import append_line
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord, reason
-from meltpoint.tasks.core.bounded import read_bytes
+from meltpoint.sweeps.storage.files import StoragePath, contents
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ def closing_of(ledger: Ledger, records: Iterable[TrialRecord], planned: int) -> 
 
 def note_spent_budget(ledger: Ledger, seconds: float) -> None:
     """Log that a time budget is spent, since trial records do not contain the reason why there are no more of them."""
-    append_line(ledger.budgets, json.dumps({"time_budget_seconds": seconds, "spent_at": time.time()}))
+    ledger.append(ledger.budgets, {"time_budget_seconds": seconds, "spent_at": time.time()})
 
 
 def in_words(key: CellKey, closing: Closing) -> str:
@@ -122,16 +119,16 @@ class _Budget(BaseModel):
 Line = TypeVar("Line", _Opening, _Budget)
 
 
-def _lines(path: Path, line_class: type[Line]) -> list[Line]:
+def _lines(path: StoragePath, line_class: type[Line]) -> list[Line]:
     """Read a file of JSON objects, one a line; empty if it does not exist.
 
     A line without its end was being written as the power failed, and what it is written before was not done: left out.
     """
-    if not path.exists():
-        return []
     try:
-        lines = read_bytes(path).decode("utf-8").split("\n")
+        lines = contents(path).decode("utf-8").split("\n")
         return [line_class.model_validate_json(line) for line in lines if _is_whole(line)]
+    except FileNotFoundError:
+        return []
     except ValueError as error:
         raise ValueError(f"{path} has a line that is damaged ({reason(error)}); delete that line.") from None
 

@@ -166,7 +166,7 @@ class Resources:
     (the trial's notes). Only `cache_overflow`, which may round cached states, is fixed for a sweep.
 
     Attributes:
-        storage: `--storage`.
+        storage: `--storage`, a folder or the URI of an object store.
         tracking_uri: the MLflow server or store, or None for the SQLite store in the storage folder.
         address: a running Ray cluster, or None for a local one.
         cpus, gpus: resources of one trial; a GPU can be shared by fractions. "auto" is 0 if Ray has no GPU, otherwise a
@@ -175,6 +175,7 @@ class Resources:
         retry_failed: whether failed trials run again.
         cache_bytes, cache_overflow: largest size of the feature cache, and the alternative for states that do not fit
             (`features.budget.Budget`).
+        cache_dir: `--cache-dir`, the folder of the feature cache on each node; None for the storage's own.
         cache_keep_bytes: size to which the feature cache is trimmed after the sweep.
         mix_code_versions: go on with a sweep that another version of the code has begun; its trials are kept.
         saving_share: the share of training time that saving trials' epochs may take (`saving_rule`); 0 saves none.
@@ -190,6 +191,7 @@ class Resources:
     retry_failed: bool = False
     cache_bytes: int = CACHE_BYTES
     cache_overflow: Overflow = "on_the_fly"
+    cache_dir: str | None = None
     cache_keep_bytes: int = CACHE_KEEP_BYTES
     mix_code_versions: bool = False
     saving_share: float = LARGEST_SHARE

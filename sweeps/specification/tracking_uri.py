@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from meltpoint.sweeps.storage.files import StoragePath
+
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 """URI schemes of stores that MLflow's client opens directly, without a server."""
 
@@ -15,12 +17,18 @@ _SIGN_IN = re.compile(r"(://[^\s/:@?#]*):\S*@")
 _SECRET_OPTION = re.compile(r"([?&;][\w.-]*(?:pass|pwd|token|secret|odbc_connect)[\w.-]*=)[^\s&;'\")]*", re.IGNORECASE)
 
 
-def default_uri(storage: Path) -> str:
+def default_uri(storage: StoragePath) -> str:
     """The URI of the SQLite store in the storage folder.
 
     Raises:
-        ValueError: no URI can name that file, since `?` begins options, and `%41` is decoded to a letter.
+        ValueError: no URI can name that file, since `?` begins options, and `%41` is decoded to a letter; or the
+            storage is an object store, where SQLite cannot write.
     """
+    if not isinstance(storage, Path):
+        raise ValueError(
+            f"--storage {storage}: MLflow's SQLite store cannot lie in an object store; name an MLflow server or a "
+            "database with --tracking-uri, or a file on this machine: --tracking-uri sqlite:////FOLDER/mlflow.db."
+        )
     path = str(storage / "mlflow.db")
     if "?" in path or unquote(path) != path:
         raise ValueError(

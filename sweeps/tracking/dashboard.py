@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from meltpoint.sweeps.ledger.ledger import artifacts_folder
 from meltpoint.sweeps.machine.services import tracking_store
 from meltpoint.sweeps.specification.tracking_uri import default_uri, sqlite_file, without_sign_in
+from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking.dashboard_sign_in import check_sign_in, is_loopback, sign_in
 
 START_SECONDS = 120.0
@@ -39,7 +40,7 @@ class Terminated(KeyboardInterrupt):
     """Raised on SIGTERM, which ends the dashboard as Ctrl-C does."""
 
 
-def serve(storage: Path, tracking_uri: str | None, host: str, port: int) -> int:
+def serve(storage: StoragePath, tracking_uri: str | None, host: str, port: int) -> int:
     """Show a store in MLflow's dashboard until Ctrl-C or SIGTERM; for a tracking server, only print its address.
 
     Args:
@@ -58,7 +59,7 @@ def serve(storage: Path, tracking_uri: str | None, host: str, port: int) -> int:
     if tracking_uri is not None and urlsplit(tracking_uri).scheme in ("http", "https"):
         _say(f"Dashboard  {without_sign_in(tracking_uri)}")
         return 0
-    uri = tracking_uri or default_uri(storage.absolute())
+    uri = tracking_uri or default_uri(storage)
     check_sign_in(host)
     check_store(uri)
     check_port(host, port)
@@ -104,15 +105,19 @@ def check_port(host: str, port: int) -> None:
         ) from None
 
 
-def command(storage: Path, host: str, port: int) -> list[str]:
+def command(storage: StoragePath, host: str, port: int) -> list[str]:
     """The server's command line. The store's URI is not in it, since it may contain a password."""
     return [
         sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port),
         "--workers", "1",  # suffices for one user; each further worker costs seconds and half a gigabyte
-        "--artifacts-destination", artifacts_folder(storage.absolute()).as_uri(),
+        "--artifacts-destination", _uri_of(artifacts_folder(storage)),
         "--uvicorn-opts", "--log-level warning",
         *(() if is_loopback(host) else ("--app-name", "basic-auth")),
     ]  # fmt: skip
+
+
+def _uri_of(folder: StoragePath) -> str:
+    return folder.as_uri() if isinstance(folder, Path) else str(folder)
 
 
 def environment(uri: str, host: str, port: int) -> dict[str, str]:

@@ -15,9 +15,9 @@ from urllib.request import url2pathname
 
 from mlflow.tracking import MlflowClient
 
-from meltpoint.adapters.files import write_atomically
 from meltpoint.sweeps.ledger.ledger import artifacts_folder
 from meltpoint.sweeps.specification.tracking_uri import is_database
+from meltpoint.sweeps.storage.files import StoragePath, write
 
 SERVED = "mlflow-artifacts"
 
@@ -34,7 +34,7 @@ class RunFiles:
         elsewhere: a run's folder outside the storage folder, where nothing was written; "" if there is none.
     """
 
-    def __init__(self, uri: str, storage: Path, client: MlflowClient) -> None:
+    def __init__(self, uri: str, storage: StoragePath, client: MlflowClient) -> None:
         self.uri, self.storage, self.client = uri, storage, client
         self.elsewhere = ""
 
@@ -49,6 +49,7 @@ class RunFiles:
         """
         parts = urlsplit(address)
         is_served = parts.scheme == SERVED and not parts.netloc and is_database(self.uri)
+        folder: StoragePath
         if is_served:
             folder, bound = artifacts_folder(self.storage) / parts.path.lstrip("/"), artifacts_folder(self.storage)
         elif parts.scheme in ("", "file"):  # of versions with absolute folders, or of a server without proxy
@@ -57,12 +58,14 @@ class RunFiles:
             self.client.log_text(run, text, name)
             return
         if _is_inside(folder, bound):
-            write_atomically(folder / name, text)
+            write(folder / name, text)
         else:
             self.elsewhere = str(folder)
 
 
-def _is_inside(path: Path, folder: Path) -> bool:
+def _is_inside(path: StoragePath, folder: StoragePath) -> bool:
     """True if a path is in a folder, literally or after resolving symbolic links."""
+    if not isinstance(path, Path) or not isinstance(folder, Path):
+        return folder in path.parents and ".." not in str(path).split("/")
     named = Path(os.path.normpath(path)).is_relative_to(folder)
     return named or path.resolve().is_relative_to(folder.resolve())

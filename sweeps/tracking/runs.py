@@ -25,6 +25,7 @@ from meltpoint.sweeps.machine.services import DATABASE_PORTS, connection_fault
 from meltpoint.sweeps.search.planner import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import is_database, sqlite_file
+from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking import run_files
 from meltpoint.sweeps.tracking.run_contents import (
     CODE,
@@ -129,7 +130,7 @@ class Runs:
         unsent_params: trial id → parameters that MLflow does not have yet.
     """
 
-    def __init__(self, sweep: str, uri: str, storage: Path, driver_attempt: int = 0) -> None:
+    def __init__(self, sweep: str, uri: str, storage: StoragePath, driver_attempt: int = 0) -> None:
         _configure_client()
         self.sweep, self.uri, self.storage, self.driver_attempt = sweep, uri, storage, driver_attempt
         self.client = _client(uri)

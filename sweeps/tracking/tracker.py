@@ -12,13 +12,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
 from meltpoint.sweeps.search.planner import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import redacted
+from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking.write_queue import Job, WriteQueue
 from meltpoint.tasks.core.counts import some
 
@@ -56,7 +56,7 @@ class Tracker:
     """
 
     def __init__(
-        self, sweep: str, uri: str, storage: Path, say: Callable[[str], None] = lambda line: None,
+        self, sweep: str, uri: str, storage: StoragePath, say: Callable[[str], None] = lambda line: None,
         driver_attempt: int = 0,
     ) -> None:  # fmt: skip
         self.sweep, self.uri, self.storage, self.say, self.driver_attempt = sweep, uri, storage, say, driver_attempt

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from meltpoint.adapters.data.batch import EncodedSplit
@@ -27,7 +25,7 @@ class FeatureCache:
 
     def __init__(self, order: Order, precision: Precision, device: torch.device) -> None:
         self.order, self.precision, self.device = order, precision, device
-        self.folder = features_folder(Path(order.cache))
+        self.folder = features_folder(order.cache)
         self.notes: list[str] = []
 
     def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> Features | None:

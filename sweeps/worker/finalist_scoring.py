@@ -6,23 +6,23 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor
 
 from meltpoint.adapters import heads
 from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.pairing import input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
-from meltpoint.adapters.files import append_line, write_atomically
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.sweeps.storage.files import StoragePath, local_copy, storage_path, storing_folder, write
 from meltpoint.sweeps.worker.fitness import elsewhere, unfit
 from meltpoint.sweeps.worker.memory import release_memory
 from meltpoint.sweeps.worker.work_order import Order
@@ -47,7 +47,7 @@ def score_finalists(
     """
     orders = [Order.model_validate(order) for order in orders_json]
     records = [TrialRecord.model_validate_json(record) for record in records_json]
-    folder = Path(sweep_folder)
+    folder = storage_path(sweep_folder)
     fault = unfit(orders[0])
     if fault is not None:
         return [{"test": None, "error": fault, "again": False} for _ in orders]
@@ -75,9 +75,9 @@ def score_finalists(
 
 def damage_of(order: Order) -> str | None:
     """The fault of a finalist's saved weights, in a few words; None if they can be read."""
-    path = Path(order.checkpoint) / WEIGHTS
+    path = storage_path(order.checkpoint) / WEIGHTS
     try:
-        load_file(path)
+        load_weights(path)
     except FileNotFoundError:
         return f"{path} is gone"
     except (SafetensorError, OSError) as error:
@@ -93,12 +93,23 @@ def best_epoch_is_frozen(record: TrialRecord) -> bool:
 def restore(orders: Sequence[Order]) -> Trainer:
     """Finalists with their best weights, and their dev split; several only on one frozen encoder."""
     trainer = training(orders, claim_device(int(orders[0].cpus), orders[0].gpus))
-    trainer.model.load_trained([load_file(Path(order.checkpoint) / WEIGHTS) for order in orders])
+    trainer.model.load_trained([load_weights(storage_path(order.checkpoint) / WEIGHTS) for order in orders])
     return trainer
 
 
+def load_weights(path: StoragePath) -> dict[str, Tensor]:
+    """The weights of a file.
+
+    Raises:
+        FileNotFoundError: there is none.
+        SafetensorError: it is damaged.
+    """
+    with local_copy(path) as local:
+        return load_file(local)
+
+
 def _score_test(
-    order: Order, records: Sequence[TrialRecord], trainer: Trainer, folder: Path, name: str
+    order: Order, records: Sequence[TrialRecord], trainer: Trainer, folder: StoragePath, name: str
 ) -> tuple[list[dict[str, float]], str | None]:
     """Each finalist's metrics on test, and the test split's fingerprint."""
     if sources.check(order.data) == "absent":
@@ -114,8 +125,8 @@ def _score_test(
         _save_predictions(folder, f"{name}.seed{record.seed}.test", trainer, result, test.examples)
         if not test.labelled:
             ids = [example.id for example in test.examples]
-            where = folder / "submissions" / f"{name}.seed{record.seed}"
-            write_glue_submission(trainer.data.task, result.predictions, ids, where)
+            with storing_folder(folder / "submissions" / f"{name}.seed{record.seed}") as where:
+                write_glue_submission(trainer.data.task, result.predictions, ids, where)
     return [result.metrics for result in results], fingerprint
 
 
@@ -144,13 +155,15 @@ def score_on_test(order: Order) -> float | None:
     return result.metrics.get(trainer.data.task.metric)
 
 
-def _write_down(folder: Path, record: TrialRecord) -> None:
+def _write_down(folder: StoragePath, record: TrialRecord) -> None:
     """The record of every opening, written before the split is read."""
-    line = {"trial": record.id, "cell": cell_name(*record.cell), "seed": record.seed, "opened_at": time.time()}
-    append_line(Ledger(folder).openings, json.dumps(line))
+    ledger, name = Ledger(folder), cell_name(*record.cell)
+    ledger.append(ledger.openings, {"trial": record.id, "cell": name, "seed": record.seed, "opened_at": time.time()})
 
 
-def _save_predictions(folder: Path, name: str, trainer: Trainer, result: Evaluation, examples: list[Example]) -> None:
+def _save_predictions(
+    folder: StoragePath, name: str, trainer: Trainer, result: Evaluation, examples: list[Example]
+) -> None:  # fmt: skip
     """One JSON line an example: id, gold, prediction, and for classification the probabilities."""
     task = trainer.data.task
     lines = []
@@ -164,7 +177,7 @@ def _save_predictions(folder: Path, name: str, trainer: Trainer, result: Evaluat
             shares = zip(task.labels, result.probabilities[index], strict=True)
             line["probabilities"] = {label: round(share, 6) for label, share in shares}
         lines.append(json.dumps(line, ensure_ascii=False))
-    write_atomically(folder / "predictions" / f"{name}.jsonl", "\n".join(lines) + "\n")
+    write(folder / "predictions" / f"{name}.jsonl", "\n".join(lines) + "\n")
 
 
 def named(task: Task, label: Any) -> Any:
@@ -196,7 +209,7 @@ class Scorer:
         unfit: ids of the cluster's nodes that score nothing, because they refused to train.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: StoragePath) -> None:
         self.folder = folder
         self.pending: dict[Any, list[TrialRecord]] = {}
         self.troubles: dict[str, str] = {}

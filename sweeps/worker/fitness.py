@@ -11,6 +11,8 @@ from pathlib import Path
 
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.storage.files import StoragePath, storage_path
+from meltpoint.sweeps.storage.object_store import StoreError
 from meltpoint.sweeps.worker.work_order import Order
 
 NODE_ID = "ray.io/node-id"
@@ -40,11 +42,15 @@ def unfit(order: Order, patience_seconds: float = VISIBLE_SECONDS) -> str | None
             f"its machine {host} has Meltpoint's code {here}, and the driver has {order.code_version}; bring both to "
             "the same code"
         )
-    fault = storage_fault(Path(order.checkpoint).parents[1], order.id, patience_seconds)
-    return fault and f"its machine {host} {fault}; mount the sweep's storage there, under the same path"
+    folder = storage_path(order.checkpoint).parents[1]
+    fault = storage_fault(folder, order.id, patience_seconds)
+    remedy = "mount the sweep's storage there, under the same path"
+    if not isinstance(folder, Path):
+        remedy = "give Ray there the environment variables of the store"
+    return fault and f"its machine {host} {fault}; {remedy}"
 
 
-def storage_fault(sweep_folder: Path, trial: str, patience_seconds: float) -> str | None:
+def storage_fault(sweep_folder: StoragePath, trial: str, patience_seconds: float) -> str | None:
     """The fault of a sweep's folder as seen from here, in a few words; None if a trial can be kept there.
 
     The driver notes a trial before it hands it out, and records it before it is scored; a folder with neither is
@@ -52,8 +58,11 @@ def storage_fault(sweep_folder: Path, trial: str, patience_seconds: float) -> st
     """
     ledger = Ledger(sweep_folder)
     deadline = time.monotonic() + patience_seconds
-    while not (has := _has(ledger, trial)) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    try:
+        while not (has := _has(ledger, trial)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+    except StoreError as error:
+        return f"has no way to the storage ({error})"
     if not has:
         return f"does not see {sweep_folder}" if not sweep_folder.is_dir() else f"has another {sweep_folder}"
     probe = ledger.started / f".{uuid.uuid4().hex}.tmp"
@@ -61,7 +70,8 @@ def storage_fault(sweep_folder: Path, trial: str, patience_seconds: float) -> st
         probe.touch()
         probe.unlink()
     except OSError as error:
-        return f"cannot write {ledger.started} ({os.strerror(error.errno or 0)})"
+        why = error if isinstance(error, StoreError) else os.strerror(error.errno or 0)
+        return f"cannot write {ledger.started} ({why})"
     return None
 
 

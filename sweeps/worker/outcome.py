@@ -16,6 +16,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 from meltpoint.sweeps.ledger.records import Cause
+from meltpoint.sweeps.storage.object_store import StoreError
 
 RETRIES: Mapping[Cause, int] = {"setting": 0, "input": 0, "worker": 3, "memory": 2, "disk": 0}
 """How many more times a command tries a trial: machines are preempted in a row, and memory is scarce until others end.
@@ -65,6 +66,7 @@ class TrialOutcome(BaseModel):
     | failed, disk | had no room on the disk, and waits until there is some | the worker |
     | failed, memory | was killed by Ray's memory monitor | Tune's scheduler |
     | failed, worker | was lost with its worker or its machine | Tune's scheduler |
+    | failed, worker | could not leave its weights in the object store | the worker |
 
     Attributes:
         status: a record's status, or one without a record: "interrupted" runs again with the next command, "restarted"
@@ -115,6 +117,8 @@ def outcome_of_error(error: Exception) -> TrialOutcome:
         return failed("setting", _out_of_memory(error))
     if isinstance(error, ChangedInputError):
         return failed("input", str(error))
+    if isinstance(error, StoreError):
+        return failed("worker", str(error))
     if is_full_disk(error):
         return failed("disk", getattr(error, "strerror", None) or "No space left on device")
     last = traceback.extract_tb(error.__traceback__)[-1]

@@ -20,7 +20,6 @@ from meltpoint.adapters.data.pairing import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.budget import free_bytes
-from meltpoint.adapters.files import replacing
 from meltpoint.adapters.hardware import Hardware, claim_device, resolve_precision
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import bundle_key
@@ -32,6 +31,7 @@ from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError,
 from meltpoint.sweeps.ledger.ledger import first_phases_folder
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
 from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.storage.files import StoragePath, scratch_of, storage_path, storing
 from meltpoint.sweeps.worker import gpu_memory
 from meltpoint.sweeps.worker.epoch_checkpoints import EpochCheckpoints, Resumed
 from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
@@ -191,9 +191,12 @@ def _train(orders: Sequence[Order]) -> Iterator[list[Event]]:
     """Train trials side by side; their events, an epoch of all of them at a time."""
     first = orders[0]
     trainer = training(orders, claim_device(int(first.cpus), first.gpus))
-    check_room(trainer, Path(first.checkpoint))
-    # Trials side by side have short epochs, and would have to find the same company again.
-    saved = EpochCheckpoints(first) if first.saving_share > 0 and len(orders) == 1 else None
+    check_room(trainer, scratch_of(storage_path(first.checkpoint)))
+    # Trials side by side have short epochs, and would have to find the same company again. Epochs are not saved in an
+    # object store yet.
+    is_folder = isinstance(storage_path(first.checkpoint), Path)
+    saves = first.saving_share > 0 and len(orders) == 1 and is_folder
+    saved = EpochCheckpoints(first) if saves else None
     past = Resumed() if saved is None else saved.resume(trainer)
     yield _started(trainer, orders, past, () if saved is None else tuple(saved.notes))
     for epoch in past.epochs:
@@ -236,7 +239,7 @@ def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
     # These decide the last bits.
     facts |= {"processor": trainer.hardware.name, "threads": str(trainer.hardware.threads)}
     facts |= {"cpu_kernels": ops.version()}
-    return SharedFirstPhases(first_phases_folder(Path(order.cache))).epochs(trainer, facts)
+    return SharedFirstPhases(first_phases_folder(order.cache)).epochs(trainer, facts)
 
 
 def _events(
@@ -253,7 +256,7 @@ def _events(
     ended = _ended(trainer, order, member, EpochRecord(**result.model_dump(), finished_at=time.time()))
     if result.epoch < trial.table.plan.epochs:
         return [ended]
-    save_weights(trial.best_state, Path(order.checkpoint))
+    save_weights(trial.best_state, storage_path(order.checkpoint))
     trial.best_state = Snapshot({})
     return [ended, TrialEnded(trial=order.id, outcome=TrialOutcome(status="finished", notes=tuple(notes)))]
 
@@ -297,7 +300,7 @@ def cache_notes(trainer: Trainer) -> tuple[str, ...]:
     return tuple(cache.notes) if isinstance(cache, FeatureCache) else ()
 
 
-def save_weights(state: Mapping[str, Tensor], folder: Path) -> None:
+def save_weights(state: Mapping[str, Tensor], folder: StoragePath) -> None:
     """Write weights as safetensors, whole or not at all."""
-    with replacing(folder / WEIGHTS) as beside:
+    with storing(folder / WEIGHTS) as beside:
         save_file({name: tensor.contiguous().cpu() for name, tensor in state.items()}, beside)

@@ -23,8 +23,8 @@ SUB_ROOMS: Mapping[str, tuple[str, ...]] = {
         "training", "exported_model",
     ),
     "sweeps": (
-        "ledger", "specification", "search", "machine", "tracking", "worker", "on_ray", "jobs", "results", "driver",
-        "command_line",
+        "storage", "ledger", "specification", "search", "machine", "tracking", "worker", "on_ray", "jobs", "results",
+        "driver", "command_line",
     ),
 }  # fmt: skip
 """Room → its folders and single files, bottom → top: each imports from itself and from those before it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,8 @@ from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.storage import object_store
+from meltpoint.tests.object_stores import Faults, gs_server, s3_server
 from meltpoint.tests.sweeps.whole_sweeps import SEEDS, TRIALS, command, run
 
 
@@ -113,3 +115,35 @@ def told_apart() -> ToldApart:
         return by | ({"specification"} if differ else set())
 
     return found
+
+
+@pytest.fixture(scope="session")
+def s3_environment() -> Iterator[tuple[dict[str, str], Faults]]:
+    """moto's S3, one for all tests."""
+    pytest.importorskip("moto", reason="moto is not installed (the extra 'dev')")
+    with s3_server() as found:
+        yield found
+
+
+@pytest.fixture
+def s3(s3_environment: tuple[dict[str, str], Faults], monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
+    """S3 as this process and its children find it; yields its faults, which end with the test."""
+    yield from _found_by_clients(*s3_environment, monkeypatch)
+
+
+@pytest.fixture
+def gs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
+    """Google Cloud Storage, likewise."""
+    with gs_server() as (environment, faults):
+        yield from _found_by_clients(environment, faults, monkeypatch)
+
+
+def _found_by_clients(
+    environment: dict[str, str], faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Faults]:  # fmt: skip
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    object_store._client.cache_clear()
+    yield faults
+    vars(faults).update(vars(Faults()))
+    object_store._client.cache_clear()

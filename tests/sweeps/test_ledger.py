@@ -14,10 +14,11 @@ from typing import IO
 import pytest
 
 from meltpoint.adapters.files import write_atomically
-from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
+from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.storage.files import storage_folder
 
 
 @pytest.fixture
@@ -274,6 +275,6 @@ def test_a_storage_that_cannot_be_written_is_refused_with_the_remedy(tmp_path):
 
 
 def test_a_storage_of_another_scheme_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="only folders for now"):
-        storage_folder("s3://bucket/runs")
+    with pytest.raises(ValueError, match="only folders, s3://BUCKET/PREFIX and gs://BUCKET/PREFIX; mount the az store"):
+        storage_folder("az://bucket/runs")
     assert storage_folder(f"file://{tmp_path}/runs") == tmp_path / "runs"

@@ -1,0 +1,235 @@
+"""Files of a storage, be it a folder or an object store: opening, writing, removing, copies on this machine.
+
+A path of a storage is a `pathlib.Path` or an `ObjectPath`, which read alike. What differs is here, a function each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlparse
+from uuid import uuid4
+
+from meltpoint.adapters import files
+from meltpoint.adapters.files import replacing, write_atomically
+from meltpoint.sweeps.storage.object_path import ObjectPath
+from meltpoint.sweeps.storage.object_store import QUICK, SCHEMES, StoreError
+from meltpoint.tasks.core.bounded import MOST_DOCUMENT_BYTES, read_bytes
+
+StoragePath = Path | ObjectPath
+Result = TypeVar("Result")
+
+TOGETHER = 16
+"""Requests at a time to an object store: each takes 10 to 100 ms, nearly all of it waiting."""
+
+
+def is_object_store(storage: str) -> bool:
+    """True for `s3://…` and `gs://…`."""
+    return storage.partition("://")[0] in SCHEMES and "://" in storage
+
+
+def storage_path(text: str) -> StoragePath:
+    """The path that a text names; nothing is looked at.
+
+    Raises:
+        ValueError: a URI of another scheme.
+    """
+    if is_object_store(text):
+        return ObjectPath.of(text)
+    if "://" in text and not text.startswith("file://"):
+        raise ValueError(
+            f"--storage {text}: only folders, s3://BUCKET/PREFIX and gs://BUCKET/PREFIX; mount the "
+            f"{text.partition(':')[0]} store, or name a shared folder."
+        )
+    return Path(urlparse(text).path if text.startswith("file://") else text).expanduser().absolute()
+
+
+def readable_storage(text: str) -> StoragePath:
+    """The storage that `--storage` names, to be read; an object store is asked whether it is there.
+
+    Raises:
+        ValueError: no such bucket, no or wrong credentials, or no answer in 10 s; one line with the remedy.
+    """
+    storage = storage_path(text)
+    if isinstance(storage, ObjectPath):
+        try:
+            storage.with_patience(QUICK).is_dir()
+        except StoreError as error:
+            raise ValueError(f"--storage {text}: {error}.") from None
+    return storage
+
+
+def storage_folder(text: str) -> StoragePath:
+    """The storage that `--storage` names, to be written; a folder is created if necessary.
+
+    Raises:
+        ValueError: a URI of another scheme, a folder that cannot be written, an object store that cannot be written or
+            has no conditional writes.
+    """
+    storage = readable_storage(text)
+    try:
+        if isinstance(storage, ObjectPath):
+            check_conditional_writes(storage.with_patience(QUICK))
+        else:
+            storage.mkdir(parents=True, exist_ok=True)
+            probe = storage / f".write-probe-{os.getpid()}"
+            probe.touch()
+            probe.unlink()
+    except StoreError as error:
+        raise ValueError(f"--storage {text}: {error}.") from None
+    except OSError as error:
+        raise ValueError(
+            f"--storage {storage} cannot be written ({error.strerror}); name a folder of yours with --storage DIR."
+        ) from None
+    return storage
+
+
+def check_conditional_writes(storage: ObjectPath) -> None:
+    """Check that a store refuses to create what is there, and to replace what has changed; nothing is left behind.
+
+    A store that takes the conditions and does not heed them would let two drivers write at once.
+
+    Raises:
+        StoreError: it does not, or it cannot be written.
+    """
+    probe = storage / f"write-probe-{uuid4().hex}"
+    try:
+        made = probe.create(b"first")
+        before = probe.version()
+        is_kept = not probe.create(b"second")
+        has_changed = probe.replace_if(before, b"third")
+        is_kept = is_kept and not probe.replace_if(before, b"fourth")
+        if not (made and has_changed and is_kept and probe.read_bytes() == b"third"):
+            raise StoreError(
+                f"{storage.root} does not heed conditional writes (If-None-Match, If-Match), without which two drivers "
+                "could write at once; name a store that does, or a folder"
+            )
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
+
+
+def contents(path: StoragePath, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:
+    """The contents of a file that others may have written.
+
+    Raises:
+        ValueError: it is larger than allowed.
+        OSError: it cannot be read.
+    """
+    if isinstance(path, Path):
+        return read_bytes(path, most_bytes)
+    if path.stat().st_size > most_bytes:
+        raise ValueError(f"{path} is larger than {most_bytes} bytes, the most that is read. Divide it, or shorten it.")
+    return path.read_bytes()
+
+
+def make_folder(folder: StoragePath) -> None:
+    """Create a folder and its parents, so that they outlast a power failure; an object store has none."""
+    if isinstance(folder, Path):
+        files.make_folders(folder)
+
+
+def sync_names(folder: StoragePath) -> None:
+    """Let the names in a folder outlast a power failure; an object store's do."""
+    if isinstance(folder, Path):
+        files.sync_folder(folder)
+
+
+def write(path: StoragePath, text: str) -> None:
+    """Write or replace a file; a reader sees the old one or the new one."""
+    if isinstance(path, Path):
+        write_atomically(path, text)
+    else:
+        path.put(text.encode())
+
+
+def append_line(path: StoragePath, document: dict[str, object]) -> None:
+    """Add a line of JSON to a file; lines of several processes at a time are all kept.
+
+    An object cannot be appended to: it is read and replaced, again where it changed meanwhile.
+    """
+    line = json.dumps(document) + "\n"
+    if isinstance(path, Path):
+        files.append_line(path, line.rstrip("\n"))
+        return
+    while True:
+        before = path.version()
+        lines = path.read_text() if before is not None else ""
+        if path.replace_if(before, (lines + line).encode()):
+            return
+
+
+def remove(path: StoragePath) -> None:
+    """Remove a file, or a folder with all in it, if it is there."""
+    if isinstance(path, Path):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+        return
+    for file in list(path.files()):
+        file.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+
+
+@contextmanager
+def storing(path: StoragePath) -> Iterator[Path]:
+    """Yield a local path to write a file at; it replaces `path` after the block, unless that raises."""
+    if isinstance(path, Path):
+        with replacing(path) as beside:
+            yield beside
+        return
+    with tempfile.TemporaryDirectory(prefix="meltpoint-") as scratch:
+        local = Path(scratch) / path.name
+        yield local
+        path.put(local)
+
+
+@contextmanager
+def storing_folder(folder: StoragePath) -> Iterator[Path]:
+    """Yield a local folder to write files in; they lie in `folder` after the block."""
+    if isinstance(folder, Path):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="meltpoint-") as scratch:
+        local = Path(scratch) / folder.name
+        yield local
+        for file in sorted(path for path in local.rglob("*") if path.is_file()):
+            (folder / file.relative_to(local).as_posix()).put(file)
+
+
+@contextmanager
+def local_copy(path: StoragePath) -> Iterator[Path]:
+    """Yield a local file with the contents of `path`: itself, or a copy that goes with the block.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    if isinstance(path, Path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="meltpoint-") as scratch:
+        local = Path(scratch) / path.name
+        path.download(local)
+        yield local
+
+
+def scratch_of(path: StoragePath) -> Path:
+    """The local folder whose disk files for `path` take: its own, or that of temporary files."""
+    return path if isinstance(path, Path) else Path(tempfile.gettempdir())
+
+
+def for_each(function: Callable[[StoragePath], Result], paths: Iterable[StoragePath]) -> list[Result]:
+    """The results of a function for paths, in their order; several requests at a time to an object store."""
+    listed = list(paths)
+    if len(listed) < 2 or isinstance(listed[0], Path):
+        return [function(path) for path in listed]
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        return list(pool.map(function, listed))

@@ -1,0 +1,278 @@
+"""A file or folder of an object store, with the methods of `pathlib.Path` that the ledger uses.
+
+A folder is a prefix of keys: there is nothing to make, and it is there while something lies in it. Single requests are
+atomic and consistent: who reads after a write has ended reads that write, and a list shows it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from meltpoint.sweeps.storage.object_store import LONG, SCHEMES, Patience, client, explained
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta, UpdateVersion
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
+_PART = re.compile(r"[A-Za-z0-9=_][A-Za-z0-9 =_.-]*")
+
+
+class Stat(NamedTuple):
+    """Size and time of an object, named as in `os.stat_result`: bytes, and seconds since 1970 by the store's clock."""
+
+    st_size: int
+    st_mtime: float
+
+
+class ObjectPath:
+    """A file or folder of an object store.
+
+    Args:
+        root: `s3://BUCKET` or `gs://BUCKET`.
+        key: names apart by "/"; "" for the bucket itself.
+        patience: of its requests; that of all paths made from this one.
+    """
+
+    def __init__(self, root: str, key: str = "", patience: Patience = LONG) -> None:
+        self.root, self.key, self.patience = root, key, patience
+
+    @classmethod
+    def of(cls, text: str, patience: Patience = LONG) -> ObjectPath:
+        """The path that a URI names.
+
+        Raises:
+            ValueError: it holds a password, or characters that keys or other programs treat in ways of their own.
+        """
+        scheme, _, rest = text.partition("://")
+        bucket, _, key = rest.partition("/")
+        if "@" in bucket or ":" in bucket:
+            raise ValueError(
+                f"--storage {scheme}://…: write the bucket alone; keys come from the environment, where nobody sees "
+                "them."
+            )
+        parts = [part for part in key.rstrip("/").split("/") if key.rstrip("/")]
+        if scheme not in SCHEMES or not _BUCKET.fullmatch(bucket) or not all(map(_PART.fullmatch, parts)):
+            raise ValueError(
+                f"--storage {text}: write s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, with letters, digits, '.', '_', "
+                "'=' and '-' in its names."
+            )
+        return cls(f"{scheme}://{bucket}", "/".join(parts), patience)
+
+    def with_patience(self, patience: Patience) -> ObjectPath:
+        """The same path, with other patience."""
+        return ObjectPath(self.root, self.key, patience)
+
+    # Names.
+
+    def __str__(self) -> str:
+        return f"{self.root}/{self.key}" if self.key else self.root
+
+    def __repr__(self) -> str:
+        return f"ObjectPath({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectPath) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __lt__(self, other: ObjectPath) -> bool:
+        return str(self) < str(other)
+
+    def __truediv__(self, name: str) -> ObjectPath:
+        return ObjectPath(self.root, f"{self.key}/{name}" if self.key else name, self.patience)
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return PurePosixPath(self.key).name
+
+    @property
+    def stem(self) -> str:
+        """The last part without its ending."""
+        return PurePosixPath(self.key).stem
+
+    @property
+    def parent(self) -> ObjectPath:
+        """The folder that it lies in; a bucket's is the bucket."""
+        return ObjectPath(self.root, self.key.rpartition("/")[0], self.patience)
+
+    @property
+    def parents(self) -> tuple[ObjectPath, ...]:
+        """The folder that it lies in, that one's, and so on to the bucket."""
+        return (self.parent, *self.parent.parents) if self.key else ()
+
+    def with_name(self, name: str) -> ObjectPath:
+        """The path beside it with that name."""
+        return self.parent / name
+
+    def with_suffix(self, suffix: str) -> ObjectPath:
+        """The path beside it with another ending."""
+        return self.with_name(self.stem + suffix)
+
+    # Reading.
+
+    def read_bytes(self) -> bytes:
+        """The contents.
+
+        Raises:
+            FileNotFoundError: there is none.
+            StoreError: the store does not answer, or refuses.
+        """
+        import obstore
+
+        with explained(str(self)):
+            return bytes(obstore.get(self._client, self.key).bytes())
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """The contents as text; raises as `read_bytes` does."""
+        return self.read_bytes().decode(encoding)
+
+    def stat(self) -> Stat:
+        """Size and time; raises as `read_bytes` does, also for a folder."""
+        found = self._head()
+        return Stat(found["size"], found["last_modified"].timestamp())
+
+    def is_file(self) -> bool:
+        """True if there is an object of that name."""
+        return self.version() is not None
+
+    def is_dir(self) -> bool:
+        """True if objects lie below it."""
+        return next(iter(self.files()), None) is not None
+
+    def exists(self) -> bool:
+        """True for an object, or a folder with something in it."""
+        return self.is_file() or self.is_dir()
+
+    def iterdir(self) -> Iterator[ObjectPath]:
+        """The files and folders in it; none where it is not there."""
+        import obstore
+
+        with explained(str(self)):
+            found = obstore.list_with_delimiter(self._client, self.key or None)
+        keys = [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
+        return iter([self / PurePosixPath(key).name for key in keys if key != self.key])
+
+    def glob(self, pattern: str) -> Iterator[ObjectPath]:
+        """The files and folders in it whose names fit a pattern; `*/NAME` those in its folders."""
+        above, _, name = pattern.rpartition("/")
+        if above:
+            return (path / name for path in self.glob(above) if (path / name).is_file())
+        return (path for path in self.iterdir() if fnmatchcase(path.name, name))
+
+    def files(self) -> Iterator[ObjectPath]:
+        """All objects below it, however deep."""
+        import obstore
+
+        with explained(str(self)):
+            for chunk in obstore.list(self._client, self.key or None):
+                for meta in chunk:
+                    if meta["path"] != self.key:
+                        yield ObjectPath(self.root, meta["path"], self.patience)
+
+    def download(self, target: Path) -> None:
+        """Write the contents to a local file; raises as `read_bytes` does."""
+        import obstore
+
+        with explained(str(self)), target.open("wb") as file:
+            for chunk in obstore.get(self._client, self.key).stream():
+                file.write(chunk)
+
+    # Writing.
+
+    def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
+        """Make a folder, which takes nothing here."""
+
+    def touch(self) -> None:
+        """Write an empty object."""
+        self.put(b"")
+
+    def put(self, contents: bytes | Path) -> None:
+        """Write or replace an object, with bytes or a local file's; large files go in parts, and appear whole."""
+        import obstore
+
+        with explained(str(self)):
+            obstore.put(self._client, self.key, contents)
+
+    def create(self, contents: bytes) -> bool:
+        """Write an object if there is none; False if there is one with other contents.
+
+        A request whose answer was lost is sent again and finds its own object: contents that name their writer tell.
+
+        Raises:
+            StoreError: the store does not answer, or refuses; the object may have been written all the same.
+        """
+        return self._put_if("create", contents)
+
+    def replace_if(self, version: UpdateVersion | None, contents: bytes) -> bool:
+        """Write an object if it has not changed since `version` was read; False if it has, and has other contents.
+
+        Args:
+            version: None where there was no object.
+
+        Raises:
+            StoreError: as `create`.
+        """
+        return self._put_if("create" if version is None else version, contents)
+
+    def _put_if(self, mode: Any, contents: bytes) -> bool:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        try:
+            with explained(str(self)):
+                try:
+                    obstore.put(self._client, self.key, contents, mode=mode)
+                    return True
+                except (AlreadyExistsError, PreconditionError):
+                    return self.read_bytes() == contents
+        except FileNotFoundError:  # it was removed since `version` was read, or meanwhile
+            return False
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove an object.
+
+        Raises:
+            FileNotFoundError: there is none, and that is not fine; S3 does not tell.
+        """
+        import obstore
+
+        try:
+            with explained(str(self)):
+                obstore.delete(self._client, self.key)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def copy_to(self, target: ObjectPath) -> None:
+        """Copy an object within the bucket; the store does it, nothing passes through here."""
+        import obstore
+
+        with explained(str(self)):
+            obstore.copy(self._client, self.key, target.key)
+
+    def version(self) -> UpdateVersion | None:
+        """What `replace_if` compares; None where there is no object."""
+        try:
+            found = self._head()
+        except FileNotFoundError:
+            return None
+        named = {"e_tag": found["e_tag"], "version": found["version"]}
+        return {key: value for key, value in named.items() if value is not None}  # type: ignore[return-value]
+
+    def _head(self) -> ObjectMeta:
+        import obstore
+
+        with explained(str(self)):
+            if not self.key:
+                raise FileNotFoundError
+            return obstore.head(self._client, self.key)
+
+    @property
+    def _client(self) -> Any:
+        return client(self.root, self.patience)
