@@ -7,6 +7,7 @@ from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.specification.early_checks import check_spec
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.tasks import get
 
@@ -15,12 +16,16 @@ def head_start(spec: SweepSpec, resources: Resources) -> Cluster:
     """A cluster that starts already, except where the sweep has nothing left to train.
 
     Raises:
-        ValueError: an unknown word, an encoder's folder without an encoder; one line with the remedy.
+        ValueError: an unknown word, an encoder's folder without an encoder, a storage that cannot be written; one line
+            with the remedy.
     """
     check_spec(spec)
     first = spec.products()[0]
     cluster = Cluster(resources.address, encoder=(first.encoders[0], get(first.tasks[0]).kind))
-    ledger = Ledger(storage_folder(resources.storage) / spec.name)
+    storage = storage_folder(resources.storage)
+    if resources.tracking_uri is None:
+        default_uri(storage)  # it refuses an object store
+    ledger = Ledger(storage / spec.name)
     if not ledger.specification.exists() or summarise(ledger).state != "done":
         cluster.begin()
     return cluster

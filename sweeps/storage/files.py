@@ -62,7 +62,7 @@ def readable_storage(text: str) -> StoragePath:
         try:
             storage.with_patience(QUICK).is_dir()
         except StoreError as error:
-            raise ValueError(f"--storage {text}: {error}.") from None
+            raise ValueError(f"--storage {error}.") from None
     return storage
 
 
@@ -83,7 +83,7 @@ def storage_folder(text: str) -> StoragePath:
             probe.touch()
             probe.unlink()
     except StoreError as error:
-        raise ValueError(f"--storage {text}: {error}.") from None
+        raise ValueError(f"--storage {error}.") from None
     except OSError as error:
         raise ValueError(
             f"--storage {storage} cannot be written ({error.strerror}); name a folder of yours with --storage DIR."

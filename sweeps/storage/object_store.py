@@ -141,7 +141,7 @@ def in_words(where: str, text: str) -> str:
     status = _found(r"status code: (\d+)", text)
     bucket = "/".join(where.split("/")[:3])
     if code == "NoSuchBucket":
-        return f"{bucket} does not exist; make that bucket, or name another with --storage"
+        return f"{bucket} does not exist; make that bucket, or name another one"
     if re.search(r"metadata\.google|169\.254\.169\.254|/api/token|computeMetadata|token request|No credentials", text):
         return f"{bucket}: no credentials were found; {SIGN_IN[scheme]}"
     if code in REFUSED or status in ("401", "403"):
@@ -149,7 +149,7 @@ def in_words(where: str, text: str) -> str:
     if code in ("PermanentRedirect", "AuthorizationHeaderMalformed") or status in ("301", "307"):
         return f"{bucket} lies in another region; set AWS_REGION to its own"
     if code == "NotImplemented" or status == "501":
-        return f"{bucket} has no conditional writes; name a store that has them, or a folder, with --storage"
+        return f"{bucket} has no conditional writes; name a store that has them, or a folder"
     if status:
         return f"{where} cannot be had (HTTP {status}{f', {code}' if code else ''}); try again once the store answers"
     where_to = endpoint_of(os.environ) if scheme == "s3" else None

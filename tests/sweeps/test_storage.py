@@ -8,18 +8,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("obstore", reason="the extra 's3' is not installed")
-pytest.importorskip("moto", reason="moto is not installed (the extra 'dev')")
 
 from meltpoint.sweeps.storage import files, object_store
 from meltpoint.sweeps.storage.files import StoragePath, readable_storage, storage_folder
 from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.tests.local_servers import QuietHandler, free_ports, served_by
 from meltpoint.tests.object_stores import BUCKET, Faults
+
+pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="the extra 's3' is not installed")
 
 PROCESSES = 6
 

@@ -1,0 +1,247 @@
+"""The lease in an object store: whatever is halted, killed or taken over before any request, one driver's writes count.
+
+The drivers are threads that take turns, a request at a time; the store is obstore's own in memory, with conditions.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from meltpoint.sweeps.ledger import lease as leases
+from meltpoint.sweeps.ledger import owner as owners
+from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError, acquire
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.object_lease import ObjectLease
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.storage import files, object_path
+from meltpoint.sweeps.storage.object_path import ObjectPath
+from meltpoint.tests.sweeps.test_lease_steps import DRIVERS, MANY, TRIALS, TURNS, Driver, World, stepped
+
+pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="the extra 's3' is not installed")
+
+REQUESTS = ("copy", "delete", "get", "head", "list", "list_with_delimiter", "put")
+EXAMPLES = int(os.environ.get("MELTPOINT_LEASE_EXAMPLES", "40"))
+FOLDER = ObjectPath("s3://bucket", "tiny")
+
+
+def record(name: str, **changes: object) -> TrialRecord:
+    facts = {
+        "id": name, "number": 0, "encoder": "e", "mode": "m", "task": "t", "role": "search", "seed": 0, "setting": {},
+        "head": "h", "status": "finished", "metric": "f1", "data_fingerprint": "d", "code_version": "1",
+        "started_at": 0.0, "seconds": 1.0,
+    }  # fmt: skip
+    return TrialRecord.model_validate(facts | changes)
+
+
+def contents(found: TrialRecord) -> tuple[str | None, str | None]:
+    """Who trained it, and who noted its run; not who signed it last."""
+    return found.error, found.mlflow_run_id
+
+
+class ObjectWorld(World):
+    """Drivers of one sweep in one object store."""
+
+    def __init__(self, is_one_machine: bool) -> None:
+        self.is_one_machine = is_one_machine
+        self.now, self.highest = 0.0, 0
+        self.drivers = [Driver(number, self.drive) for number in range(DRIVERS + 1)]
+        self.by_thread = {}
+        self.acknowledged: dict[str, str] = {}
+
+    def drive(self, me: Driver) -> None:
+        lease = self._acquired()
+        if lease is None:
+            return
+        me.attempt, self.highest = lease.attempt, max(self.highest, lease.attempt)
+        ledger = Ledger(FOLDER)
+        ledger.lease = lease
+        with suppress(LeaseLostError):
+            if lease.took_over:
+                lease.inherit(ledger.trials.glob("*.json"))
+            known = {one.id: contents(one) for one in ledger.records()}
+            lease.check()  # so they were read while this driver had the sweep
+            assert self.acknowledged.keys() <= known.keys(), "a record that was acknowledged is gone"
+            for trial in TRIALS:
+                self.train(ledger, me, trial, known)
+            now = {one.id: contents(one) for one in ledger.records()}
+            lease.check()
+            assert now == known, "another driver has written beside the one that has the sweep"
+        lease.release()
+
+    def train(self, ledger: Ledger, me: Driver, trial: str, known: dict[str, tuple]) -> None:
+        """Write a record where there is none, and again with its run where it has none."""
+        by = f"{trial} by {me.number} as {me.attempt}"
+        if trial not in known:
+            ledger.start({"id": trial, "role": "search", "number": 0})
+            ledger.write(record(trial, error=by))
+            self.acknowledged[trial] = by
+            known[trial] = by, None
+        if known[trial][1] is None:
+            ledger.write(record(trial, error=known[trial][0], mlflow_run_id=by))
+            known[trial] = known[trial][0], by
+
+    def _acquired(self) -> Lease | None:
+        for _ in range(3):
+            with suppress(ValueError):
+                try:
+                    return acquire(FOLDER / "drivers", say=lambda line: None, kind=ObjectLease)
+                except LeaseLostError:
+                    return None
+        return None
+
+    def watch(self, name: str, arguments: tuple) -> None:
+        """A late request is allowed: it may not count."""
+
+
+class InTurn:
+    """In place of a pool of threads: the driver's own does it."""
+
+    def __init__(self, _: int) -> None: ...
+
+    def __enter__(self) -> InTurn:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    map = staticmethod(map)
+
+
+@contextmanager
+def simulated(world: ObjectWorld) -> Iterator[None]:
+    import obstore
+    from obstore.store import MemoryStore
+
+    store = MemoryStore()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(object_path, "client", lambda root, patience: store)
+        patch.setattr(files, "ThreadPoolExecutor", InTurn)
+        for name in REQUESTS:
+            patch.setattr(obstore, name, stepped(world, name, getattr(obstore, name)))
+        patch.setattr(leases, "time", world)
+        patch.setattr(leases, "this_process", world.this_process)
+        for name in ("look_up", "boot"):
+            patch.setattr(owners, name, getattr(world, name))
+        patch.setattr(owners, "namespace", lambda: "n")
+        patch.setenv(leases.SILENCE, "1")
+        for driver in world.drivers:
+            driver.begin()
+            assert driver.thread.ident is not None
+            world.by_thread[driver.thread.ident] = driver
+        try:
+            yield
+        finally:
+            for driver in world.drivers:
+                driver.is_killed = True
+                while not driver.is_over:
+                    driver.step()
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@given(TURNS, st.booleans())
+def test_what_a_driver_reads_and_writes_stays_so_until_another_has_the_sweep(turns, is_one_machine):
+    """Drivers take turns of any length; the rest of the time they are halted, with a request about to leave."""
+    world = ObjectWorld(is_one_machine)
+    with simulated(world):
+        for number, what, count in turns:
+            driver = world.drivers[number]
+            driver.is_killed = driver.is_killed or what == "kill"
+            for _ in range(count * (MANY if what == "many" else 1)):
+                driver.step()
+        for driver in world.drivers:  # all wake and go on to their ends, one after the other
+            driver.finish()
+            assert driver.error is None, driver.error
+        after = {one.id: one for one in Ledger(FOLDER).records()}
+        assert after.keys() == set(TRIALS)
+        assert {trial: after[trial].error for trial in world.acknowledged} == world.acknowledged
+        assert Ledger(FOLDER).unfinished() == []
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object store in memory."""
+    from obstore.store import MemoryStore
+
+    store = MemoryStore()
+    monkeypatch.setattr(object_path, "client", lambda root, patience: store)
+
+
+def taken_over(lease: Lease) -> ObjectLease:
+    """The lease of a driver that took over from one that is halted."""
+    claim = leases.Claim(FOLDER / "drivers", lease.attempt + 1)
+    assert leases.make(claim, lease.owner.model_copy(update={"token": "another"}))
+    return ObjectLease.settle(claim, lease.owner, took_over=True)
+
+
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("trial", ["new", "old"])
+def test_a_write_that_was_halted_between_its_check_and_its_request_does_not_count(trial, monkeypatch):
+    """The request leaves after another driver has read the ledger: a new record is left out, an old one fails."""
+    import obstore
+
+    ledger, later = Ledger(FOLDER), Ledger(FOLDER)
+    ledger.lease = acquire(FOLDER / "drivers", say=print, kind=ObjectLease)
+    ledger.write(record("old"))
+    put = obstore.put
+
+    def halted(store: object, path: str, *more: object, **options: object) -> object:
+        if later.lease is None and path == f"tiny/trials/{trial}.json":
+            later.lease = taken_over(ledger.lease)
+            later.lease.inherit(later.trials.glob("*.json"))
+            assert [one.id for one in later.records()] == ["old"]
+        return put(store, path, *more, **options)
+
+    monkeypatch.setattr(obstore, "put", halted)
+    with pytest.raises(LeaseLostError):
+        ledger.write(record(trial, error="late"))
+    assert [(one.id, one.error) for one in later.records()] == [("old", None)]
+    assert later.left_out == (["new"] if trial == "new" else [])
+    later.write(record("new", error="by the driver"))
+    assert [(one.id, one.error) for one in later.records()] == [("new", "by the driver"), ("old", None)]
+
+
+@pytest.mark.usefixtures("memory")
+def test_moved_and_removed_weights_are_the_drivers_alone():
+    ledger = Ledger(FOLDER)
+    ledger.lease = lease = acquire(FOLDER / "drivers", say=print, kind=ObjectLease)
+    (ledger.checkpoint("one") / "weights.safetensors").put(b"w")
+    ledger.move_checkpoint("one", "two")
+    assert not ledger.checkpoint("one").exists()
+    assert (ledger.checkpoint("two") / "weights.safetensors").read_bytes() == b"w"
+    with pytest.raises(FileNotFoundError):
+        ledger.move_checkpoint("one", "three")
+    taken_over(lease)
+    for change in (lambda: ledger.drop_checkpoint("two"), lambda: ledger.move_checkpoint("two", "one")):
+        with pytest.raises(LeaseLostError):
+            change()
+    assert ledger.checkpoint("two").exists()
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_sweep_in_an_object_store_has_one_driver_at_a_time_and_is_free_after_it():
+    with Ledger(FOLDER).driving():
+        assert Ledger(FOLDER).is_driven()
+        with pytest.raises(ValueError, match="Another process drives this sweep"), Ledger(FOLDER).driving():
+            pass
+    assert not Ledger(FOLDER).is_driven()
+    with Ledger(FOLDER).driving():
+        assert threading.active_count() > 1
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_folder_of_an_object_store_that_holds_other_things_is_no_place_for_a_sweep():
+    ledger = Ledger(FOLDER)
+    ledger.check_place()
+    with ledger.driving():
+        pass
+    ledger.check_place()
+    (FOLDER / "diary.txt").put(b"dear diary")
+    with pytest.raises(ValueError, match=r"--name tiny: s3://bucket/tiny holds other things \(diary\.txt\)"):
+        ledger.check_place()
