@@ -44,8 +44,8 @@ class SweepDriver:
         running: trials that a worker has taken up.
         losses: trial → how many times it was lost.
         pauses: trial → how many times it found no room on the disk, which is no loss.
-        restarts: trial → how many times it was ended with another trial's worker, or did not fit a GPU's memory, which
-            is none either.
+        shrinks: trial → how many times it did not fit a GPU's memory, which is none either.
+        handed_out: trial → how many times it was.
         shares: cell → the share of a GPU that its trials get, once measured; only with `--gpus-per-trial auto`.
         failure: an error on the driver's side (a full disk), which Tune would bury in text of its own.
         stop: what ended the sweep before it was done; None where nothing did.
@@ -66,7 +66,8 @@ class SweepDriver:
         self.orders: dict[str, bool] = {}
         self.losses: Counter[str] = Counter()
         self.pauses: Counter[str] = Counter()
-        self.restarts: Counter[str] = Counter()
+        self.shrinks: Counter[str] = Counter()
+        self.handed_out: Counter[str] = Counter()
         self.is_done = False
         self.slots = 1
         self.share: ClusterShare | None = None
@@ -132,8 +133,10 @@ class SweepDriver:
 
     def _hand_out(self, proposal: Proposal) -> Order | None:
         """The order of a trial that begins now; None if the disk has no room for its note."""
-        attempt = self.losses[proposal.id] + self.pauses[proposal.id] + self.restarts[proposal.id]
-        order = self._order(proposal).model_copy(update={"attempt": attempt})
+        attempt = self.losses[proposal.id] + self.pauses[proposal.id] + self.shrinks[proposal.id]
+        numbers = {"attempt": attempt, "handed_out": self.handed_out[proposal.id]}
+        self.handed_out[proposal.id] += 1
+        order = self._order(proposal).model_copy(update=numbers)
         if not self.writer.start(order.as_json()):
             return None
         self.waiting[order.id] = RunningTrial(order, proposal, time.time())
@@ -197,7 +200,6 @@ class SweepDriver:
             self.planner.abandon(order.id)
             self.tracker.abandon(order.id)
         elif outcome.status == "restarted":
-            self.restarts[order.id] += 1
             self.tracker.abandon(order.id)
             self.progress.lost(trial.proposal, str(outcome.error))
             self.planner.retry(trial.proposal, alone=False)
@@ -223,7 +225,7 @@ class SweepDriver:
 
     def _fit_memory(self, trial: RunningTrial, outcome: TrialOutcome, lack: OutOfMemory) -> None:
         """A trial did not fit its GPU: it begins again with less, which is no try; each time there is less to try."""
-        self.restarts[trial.order.id] += 1
+        self.shrinks[trial.order.id] += 1
         self.tracker.abandon(trial.order.id)
         self.progress.lost(trial.proposal, f"{outcome.error}; {self.memory.learn(trial.order, lack)}")
         self.planner.retry(trial.proposal, alone=True)

@@ -54,7 +54,7 @@ class EpochCheckpoints:
 
     def __init__(self, order: Order, clock: Callable[[], float] = time.perf_counter) -> None:
         self.folder, self.order, self.clock = Path(order.checkpoint), order, clock
-        self.path = self.folder / f"state.{order.driver_attempt:06d}-{order.attempt:04d}.safetensors"
+        self.path = self.folder / f"state.{order.driver_attempt:06d}-{order.handed_out:04d}.safetensors"
         self.notes: list[str] = []
         self._began, self._past = clock(), Resumed()
         self._rule = SavingRule(order.saving_share, clock)

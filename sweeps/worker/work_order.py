@@ -27,6 +27,7 @@ class Order(TrialDescription):
         cache: the folder of what trials share (features, first phases); "" shares nothing.
         cache_bytes: what the cache may take.
         attempt: how many times the trial was lost before, in this command.
+        handed_out: how many times this command has handed it out before, for whatever reason.
         driver_attempt: the number of the driver that made the order (`lease`); 0 without a ledger's lease.
         saving_share: the share of training time that saving epochs may take (`saving_rule`); 0 saves none.
         cache_overflow: what to do with features that do not fit: "on_the_fly" or "bf16" (`features.budget.Budget`).
@@ -50,6 +51,7 @@ class Order(TrialDescription):
     cache: str = ""
     cache_bytes: int = CACHE_BYTES
     attempt: int = 0
+    handed_out: int = 0
     driver_attempt: int = 0
     saving_share: float = LARGEST_SHARE
     cache_overflow: Overflow = "on_the_fly"

@@ -69,7 +69,7 @@ def weights(order: Order) -> dict[str, Any]:
 
 
 def next_attempt(order: Order, **changes: Any) -> Order:
-    return order.model_copy(update={"attempt": order.attempt + 1, **changes})
+    return order.model_copy(update={"handed_out": order.handed_out + 1, **changes})
 
 
 @pytest.mark.parametrize("mode", ["feature_extraction", "fine_tuning", "stack_and_finetune"])
@@ -94,7 +94,7 @@ def test_the_next_attempt_goes_on_and_reports_what_the_undisturbed_one_does(spec
 
 
 def test_a_state_lies_beside_the_weights_and_says_whose_it_is(spec, tmp_path):
-    order = order_of(spec, "fine_tuning", tmp_path, attempt=2)
+    order = order_of(spec, "fine_tuning", tmp_path, handed_out=2)
     events_of(order, 2)
     assert states(order) == ["state.000001-0002.safetensors"]
     about = read_about(Path(order.checkpoint) / states(order)[0])
@@ -147,7 +147,7 @@ def test_an_older_state_serves_where_the_newest_is_damaged(spec, tmp_path):
     (newer,) = states(order)
     (Path(order.checkpoint) / newer).write_bytes(b"nothing")
     old.write_bytes(kept)
-    assert events_of(order.model_copy(update={"attempt": 2}))[0].resumed_after_epochs == 1
+    assert events_of(order.model_copy(update={"handed_out": 2}))[0].resumed_after_epochs == 1
 
 
 def test_a_stale_worker_overwrites_nothing_of_a_newer_ones_and_stops_saving(spec, tmp_path):
