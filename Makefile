@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constr
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow chaos test-machines bench lint types format clean
+.PHONY: help install demo test test-slow chaos test-machines bench fuzz lint types format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,12 @@ bench: install ## the benchmarks in their short version; their figures mean litt
 	$(BIN)/python -m meltpoint.benchmarks.frozen_epochs --task demo_sentiment --repeats 1 --members 2
 	$(BIN)/python -m meltpoint.benchmarks.driver_overhead --trials 100
 	$(BIN)/python -m meltpoint.benchmarks.gpu --device cpu --tiny --repeats 1
+
+# The same inputs each time with the same SEED; JOBS processes at once.
+SEED ?= 0
+JOBS ?= 2
+fuzz: install ## 100 000 mutated files against every reader
+	$(BIN)/python -m meltpoint.tests.fuzz --seed $(SEED) --jobs $(JOBS)
 
 lint: install ## ruff and mypy --strict, changing nothing
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""A ledger of very many trials: how long `status`, `report` and going on with it take, and what they cost a second time.
+"""A ledger of very many trials: seconds of `status`, `report` and `plan` (what going on does before a trial).
 
 The records are written by the ledger itself, of settings that the space draws; nothing is trained.
 """
@@ -67,14 +67,17 @@ def make(storage: Path, trials: int) -> None:
         ledger.write(record_of(trial, number, cell, dict(setting), float(draw.random())))
 
 
-def record_of(trial: str, number: int, cell: OpenCell, setting: dict[str, bool | int | float | str], dev: float) -> TrialRecord:
+def record_of(
+    trial: str, number: int, cell: OpenCell, setting: dict[str, bool | int | float | str], dev: float
+) -> TrialRecord:
     """The record of a trial that was never run."""
     failed, stopped = number % 50 == 7, number % 10 == 3
     scores = [] if failed else [dev * (epoch + 1) / EPOCHS for epoch in range(1 if stopped else EPOCHS)]
     epochs = [
         EpochRecord(
-            epoch=epoch, phase="finetune", step=100 * epoch, train_loss=1.0 / epoch, dev={cell.metric: score, "loss": 1.0},
-            train_seconds=11.25, dev_seconds=1.5, learning_rate=1e-5, finished_at=1.7e9 + number,
+            epoch=epoch, phase="finetune", step=100 * epoch, train_loss=1.0 / epoch,
+            dev={cell.metric: score, "loss": 1.0}, train_seconds=11.25, dev_seconds=1.5, learning_rate=1e-5,
+            finished_at=1.7e9 + number,
         )
         for epoch, score in enumerate(scores, 1)
     ]  # fmt: skip

@@ -1,8 +1,8 @@
 """Every private name of Ray and Tune that the package uses, as a table of patches. Light to import: no Ray.
 
-A patch saves time and decides nothing else. All are off with MELTPOINT_RAY_PATCHES=0 and under a version of Ray that
-they were not tested with; each is undone when what it serves ends. `tests/house/test_private_names.py` refuses private
-names of Ray anywhere else.
+A patch saves time, on a shared cluster that of other sweeps, and decides nothing else. All are off with
+MELTPOINT_RAY_PATCHES=0 and under a version of Ray that they were not tested with; each is undone when what it serves
+ends. `tests/house/test_private_names.py` refuses private names of Ray anywhere else.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Findings:
         """Print a table of the targets, then every kind of fault."""
         for target, count in sorted(self.read.items()):
             print(f"  {target:15} {count:7} inputs, {self.accepted[target]:6} accepted")
-        for (target, kind, where), (message, trace, *numbers) in sorted(self.faults.items()):
+        for (target, kind, where), (message, _trace, *numbers) in sorted(self.faults.items()):
             print(f"FAULT {target} {kind} in {where}: {len(numbers)} inputs, first {numbers[0]}: {message[:200]}")
         print(f"{sum(self.read.values())} inputs, {len(self.faults)} kinds of faults")
 
@@ -69,7 +69,8 @@ def one_process(base: Path, seed: int, inputs: list[batch.Input], findings: Find
         child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
-        assert child.stdin is not None and child.stdout is not None
+        assert child.stdin is not None
+        assert child.stdout is not None
         threading.Thread(target=_feed, args=(child, inputs), daemon=True).start()
         timer = _Timer(child)
         under_way: Any = None

@@ -12,7 +12,7 @@ from meltpoint.sweeps.driver.opening import asked_sweep, check_same
 from meltpoint.sweeps.ledger import lease, predictions
 from meltpoint.sweeps.ledger.claim import latest
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
+from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialDescription, TrialRecord
 from meltpoint.sweeps.search.closing import opened_trials
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
@@ -82,7 +82,7 @@ def _finals(ledger: Ledger, planner: Planner) -> None:
     first, second = planner.missing_finals(progress)
     ledger.write(record_of(first, 0.7, test={"accuracy": 0.65}, test_fingerprint="abc"))
     ledger.start({
-        **record_of(second, 0.7).model_dump(include={"id", "number", "encoder", "mode", "task", "role", "seed", "setting"}),
+        **record_of(second, 0.7).model_dump(include=set(TrialDescription.model_fields)),
     })  # fmt: skip
     ledger.openings.write_text(json.dumps({"trial": first.id, "opened_at": 1.7e9}) + "\n")
     rows = [

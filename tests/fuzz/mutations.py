@@ -19,13 +19,16 @@ PATHS = (
     "..\\..\\x", "C:\\x", "\\\\host\\share", "x\x00y", "con", "%2e%2e%2fx", "file:///etc/passwd", "x" * 300, "-rf", "*",
 )  # fmt: skip
 TEXTS = (
-    "", " ", "\t", "\r", "\n", "\x00", "\x85", "\u2028", "\ufeff", "é", "e\u0301", "\U0001f600", "null", "true", "no", "~",
-    "<<", "{}", "[]", "'", '"', '"""', "\\", "\\ud800", "%s%n", "{0}", "$(id)", "`id`", "-DOCSTART-", "O", "I-X", "#", "---",
+    "", " ", "\t", "\r", "\n", "\x00", "\x85", "\u2028", "\ufeff", "é", "e\u0301", "\U0001f600", "null", "true", "no",
+    "~",
+    "<<", "{}", "[]", "'", '"', '"""', "\\", "\\ud800", "%s%n", "{0}", "$(id)", "`id`", "-DOCSTART-", "O", "I-X", "#",
+    "---",
     "...", "!!python/object/apply:os.system ['touch /tmp/escaped']", "!!python/name:os.system", "&a [*a]", "*missing",
     "!!binary gA==", "!!timestamp 2026-01-01", "? [a, b] : c", "| ", "> ", "%YAML 9.9", "%TAG ! x",
 )  # fmt: skip
 BYTES = (
-    b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff\x00", b"\x00" * 9, b"\x80", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf5\x80\x80\x80",
+    b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff\x00", b"\x00" * 9, b"\x80", b"\xc0\xaf", b"\xed\xa0\x80",
+    b"\xf5\x80\x80\x80",
     b"\r\n", b"\r", b"\x1a", b"\x7f", b"\xff" * 8, b"\x80\x04\x95", b"PK\x03\x04", b"\x1f\x8b\x08", b"PAR1",
 )  # fmt: skip
 
@@ -67,7 +70,8 @@ def odd_value(rng: random.Random) -> Any:
     if draw < 0.5:
         return odd_text(rng)
     return rng.choice((
-        None, True, False, 0, -1, 1.5, 10**30, -(10**400), float("nan"), float("inf"), -float("inf"), 1e-320, [], {}, [[]],
+        None, True, False, 0, -1, 1.5, 10**30, -(10**400), float("nan"), float("inf"), -float("inf"), 1e-320, [], {},
+        [[]],
         [None], {"": None}, [1, "a", None], "\ud800", {"a": {"b": []}}, list(range(300)), 2**63, 1e308,
     ))  # fmt: skip
 

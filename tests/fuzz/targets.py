@@ -1,4 +1,4 @@
-"""The readers of files that other people may have written, each with whole files to mutate and a function that reads."""
+"""The readers of files that other people may have written: whole files to mutate, and a function that reads them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def parquet_table(rng: random.Random, data: bytes, pool: Sequence[bytes]) -> byt
     length = len(columns[name])
     values: list[Any] = rng.choice((
         [None] * length, [b"\xff\x00"] * length, [[["x"]]] * length, [{"a": 1}] * length, [float("nan")] * length,
-        [odd_value(rng)] * length, columns[name][:-1] + [None], [""] * length, [2**40] * length, [[]] * length,
+        [odd_value(rng)] * length, [*columns[name][:-1], None], [""] * length, [2**40] * length, [[]] * length,
     ))  # fmt: skip
     columns[rng.choice((name, name, "other"))] = values
     out = io.BytesIO()

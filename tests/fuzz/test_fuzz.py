@@ -30,7 +30,9 @@ from meltpoint.tests.fuzz.ledgers import rng_of
 from meltpoint.tests.fuzz.mutations import bomb
 from meltpoint.tests.fuzz.targets import Target, data_targets, read_space, read_spec, setting_targets
 
-QUICK = {target.name: target for target in [*data_targets(), *setting_targets()] if target.name not in ("point", "spec")}
+QUICK = {
+    target.name: target for target in [*data_targets(), *setting_targets()] if target.name not in ("point", "spec")
+}
 SEED, EACH = 7, 25
 
 
@@ -66,7 +68,8 @@ def test_the_watch_sees_a_traceback_a_long_reading_and_a_file_outside(tmp_path: 
     inside.mkdir()
     monkeypatch.setattr(watch, "LIMIT_SECONDS", 0.2)
     seen = [
-        watch.fault_of(raising(KeyError("x")), inside), watch.fault_of(raising(UnicodeDecodeError("a", b"", 0, 1, "b")), inside),
+        watch.fault_of(raising(KeyError("x")), inside),
+        watch.fault_of(raising(UnicodeDecodeError("a", b"", 0, 1, "b")), inside),
         watch.fault_of(endless, inside), watch.fault_of(lambda folder: (tmp_path / "out").write_text("x"), inside),
     ]  # fmt: skip
     assert [fault.kind for fault, _ in seen if fault] == ["KeyError", "UnicodeDecodeError", "TooLong", "Wrote"]
@@ -111,7 +114,9 @@ def test_json_beyond_the_bounds_is_refused_with_a_reason(text: str | bytes, reas
     assert type(refused.value) is ValueError
 
 
-def test_a_file_beyond_its_limit_is_refused_before_it_is_read_and_an_endless_one_after_the_limit(tmp_path: Path) -> None:
+def test_a_file_beyond_its_limit_is_refused_before_it_is_read_and_an_endless_one_after_the_limit(
+    tmp_path: Path,
+) -> None:
     large = tmp_path / "large.yaml"
     with large.open("wb") as file:
         file.truncate(2**40)  # takes no room
@@ -189,7 +194,9 @@ def test_a_damaged_list_of_inherited_records_is_named(text: str, tmp_path: Path)
         lease.inherited(tmp_path)
 
 
-@pytest.mark.parametrize("line", ["{}", '{"trial": {}, "opened_at": 1}', '{"trial": "a", "opened_at": 1e300}', "\xff", "[]"])
+@pytest.mark.parametrize(
+    "line", ["{}", '{"trial": {}, "opened_at": 1}', '{"trial": "a", "opened_at": 1e300}', "\xff", "[]"]
+)
 def test_a_damaged_line_of_the_log_of_openings_is_named(line: str, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.openings.write_text(line, encoding="latin-1")
@@ -232,7 +239,9 @@ def test_an_ensemble_without_members_is_named(tmp_path: Path) -> None:
         read_ensembles(ledger)
 
 
-@pytest.mark.parametrize("provenance", [{"seed": "x"}, {"finals": [{}]}, {"data": 7}, {"seed": -1}, {"versions": []}], ids=str)
+@pytest.mark.parametrize(
+    "provenance", [{"seed": "x"}, {"finals": [{}]}, {"data": 7}, {"seed": -1}, {"versions": []}], ids=str
+)
 def test_a_provenance_of_other_types_is_refused_before_the_training(provenance: dict) -> None:
     with pytest.raises(ValueError, match=r"point\.yaml: provenance: .* take `provenance` out"):
         checked_provenance(provenance, "point.yaml")

@@ -31,7 +31,8 @@ def record(number: int, dev: float = 0.5, epochs: int = 2) -> TrialRecord:
     return TrialRecord(
         id=f"{number:016x}", number=number, encoder="tiny", mode="fine_tuning", task="reviews", role="search", seed=0,
         head="linear", setting={"learning_rate": 1e-3 * (number + 1), "epochs": epochs}, metric="accuracy",
-        status="finished" if epochs else "failed", dev=dev if epochs else None, epochs=each, best_epoch=1 if epochs else None,
+        status="finished" if epochs else "failed", dev=dev if epochs else None, epochs=each,
+        best_epoch=1 if epochs else None,
         error=None if epochs else "the loss is not finite", data_fingerprint="d", code_version="c",
         started_at=1.7e9 + number, seconds=1.5,
     )  # fmt: skip
@@ -150,7 +151,9 @@ class Interleavings(RuleBasedStateMachine):
         known = RecordIndex(self.ledger.trials, few=0).records(self.ledger._read)
         hot = [(one.id, one.dev, one.epoch_count, one.setting, one.status, one.cell, one.error) for one in known]
         whole = [one.whole() if isinstance(one, LazyRecord) else one for one in known]
-        assert hot == [(one.id, one.dev, len(one.epochs), one.setting, one.status, one.cell, one.error) for one in whole]
+        assert hot == [
+            (one.id, one.dev, len(one.epochs), one.setting, one.status, one.cell, one.error) for one in whole
+        ]
 
     @precondition(lambda self: self.indices[0].path.exists())
     @rule(data=st.data())

@@ -77,7 +77,8 @@ class FakeBoard:
 def test_a_second_sweep_halves_the_first_ones_places_and_gives_them_back_when_it_needs_them_no_more() -> None:
     cluster = Cluster(places=4)
     first = cluster.share("first")
-    assert first.now() == Part(4, 4) and not first.now().is_limited
+    assert first.now() == Part(4, 4)
+    assert not first.now().is_limited
     second = cluster.share("second")
     assert second.now() == Part(2, 4, ("first",))
     assert first.now() == Part(4, 4), "looked at every few seconds"

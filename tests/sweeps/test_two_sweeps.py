@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -78,5 +79,5 @@ def test_a_capped_sweep_never_runs_more_trials_at_once(frozen_spec, tmp_path) ->
         assert process.wait(PATIENCE_SECONDS) == 0, said_by(folder)
     spans = sorted((r["started_at"], r["started_at"] + r["seconds"]) for r in records(folder / "runs", spec.name))
     trained = [span for span in spans if span[1] - span[0] > 0]
-    assert all(end <= start + 0.5 for (_, end), (start, _) in zip(trained, trained[1:], strict=False))
+    assert all(end <= start + 0.5 for (_, end), (start, _) in itertools.pairwise(trained))
     assert "1 of 2 trials at a time" in said_by(folder)
