@@ -18,12 +18,13 @@ import numpy as np
 
 from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.driver.opening import settle_specification
-from meltpoint.sweeps.ledger.ledger import Ledger, storage_folder
+from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.storage.files import storage_folder
 
 NAME, EPOCHS, CELLS = "large", 3, ("demo_sentiment", "demo_entailment")
 

@@ -167,4 +167,4 @@ class Board:
         if group is not None:
             from ray.util.placement_group import remove_placement_group
 
-            remove_placement_group(group)  # type: ignore[arg-type]
+            remove_placement_group(group)

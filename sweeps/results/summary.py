@@ -16,7 +16,7 @@ from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
 from meltpoint.sweeps.search.closing import Closing, closing_of
 from meltpoint.sweeps.search.selection import Spread, best_final, best_of, finals_of, spread
 from meltpoint.sweeps.specification.sweep_spec import Overflow, SweepSpec, check_name
-from meltpoint.tasks.core.bounded import read_bytes
+from meltpoint.sweeps.storage.files import contents
 
 ENDED: tuple[Status, ...] = ("finished", "stopped", "failed")
 State = Literal["running", "done", "stopped", "failed"]
@@ -210,7 +210,7 @@ def read_sweep(ledger: Ledger) -> SweepFile:
         ValueError: there is no such sweep, or its file is damaged.
     """
     try:
-        sweep = SweepFile.model_validate_json(read_bytes(ledger.specification))
+        sweep = SweepFile.model_validate_json(contents(ledger.specification))
         check_name(sweep.spec.name)
         return sweep
     except FileNotFoundError:
@@ -249,7 +249,7 @@ def summarise(ledger: Ledger) -> SweepSummary:
 def _cell(ledger: Ledger, header: CellHeader, records: list[TrialRecord], running: set[str]) -> CellSummary:
     search = [r for r in records if r.role == "search" and r.id not in running]  # a failed one may run again
     counted = Counter(r.status for r in search)
-    by_status = {status: counted[status] for status in ENDED}
+    by_status: dict[str, int] = {status: counted[status] for status in ENDED}
     missing = max(0, header.planned - len(search) - len(running))
     counts = {"planned": header.planned, **by_status, "running": len(running), "missing": missing}
     best = best_of(search)

@@ -106,7 +106,7 @@ def _client(root: str, patience: Patience, process: int) -> S3Store | GCSStore:
     }  # fmt: skip
     if scheme == "gs":
         return GCSStore(bucket, **common)
-    return S3Store(bucket, **common, **({"endpoint": endpoint} if endpoint else {}))
+    return S3Store(bucket, **common | ({"endpoint": endpoint} if endpoint else {}))
 
 
 def endpoint_of(environment: Mapping[str, str]) -> str | None:

@@ -46,8 +46,8 @@ def longest_input(folder: Path) -> int | None:
     limits = []
     if isinstance(positions, int):
         pad = config.get("pad_token_id") if config.get("model_type") != "mpnet" else 1
-        reserved = config.get("model_type") in RESERVED_POSITIONS and isinstance(pad, int)
-        limits.append(positions - pad - 1 if reserved else positions)
+        reserved = pad + 1 if config.get("model_type") in RESERVED_POSITIONS and isinstance(pad, int) else 0
+        limits.append(positions - reserved)
     if isinstance(known, int | float) and known < UNKNOWN_LENGTH:
         limits.append(int(known))
     return min(limits, default=None)
