@@ -50,9 +50,10 @@ def status(
 
 
 def _summary(name: str, storage: str) -> SweepSummary:
-    from meltpoint.sweeps.ledger.ledger import Ledger, sweep_folder
+    from meltpoint.sweeps.ledger.ledger import Ledger
     from meltpoint.sweeps.results.summary import summarise
     from meltpoint.sweeps.storage.files import readable_storage
+    from meltpoint.sweeps.storage.layout import sweep_folder
 
     return summarise(Ledger(sweep_folder(readable_storage(storage), name)))
 
@@ -78,10 +79,11 @@ def export(
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
     """The best settings, one file per cell; each trains again with `meltpoint train FILE`."""
-    from meltpoint.sweeps.ledger.ledger import Ledger, sweep_folder
+    from meltpoint.sweeps.ledger.ledger import Ledger
     from meltpoint.sweeps.results.export import export_cells, export_model
     from meltpoint.sweeps.specification.cells import cell_name
     from meltpoint.sweeps.storage.files import storage_path
+    from meltpoint.sweeps.storage.layout import sweep_folder
 
     summary, ledger = _summary(name, storage), Ledger(sweep_folder(storage_path(storage), name))
     target = out or ledger.folder / "exports"

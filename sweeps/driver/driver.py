@@ -13,7 +13,7 @@ from meltpoint.sweeps.driver.memory_ceilings import MemoryCeilings
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.driver.record_writer import RecordWriter
 from meltpoint.sweeps.driver.running_trial import RunningTrial
-from meltpoint.sweeps.ledger.ledger import Ledger, cache_folder
+from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.room import ANY_NUMBER
@@ -23,6 +23,7 @@ from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.storage.files import scratch_of
+from meltpoint.sweeps.storage.layout import cache_folder
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.finalist_scoring import Scorer

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from meltpoint.adapters.features.entries import Entry, entries, remove
-from meltpoint.sweeps.ledger.ledger import cache_folder, features_folder, first_phases_folder
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.storage.files import StoragePath, storage_path
+from meltpoint.sweeps.storage.layout import cache_folder, features_folder, first_phases_folder
 from meltpoint.tasks.core.counts import some
 
 
@@ -29,7 +29,7 @@ class Removal:
 
 
 def feature_folder(storage: StoragePath, cache_dir: str | None = None) -> Path:
-    """The folder of a storage's feature cache, on this machine; `cache_dir` as in `ledger.cache_folder`."""
+    """The folder of a storage's feature cache, on this machine; `cache_dir` as in `layout.cache_folder`."""
     return features_folder(cache_folder(storage, cache_dir))
 
 
@@ -59,7 +59,7 @@ def remove_entries(
         ids: ids or prefixes of ids.
         task: remove the entries of this task.
         everything: remove all entries.
-        cache_dir: as in `ledger.cache_folder`.
+        cache_dir: as in `layout.cache_folder`.
 
     Raises:
         ValueError: not exactly one of the three is given, an id is unknown or ambiguous, or a task has no entry.

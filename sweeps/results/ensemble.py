@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from meltpoint.sweeps.ledger.ledger import Ledger, sweep_folder
+from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import Predictions, averaged, check_aligned, read_predictions, scores
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember, ensemble_id, write_ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
+from meltpoint.sweeps.storage.layout import sweep_folder
 from meltpoint.tasks import get
 from meltpoint.tasks.core.metrics import CLASSIFICATION
 from meltpoint.tasks.core.task import Kind

@@ -9,12 +9,13 @@ from typing import Any, Literal
 from meltpoint.adapters import settings
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.space import Space
-from meltpoint.sweeps.ledger.ledger import Ledger, cache_folder
+from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name, data_spec, word_of
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import StoragePath, storing_folder, write
+from meltpoint.sweeps.storage.layout import cache_folder
 from meltpoint.sweeps.worker.recorded import versions
 from meltpoint.sweeps.worker.work_order import Order
 

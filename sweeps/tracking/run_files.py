@@ -15,9 +15,9 @@ from urllib.request import url2pathname
 
 from mlflow.tracking import MlflowClient
 
-from meltpoint.sweeps.ledger.ledger import artifacts_folder
 from meltpoint.sweeps.specification.tracking_uri import is_database
 from meltpoint.sweeps.storage.files import StoragePath, write
+from meltpoint.sweeps.storage.layout import artifacts_folder
 
 SERVED = "mlflow-artifacts"
 

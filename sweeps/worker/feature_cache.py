@@ -11,7 +11,7 @@ from meltpoint.adapters.features.opening import open_features
 from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.hardware import Precision
 from meltpoint.adapters.model import AdaptedModel
-from meltpoint.sweeps.ledger.ledger import features_folder
+from meltpoint.sweeps.storage.layout import features_folder
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tasks.core.task import Task
 

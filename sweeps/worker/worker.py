@@ -28,10 +28,10 @@ from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, Outcome
-from meltpoint.sweeps.ledger.ledger import first_phases_folder
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.storage.files import StoragePath, scratch_of, storage_path, storing
+from meltpoint.sweeps.storage.layout import first_phases_folder
 from meltpoint.sweeps.worker import gpu_memory
 from meltpoint.sweeps.worker.epoch_checkpoints import EpochCheckpoints, Resumed
 from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded

@@ -15,11 +15,12 @@ import yaml
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.command_line.errors import LONGEST_MESSAGE, shortened
 from meltpoint.sweeps.ledger import lease
-from meltpoint.sweeps.ledger.ledger import Ledger, sweep_folder
+from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import read_predictions
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.ensemble_record import read_ensembles
 from meltpoint.sweeps.search.closing import closing_of, opened_trials
+from meltpoint.sweeps.storage.layout import sweep_folder
 from meltpoint.sweeps.worker.recorded import checked_provenance
 from meltpoint.tasks.core import bounded
 from meltpoint.tasks.core.readers import read_lines

@@ -17,11 +17,11 @@ from safetensors import SafetensorError
 from meltpoint.adapters import ops
 from meltpoint.adapters.features.entries import entries
 from meltpoint.adapters.model import AdaptedModel
-from meltpoint.sweeps.ledger.ledger import features_folder
 from meltpoint.sweeps.machine.limits import Memory
 from meltpoint.sweeps.on_ray.trainable import result_of
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.storage.layout import features_folder
 from meltpoint.sweeps.worker import memory, worker
 from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.outcome import TrialOutcome
