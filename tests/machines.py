@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 AWKWARD = "meltpoint ünder ŝpaces "
+PICTURE = "tests/house/architecture.py"
+"""The script that draws the rooms' imports."""
 
 
 class NotHereError(Exception):
@@ -76,11 +79,18 @@ def awkward_path(out: Path) -> Run:
 
 
 def without_annex(out: Path) -> Run:
-    """A copy of the checkout from which the CPU kernels and their tests were deleted."""
+    """A copy of the checkout from which the CPU kernels and their tests were deleted, with what lists them."""
     place = _copy("meltpoint-")
+    checkout = place / "meltpoint"
     for folder in ("adapters/cpu", "tests/adapters/cpu"):
-        shutil.rmtree(place / "meltpoint" / folder)
-    return Run(checkout=place / "meltpoint", environment={"PYTHONPATH": str(place)})
+        shutil.rmtree(checkout / folder)
+    packages = checkout / "pyproject.toml"
+    listed = r'"meltpoint\.adapters\.cpu.*",'
+    packages.write_text(re.sub(listed, "", packages.read_text(encoding="utf-8")), encoding="utf-8")
+    run = Run(checkout=checkout, environment={"PYTHONPATH": str(place)})
+    environment = {**os.environ, **run.environment}
+    subprocess.run([run.python, PICTURE], cwd=checkout, env=environment, capture_output=True, check=True)
+    return run
 
 
 def _copy(prefix: str) -> Path:

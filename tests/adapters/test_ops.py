@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from meltpoint.adapters.training.encoder_optimiser import KernelAdamW, encoder_a
 Run = Callable[[], tuple[Tensor, list[Tensor]]]
 """An operation's result, and the leaves that it has gradients by."""
 
+needs_kernels = pytest.mark.skipif(find_spec("meltpoint.adapters.cpu") is None, reason="adapters/cpu was deleted")
 HEADS, DIM = 3, 16
 NEAR = {torch.float32: {"atol": 2e-5, "rtol": 2e-4}, torch.bfloat16: {"atol": 0.05, "rtol": 0.03}}
 TYPES = st.sampled_from([torch.float32, torch.bfloat16])
@@ -142,6 +144,7 @@ def test_the_residual_is_not_dropped_and_the_states_are(kernels: bool):
         assert not torch.equal(*(ops.residual_norm(states, nothing, norm, 0.5) for _ in range(2)))
 
 
+@needs_kernels
 @given(seed=st.integers(0, 99), factor=st.sampled_from([1.0, 0.25]))
 def test_the_encoders_adamw(seed: int, factor: float):
     found = []
@@ -178,6 +181,7 @@ def gelus(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     return given
 
 
+@needs_kernels
 def test_a_kernel_serves_bf16_and_float32_on_a_cpu_and_nothing_else(gelus: list[Tensor]):
     for dtype in (torch.bfloat16, torch.float32, torch.float64, torch.float16):
         ops.gelu(torch.ones(3, dtype=dtype))
@@ -185,6 +189,7 @@ def test_a_kernel_serves_bf16_and_float32_on_a_cpu_and_nothing_else(gelus: list[
     assert [(one.dtype, one.device.type) for one in gelus] == [(torch.bfloat16, "cpu"), (torch.float32, "cpu")]
 
 
+@needs_kernels
 @pytest.mark.parametrize("word", ["0", "off", "False", "no"])
 def test_the_environment_turns_kernels_off(gelus: list[Tensor], monkeypatch: pytest.MonkeyPatch, word: str):
     monkeypatch.setenv("MELTPOINT_CPU_KERNELS", word)
@@ -198,6 +203,7 @@ def test_the_environment_turns_kernels_off(gelus: list[Tensor], monkeypatch: pyt
     assert ops.version()
 
 
+@needs_kernels
 def test_an_override_ends_with_its_block_also_after_an_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv(ops.SWITCH, raising=False)
     seen = []
@@ -258,6 +264,7 @@ def importing_fails(monkeypatch: pytest.MonkeyPatch, error: ImportError) -> None
 # --- training without kernels ---
 
 
+@needs_kernels
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("mode", ["feature_extraction", "fine_tuning", "stack_and_finetune"])
 def test_a_model_of_each_mode_trains_without_kernels_to_nearly_the_same_losses(

@@ -43,7 +43,7 @@ def watched() -> None:
     watch.install()
 
 
-@pytest.mark.parametrize("target", QUICK.values(), ids=str)
+@pytest.mark.parametrize("target", QUICK.values(), ids=QUICK)
 def test_mutated_files_are_read_or_refused_in_one_line(target: Target, tmp_path: Path) -> None:
     batch.lay(target, tmp_path)
     target.read(tmp_path)  # whole, and imports what is imported late
