@@ -27,7 +27,7 @@ REFUSED = '<?xml version="1.0"?><Error><Code>{code}</Code><Message>no</Message><
 
 @dataclass
 class Faults:
-    """What a server does wrong; `requests` are all that came, as `METHOD /path`.
+    """The faults of a server; `requests` are all that came, as `METHOD /path`.
 
     Attributes:
         refuse: so many of the next requests are answered with `status`, and not carried out.
@@ -122,7 +122,7 @@ class _Object:
 
     @property
     def headers(self) -> list[tuple[str, str]]:
-        """What GCS says of it."""
+        """The headers of its answer."""
         return [
             ("ETag", f'"{hashlib.md5(self.contents).hexdigest()}"'), ("x-goog-generation", str(self.generation)),
             ("Last-Modified", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),

@@ -8,7 +8,7 @@ from pathlib import Path
 from meltpoint.sweeps.storage.files import StoragePath
 
 NODE_CACHE = "~/.cache/meltpoint/sweeps"
-"""Where each node keeps what trials share if the storage is an object store, which cannot be mapped into memory."""
+"""The folder of each node for what trials share if the storage is an object store, which cannot be memory-mapped."""
 
 
 def cache_folder(storage: StoragePath, cache_dir: str | None = None) -> str:

@@ -257,7 +257,7 @@ class ObjectPath:
             obstore.copy(self._client, self.key, target.key)
 
     def version(self) -> UpdateVersion | None:
-        """What `replace_if` compares; None where there is no object."""
+        """The version that `replace_if` compares; None where there is no object."""
         try:
             found = self._head()
         except FileNotFoundError:

@@ -42,7 +42,7 @@ def record(name: str, **changes: object) -> TrialRecord:
 
 
 def contents(found: TrialRecord) -> tuple[str | None, str | None]:
-    """Who trained it, and who noted its run; not who signed it last."""
+    """The driver that trained it and the one that noted its run; not the one that signed it last."""
     return found.error, found.mlflow_run_id
 
 

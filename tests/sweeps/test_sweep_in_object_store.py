@@ -42,7 +42,7 @@ def documents(folder: ObjectPath) -> list[dict]:
 
 
 def numbers(found: list[dict]) -> list[tuple]:
-    """What a sweep found, whatever its storage."""
+    """The results of a sweep, whatever its storage."""
     return sorted((r["id"], r["role"], r["status"], r["dev"], json.dumps(r["test"])) for r in found)
 
 
