@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 from meltpoint.sweeps.on_ray.room import ANY_NUMBER, slots
@@ -134,18 +135,20 @@ class Board:
 
     def __init__(self) -> None:
         self.own = ""
-        self._token, self._group, self._bytes = uuid4().hex[:12], None, 0
+        self._token, self._bytes = uuid4().hex[:12], 0
+        self._group: Any = None
 
     def announce(self, sweep: str, part: int) -> None:
         """Say that a sweep runs here, and which part of the cluster it could use, in thousandths."""
         if part == self._bytes:
             return
-        from ray.util.placement_group import placement_group
+        from ray.util.placement_group import placement_group, remove_placement_group
 
         before, self._bytes = self._group, part
         self.own = f"{MARK}|{sweep}|{self._token}"
         self._group = placement_group([{"memory": part}], name=self.own)
-        self._remove(before)
+        if before is not None:
+            remove_placement_group(before)
 
     def others(self) -> dict[str, int]:
         """The announcements of the other sweeps."""
@@ -157,14 +160,3 @@ class Board:
             if name.startswith(f"{MARK}|") and name != self.own and group["state"] != "REMOVED":
                 found[name] = int(sum(bundle.get("memory", 0) for bundle in group["bundles"].values()))
         return found
-
-    def withdraw(self) -> None:
-        """Say that the sweep needs nothing more; Ray does so for a driver that ends otherwise."""
-        group, self._group, self._bytes = self._group, None, 0
-        self._remove(group)
-
-    def _remove(self, group: object) -> None:
-        if group is not None:
-            from ray.util.placement_group import remove_placement_group
-
-            remove_placement_group(group)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import CELL, CellKey, Status, TrialRecord, by_cell, cell_key, worker_seconds
+from meltpoint.sweeps.ledger.records import CELL, CellKey, TrialRecord, by_cell, cell_key, worker_seconds
 from meltpoint.sweeps.results.code_versions import CodeUse, code_uses
 from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
 from meltpoint.sweeps.search.closing import Closing, closing_of
@@ -18,7 +18,7 @@ from meltpoint.sweeps.search.selection import Spread, best_final, best_of, final
 from meltpoint.sweeps.specification.sweep_spec import Overflow, SweepSpec, check_name
 from meltpoint.sweeps.storage.files import contents
 
-ENDED: tuple[Status, ...] = ("finished", "stopped", "failed")
+ENDED = ("finished", "stopped", "failed")
 State = Literal["running", "done", "stopped", "failed"]
 
 
@@ -248,10 +248,14 @@ def summarise(ledger: Ledger) -> SweepSummary:
 
 def _cell(ledger: Ledger, header: CellHeader, records: list[TrialRecord], running: set[str]) -> CellSummary:
     search = [r for r in records if r.role == "search" and r.id not in running]  # a failed one may run again
-    counted = Counter(r.status for r in search)
-    by_status: dict[str, int] = {status: counted[status] for status in ENDED}
+    counted = Counter[str](r.status for r in search)
     missing = max(0, header.planned - len(search) - len(running))
-    counts = {"planned": header.planned, **by_status, "running": len(running), "missing": missing}
+    counts = {
+        "planned": header.planned,
+        **{status: counted[status] for status in ENDED},
+        "running": len(running),
+        "missing": missing,
+    }
     best = best_of(search)
     finals = finals_of(best, records)
     return CellSummary(

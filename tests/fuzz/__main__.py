@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -62,9 +63,13 @@ class Findings:
         print(f"{sum(self.read.values())} inputs, {len(self.faults)} kinds of faults")
 
 
-def one_process(base: Path, seed: int, inputs: list[batch.Input], findings: Findings) -> None:
-    """Read inputs in child processes: a new one for the rest after a crash or a hang."""
-    while inputs:
+def one_process(base: Path, seed: int, inputs: list[batch.Input], findings: Findings, until: float) -> None:
+    """Read inputs in child processes: a new one for the rest after a crash or a hang.
+
+    Args:
+        until: the `time.monotonic()` at which it leaves the rest.
+    """
+    while inputs and time.monotonic() < until:
         command = [sys.executable, "-m", "meltpoint.tests.fuzz", "--child", str(base), "--seed", str(seed)]
         child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -83,8 +88,13 @@ def one_process(base: Path, seed: int, inputs: list[batch.Input], findings: Find
                 findings.add(line)
                 under_way = None
                 inputs = inputs[1:]
+                if time.monotonic() > until:
+                    child.kill()
+                    break
         status = child.wait()
         timer.stop()
+        if time.monotonic() > until:
+            return
         if under_way is not None:
             fault = {
                 "kind": "Hung" if timer.fired else "Crashed",
@@ -143,6 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__)
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="read no more after so long")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--target", action="append", help="some of the targets")
     parser.add_argument("--number", type=int, help="one input of one target")
@@ -159,10 +170,13 @@ def main() -> None:
         if options.number is not None:
             show_one(base, options.seed, (options.target[0], options.number))
             return
+        until = time.monotonic() + options.seconds
         weights = {name: one.weight for name, one in targets(base).items() if name in (options.target or targets(base))}
         every, findings = list(batch.plan(weights, options.inputs)), Findings()
         shares = [list(itertools.islice(every, start, None, options.jobs)) for start in range(options.jobs)]
-        threads = [threading.Thread(target=one_process, args=(base, options.seed, share, findings)) for share in shares]
+        threads = [
+            threading.Thread(target=one_process, args=(base, options.seed, share, findings, until)) for share in shares
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -49,7 +49,7 @@ def wait_until(holds: Callable[[], bool], folder: Path, process: subprocess.Pope
 @pytest.mark.slow
 @pytest.mark.timeout(2 * PATIENCE_SECONDS)
 def test_a_second_sweep_gets_its_part_of_the_cluster_and_the_first_goes_on(frozen_spec, tmp_path) -> None:
-    first = frozen_spec.model_copy(update={"name": "first", "modes": ("fine_tuning",), "trials": 30, "seeds": 1})
+    first = frozen_spec.model_copy(update={"name": "first", "modes": ("fine_tuning",), "trials": 20, "seeds": 1})
     second = first.model_copy(update={"name": "second", "trials": 3})
     early, late = tmp_path / "early", tmp_path / "late"
     with ray_nodes.cluster(RayNode(cpus=2)) as running, sweep(first, early, running.address) as one:

@@ -46,9 +46,9 @@ def longest_input(folder: Path) -> int | None:
     limits = []
     if isinstance(positions, int):
         pad = config.get("pad_token_id") if config.get("model_type") != "mpnet" else 1
-        reserved = pad + 1 if config.get("model_type") in RESERVED_POSITIONS and isinstance(pad, int) else 0
-        limits.append(positions - reserved)
-    if isinstance(known, int | float) and known < UNKNOWN_LENGTH:
+        is_reserved = config.get("model_type") in RESERVED_POSITIONS
+        limits.append(positions - pad - 1 if is_reserved and isinstance(pad, int) else positions)
+    if isinstance(known, int | float) and 0 < known < UNKNOWN_LENGTH:
         limits.append(int(known))
     return min(limits, default=None)
 
