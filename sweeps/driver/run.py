@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -14,7 +14,7 @@ from meltpoint.sweeps.driver.opening import closed_lines, kept_lines, settle_spe
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.lease import LeaseLostError
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import strays_in_words
+from meltpoint.sweeps.ledger.records import TrialRecord, strays_in_words
 from meltpoint.sweeps.machine.ray_address import unused_variable
 from meltpoint.sweeps.machine.signals import StopRequest, reason_of, request_stop, say_now, status_of
 from meltpoint.sweeps.on_ray import cluster_watch, experiment
@@ -87,6 +87,16 @@ def sweep(
         raise _lost(lost) from None
 
 
+def _whole_records(ledger: Ledger, opened: Collection[str], say: Callable[[str], None]) -> list[TrialRecord]:
+    """The ledger's records; those that are damaged are set aside first, where that changes no choice."""
+    try:
+        return ledger.records()
+    except ValueError:
+        for line in ledger.set_aside_damaged(opened):
+            say(line)
+        return ledger.records()
+
+
 def _lost(error: LeaseLostError) -> StopRequest:
     return StopRequest(str(error), status=1, may_write=False)
 
@@ -107,7 +117,8 @@ def _sweep(
         say(line)
     with ledger.driving(say, on_lost=lambda lost: request_stop(_lost(lost))):
         settled = settle_specification(ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions)
-        records, opened = ledger.records(), opened_trials(ledger)
+        opened = opened_trials(ledger)
+        records = _whole_records(ledger, opened, say)
         planner = Planner(spec, cells, records, resources.retry_failed, settled.codes, opened)
         left_out = [*ledger.late_lines(), *([strays_in_words(planner.strays)] if planner.strays else [])]
         for line in (*kept_lines(planner), *left_out, *ledger.clean_started(), *closed_lines(ledger, planner)):

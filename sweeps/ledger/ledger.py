@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from operator import attrgetter
 from pathlib import Path
@@ -47,8 +47,8 @@ class Ledger:
 
     Layout: `sweep.json` (the specification), `trials/ID.json` (records of finished, stopped and failed trials),
     `started/ID.json` (trials that have begun and not ended), `checkpoints/ID/`, `predictions/`, `ensembles/ID.json`,
-    `trials.index` (a cache: `record_index`), `exports/`, `test_openings.jsonl`, `time_budgets.jsonl`, `drivers/`
-    (`lease`).
+    `damaged/` (records that could not be read), `trials.index` (a cache: `record_index`), `exports/`,
+    `test_openings.jsonl`, `time_budgets.jsonl`, `drivers/` (`lease`).
 
     Attributes:
         lease: this process's, while it drives the sweep; None elsewhere.
@@ -208,6 +208,34 @@ class Ledger:
             raise ValueError(
                 f"{path} is no started trial's note; delete it: that trial had no result, and is proposed again."
             ) from None
+
+    def set_aside_damaged(self, opened: Collection[str]) -> list[str]:
+        """Move records that cannot be read to `damaged/`, so that their trials run again; returns a line per record.
+
+        Args:
+            opened: ids of the finals for which a test split was opened. Once there are any, only these are moved: a
+                setting may have been chosen by another record, and would no longer be.
+        """
+        lines = []
+        for path in sorted(self.trials.glob("*.json"), key=str):
+            try:
+                self._read(path)
+            except ValueError:
+                if opened and path.stem not in opened:
+                    continue
+                kept = self.folder / "damaged" / path.name
+                self._set_aside(path, kept)
+                lines.append(f"{path} is damaged; it is kept as {kept}, and its trial runs again.")
+        return lines
+
+    def _set_aside(self, path: StoragePath, kept: StoragePath) -> None:
+        assert self.lease is not None, "only who drives a sweep moves its files"
+        make_folder(kept.parent)
+        if isinstance(path, ObjectPath) and isinstance(kept, ObjectPath):
+            path.copy_to(kept)
+            self.lease.remove(path)
+        else:
+            self.lease.move(path, kept)
 
     def clean_started(self) -> list[str]:
         """Delete the files of started trials that have ended, and damaged ones; returns one line per damaged one.
