@@ -68,9 +68,9 @@ def _read(path: Path, with_tensors: bool) -> tuple[TrainingState, dict[str, Any]
         if document["format"] != FORMAT:
             raise DamagedStateError(f"its format is {document['format']}")
         return TrainingState(tensors, document["facts"]), document["about"]
-    except FileNotFoundError:
+    except (FileNotFoundError, DamagedStateError):
         raise
-    except (OSError, SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise DamagedStateError(" ".join(str(error).split()) or type(error).__name__) from None
 
 

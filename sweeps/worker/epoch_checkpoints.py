@@ -83,7 +83,7 @@ class EpochCheckpoints:
         """The JSON beside a file's state, which the trainer has then; None where the file cannot be used."""
         try:
             about = read_about(path)
-            if about["belongs_to"] != belongs_to(self.order, trainer):
+            if about.get("belongs_to") != belongs_to(self.order, trainer):
                 return None
             restore(trainer, read_state(path))
         except FileNotFoundError:
