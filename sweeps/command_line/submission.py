@@ -118,6 +118,8 @@ def _check_places(options: SweepOptions) -> None:
     """Refuse folders of this machine, by their relative paths."""
     if options.data_dir is not None and not is_absolute(options.data_dir.as_posix()):
         raise _not_there("--data-dir", str(options.data_dir))
+    if options.cache_dir is not None and not (is_absolute(options.cache_dir) or options.cache_dir.startswith("~")):
+        raise ValueError(f"--cache-dir {options.cache_dir}: name each node's folder by its absolute path, or from ~.")
     _check_task_files(split_at_commas(options.task or ()))
     replacements = [text.partition("=")[2] for text in split_at_commas(options.replacing or ())]
     for option, words in (("--encoder", split_at_commas(options.encoder or ())), ("--with", replacements)):

@@ -36,6 +36,7 @@ RESOURCES: Mapping[str, tuple[object, set[str]]] = {
     "retry_failed": (True, set()),
     "cache_bytes": (1, {"cache_bytes"}),
     "cache_overflow": ("bf16", {"cache_overflow"}),
+    "cache_dir": ("/nodes/own", {"cache"}),
     "cache_keep_bytes": (1, set()),
     "mix_code_versions": (True, set()),
     "saving_share": (0.5, {"saving_share"}),
@@ -72,7 +73,8 @@ MACHINE = {
     "storage": "storage", "tracking_uri": "tracking_uri", "address": "address", "cpus_per_trial": "cpus",
     "gpus_per_trial": "gpus", "time_budget": "time_budget_seconds", "retry_failed": "retry_failed",
     "cache_budget": "cache_bytes", "cache_overflow": "cache_overflow", "cache_keep": "cache_keep_bytes",
-    "mix_code_versions": "mix_code_versions", "no_epoch_checkpoints": "saving_share", "max_workers": "max_workers",
+    "cache_dir": "cache_dir", "max_workers": "max_workers",
+    "mix_code_versions": "mix_code_versions", "no_epoch_checkpoints": "saving_share",
 }  # fmt: skip
 
 

@@ -24,7 +24,9 @@ def names(command: Callable[..., None]) -> list[str]:
 
 def test_sweep_has_every_shared_option_and_plan_all_but_two_of_the_cache() -> None:
     assert names(search.sweep) == FIELDS
-    assert names(search.plan) == [name for name in FIELDS if name not in ("cache_budget", "cache_keep")] + ["as_json"]
+    assert names(search.plan) == [
+        name for name in FIELDS if name not in ("cache_budget", "cache_dir", "cache_keep")
+    ] + ["as_json"]
 
 
 def typed(*words: str) -> tuple[int, list[tuple[SweepOptions, bool]]]:

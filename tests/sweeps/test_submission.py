@@ -30,7 +30,7 @@ DRAWN: dict[str, Any] = {
     "storage": TEXTS, "tracking_uri": st.none() | TEXTS, "address": st.none() | TEXTS,
     "cpus_per_trial": st.floats(0.01, 64), "gpus_per_trial": TEXTS, "time_budget": st.none() | TEXTS,
     "retry_failed": st.booleans(), "cache_budget": TEXTS, "cache_overflow": st.sampled_from(Overflow),
-    "cache_keep": TEXTS,
+    "cache_dir": st.none() | TEXTS, "cache_keep": TEXTS,
     "mix_code_versions": st.booleans(), "max_workers": st.none() | st.integers(-1, 99),
     "no_epoch_checkpoints": st.booleans(),
 }  # fmt: skip
