@@ -217,7 +217,8 @@ class Ledger:
                 setting may have been chosen by another record, and would no longer be.
         """
         lines = []
-        for path in sorted(self.trials.glob("*.json"), key=str):
+        paths: list[StoragePath] = sorted(self.trials.glob("*.json"), key=str)
+        for path in paths:
             try:
                 self._read(path)
             except ValueError:
