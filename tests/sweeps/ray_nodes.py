@@ -15,6 +15,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Ray's own way to stay on 127.0.0.1 (`cluster.LOCAL_SETTINGS`)."""
@@ -90,6 +94,28 @@ def started(folder: Path, **variables: str) -> Running:
         stderr=subprocess.DEVNULL, env=environment(RAY_TMPDIR=str(folder), **variables),
     )  # fmt: skip
     return Running(process)
+
+
+@contextmanager
+def sweep_on(spec: SweepSpec, folder: Path, address: str, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """A sweep on a cluster, started in a folder; its storage is `runs` there."""
+    from meltpoint.tests.sweeps.whole_sweeps import command  # here: as a script the file needs none of it
+
+    words = command(spec, folder / "runs", "--address", address, *more)
+    folder.mkdir(exist_ok=True)
+    patient = environment(MELTPOINT_PREFLIGHT_SECONDS="120")
+    with (folder / "said.txt").open("w") as said:
+        process = subprocess.Popen(words, cwd=folder, env=patient, stdout=said, stderr=said, encoding="utf-8")
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def said_by(folder: Path) -> str:
+    """What such a sweep said so far."""
+    return (folder / "said.txt").read_text(encoding="utf-8")
 
 
 def main() -> None:

@@ -12,17 +12,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meltpoint.sweeps.machine import cluster_checks
-from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tests.sweeps import ray_nodes
-from meltpoint.tests.sweeps.ray_nodes import RayNode
-from meltpoint.tests.sweeps.whole_sweeps import command, records
+from meltpoint.tests.sweeps.ray_nodes import RayNode, said_by
+from meltpoint.tests.sweeps.ray_nodes import sweep_on as sweep
+from meltpoint.tests.sweeps.whole_sweeps import records
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 400
@@ -98,24 +97,6 @@ def test_the_preflight_names_the_node_with_other_code_and_the_one_without_the_st
     (node,) = {said.partition(" has ")[0] for said in (faults[0][cluster_checks.CODE], faults[1][cluster_checks.CODE])}
     assert faults[1][cluster_checks.STORAGE].startswith(node)
     assert not list((head_folder / "runs").iterdir()), "nothing is left behind"
-
-
-@contextmanager
-def sweep(spec: SweepSpec, folder: Path, address: str, *more: str) -> Iterator[subprocess.Popen[str]]:
-    """A sweep on a cluster, started in a folder; its storage is `runs` there."""
-    words = command(spec, folder / "runs", "--address", address, *more)
-    patient = ray_nodes.environment(MELTPOINT_PREFLIGHT_SECONDS="60")
-    with (folder / "said.txt").open("w") as said:
-        process = subprocess.Popen(words, cwd=folder, env=patient, stdout=said, stderr=said, encoding="utf-8")
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def said_by(folder: Path) -> str:
-    return (folder / "said.txt").read_text(encoding="utf-8")
 
 
 def wait_until(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:

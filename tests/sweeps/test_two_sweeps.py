@@ -5,37 +5,17 @@ from __future__ import annotations
 import itertools
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tests.sweeps import ray_nodes
-from meltpoint.tests.sweeps.ray_nodes import RayNode
-from meltpoint.tests.sweeps.whole_sweeps import command, records
+from meltpoint.tests.sweeps.ray_nodes import RayNode, said_by
+from meltpoint.tests.sweeps.ray_nodes import sweep_on as sweep
+from meltpoint.tests.sweeps.whole_sweeps import records
 
 PATIENCE_SECONDS = 900
-
-
-@contextmanager
-def sweep(spec: SweepSpec, folder: Path, address: str, *more: str) -> Iterator[subprocess.Popen[str]]:
-    """A sweep on a cluster, with the storage `runs` in its folder."""
-    folder.mkdir()
-    patient = ray_nodes.environment(MELTPOINT_PREFLIGHT_SECONDS="120")
-    with (folder / "said.txt").open("w") as said:
-        words = command(spec, folder / "runs", "--address", address, *more)
-        process = subprocess.Popen(words, cwd=folder, env=patient, stdout=said, stderr=said, encoding="utf-8")
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def said_by(folder: Path) -> str:
-    return (folder / "said.txt").read_text(encoding="utf-8")
 
 
 def wait_until(holds: Callable[[], bool], folder: Path, process: subprocess.Popen[str]) -> None:
