@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -102,9 +103,12 @@ class ClusterShare:
         self.part = self._look()
 
     def now(self) -> Part:
-        """The part as of the last seconds."""
+        """The part as of the last seconds; as it was where Ray does not say, which is asked again in some seconds."""
         if not 0 <= self.clock() - self._looked < LOOK_SECONDS:
-            self.part = self._look()
+            from ray.exceptions import RayError
+
+            with suppress(RayError):
+                self.part = self._look()
         return self.part
 
     def want(self, trials: int) -> None:
@@ -130,12 +134,13 @@ class Board:
     """The announcements of the sweeps on the joined cluster.
 
     Attributes:
-        own: this sweep's; unique, since sweeps of two storages may have one name.
+        own: the latest one of this sweep. Names are unique: sweeps of two storages may have one name, and Ray removes
+            a group some time after it was asked to.
     """
 
     def __init__(self) -> None:
         self.own = ""
-        self._token, self._bytes = uuid4().hex[:12], 0
+        self._token, self._bytes, self._count = uuid4().hex[:12], 0, 0
         self._group: Any = None
 
     def announce(self, sweep: str, part: int) -> None:
@@ -144,19 +149,21 @@ class Board:
             return
         from ray.util.placement_group import placement_group, remove_placement_group
 
-        before, self._bytes = self._group, part
-        self.own = f"{MARK}|{sweep}|{self._token}"
-        self._group = placement_group([{"memory": part}], name=self.own)
+        self._count += 1
+        own, before = f"{MARK}|{sweep}|{self._token}|{self._count}", self._group
+        self._group = placement_group([{"memory": part}], name=own)
+        self.own, self._bytes = own, part
         if before is not None:
             remove_placement_group(before)
 
     def others(self) -> dict[str, int]:
-        """The announcements of the other sweeps."""
+        """The latest announcement of each other sweep."""
         from ray.util import placement_group_table
 
-        found: dict[str, int] = {}
+        latest: dict[str, tuple[int, str, int]] = {}
         for group in placement_group_table().values():
-            name = str(group["name"])
-            if name.startswith(f"{MARK}|") and name != self.own and group["state"] != "REMOVED":
-                found[name] = int(sum(bundle.get("memory", 0) for bundle in group["bundles"].values()))
-        return found
+            mark, *words = str(group["name"]).split("|")
+            if mark == MARK and len(words) == 3 and words[1] != self._token and group["state"] != "REMOVED":
+                part = int(sum(bundle.get("memory", 0) for bundle in group["bundles"].values()))
+                latest[words[1]] = max(latest.get(words[1], (0, "", 0)), (int(words[2]), str(group["name"]), part))
+        return {name: part for _, name, part in latest.values()}
