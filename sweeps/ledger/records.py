@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.training.epoch_result import EpochResult
 
-TrialId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$")]
-"""A trial's identity; files and folders are named by it."""
+TrialId = Annotated[str, Field(pattern=r"^[^./\x00][^/\x00]{0,199}$")]
+"""A trial's identity; files and folders are named by it, so it leads nowhere else."""
 Role = Literal["search", "final"]
 CellKey = tuple[str, ...]
 """What tells cells apart within a sweep: (encoder, mode, task), and the variant behind them where there is one."""

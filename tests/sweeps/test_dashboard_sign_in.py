@@ -60,8 +60,8 @@ def test_on_this_machine_nothing_is_asked_for() -> None:
     check_sign_in("127.0.0.1", {})
     with sign_in("127.0.0.1", {PASSWORD: SECRET}) as variables:
         assert variables == {}
-    assert "--app-name" not in dashboard.command(Path("runs"), "127.0.0.1", 5000)
-    assert "basic-auth" in dashboard.command(Path("runs"), "0.0.0.0", 5000)
+    assert "--app-name" not in dashboard.command(Path("/runs"), "127.0.0.1", 5000)
+    assert "basic-auth" in dashboard.command(Path("/runs"), "0.0.0.0", 5000)
 
 
 def test_the_users_folder_is_this_accounts_alone_and_goes_with_the_server() -> None:

@@ -91,9 +91,9 @@ def assert_kept(folder: Path, said: list[str], records: dict[str, TrialRecord]) 
 
 def test_a_line_that_was_cut_off_does_not_spoil_the_next(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
-    append_line(ledger.openings, json.dumps({"trial": "a"}))
-    whole = json.dumps({"trial": "b"})
+    append_line(ledger.openings, json.dumps({"trial": "a", "opened_at": 1.0}))
+    whole = json.dumps({"trial": "b", "opened_at": 1.0})
     with ledger.openings.open("a") as file:
         file.write(whole[:-3])
-    append_line(ledger.openings, json.dumps({"trial": "c"}))
+    append_line(ledger.openings, json.dumps({"trial": "c", "opened_at": 1.0}))
     assert opened_trials(ledger) == {"a", "c"}
