@@ -45,7 +45,7 @@ def saved_epochs(storage: Path) -> int:
 def wait_until_saved(storage: Path, count: int, process: subprocess.Popen) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while saved_epochs(storage) < count:
-        assert process.poll() is None, "the sweep ended before so many epochs were saved"
+        assert process.poll() is None, (storage.parent / "log").read_text(encoding="utf-8")
         assert time.monotonic() < deadline, "no epoch is saved"
         time.sleep(0.01)
 
