@@ -200,6 +200,7 @@ def test_a_server_that_is_not_there_is_refused(s3, monkeypatch):
     assert "does not answer at http://127.0.0.1" in refusal(f"s3://{BUCKET}/x")
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_is_refused(s3, monkeypatch):
     class Hung(QuietHandler):
         def get(self) -> None:

@@ -58,6 +58,7 @@ def kill_after(count: int, words: list[str], folder: ObjectPath) -> None:
     process.wait()
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_in_s3_goes_on_and_finds_the_same_as_in_a_folder(s3, frozen_spec, tmp_path, done):
     spec, folder = frozen_spec.model_copy(update={"trials": TRIALS}), ObjectPath.of(f"{STORAGE}/tiny")
     words = in_store(spec, tmp_path)
