@@ -6,6 +6,9 @@ The drivers are threads that take turns, a request at a time; the store is obsto
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +26,7 @@ from meltpoint.sweeps.ledger.object_lease import ObjectLease
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.storage import files, object_path
 from meltpoint.sweeps.storage.object_path import ObjectPath
+from meltpoint.tests.object_stores import BUCKET
 from meltpoint.tests.sweeps.test_lease_steps import DRIVERS, MANY, TRIALS, TURNS, Driver, World, stepped
 
 pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="the extra 's3' is not installed")
@@ -245,3 +249,25 @@ def test_a_folder_of_an_object_store_that_holds_other_things_is_no_place_for_a_s
     (FOLDER / "diary.txt").put(b"dear diary")
     with pytest.raises(ValueError, match=r"--name tiny: s3://bucket/tiny holds other things \(diary\.txt\)"):
         ledger.check_place()
+
+
+KILLED = """
+import os, signal, sys
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.storage.object_path import ObjectPath
+ledger = Ledger(ObjectPath.of(sys.argv[1]))
+with ledger.driving():
+    ledger.write(TrialRecord.model_validate_json(sys.argv[2]))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.usefixtures("s3")
+def test_a_driver_that_was_killed_in_s3_is_followed_at_once_and_its_records_count():
+    folder = f"s3://{BUCKET}/killed"
+    words = [sys.executable, "-c", KILLED, folder, record("one").model_dump_json()]
+    assert subprocess.run(words, check=False, timeout=120).returncode == -signal.SIGKILL
+    ledger = Ledger(ObjectPath.of(folder))
+    with ledger.driving(say=pytest.fail):
+        assert [(one.id, one.driver_attempt) for one in ledger.records()] == [("one", 2)]
