@@ -27,7 +27,7 @@ on the disk, or found other files than the sweep was opened on, none of which sa
 
 
 def reason(error: ValueError) -> str:
-    """The reason why a file is not what it should be: the first fault of a validation, or the error's first line."""
+    """The reason why a file is refused, in one line: the first fault of a validation, or the error's first line."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))[:60]

@@ -49,7 +49,7 @@ def read_bytes(path: Path, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:
 
 
 def _pieces(file: IO[bytes], most_bytes: int) -> Iterator[bytes]:
-    """The pieces that come from a device or a pipe, until there are more than allowed."""
+    """The contents of a device or a pipe, until they are more than allowed."""
     count = 0
     while count <= most_bytes and (piece := file.read(2**16)):
         count += len(piece)

@@ -61,6 +61,7 @@ def predictions(folder: Path, name: str, right: dict[str, list[bool]]) -> None:
         for n, is_right in enumerate(judged):
             place = 2 * GENRES.index(genre) + n
             record = {"id": str(place), "gold": LABELS[n], "prediction": LABELS[n if is_right else 2]}
+            record |= {"probabilities": dict.fromkeys(LABELS, 1 / len(LABELS))}
             lines.append(json.dumps(record))
     path = folder / "predictions" / f"{name}.dev.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)

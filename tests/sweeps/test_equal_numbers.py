@@ -40,6 +40,7 @@ RESOURCES: Mapping[str, tuple[object, set[str]]] = {
     "cache_keep_bytes": (1, set()),
     "mix_code_versions": (True, set()),
     "saving_share": (0.5, {"saving_share"}),
+    "max_workers": (1, set()),
 }
 """Field → another value, and the fields of an order that it changes."""
 

@@ -119,7 +119,7 @@ def test_a_value_of_a_wrong_type_is_answered_with_what_to_write_and_never_in_pyd
 @pytest.mark.parametrize("levels", [200, 5_000])
 def test_a_file_nested_too_deep_is_one_line(file, levels):
     file.write_text(GOOD.replace("trials: 4", "trials: " + "[" * levels + "]" * levels), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"mine\.yaml: ") as refused:
+    with pytest.raises(ValueError, match=r"mine\.yaml(:3)?: ") as refused:
         spec_files.read(str(file))
     assert len(str(refused.value)) < 400
 

@@ -36,6 +36,9 @@ def test_a_record_that_is_not_of_its_cell_as_it_is_now_never_wins(fact, spec, ce
     own = make_record(first, (0.57,))
     high = make_record(planner.next(), (0.97,))
     stray = high.model_copy(update={fact: OTHERS[fact]})
+    if fact == "metric":
+        epochs = [epoch.model_copy(update={"dev": {"other": 0.97}}) for epoch in high.epochs]
+        stray = stray.model_copy(update={"epochs": epochs})
     assert Planner(spec, cells, [own, high]).cells[high.cell].best == high, "else it would win"
     again = Planner(spec, cells, [own, stray])
     assert again.strays == [stray]
