@@ -123,9 +123,9 @@ def load_folder(folder: str | Path) -> ExportedModel:
         setting = complete(stored.setting, mode, head)
         precision = resolve_precision(stored.precision, "cpu")
     except (OSError, ValueError, SafetensorError) as error:
-        reason = " ".join(str(error).split()[:40])
+        reason = f"{type(error).__name__}: {' '.join(str(error).split()[:40])}"
         raise ValueError(
-            f"{path} is no exported model ({type(error).__name__}: {reason}); write one with `meltpoint export NAME --model`."
+            f"{path} is no exported model ({reason}); write one with `meltpoint export NAME --model`."
         ) from None
     encoder = encoders.load(encoders.resolve(f"{stored.encoder_family}:{(path / ENCODER).absolute()}", task.kind))
     model = build(encoder, task, mode, head, [Member(setting, 0)], "cpu")
@@ -135,7 +135,7 @@ def load_folder(folder: str | Path) -> ExportedModel:
     model.load_state_dict(weights, strict=False)  # the encoder's weights are already loaded
     limit = min(int(setting["max_pieces"]), encoder.max_pieces)
     input_format = input_format_of(setting, heads.get(head).joint_pairs)
-    return ExportedModel(model.eval(), task, precision, limit, input_format, stored.model_dump())
+    return ExportedModel(model.eval(), task, precision, limit, input_format, stored.model_dump(mode="json"))
 
 
 class _Stored(BaseModel):

@@ -40,9 +40,9 @@ MakeSweep = Callable[..., SweepSummary]
 TrainSweep = Callable[[Path, SweepSpec, dict[str, Any]], Path]
 
 
-def epoch(number: int, dev: float) -> EpochRecord:
+def epoch(number: int, metric: str, dev: float) -> EpochRecord:
     return EpochRecord(
-        epoch=number, phase="train", step=10 * number, train_loss=0.5, dev={"accuracy": dev}, train_seconds=1.0,
+        epoch=number, phase="train", step=10 * number, train_loss=0.5, dev={metric: dev}, train_seconds=1.0,
         dev_seconds=0.5, learning_rate=5e-5, finished_at=float(number),
     )  # fmt: skip
 
@@ -54,8 +54,8 @@ def record(header: CellHeader, number: int, **fields: Any) -> TrialRecord:
         "mode": header.mode, "task": header.task, "head": header.head, "variant": header.variant,
         "role": "search", "seed": 0, "setting": SETTING,
         "status": "finished", "metric": header.metric, "dev": dev, "best_epoch": 2, "hardware": HARDWARE,
-        "epochs": [epoch(place, dev or 0.0) for place in (1, 2, 3)], "data_fingerprint": header.data_fingerprint,
-        "code_version": "0.1.0+abc", "started_at": float(number), "seconds": 60.0,
+        "epochs": [epoch(place, header.metric, dev or 0.0) for place in (1, 2, 3)],
+        "data_fingerprint": header.data_fingerprint, "code_version": "0.1.0+abc", "started_at": float(number), "seconds": 60.0,
     }  # fmt: skip
     return TrialRecord(**(values | fields))
 

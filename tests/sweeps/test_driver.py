@@ -33,7 +33,20 @@ from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 @pytest.fixture
 def driver(spec, cells, tmp_path: Path) -> SweepDriver:
-    calls = ("begin", "on_start", "prepare", "run_of", "end", "ended", "abandon", "lost", "epoch", "say", "waits")
+    calls = (
+        "begin",
+        "on_start",
+        "prepare",
+        "run_of",
+        "end",
+        "ended",
+        "abandon",
+        "lost",
+        "epoch",
+        "say",
+        "waits",
+        "resumed",
+    )
     silent = SimpleNamespace(**dict.fromkeys(calls, lambda *_: None))
     resources = Resources(storage=str(tmp_path), gpus=0.0)
     made = SweepDriver(Planner(spec, cells, []), Ledger(tmp_path / "sweep"), silent, silent, silent, resources)

@@ -316,7 +316,7 @@ def test_predictions_that_do_not_give_the_recorded_score_are_refused(two):
         ("[]", "line 2: not an example"),
         ('{"id": "1", "gold": "equivalent", "prediction": "equivalent"}', "line 2: not an example"),
         (
-            '{"id": "1", "gold": "maybe", "prediction": "a", "probabilities": {}}',
+            '{"id": "1", "gold": "maybe", "prediction": "a", "probabilities": {"equivalent": 1}}',
             "the label 'maybe' is not one of not_eq",
         ),
     ],
