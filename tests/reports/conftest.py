@@ -55,7 +55,8 @@ def record(header: CellHeader, number: int, **fields: Any) -> TrialRecord:
         "role": "search", "seed": 0, "setting": SETTING,
         "status": "finished", "metric": header.metric, "dev": dev, "best_epoch": 2, "hardware": HARDWARE,
         "epochs": [epoch(place, header.metric, dev or 0.0) for place in (1, 2, 3)],
-        "data_fingerprint": header.data_fingerprint, "code_version": "0.1.0+abc", "started_at": float(number), "seconds": 60.0,
+        "data_fingerprint": header.data_fingerprint, "code_version": "0.1.0+abc",
+        "started_at": float(number), "seconds": 60.0,
     }  # fmt: skip
     return TrialRecord(**(values | fields))
 
