@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,3 +62,29 @@ def test_a_capped_sweep_never_runs_more_trials_at_once(frozen_spec, tmp_path) ->
     trained = [span for span in spans if span[1] - span[0] > 0]
     assert all(end <= start + 0.5 for (_, end), (start, _) in itertools.pairwise(trained))
     assert "1 of 2 trials at a time" in said_by(folder)
+
+
+ANNOUNCING = """
+import sys, ray
+from meltpoint.sweeps.on_ray.sharing import Board, ClusterShare
+
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+first, second = Board(), Board()
+share = ClusterShare("first", 1.0, 0.0, None, first)
+print(share.part)
+second.announce("second", 1000)
+for wanted in (1, 2, 1, 2):  # each is an announcement of its own
+    share.want(wanted)
+    print(share.now())
+print([name.split("|")[1] for name in second.others()])
+"""
+
+
+@pytest.mark.slow
+def test_announcements_on_a_real_cluster_may_change_at_any_pace() -> None:
+    with ray_nodes.cluster(RayNode(), RayNode()) as running:
+        words = [sys.executable, "-c", ANNOUNCING, running.address]
+        done = subprocess.run(words, env=ray_nodes.environment(), capture_output=True, encoding="utf-8", check=False)
+    shared = "shares the cluster with second: 1 of 2 trials at a time"
+    alone = "has the cluster to itself: 2 of 2 trials at a time"
+    assert done.stdout.splitlines() == [alone, *[shared] * 4, "['first']"], done.stderr
