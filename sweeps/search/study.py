@@ -63,8 +63,9 @@ class Study:
 
     def ask(self, identify: Identify) -> tuple[str, dict[str, Value]] | None:
         """Propose an untried setting: (its trial's identity, the complete setting); None if none is left."""
-        if not self.seen:
-            return self._take(self.space.first(), identify)
+        published = self._take(self.space.first(), identify)
+        if published is not None:
+            return published
         if self.searcher == "grid":
             return self._enumerated(identify)
         if len(self.seen) >= STARTUP_TRIALS:

@@ -73,6 +73,14 @@ def test_an_interrupted_search_proposes_what_an_undisturbed_one_does(spec, cells
         assert proposal.id == undisturbed[number]
 
 
+def test_a_published_setting_whose_record_is_gone_is_proposed_again(spec, cells, make_record):
+    one = [replace(cells[0], trials=4)]
+    first, *others = drive(Planner(spec.model_copy(update={"trials": 4}), one, []), make_record)[:4]
+    found = Planner(spec.model_copy(update={"trials": 4}), one, [make_record(p) for p in others]).next()
+    assert isinstance(found, Proposal)
+    assert found.id == first.id
+
+
 def note_of(proposal: Proposal) -> dict[str, object]:
     """What the ledger keeps of a trial that has begun."""
     cell = proposal.cell
