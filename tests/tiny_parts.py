@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -30,37 +31,54 @@ parameters:
 """
 
 
-@pytest.fixture(scope="session")
-def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """`hf:FOLDER` of a random two-layer BERT."""
+def save_tiny_bert(folder: Path, words: Iterable[str]) -> None:
+    """Save a random two-layer BERT with a tokenizer that knows the words."""
     import torch
     import transformers
 
-    folder = tmp_path_factory.mktemp("tiny-bert")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "was", "and", *GOOD, *BAD, *THINGS]
-    tokenizer = transformers.BertTokenizer(vocab={word: index for index, word in enumerate(words)}, do_lower_case=True)
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     torch.manual_seed(0)
     config = transformers.BertConfig(
-        vocab_size=len(words), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        vocab_size=len(pieces), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
         max_position_embeddings=64,
     )  # fmt: skip
     transformers.BertModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    transformers.BertTokenizer(vocab=vocabulary, do_lower_case=True).save_pretrained(folder)
+
+
+def write_splits(folder: Path, sizes: Mapping[str, int], row: Callable[[int, random.Random], tuple[str, str]]) -> None:
+    """Write each split of a task as a file of tab-separated values.
+
+    Args:
+        sizes: split → its number of rows.
+        row: the sentence and the label of a row, by its number and with a generator for its draws.
+    """
+    draw = random.Random(0)
+    for split, count in sizes.items():
+        rows = ["sentence\tlabel", *("\t".join(row(number, draw)) for number in range(count))]
+        (folder / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """`hf:FOLDER` of a random two-layer BERT."""
+    folder = tmp_path_factory.mktemp("tiny-bert")
+    save_tiny_bert(folder, ["the", "was", "and", *GOOD, *BAD, *THINGS])
     return f"hf:{folder}"
 
 
 @pytest.fixture(scope="session")
 def tiny_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A task file with its three splits beside it."""
+
+    def row(number: int, draw: random.Random) -> tuple[str, str]:
+        tone = (BAD, GOOD)[number % 2]
+        sentence = f"the {draw.choice(THINGS)} was {draw.choice(tone)} and {draw.choice(tone)}"
+        return sentence, ("bad", "good")[number % 2]
+
     folder = tmp_path_factory.mktemp("tiny-task")
-    draw = random.Random(0)
-    for split, count in (("train", 32), ("dev", 16), ("test", 24)):
-        rows = ["sentence\tlabel"]
-        for index in range(count):
-            tone = (BAD, GOOD)[index % 2]
-            sentence = f"the {draw.choice(THINGS)} was {draw.choice(tone)} and {draw.choice(tone)}"
-            rows.append(f"{sentence}\t{('bad', 'good')[index % 2]}")
-        (folder / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    write_splits(folder, {"train": 32, "dev": 16, "test": 24}, row)
     path = folder / "tiny_reviews.yaml"
     path.write_text(TASK_YAML, encoding="utf-8")
     return path

@@ -9,14 +9,14 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
-from typing import IO
 
-from meltpoint.adapters.files import acquire, make_folders
+from meltpoint.sweeps.ledger import file_lock
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.claim import latest
+from meltpoint.sweeps.ledger.file_lock import LOCK, FileLock
 from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError
 from meltpoint.sweeps.ledger.object_lease import ObjectLease
 from meltpoint.sweeps.ledger.record_index import RecordIndex
@@ -37,7 +37,7 @@ from meltpoint.tasks.core.counts import some
 
 STATES = "state.*"
 """The files in a trial's checkpoint folder that hold its saved epochs (`worker.epoch_checkpoints`)."""
-LOCK, DRIVERS = "driver.lock", "drivers"
+DRIVERS = "drivers"
 EMPTY_SWEEP = {LOCK, DRIVERS, "trials", "started"}
 """The files and folders that a sweep's folder may contain before `sweep.json` is written."""
 
@@ -302,13 +302,13 @@ class Ledger:
         Raises:
             ValueError: another process drives it, or its folder cannot be written.
         """
-        with self._open_lock() as lock:
-            self._refuse_older_version(lock)
+        with FileLock.opened(self.folder) as lock:
+            lock.refuse_older_version(self.drivers)
             kind = Lease if isinstance(self.folder, Path) else ObjectLease
-            lease = leases.acquire(self.drivers, say, lambda: _has_lock(lock), kind)
+            lease = leases.acquire(self.drivers, say, lock.take, kind)
             self.lease = lease
             try:
-                _note_owner(lock, lease)
+                lock.note(lease.owner)
                 if lease.took_over:
                     lease.inherit(self.trials.glob("*.json"))
                 lease.keep_renewing(on_lost or (lambda lost: None))
@@ -317,30 +317,6 @@ class Ledger:
                 lease.release()
                 self.lease = None
 
-    def _refuse_older_version(self, lock: IO[str] | None) -> None:
-        """Refuse a sweep whose file lock is held while nobody has its lease: versions before had the lock alone."""
-        if lock is None:
-            return
-        claim = latest(self.drivers)
-        if (claim is None or claim.is_released()) and not _has_lock(lock, or_no_locks=True):
-            lock.seek(0)
-            raise ValueError(
-                f"Another process drives this sweep ({lock.read().strip()}); wait for it, or stop it first."
-            )
-
-    def _open_lock(self) -> AbstractContextManager[IO[str] | None]:
-        """The sweep's file lock, open; None in an object store, which has no locks."""
-        if isinstance(self.folder, ObjectPath):
-            return nullcontext()
-        try:
-            make_folders(self.folder)
-            return (self.folder / LOCK).open("a+")
-        except OSError as error:
-            raise ValueError(
-                f"{error.filename or self.folder} cannot be written ({error.strerror}); let its owner run the sweep, "
-                "or name a folder of yours with --storage DIR."
-            ) from None
-
     def is_driven(self) -> bool:
         """True if another process drives the sweep, as far as can be told. Writes nothing: a copy may be read-only.
 
@@ -348,45 +324,13 @@ class Ledger:
         Nothing but what is shown depends on it.
         """
         claim = None if self.lease is not None else latest(self.drivers)
-        is_locked = self.lease is None and self._is_locked()
+        is_locked = self.lease is None and file_lock.is_held(self.folder)
         if claim is None or claim.is_free(file_lock_is_free=not is_locked):
             return is_locked
         try:
             return time.time() - claim.beat_path.stat().st_mtime < leases.silence_seconds()
         except FileNotFoundError:
             return is_locked
-
-    def _is_locked(self) -> bool:
-        path = self.folder / LOCK
-        if isinstance(path, ObjectPath) or not path.exists():
-            return False
-        with path.open() as lock:
-            try:
-                return not acquire(lock, shared=True, wait=False)
-            except ValueError:  # a file system without locks
-                return False
-
-
-def _note_owner(lock: IO[str] | None, lease: Lease) -> None:
-    """Write into the file lock who has it, where this process has."""
-    if lock is not None and _has_lock(lock):
-        lock.truncate(0)
-        lock.write(str(lease.owner))
-        lock.flush()
-
-
-def _has_lock(lock: IO[str] | None, or_no_locks: bool = False) -> bool:
-    """True if this process has a file lock, or gets it now.
-
-    Args:
-        or_no_locks: what to say of a file system without locks.
-    """
-    if lock is None:
-        return or_no_locks
-    try:
-        return acquire(lock, shared=False, wait=False)
-    except ValueError:
-        return or_no_locks
 
 
 def _is_of_an_empty_sweep(path: StoragePath) -> bool:

@@ -46,11 +46,7 @@ class ObjectLease(Lease):
 
     @contextmanager
     def placing(self, path: StoragePath) -> Iterator[Path]:
-        """Yield a local path to write a file at; it replaces `path` after the block.
-
-        Raises:
-            LeaseLostError: another driver has the sweep; nothing was replaced.
-        """
+        """As in a folder, from a folder of this machine's for temporary files."""
         with tempfile.TemporaryDirectory(prefix="meltpoint-") as scratch:
             beside = Path(scratch) / path.name
             yield beside

@@ -20,6 +20,7 @@ from meltpoint.sweeps.worker import worker
 from meltpoint.sweeps.worker.events import EpochEnded, Started, TrialEnded
 from meltpoint.sweeps.worker.finalist_scoring import score_finalists
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.tests.tiny_parts import BAD, GOOD, save_tiny_bert
 
 SPACE = """\
 parameters:
@@ -181,16 +182,5 @@ def train_sweep() -> TrainSweep:
 def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random BERT of two layers."""
     place = tmp_path_factory.mktemp("tiny-bert")
-    import torch
-    import transformers
-
-    words = ("fine", "lovely", "great", "warm", "dull", "awful", "cold", "poor", "film", "meal", "hotel", "the", "was")
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=len(pieces), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-        max_position_embeddings=64,
-    )  # fmt: skip
-    transformers.BertModel(config).save_pretrained(place)
-    transformers.BertTokenizer(vocab={piece: n for n, piece in enumerate(pieces)}).save_pretrained(place)
+    save_tiny_bert(place, [*GOOD, *BAD, "film", "meal", "hotel", "the", "was"])
     return place

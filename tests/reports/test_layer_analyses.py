@@ -22,6 +22,7 @@ from meltpoint.sweeps.worker import worker
 from meltpoint.sweeps.worker.finalist_scoring import restore
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
+from meltpoint.tests.tiny_parts import write_splits
 
 TASK = """\
 name: tiny_reviews
@@ -40,14 +41,14 @@ WORDS = ("fine", "lovely", "great", "warm", "dull", "awful", "cold", "poor", "fi
 @pytest.fixture(scope="module")
 def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sentences with one word that tells the label; a fifth of the labels are wrong, so that no model is perfect."""
-    place, draw = tmp_path_factory.mktemp("tiny-task"), random.Random(0)
-    for split, count in (("train", 64), ("dev", 160)):
-        rows = ["sentence\tlabel"]
-        for number in range(count):
-            tone = WORDS[draw.randrange(4) + 4 * (number % 2)]
-            label = ("good", "bad")[number % 2 if number % 5 else draw.randrange(2)]
-            rows.append(f"the {draw.choice(WORDS[8:12])} was {' '.join(['the'] * (number % 3))} {tone}\t{label}")
-        (place / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+    def row(number: int, draw: random.Random) -> tuple[str, str]:
+        tone = WORDS[draw.randrange(4) + 4 * (number % 2)]
+        label = ("good", "bad")[number % 2 if number % 5 else draw.randrange(2)]
+        return f"the {draw.choice(WORDS[8:12])} was {' '.join(['the'] * (number % 3))} {tone}", label
+
+    place = tmp_path_factory.mktemp("tiny-task")
+    write_splits(place, {"train": 64, "dev": 160}, row)
     path = place / "tiny_reviews.yaml"
     path.write_text(TASK, encoding="utf-8")
     return path

@@ -162,27 +162,34 @@ class World:
 
 @contextmanager
 def simulated(world: World) -> Iterator[None]:
-    """Let the steps of the world's drivers wait for their turn."""
+    """Let the steps of the world's drivers on the disk wait for their turn."""
     with pytest.MonkeyPatch.context() as patch:
         for name in STEPS:
             patch.setattr(os, name, stepped(world, name, getattr(os, name)))
-        patch.setattr(leases, "time", world)
-        patch.setattr(leases, "this_process", world.this_process)
-        for name in ("look_up", "boot"):
-            patch.setattr(owners, name, getattr(world, name))
-        patch.setattr(owners, "namespace", lambda: "n")
-        patch.setenv(leases.SILENCE, "1")
-        for driver in world.drivers:
-            driver.begin()
-            assert driver.thread.ident is not None
-            world.by_thread[driver.thread.ident] = driver
-        try:
+        with taking_turns(world, patch):
             yield
-        finally:
-            for driver in world.drivers:
-                driver.is_killed = True
-                while not driver.is_over:
-                    driver.step()
+
+
+@contextmanager
+def taking_turns(world: World, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Begin the world's drivers, in its time and on its machines; kill those that are left after the block."""
+    patch.setattr(leases, "time", world)
+    patch.setattr(leases, "this_process", world.this_process)
+    for name in ("look_up", "boot"):
+        patch.setattr(owners, name, getattr(world, name))
+    patch.setattr(owners, "namespace", lambda: "n")
+    patch.setenv(leases.SILENCE, "1")
+    for driver in world.drivers:
+        driver.begin()
+        assert driver.thread.ident is not None
+        world.by_thread[driver.thread.ident] = driver
+    try:
+        yield
+    finally:
+        for driver in world.drivers:
+            driver.is_killed = True
+            while not driver.is_over:
+                driver.step()
 
 
 def stepped(world: World, name: str, real: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,12 +8,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO
 
 import pytest
 
 from meltpoint.adapters.files import write_atomically
+from meltpoint.sweeps.ledger import file_lock
+from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -147,6 +151,20 @@ def test_a_driver_of_a_version_that_had_the_file_lock_alone_is_not_driven_over(l
             pass
     with ledger.driving():
         pass
+
+
+def test_a_driver_that_has_the_file_lock_and_not_yet_the_lease_is_waited_for_and_named(ledger, monkeypatch):
+    def claims(seconds: float) -> None:
+        leases.acquire(ledger.drivers, say=pytest.fail)
+
+    monkeypatch.setattr(file_lock, "time", SimpleNamespace(monotonic=time.monotonic, sleep=claims))
+    with (ledger.folder / "driver.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with (
+            pytest.raises(ValueError, match=rf"Another process drives this sweep \(process {os.getpid()} on "),
+            Ledger(ledger.folder).driving(),
+        ):
+            pass
 
 
 def test_records_and_notes_say_which_driver_wrote_them(ledger, proposal, make_record):

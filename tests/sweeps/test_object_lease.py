@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meltpoint.sweeps.ledger import lease as leases
-from meltpoint.sweeps.ledger import owner as owners
 from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError, acquire
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.object_lease import ObjectLease
@@ -27,7 +26,7 @@ from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.storage import files, object_path
 from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.tests.object_stores import BUCKET
-from meltpoint.tests.sweeps.test_lease_steps import DRIVERS, MANY, TRIALS, TURNS, Driver, World, stepped
+from meltpoint.tests.sweeps.test_lease_steps import DRIVERS, MANY, TRIALS, TURNS, Driver, World, stepped, taking_turns
 
 pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="the extra 's3' is not installed")
 
@@ -129,23 +128,8 @@ def simulated(world: ObjectWorld) -> Iterator[None]:
         patch.setattr(files, "ThreadPoolExecutor", InTurn)
         for name in REQUESTS:
             patch.setattr(obstore, name, stepped(world, name, getattr(obstore, name)))
-        patch.setattr(leases, "time", world)
-        patch.setattr(leases, "this_process", world.this_process)
-        for name in ("look_up", "boot"):
-            patch.setattr(owners, name, getattr(world, name))
-        patch.setattr(owners, "namespace", lambda: "n")
-        patch.setenv(leases.SILENCE, "1")
-        for driver in world.drivers:
-            driver.begin()
-            assert driver.thread.ident is not None
-            world.by_thread[driver.thread.ident] = driver
-        try:
+        with taking_turns(world, patch):
             yield
-        finally:
-            for driver in world.drivers:
-                driver.is_killed = True
-                while not driver.is_over:
-                    driver.step()
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
