@@ -260,18 +260,18 @@ class Ledger:
 
     def _drop_states(self, record: TrialRecord) -> None:
         """Delete the saved epochs of a trial that has ended; one that was lost goes on from them when tried again."""
+        if record.is_lost:
+            return
         folder = self.checkpoint(record.id)
-        if record.is_lost or not isinstance(folder, Path) or not folder.is_dir():
-            return  # epochs are not saved in an object store
-        for path in folder.glob(STATES):
+        states: list[StoragePath] = list(folder.glob(STATES))
+        for path in states:
             self._remove(path)
-        with suppress(OSError):  # the trial's weights lie there
-            folder.rmdir()
+        if isinstance(folder, Path):
+            with suppress(OSError):  # it is not there, or the trial's weights lie there
+                folder.rmdir()
 
     def clean_states(self, records: Iterable[TrialRecord]) -> None:
         """Delete saved epochs of trials that have ended: a worker that was given up may write them after that."""
-        if not isinstance(self.folder, Path):
-            return
         left = {path.parent.name for path in (self.folder / "checkpoints").glob(f"*/{STATES}")}
         for record in records if left else ():
             if record.id in left:

@@ -179,6 +179,16 @@ def remove(path: StoragePath) -> None:
     path.unlink(missing_ok=True)
 
 
+def rename(path: StoragePath, target: StoragePath) -> None:
+    """Rename a file beside itself; in an object store it is copied, then removed."""
+    if isinstance(path, Path):
+        path.replace(str(target))
+        return
+    assert isinstance(target, ObjectPath)
+    path.copy_to(target)
+    path.unlink(missing_ok=True)
+
+
 @contextmanager
 def storing(path: StoragePath) -> Iterator[Path]:
     """Yield a local path to write a file at; it replaces `path` after the block, unless that raises."""

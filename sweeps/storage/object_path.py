@@ -159,11 +159,21 @@ class ObjectPath:
         return iter([self / PurePosixPath(key).name for key in keys if key != self.key])
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
-        """The files and folders in it whose names fit a pattern; `*/NAME` those in its folders."""
+        """The files and folders in it whose names fit a pattern; `*/NAME` those in its folders.
+
+        Where the last name is a pattern too, all objects below are listed, in requests of a thousand each.
+        """
         above, _, name = pattern.rpartition("/")
+        if above and set(name) & set("*?["):
+            return (path for path in self.files() if self._fits(path, pattern))
         if above:
             return (path / name for path in self.glob(above) if (path / name).is_file())
         return (path for path in self.iterdir() if fnmatchcase(path.name, name))
+
+    def _fits(self, path: ObjectPath, pattern: str) -> bool:
+        """True if the names from this folder to a path below it fit those of a pattern."""
+        names, patterns = path.key[len(self.key) :].strip("/").split("/"), pattern.split("/")
+        return len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))
 
     def files(self) -> Iterator[ObjectPath]:
         """All objects below it, however deep."""

@@ -68,6 +68,9 @@ QUICK = Patience(connect_seconds=3, answer_seconds=4, retries=1, retry_seconds=6
 LONG = Patience(connect_seconds=5, answer_seconds=60, retries=10, retry_seconds=180)
 """For all others: a store that fails over is away for seconds to minutes, less than the silence of a lease."""
 
+OPTIONAL = Patience(connect_seconds=5, answer_seconds=60, retries=3, retry_seconds=20)
+"""For what a trial can do without, and does not wait for: its saved epochs."""
+
 
 def client(root: str, patience: Patience = LONG) -> S3Store | GCSStore:
     """The client of a bucket, one for each process.

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from operator import attrgetter
 from typing import Any
 
 from meltpoint.adapters import ops
@@ -23,13 +23,16 @@ from meltpoint.adapters.training.training_state import TrainingState, restore, s
 from meltpoint.sweeps.ledger.ledger import STATES
 from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.storage.files import StoragePath, local_copy, rename, scratch_of, storage_path, storing
+from meltpoint.sweeps.storage.object_path import ObjectPath
+from meltpoint.sweeps.storage.object_store import OPTIONAL, StoreError
 from meltpoint.sweeps.worker.recorded import COMPUTING, versions
 from meltpoint.sweeps.worker.work_order import Order
 
 SPARE_BYTES = 50 * 2**20
 """Left free on the disk beside a state, and as much again for the weights that training leaves."""
 
-DAMAGED = ".damaged"
+SUFFIX, DAMAGED = ".safetensors", ".damaged"
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,9 @@ class EpochCheckpoints:
     """
 
     def __init__(self, order: Order, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.folder, self.order, self.clock = Path(order.checkpoint), order, clock
-        self.path = self.folder / f"state.{order.driver_attempt:06d}-{order.handed_out:04d}.safetensors"
+        self.order, self.clock = order, clock
+        self.folder = _optional(storage_path(order.checkpoint))
+        self.path = self.folder / f"state.{order.driver_attempt:06d}-{order.handed_out:04d}{SUFFIX}"
         self.notes: list[str] = []
         self._began, self._past = clock(), Resumed()
         self._rule = SavingRule(order.saving_share, clock)
@@ -63,11 +67,7 @@ class EpochCheckpoints:
 
     def resume(self, trainer: Trainer) -> Resumed:
         """Put a fresh trainer where the newest usable state was taken; nothing where there is none."""
-        about: dict[str, Any] | None = None
-        for path in reversed(self._files()):
-            about = self._taken_from(path, trainer)
-            if about is not None:
-                break
+        about = self._newest(trainer)
         if about is not None:
             self._ended_at = list(about["ended_at"])
             results = trainer.trials[0].results
@@ -79,13 +79,25 @@ class EpochCheckpoints:
         self._rule = SavingRule(self.order.saving_share, self.clock)
         return self._past
 
-    def _taken_from(self, path: Path, trainer: Trainer) -> dict[str, Any] | None:
+    def _newest(self, trainer: Trainer) -> dict[str, Any] | None:
+        """The JSON beside the newest usable state, which the trainer has then; None where there is none."""
+        try:
+            found = (self._taken_from(path, trainer) for path in reversed(self._files()))
+            return next((about for about in found if about is not None), None)
+        except OSError as error:
+            self.notes.append(
+                f"its saved epochs could not be read ({error.strerror or error}); it began from the start"
+            )
+            return None
+
+    def _taken_from(self, path: StoragePath, trainer: Trainer) -> dict[str, Any] | None:
         """The JSON beside a file's state, which the trainer has then; None where the file cannot be used."""
         try:
-            about = read_about(path)
-            if about.get("belongs_to") != belongs_to(self.order, trainer):
-                return None
-            restore(trainer, read_state(path))
+            with local_copy(path) as local:
+                about = read_about(local)
+                if about.get("belongs_to") != belongs_to(self.order, trainer):
+                    return None
+                restore(trainer, read_state(local))
         except FileNotFoundError:
             return None
         except DamagedStateError as error:
@@ -93,10 +105,10 @@ class EpochCheckpoints:
             return None
         return about
 
-    def _set_aside(self, path: Path, why: str) -> None:
+    def _set_aside(self, path: StoragePath, why: str) -> None:
         aside = path.with_suffix(DAMAGED)
         with suppress(OSError):
-            path.replace(aside)
+            rename(path, aside)
         self.notes.append(f"a saved epoch was damaged ({why}), is set aside as {aside}, and was not gone on from")
 
     def after_epoch(self, trainer: Trainer, ended: Sequence[EpochRecord]) -> None:
@@ -124,15 +136,20 @@ class EpochCheckpoints:
         try:
             if self._is_superseded() or not self._has_room(state):
                 return
-            write_state(self.path, state, self._about(trainer))
+            with storing(self.path) as file:
+                write_state(file, state, self._about(trainer))
             for older in self._files():
                 if older.name < self.path.name:
                     older.unlink(missing_ok=True)
         except OSError as error:
-            self._is_over = True
-            self.notes.append(f"its epochs could not be saved ({error.strerror or error}); it trained on without")
+            self._is_over = not isinstance(error, StoreError)  # a store that is away comes back; what it cost counts
+            self._note_once(f"its epochs could not be saved ({error.strerror or error}); it trained on without")
         finally:
             self._rule.note_save(self.clock() - began)
+
+    def _note_once(self, line: str) -> None:
+        if line not in self.notes:
+            self.notes.append(line)
 
     def _about(self, trainer: Trainer) -> dict[str, Any]:
         seconds = self._past.seconds + self.clock() - self._began
@@ -140,9 +157,10 @@ class EpochCheckpoints:
             "belongs_to": belongs_to(self.order, trainer), "ended_at": self._ended_at, "seconds": seconds,
         }  # fmt: skip
 
-    def _files(self) -> list[Path]:
+    def _files(self) -> list[StoragePath]:
         """The states of all attempts, the oldest first."""
-        return sorted(path for path in self.folder.glob(STATES) if path.suffix == self.path.suffix)
+        found = [path for path in self.folder.glob(STATES) if path.name.endswith(SUFFIX)]
+        return sorted(found, key=attrgetter("name"))
 
     def _is_superseded(self) -> bool:
         """True if a later attempt has the trial; this one then saves nothing more."""
@@ -150,7 +168,12 @@ class EpochCheckpoints:
         return self._is_over
 
     def _has_room(self, state: TrainingState) -> bool:
-        return free_bytes(self.folder) >= 2 * state.bytes + SPARE_BYTES
+        return free_bytes(scratch_of(self.folder)) >= 2 * state.bytes + SPARE_BYTES
+
+
+def _optional(folder: StoragePath) -> StoragePath:
+    """The same folder; requests to an object store end soon, since training waits for them."""
+    return folder.with_patience(OPTIONAL) if isinstance(folder, ObjectPath) else folder
 
 
 def belongs_to(order: Order, trainer: Trainer) -> dict[str, Any]:

@@ -192,10 +192,8 @@ def _train(orders: Sequence[Order]) -> Iterator[list[Event]]:
     first = orders[0]
     trainer = training(orders, claim_device(int(first.cpus), first.gpus))
     check_room(trainer, scratch_of(storage_path(first.checkpoint)))
-    # Trials side by side have short epochs, and would have to find the same company again. Epochs are not saved in an
-    # object store yet.
-    is_folder = isinstance(storage_path(first.checkpoint), Path)
-    saves = first.saving_share > 0 and len(orders) == 1 and is_folder
+    # Trials side by side have short epochs, and would have to find the same company again.
+    saves = first.saving_share > 0 and len(orders) == 1
     saved = EpochCheckpoints(first) if saves else None
     past = Resumed() if saved is None else saved.resume(trainer)
     yield _started(trainer, orders, past, () if saved is None else tuple(saved.notes))

@@ -16,6 +16,10 @@ from meltpoint.sweeps.ledger.ledger import STATES, Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord, worker_seconds
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
+from meltpoint.sweeps.storage import object_path
+from meltpoint.sweeps.storage.files import local_copy
+from meltpoint.sweeps.storage.object_path import ObjectPath
+from meltpoint.sweeps.storage.object_store import OPTIONAL, StoreError
 from meltpoint.sweeps.worker import epoch_checkpoints, worker
 from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
@@ -247,3 +251,82 @@ def test_a_record_says_what_it_went_on_from_and_older_records_say_nothing(propos
     document = json.loads(record.model_dump_json())
     del document["resumed_after_epochs"], document["seconds_before"]
     assert TrialRecord.model_validate(document).resumed_after_epochs == 0
+
+
+# --- in an object store ---
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> ObjectPath:
+    """An object store in memory."""
+    store = pytest.importorskip("obstore.store", reason="the extra 's3' is not installed").MemoryStore()
+    monkeypatch.setattr(object_path, "client", lambda root, patience: store)
+    return ObjectPath.of("s3://sweeps/lab")
+
+
+def in_store(order: Order, bucket: ObjectPath) -> Order:
+    return order.model_copy(update={"checkpoint": str(bucket / "checkpoints" / order.id)})
+
+
+def names_in(order: Order) -> list[str]:
+    return sorted(path.name for path in ObjectPath.of(order.checkpoint).glob("state.*"))
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_in_an_object_store_the_next_attempt_goes_on_too(spec, tmp_path, bucket, is_damaged):
+    whole = order_of(spec, "fine_tuning", tmp_path / "whole")
+    undisturbed = events_of(whole)
+    order = in_store(order_of(spec, "fine_tuning", tmp_path / "cut"), bucket)
+    events_of(order, 2)
+    assert names_in(order) == ["state.000001-0000.safetensors"]
+    if is_damaged:
+        path = ObjectPath.of(order.checkpoint) / names_in(order)[0]
+        path.put(path.read_bytes()[:-1])
+    again = next_attempt(order)
+    started, *_, ended = events = events_of(again)
+    assert isinstance(started, Started)
+    assert isinstance(ended, TrialEnded)
+    assert started.resumed_after_epochs == (0 if is_damaged else 2)
+    assert epochs_in(events) == epochs_in(undisturbed)
+    assert any("a saved epoch was damaged" in note for note in ended.outcome.notes) == is_damaged
+    if is_damaged:
+        assert "state.000001-0000.damaged" in names_in(again)
+    with local_copy(ObjectPath.of(again.checkpoint) / worker.WEIGHTS) as copy:
+        one, two = weights(whole), load_file(copy)
+    assert all(one[name].equal(two[name]) for name in one)
+
+
+def test_an_object_store_that_is_away_while_epochs_are_saved_costs_the_trial_nothing(
+    spec, tmp_path, bucket, monkeypatch
+):
+    order = in_store(order_of(spec, "feature_extraction", tmp_path), bucket)
+    put, refused = ObjectPath.put, []
+
+    def away_at_first(path: ObjectPath, contents: Any) -> None:
+        if path.name.startswith("state.") and not refused:
+            refused.append(path.patience)
+            raise StoreError(f"{path}: the store does not answer")
+        put(path, contents)
+
+    monkeypatch.setattr(ObjectPath, "put", away_at_first)
+    running = iter(worker.run(WorkOrder(orders=(order,))))
+    found = [event for _ in range(4) for event in next(running)]
+    assert refused == [OPTIONAL], "it is not waited for as long as for a record"
+    assert names_in(order), "a later epoch was saved"
+    found += [event for events in running for event in events]
+    assert found[-1].outcome.status == "finished"
+    assert len([note for note in found[-1].outcome.notes if "its epochs could not be saved" in note]) == 1
+
+
+def test_in_an_object_store_the_record_of_a_trial_ends_its_saved_epochs_too(bucket, proposal, make_record):
+    ledger = Ledger(bucket)
+    record, folder = make_record(proposal), ledger.checkpoint(proposal.id)
+    other = ledger.checkpoint("0" * 16) / "state.000001-0000.safetensors"
+    for path in (folder / "state.000001-0000.safetensors", folder / worker.WEIGHTS, other):
+        path.put(b"x")
+    ledger.write(record)
+    assert [path.name for path in folder.iterdir()] == [worker.WEIGHTS]
+    (folder / "state.000001-0000.safetensors").put(b"of a worker that was given up")
+    ledger.clean_states([record])
+    assert [path.name for path in folder.iterdir()] == [worker.WEIGHTS]
+    assert other.is_file()
