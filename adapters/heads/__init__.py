@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -54,16 +55,23 @@ def declared_in(folders: Iterable[str]) -> tuple[Parameter, ...] | None:
     """Every `Parameter(…)` in the text of the folders' files, by name; None where one is not made of plain values."""
     found: dict[str, Parameter] = {}
     for path in sorted(path for folder in folders for path in Path(folder).glob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        if " Parameter(" not in text or path.name == "__init__.py":
-            continue
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == Parameter.__name__:
-                try:
-                    values = [ast.literal_eval(value) for value in node.args]
-                    named = {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}
-                except ValueError:
-                    return None
-                parameter = Parameter(*values, **named)
-                found[parameter.name] = parameter
+        declared = () if path.name == "__init__.py" else _declared(path.read_text(encoding="utf-8"))
+        if declared is None:
+            return None
+        found |= {parameter.name: parameter for parameter in declared}
     return tuple(found[name] for name in sorted(found))
+
+
+@lru_cache(maxsize=256)
+def _declared(text: str) -> tuple[Parameter, ...] | None:
+    """Every `Parameter(…)` in a file's text; None where one is not made of plain values."""
+    found = []
+    for node in ast.walk(ast.parse(text)) if " Parameter(" in text else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == Parameter.__name__:
+            try:
+                values = [ast.literal_eval(value) for value in node.args]
+                named = {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}
+            except ValueError:
+                return None
+            found.append(Parameter(*values, **named))
+    return tuple(found)

@@ -28,6 +28,8 @@ HUNG_SECONDS = 6 * watch.LIMIT_SECONDS
 START_SECONDS = 600.0
 """How long a process may take to its first word: it imports torch and reads every whole file once."""
 
+PROGRESS_SECONDS = 60.0
+
 
 @dataclass
 class Findings:
@@ -60,7 +62,11 @@ class Findings:
             print(f"  {target:15} {count:7} inputs, {self.accepted[target]:6} accepted")
         for (target, kind, where), (message, _trace, *numbers) in sorted(self.faults.items()):
             print(f"FAULT {target} {kind} in {where}: {len(numbers)} inputs, first {numbers[0]}: {message[:200]}")
-        print(f"{sum(self.read.values())} inputs, {len(self.faults)} kinds of faults")
+        print(self.line())
+
+    def line(self) -> str:
+        """The inputs and the faults so far."""
+        return f"{sum(self.read.values())} inputs, {len(self.faults)} kinds of faults"
 
 
 def one_process(base: Path, seed: int, inputs: list[batch.Input], findings: Findings, until: float) -> None:
@@ -180,7 +186,9 @@ def main() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():
+                thread.join(PROGRESS_SECONDS)
+                print(findings.line(), file=sys.stderr, flush=True)
     findings.show()
     raise SystemExit(findings.broken or bool(findings.faults))
 
