@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -87,7 +89,7 @@ def parse(text: str, where: str) -> object:
         ValueError: broken YAML, a repeated key, or a key that is not a string; one line with `where` and the line.
     """
     try:
-        return parse_yaml(text, Reader)
+        return deepcopy(_value(text))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
@@ -95,6 +97,12 @@ def parse(text: str, where: str) -> object:
         raise ValueError(f"{where}{line}: not valid YAML: {error.problem or error.context}{tabs}.") from None
     except yaml.YAMLError as error:
         raise ValueError(f"{where}: not valid YAML: {' '.join(str(error).split())}.") from None
+
+
+@lru_cache(maxsize=32)
+def _value(text: str) -> object:
+    """The value of a YAML text; kept, since every cell of a sweep reads the files of its space again."""
+    return parse_yaml(text, Reader)
 
 
 NO_SPACE = "holds no space; write `parameters:` and one line for each parameter"
