@@ -16,6 +16,8 @@ import pytest
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.tests.object_stores import BUCKET
+from meltpoint.tests.sweeps import ray_nodes
+from meltpoint.tests.sweeps.ray_nodes import RayNode
 from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, SEEDS, TRIALS, command
 
 pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="the extra 's3' is not installed")
@@ -80,6 +82,27 @@ def test_a_killed_sweep_in_s3_goes_on_and_finds_the_same_as_in_a_folder(s3, froz
     everything = [path.read_bytes() for path in ObjectPath.of(STORAGE).files()]
     assert not any(SECRET.encode() in contents for contents in everything)
     assert SECRET not in went_on.stdout + went_on.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="there is no /proc/self/cwd")
+def test_two_nodes_of_a_cluster_run_one_sweep_in_s3_and_each_builds_its_own_features(s3, frozen_spec, tmp_path, done):
+    spec = frozen_spec.model_copy(update={"trials": TRIALS})
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    with ray_nodes.cluster(*(RayNode(folder=str(folder)) for folder in folders)) as running:
+        words = [*in_store(spec, tmp_path, "--address", running.address), "--cache-dir", "/proc/self/cwd/cache"]
+        patient = ray_nodes.environment(MELTPOINT_PREFLIGHT_SECONDS="120")
+        ran = subprocess.run(
+            words, capture_output=True, encoding="utf-8", timeout=PATIENCE_SECONDS, check=False, env=patient,
+            cwd=folders[0],
+        )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    in_a_folder = [json.loads(path.read_text()) for path in (done[1] / "tiny" / "trials").glob("*.json")]
+    alone = [one for one in in_a_folder if one["mode"] == "feature_extraction"]
+    assert numbers(documents(ObjectPath.of(f"{STORAGE}/tiny"))) == numbers(alone)
+    assert [len(list((folder / "cache" / "features").glob("*/entry.json"))) for folder in folders] == [2, 2]
 
 
 def assert_commands_work(folder: ObjectPath, tmp_path: Path) -> None:
