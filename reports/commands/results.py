@@ -26,7 +26,7 @@ from meltpoint.sweeps.command_line.options import (
     TableFormat,
     Tasks,
 )
-from meltpoint.sweeps.jobs.job_server import ADDRESS
+from meltpoint.sweeps.jobs import ADDRESS
 
 if TYPE_CHECKING:
     from meltpoint.sweeps.results.summary import SweepSummary

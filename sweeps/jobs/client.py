@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from meltpoint.sweeps.jobs import ADDRESS
 from meltpoint.sweeps.jobs.attempts import Job
-from meltpoint.sweeps.jobs.job_server import ADDRESS, JobServer
+from meltpoint.sweeps.jobs.job_server import JobServer
 
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails

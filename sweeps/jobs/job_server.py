@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-ADDRESS = "RAY_API_SERVER_ADDRESS"
-"""The environment variable of Ray that names a cluster's job server."""
+from meltpoint.sweeps.jobs import ADDRESS
 
 PATIENCE_SECONDS = 9.0
 """Longest wait for a job server; one that runs answers within milliseconds."""
