@@ -293,3 +293,13 @@ def test_code_in_a_folder_is_never_run(tiny_folder: Folder, tmp_path: Path):
         encoders.load(encoders.resolve(f"hf:{folder}", "sentence_classification"))
     assert not (tmp_path / "ran").exists()
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("length", [{"of": "a mapping"}, "512", -1, None, 1e30, 16])
+def test_a_longest_input_that_is_no_length_is_taken_for_unknown(length: object, tiny_folder: Folder, tmp_path: Path):
+    folder = shutil.copytree(tiny_folder("bert"), tmp_path / "copy")
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"model_max_length": length}))
+    positions = json.loads((folder / "config.json").read_text(encoding="utf-8"))["max_position_embeddings"]
+    encoder = encoders.load(encoders.resolve(f"hf:{folder}", "sentence_classification"))
+    assert encoder.max_pieces == (16 if length == 16 else positions)

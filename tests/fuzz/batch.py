@@ -72,7 +72,8 @@ def run(base: Path, seed: int, inputs: Iterable[Input]) -> None:
     """Read inputs, with a line of JSON on standard output before and after each."""
     prepare(base)
     limit_memory()
-    out = sys.stdout
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what is written there by C code is none of the lines
     sys.stdout = sys.stderr
     for one in inputs:
         out.write(json.dumps({"begins": one}) + "\n")

@@ -299,5 +299,6 @@ def _longest_input(model: Any, tokenizer: Any) -> int:
     """The longest input in subword tokens: the position embeddings, less those that RoBERTa keeps for padding."""
     limit = int(getattr(model.config, "max_position_embeddings", _UNBOUNDED))
     limit = min([limit, *(table.num_embeddings - _first_position(model) for table in _position_tables(model))])
-    known = tokenizer.model_max_length
-    return min(limit, int(known)) if known < _UNBOUNDED else limit
+    known = tokenizer.model_max_length  # whatever tokenizer_config.json has under that name
+    is_length = isinstance(known, int | float) and 0 < known < _UNBOUNDED
+    return min(limit, int(known)) if is_length else limit
