@@ -168,10 +168,10 @@ def show_status(summary: SweepSummary, console: Console) -> None:
     early = sum(cell.closed_early is not None for cell in summary.cells)
     suffix = f", {early} closed early" if early else ""
     say(console, f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done{suffix}.")
+    if summary.part is not None:
+        say(console, f"It may use {summary.part}.")
     if summary.strays:
         say(console, strays_in_words(summary.strays))
-    for line in code_notes(summary):
-        say(console, line)
     for line in code_notes(summary):
         say(console, line)
     for cell in summary.cells:

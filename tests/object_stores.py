@@ -32,6 +32,8 @@ class Faults:
     Attributes:
         refuse: so many of the next requests are answered with `status`, and not carried out.
         lose: so many of the next writes are carried out, and answered with 500.
+        break_off: so many of the next requests are carried out, and their connection is closed in the midst of the
+            answer; but of a HEAD, whose answer has no body.
         heeds_conditions: whether If-None-Match and If-Match are handed on.
         code: of an error, in its XML.
     """
@@ -40,6 +42,7 @@ class Faults:
     status: str = "503 Slow Down"
     code: str = "SlowDown"
     lose: int = 0
+    break_off: int = 0
     heeds_conditions: bool = True
     requests: list[str] = field(default_factory=list)
 
@@ -63,6 +66,9 @@ class Faulty:
             environ = {key: value for key, value in environ.items() if not key.startswith("HTTP_IF_")}
         if self.faults.take("refuse"):
             return self._fail(start)
+        if environ["REQUEST_METHOD"] != "HEAD" and self.faults.take("break_off"):
+            with self.lock:
+                return self._break_off(environ, start)
         if not is_write:
             return self.app(environ, start)
         with self.lock:
@@ -70,6 +76,13 @@ class Faulty:
                 list(self.app(environ, lambda *_: lambda *_: None))
                 return self._fail(start, "500 Internal Server Error")
             return list(self.app(environ, start))
+
+    def _break_off(self, environ: dict, start: Callable) -> list[bytes]:
+        headers: list[tuple[str, str]] = []
+        body = b"".join(self.app(environ, lambda status, told, *_: headers.extend(told) or (lambda *_: None)))
+        kept = [(name, value) for name, value in headers if name.lower() != "content-length"]
+        start("200 OK", [*kept, ("Content-Length", str(max(1, len(body)))), ("Connection", "close")])
+        return [body[:-1]]
 
     def _fail(self, start: Callable, status: str | None = None) -> list[bytes]:
         start(status or self.faults.status, [("Content-Type", "application/xml")])
@@ -182,6 +195,9 @@ class CloudStorage:
         found = self.objects.get(key)
         if found is None:
             return _answer(start, "404 Not Found", REFUSED.format(code="NoSuchKey").encode())
+        asked = environ.get("HTTP_RANGE", "")
+        if asked:
+            return _answer_in_part(start, found, int(asked.removeprefix("bytes=").partition("-")[0]))
         start("200 OK", found.headers)
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [found.contents]
 
@@ -203,6 +219,14 @@ class CloudStorage:
         ]
         rows += [f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>" for folder in sorted(folders)]
         return f"<ListBucketResult>{''.join(rows)}</ListBucketResult>"
+
+
+def _answer_in_part(start: Callable, found: _Object, first: int) -> list[bytes]:
+    size, rest = len(found.contents), found.contents[first:]
+    headers = [one for one in found.headers if one[0] != "Content-Length"]
+    headers += [("Content-Range", f"bytes {first}-{size - 1}/{size}"), ("Content-Length", str(len(rest)))]
+    start("206 Partial Content", headers)
+    return [rest]
 
 
 def _answer(

@@ -13,6 +13,7 @@ from meltpoint.sweeps.driver.memory_ceilings import MemoryCeilings
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.driver.record_writer import RecordWriter
 from meltpoint.sweeps.driver.running_trial import RunningTrial
+from meltpoint.sweeps.ledger.cluster_part import note_part
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.machine.signals import raise_requested
@@ -127,10 +128,17 @@ class SweepDriver:
             return
         before, part = self.share.part, self.share.now()
         self.slots = max(1, part.places)
+        if part != before:
+            self.note_part()
         if (part.others, part.places if part.others else part.whole) != (
             before.others, before.places if before.others else before.whole
         ):  # fmt: skip
             self.progress.say(f"The sweep {part}.")
+
+    def note_part(self) -> None:
+        """Note the sweep's part of the cluster where `status` finds it."""
+        if self.share is not None and self.ledger.attempt:
+            note_part(self.ledger.drivers, self.ledger.attempt, self.share.noted())
 
     def _hand_out(self, proposal: Proposal) -> Order | None:
         """The order of a trial that begins now; None if the disk has no room for its note."""
@@ -155,7 +163,7 @@ class SweepDriver:
         now = time.time()  # the same for all: so a reader of the ledger knows which trials had one worker
         for order in work.orders:
             trial = self.waiting.pop(order.id)
-            trial.began = now
+            trial.take_up(now)
             self.tracker.begin(trial.proposal, code_version(), now)
             self.running[order.id] = trial
             self.progress.on_start(trial.proposal)

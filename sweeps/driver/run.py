@@ -189,6 +189,7 @@ def _train(driver: SweepDriver, cluster: Cluster, cut_off: Callable[[cluster_wat
         driver.share = ClusterShare(
             driver.planner.spec.name, resources.cpus, placed.least_gpus, resources.max_workers, board
         )
+        driver.note_part()
         if driver.share.part.is_limited:
             progress.say(f"The sweep {driver.share.part}.")
         progress.say(f"{progress.planned()}.")

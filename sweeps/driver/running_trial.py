@@ -20,6 +20,7 @@ class RunningTrial:
 
     Attributes:
         began: when it was handed out, then when a worker took it up, in seconds since 1970.
+        counted_from: the same on the monotonic clock, so that a trial's seconds are right where the other one is set.
         started: its worker's first event; None before.
         epochs: those that its worker has reported so far.
     """
@@ -29,6 +30,15 @@ class RunningTrial:
     began: float
     started: Started | None = None
     epochs: list[EpochRecord] = field(default_factory=list)
+    counted_from: float = field(default_factory=time.monotonic)
+
+    def take_up(self, at: float) -> None:
+        """Count from now on: a worker took it up.
+
+        Args:
+            at: now, in seconds since 1970; the same for all trials of an order.
+        """
+        self.began, self.counted_from = at, time.monotonic()
 
     def record(self, outcome: TrialOutcome) -> TrialRecord:
         """The ledger's record of the trial, now that it ended; not of one that was interrupted."""
@@ -44,7 +54,7 @@ class RunningTrial:
             input_notes=[*(started.input_notes if started else ()), *outcome.notes],
             data_fingerprint=order.data_fingerprint, documents_fingerprint=order.documents_fingerprint,
             encoder_fingerprint=order.encoder_fingerprint, code_version=code_version(),
-            started_at=self.began, seconds=time.time() - self.began,
+            started_at=self.began, seconds=time.monotonic() - self.counted_from,
             trained_together=started.trained_together if started else 1,
             task_parameters=started.task_parameters if started else None,
             resumed_after_epochs=started.resumed_after_epochs if started else 0,

@@ -37,6 +37,8 @@ from meltpoint.tasks.core.counts import some
 
 STATES = "state.*"
 """The files in a trial's checkpoint folder that hold its saved epochs (`worker.epoch_checkpoints`)."""
+WRONG_CLOCK_SECONDS = 26 * 3600.0
+"""A heartbeat may be younger than its time says by this much: clocks are wrong by hours where a time zone is."""
 DRIVERS = "drivers"
 EMPTY_SWEEP = {LOCK, DRIVERS, "trials", "started"}
 """The files and folders that a sweep's folder may contain before `sweep.json` is written."""
@@ -321,16 +323,23 @@ class Ledger:
         """True if another process drives the sweep, as far as can be told. Writes nothing: a copy may be read-only.
 
         Of a driver on another machine only the age of its last heartbeat is known, which takes both clocks to be alike.
-        Nothing but what is shown depends on it.
+        Where they may not be, two heartbeats are waited for. Nothing but what is shown depends on it.
         """
         claim = None if self.lease is not None else latest(self.drivers)
         is_locked = self.lease is None and file_lock.is_held(self.folder)
         if claim is None or claim.is_free(file_lock_is_free=not is_locked):
             return is_locked
+        owner = claim.owner()
+        if owner is not None and owner.runs_here():
+            return True
         try:
-            return time.time() - claim.beat_path.stat().st_mtime < leases.silence_seconds()
+            age = time.time() - claim.beat_path.stat().st_mtime
         except FileNotFoundError:
             return is_locked
+        if abs(age) < leases.silence_seconds():
+            return True
+        heartbeat = leases.HEARTBEAT_SECONDS if owner is None else owner.heartbeat_seconds
+        return age < WRONG_CLOCK_SECONDS and claim.is_renewed_within(2 * heartbeat)
 
 
 def _is_of_an_empty_sweep(path: StoragePath) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from meltpoint.sweeps.ledger.cluster_part import ClusterPart
 from meltpoint.sweeps.on_ray.room import ANY_NUMBER, slots
 
 MARK = "meltpoint-sweep"
@@ -110,6 +111,13 @@ class ClusterShare:
             with suppress(RayError):
                 self.part = self._look()
         return self.part
+
+    def noted(self) -> ClusterPart:
+        """The part as it is noted for `status`."""
+        part = self.part
+        return ClusterPart(
+            places=part.places, whole=part.whole, cpus=self.cpus, gpus=self.gpus, others=part.others, most=self.most
+        )
 
     def want(self, trials: int) -> None:
         """Say how many trials there are that could run, so that other sweeps get what is left."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from meltpoint.sweeps.ledger.cluster_part import ClusterPart, noted_part
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CELL, CellKey, TrialRecord, by_cell, cell_key, worker_seconds
 from meltpoint.sweeps.results.code_versions import CodeUse, code_uses
@@ -149,6 +150,7 @@ class SweepSummary:
         code: the version of the code that the sweep was opened with.
         cells: the cells' results.
         ensembles: the ensembles that are stored with the sweep.
+        part: the part of its cluster that a running sweep may use; None where that is not known.
         strays: records that belong to no cell of `sweep.json` (another metric, other data or code) and are ignored.
     """
 
@@ -159,6 +161,7 @@ class SweepSummary:
     cells: list[CellSummary]
     ensembles: list[Ensemble] = field(default_factory=list)
     strays: list[TrialRecord] = field(default_factory=list)
+    part: ClusterPart | None = None
 
     def cell(self, key: CellKey) -> CellSummary:
         """The cell with this key."""
@@ -181,7 +184,9 @@ class SweepSummary:
 
     def as_json(self) -> dict[str, Any]:
         """The document of `status --json`."""
-        return {"name": self.name, "state": self.state, "cells": [_cell_json(cell) for cell in self.cells]}
+        part = None if self.part is None else self.part.model_dump(mode="json")
+        cells = [_cell_json(cell) for cell in self.cells]
+        return {"name": self.name, "state": self.state, "cluster": part, "cells": cells}
 
 
 def _cell_json(cell: CellSummary) -> dict[str, Any]:
@@ -243,7 +248,8 @@ def summarise(ledger: Ledger) -> SweepSummary:
     cells = [_cell(ledger, header, past[header.key], running.get(header.key, set())) for header in sweep.cells]
     seeds = [header.seeds or sweep.spec.seeds for header in sweep.cells]
     state = _state(driven, cells, seeds)
-    return SweepSummary(sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger), strays)
+    part = noted_part(ledger.drivers) if driven else None
+    return SweepSummary(sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger), strays, part)
 
 
 def _cell(ledger: Ledger, header: CellHeader, records: list[TrialRecord], running: set[str]) -> CellSummary:

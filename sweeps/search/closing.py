@@ -78,16 +78,17 @@ def closing_of(ledger: Ledger, records: Iterable[TrialRecord], planned: int) -> 
     finals = {record.id for record in trials if record.role == "final"}
     if not is_closed((record for record in trials if record.role == "final"), opened_trials(ledger)):
         return None
-    opened = [line.opened_at for line in _lines(ledger.openings, _Opening) if line.trial in finals]
-    spent = [line.spent_at for line in _lines(ledger.budgets, _Budget)]
-    first_scored = min(opened, default=time.time())
-    by_budget = any(moment <= first_scored for moment in spent)
-    return Closing(sum(r.role == "search" for r in trials), planned, min(opened, default=None), by_budget)
+    openings = _lines(ledger.openings, _Opening)
+    own = [number for number, line in enumerate(openings) if line.trial in finals]
+    opened_at = min((openings[number].opened_at for number in own), default=None)
+    by_budget = any(spent.is_before(own[0] if own else None, opened_at) for spent in _lines(ledger.budgets, _Budget))
+    return Closing(sum(r.role == "search" for r in trials), planned, opened_at, by_budget)
 
 
 def note_spent_budget(ledger: Ledger, seconds: float) -> None:
     """Log that a time budget is spent, since trial records do not contain the reason why there are no more of them."""
-    ledger.append(ledger.budgets, {"time_budget_seconds": seconds, "spent_at": time.time()})
+    opened = len(_lines(ledger.openings, _Opening))
+    ledger.append(ledger.budgets, {"time_budget_seconds": seconds, "spent_at": time.time(), "openings": opened})
 
 
 def in_words(key: CellKey, closing: Closing) -> str:
@@ -111,9 +112,21 @@ class _Opening(BaseModel):
 
 
 class _Budget(BaseModel):
-    """A line of the log of spent time budgets."""
+    """A line of the log of spent time budgets.
+
+    Attributes:
+        openings: how many test splits had been opened, which says what came first whatever the clock was set to; None
+            in lines of older versions.
+    """
 
     spent_at: float = Field(ge=0, le=LAST_MOMENT)
+    openings: int | None = Field(default=None, ge=0)
+
+    def is_before(self, number: int | None, opened_at: float | None) -> bool:
+        """True if it was spent before the opening of that number and time; None: before none."""
+        if number is None or opened_at is None:
+            return True
+        return self.spent_at <= opened_at if self.openings is None else self.openings <= number
 
 
 Line = TypeVar("Line", _Opening, _Budget)

@@ -153,16 +153,21 @@ def write(path: StoragePath, text: str) -> None:
 def append_line(path: StoragePath, document: dict[str, object]) -> None:
     """Add a line of JSON to a file; lines of several processes at a time are all kept.
 
-    An object cannot be appended to: it is read and replaced, again where it changed meanwhile.
+    An object cannot be appended to: it is read and replaced, again where it changed meanwhile. A write whose answer was
+    lost may have been followed by another process's: then what is there begins with what was written.
     """
     line = json.dumps(document) + "\n"
     if isinstance(path, Path):
         files.append_line(path, line.rstrip("\n"))
         return
+    written: str | None = None
     while True:
         before = path.version()
         lines = path.read_text() if before is not None else ""
-        if path.replace_if(before, (lines + line).encode()):
+        if written is not None and lines.startswith(written):
+            return
+        written = lines + line
+        if path.replace_if(before, written.encode()):
             return
 
 

@@ -7,12 +7,12 @@ atomic and consistent: who reads after a write has ended reads that write, and a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from meltpoint.sweeps.storage.object_store import LONG, SCHEMES, Patience, client, explained
+from meltpoint.sweeps.storage.object_store import LONG, SCHEMES, Patience, Result, client, explained, repeated
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, UpdateVersion
@@ -125,8 +125,7 @@ class ObjectPath:
         """
         import obstore
 
-        with explained(str(self)):
-            return bytes(obstore.get(self._client, self.key).bytes())
+        return self._ask(lambda: bytes(obstore.get(self._client, self.key).bytes()))
 
     def read_text(self, encoding: str = "utf-8") -> str:
         """The contents as text; raises as `read_bytes` does."""
@@ -143,7 +142,12 @@ class ObjectPath:
 
     def is_dir(self) -> bool:
         """True if objects lie below it."""
-        return next(iter(self.files()), None) is not None
+        import obstore
+
+        def first() -> list[ObjectMeta]:
+            return list(next(iter(obstore.list(self._client, self.key or None)), []))
+
+        return any(meta["path"] != self.key for meta in self._ask(first))
 
     def exists(self) -> bool:
         """True for an object, or a folder with something in it."""
@@ -153,8 +157,7 @@ class ObjectPath:
         """The files and folders in it; none where it is not there."""
         import obstore
 
-        with explained(str(self)):
-            found = obstore.list_with_delimiter(self._client, self.key or None)
+        found = self._ask(lambda: obstore.list_with_delimiter(self._client, self.key or None))
         keys = [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
         return iter([self / PurePosixPath(key).name for key in keys if key != self.key])
 
@@ -179,19 +182,19 @@ class ObjectPath:
         """All objects below it, however deep."""
         import obstore
 
-        with explained(str(self)):
-            for chunk in obstore.list(self._client, self.key or None):
-                for meta in chunk:
-                    if meta["path"] != self.key:
-                        yield ObjectPath(self.root, meta["path"], self.patience)
+        found = self._ask(lambda: [meta for chunk in obstore.list(self._client, self.key or None) for meta in chunk])
+        return (ObjectPath(self.root, meta["path"], self.patience) for meta in found if meta["path"] != self.key)
 
     def download(self, target: Path) -> None:
         """Write the contents to a local file; raises as `read_bytes` does."""
         import obstore
 
-        with explained(str(self)), target.open("wb") as file:
-            for chunk in obstore.get(self._client, self.key).stream():
-                file.write(chunk)
+        def copy() -> None:
+            with target.open("wb") as file:
+                for chunk in obstore.get(self._client, self.key).stream():
+                    file.write(chunk)
+
+        self._ask(copy)
 
     # Writing.
 
@@ -206,8 +209,7 @@ class ObjectPath:
         """Write or replace an object, with bytes or a local file's; large files go in parts, and appear whole."""
         import obstore
 
-        with explained(str(self)):
-            obstore.put(self._client, self.key, contents)
+        self._ask(lambda: obstore.put(self._client, self.key, contents))
 
     def create(self, contents: bytes) -> bool:
         """Write an object if there is none; False if there is one with other contents.
@@ -237,7 +239,7 @@ class ObjectPath:
         try:
             with explained(str(self)):
                 try:
-                    obstore.put(self._client, self.key, contents, mode=mode)
+                    repeated(lambda: obstore.put(self._client, self.key, contents, mode=mode), self.patience)
                     return True
                 except (AlreadyExistsError, PreconditionError):
                     return self.read_bytes() == contents
@@ -253,8 +255,7 @@ class ObjectPath:
         import obstore
 
         try:
-            with explained(str(self)):
-                obstore.delete(self._client, self.key)
+            self._ask(lambda: obstore.delete(self._client, self.key))
         except FileNotFoundError:
             if not missing_ok:
                 raise
@@ -263,8 +264,7 @@ class ObjectPath:
         """Copy an object within the bucket; the store does it, nothing passes through here."""
         import obstore
 
-        with explained(str(self)):
-            obstore.copy(self._client, self.key, target.key)
+        self._ask(lambda: obstore.copy(self._client, self.key, target.key))
 
     def version(self) -> UpdateVersion | None:
         """The version that `replace_if` compares; None where there is no object."""
@@ -278,10 +278,17 @@ class ObjectPath:
     def _head(self) -> ObjectMeta:
         import obstore
 
-        with explained(str(self)):
+        def head() -> ObjectMeta:
             if not self.key:
                 raise FileNotFoundError
             return obstore.head(self._client, self.key)
+
+        return self._ask(head)
+
+    def _ask(self, request: Callable[[], Result]) -> Result:
+        """The answer to a request that does no harm twice, sent again where it broke off."""
+        with explained(str(self)):
+            return repeated(request, self.patience)
 
     @property
     def _client(self) -> Any:

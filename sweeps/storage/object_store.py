@@ -9,16 +9,19 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from obstore.store import GCSStore, S3Store
+
+Result = TypeVar("Result")
 
 SCHEMES = ("s3", "gs")
 
@@ -33,6 +36,15 @@ SIGN_IN = {
 
 REFUSED = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AccessDenied"}
 """Codes of S3 and GCS for credentials that are wrong, expired, or those of a user who may not."""
+
+SKEWED = {"RequestTimeTooSkewed", "RequestInTheFuture", "RequestExpired"}
+"""Codes of stores that take a request's time for wrong: signatures hold for 15 minutes."""
+
+BROKEN_OFF = ("request or response body error", "NoSuchUpload")
+"""obstore's words for an answer that broke off: it sends a request again that got no answer at all, and not that one.
+And what it is told when it ends an upload in parts again, whose end was carried out."""
+PAUSES = (0.1, 5.0)
+"""Seconds before such a request is sent again: the first pause, doubled each time, and the longest."""
 
 
 class StoreError(OSError):
@@ -117,6 +129,28 @@ def endpoint_of(environment: Mapping[str, str]) -> str | None:
     return next((environment[name] for name in ENDPOINTS if environment.get(name)), None)
 
 
+def repeated(request: Callable[[], Result], patience: Patience) -> Result:
+    """The result of a request that is sent again where its answer broke off, for as long as a store may be away.
+
+    The store may have carried it out: it has to be one that does no harm twice.
+
+    Raises:
+        BaseError: of obstore, as the request.
+        FileNotFoundError: as the request.
+    """
+    from obstore.exceptions import BaseError
+
+    deadline, pause = time.monotonic() + patience.retry_seconds, PAUSES[0]
+    while True:
+        try:
+            return request()
+        except (BaseError, FileNotFoundError) as error:
+            if not any(words in str(error) for words in BROKEN_OFF) or time.monotonic() + pause > deadline:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, PAUSES[1])
+
+
 @contextmanager
 def explained(where: str) -> Iterator[None]:
     """Raise obstore's errors as `StoreError`, and its own `FileNotFoundError` in a few words."""
@@ -147,6 +181,8 @@ def in_words(where: str, text: str) -> str:
         return f"{bucket} does not exist; make that bucket, or name another one"
     if re.search(r"metadata\.google|169\.254\.169\.254|/api/token|computeMetadata|token request|No credentials", text):
         return f"{bucket}: no credentials were found; {SIGN_IN[scheme]}"
+    if code in SKEWED:
+        return f"{bucket} takes this machine's clock for wrong ({code}); set the clock (NTP), and try again"
     if code in REFUSED or status in ("401", "403"):
         return f"{bucket} refuses these credentials ({code or status}); {SIGN_IN[scheme]} of a user who may write"
     if code in ("PermanentRedirect", "AuthorizationHeaderMalformed") or status in ("301", "307"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -128,6 +129,7 @@ class Runs:
         doubtful: keys as in `known` of runs whose creation has failed, and may have succeeded without an answer.
         logged: trial id → the steps of the epochs that MLflow has.
         unsent_params: trial id → parameters that MLflow does not have yet.
+        begun: run id → when it began, in milliseconds since 1970.
     """
 
     def __init__(self, sweep: str, uri: str, storage: StoragePath, driver_attempt: int = 0) -> None:
@@ -143,6 +145,7 @@ class Runs:
         self.doubtful: set[Key] = set()
         self.logged: dict[str, set[int]] = {}
         self.unsent_params: dict[str, list[Param]] = {}
+        self.begun: dict[str, int] = {}
 
     # The experiment and the cells' runs.
 
@@ -193,6 +196,7 @@ class Runs:
             run = self.client.create_run(self.experiment, start_time=now, tags=tags, run_name=cell.name)
         run_id: str = run.info.run_id
         self.parents[cell.key], self.addresses[run_id] = run_id, run.info.artifact_uri
+        self.begun[run_id] = run.info.start_time
         if not run.data.params:
             self.files.write(run_id, self.addresses[run_id], "space.yaml", cell.space.dump())
             self._log_data(run_id, cell)
@@ -205,8 +209,7 @@ class Runs:
             name=cell.task_name, digest=cell.data_fingerprint, source_type="meltpoint",
             source=json.dumps({"data_dir": cell.data.data_dir, "notes": list(cell.notes)}), profile=profile,
         )  # fmt: skip
-        context = [InputTag("mlflow.data.context", "train and dev")]
-        self.client.log_inputs(run_id, datasets=[DatasetInput(data, context)])
+        self.client.log_inputs(run_id, [DatasetInput(data, [InputTag("mlflow.data.context", "train and dev")])])
 
     # All runs.
 
@@ -219,6 +222,7 @@ class Runs:
                 page_token=token,
             )  # fmt: skip
             runs += list(page)
+            self.begun |= {run.info.run_id: run.info.start_time or 0 for run in page}
             token = page.token
             if not token:
                 return runs
@@ -261,7 +265,7 @@ class Runs:
             else:
                 return
         if run.info.status == "RUNNING":
-            self._kill(run.info.run_id, None)
+            self._kill(run.info.run_id, milliseconds(time.time()))
 
     def lacking(self, records: list[TrialRecord]) -> list[TrialRecord]:
         """The records that MLflow lacks, or has incomplete."""
@@ -278,7 +282,7 @@ class Runs:
         ended = {self.known.get((record.id, record.code_version)) for record in records}
         for run in self._search("attributes.status = 'RUNNING'"):
             if "meltpoint.trial" in run.data.tags and run.info.run_id not in ended:
-                self._kill(run.info.run_id, None)
+                self._kill(run.info.run_id, milliseconds(time.time()))
 
     # A trial's run.
 
@@ -317,6 +321,7 @@ class Runs:
         )
         self.unsent_params[proposal.id] = trial_params(proposal)
         run_id: str = run.info.run_id
+        self.begun[run_id] = started_at
         return run_id
 
     def _reopen(self, proposal: Proposal, run_id: str) -> None:
@@ -324,8 +329,7 @@ class Runs:
         self.client.update_run(run_id, status="RUNNING")
         self.client.set_tag(run_id, STATUS, "running")
         self.client.set_tag(run_id, DRIVER_ATTEMPT, str(self.driver_attempt))
-        past = self.client.get_metric_history(run_id, LAST_METRIC)
-        self.logged[proposal.id] = {metric.step for metric in past}
+        self.logged[proposal.id] = {metric.step for metric in self.client.get_metric_history(run_id, LAST_METRIC)}
         data = self.client.get_run(run_id).data
         for tag in OF_ATTEMPT:
             if tag in data.tags:
@@ -348,7 +352,7 @@ class Runs:
         self.unsent_params.pop(trial, None)
         logged |= {epoch.step for epoch in epochs}
         if record is not None:
-            self.client.set_terminated(run_id, FINISHED[record.status], ended_at(record))
+            self._end(run_id, FINISHED[record.status], ended_at(record))
             del self.logged[trial]
 
     def _log(self, run_id: str, metrics: list[Metric], params: list[Param], tags: list[RunTag]) -> None:
@@ -364,10 +368,14 @@ class Runs:
         if trial in self.runs:
             self._kill(self.runs[trial], milliseconds(at))
 
-    def _kill(self, run_id: str, at: int | None) -> None:
-        """End a run whose trial has no end; without a time, now."""
+    def _kill(self, run_id: str, at: int) -> None:
+        """End a run whose trial has no end."""
         self._log(run_id, [], [], [RunTag(STATUS, "interrupted")])
-        self.client.set_terminated(run_id, "KILLED", at)
+        self._end(run_id, "KILLED", at)
+
+    def _end(self, run_id: str, status: str, at: int) -> None:
+        """End a run, and not before it began: the clock may have been set back since."""
+        self.client.set_terminated(run_id, status, max(at, self.begun.get(run_id, 0)))
 
     def close(
         self,
@@ -382,12 +390,11 @@ class Runs:
         Args:
             closed_at: when the sweep ended, in seconds since 1970.
         """
-        now = milliseconds(closed_at)
+        now, status = milliseconds(closed_at), "finished" if done else "interrupted"
         for key, figures in cells:
             run_id = self.parents[key]
-            own = {STATUS: "finished" if done else "interrupted", **tags.get(key, {})}
-            said = [RunTag(name, value) for name, value in own.items()]
+            said = [RunTag(name, value) for name, value in {STATUS: status, **tags.get(key, {})}.items()]
             self._log(run_id, [Metric(k, v, now, 0) for k, v in figures.items()], [], said)
             for name, text in artifacts.items():
                 self.files.write(run_id, self.addresses[run_id], name, text)
-            self.client.set_terminated(run_id, "FINISHED" if done else "KILLED", now)
+            self._end(run_id, "FINISHED" if done else "KILLED", now)

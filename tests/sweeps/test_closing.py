@@ -134,6 +134,17 @@ def test_the_time_budget_is_named_only_where_it_was_spent_before_the_test_was_op
     assert ("time budget" in in_words(cell.header.key, cell.closed_early)) == by_budget
 
 
+@pytest.mark.parametrize(("opened_before", "by_budget"), [(0, True), (1, False)])
+@pytest.mark.parametrize("set_by", [-3600.0, 3600.0])
+def test_what_came_first_is_known_though_the_clock_was_set_in_between(make_ledger, opened_before, by_budget, set_by):
+    ledger = make_ledger(spent_at=None)
+    line = {"time_budget_seconds": 5.0, "spent_at": OPENED_AT + set_by, "openings": opened_before}
+    ledger.append(ledger.budgets, line)
+    (cell,) = summarise(ledger).cells
+    assert cell.closed_early is not None
+    assert cell.closed_early.by_budget == by_budget
+
+
 def test_a_cell_without_a_test_split_is_closed_by_the_scoring_of_its_finalists(make_ledger):
     ledger = make_ledger()
     ledger.openings.unlink()
@@ -147,8 +158,10 @@ def test_a_spent_budget_is_a_line_of_its_own_in_the_ledger(tmp_path: Path):
     ledger = Ledger(tmp_path)
     for seconds in (5.0, 60.0):
         note_spent_budget(ledger, seconds)
+        ledger.append(ledger.openings, {"trial": "abc", "opened_at": OPENED_AT})
     lines = [json.loads(line) for line in ledger.budgets.read_text(encoding="utf-8").splitlines()]
     assert [line["time_budget_seconds"] for line in lines] == [5.0, 60.0]
+    assert [line["openings"] for line in lines] == [0, 1]
     assert lines[0]["spent_at"] <= lines[1]["spent_at"]
 
 

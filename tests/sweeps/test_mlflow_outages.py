@@ -18,9 +18,12 @@ from meltpoint.sweeps.search.planner import Proposal
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.tracker import Tracker
+from meltpoint.tests.short_connections import short_connections
 from meltpoint.tests.sweeps.mlflow_server import MlflowServer, Proxy, mlflow_server, proxy
 
 TRIALS = 6
+CUTS = 4
+"""So many connections are closed, in the midst of a request or between two."""
 BEGAN = 1.7e9
 """When the records of `make_record` began."""
 LONG_SECONDS = 0.5
@@ -206,6 +209,22 @@ def test_answers_that_are_lost_after_the_server_has_obeyed_leave_nothing_twice(s
     begun.assert_ended(server)
     begun.assert_nobody_waited()
     assert "View run" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize("seconds", [0.5, pytest.param(10.0, marks=pytest.mark.slow)])
+def test_a_server_whose_connections_are_all_cut_after_some_seconds_has_each_trial_once(
+    server, tmp_path, cells, make_record, monkeypatch, seconds
+):
+    monkeypatch.setattr(tracking, "PAUSES", (0.05, 0.2))
+    with short_connections(server.port, seconds, growth=1.3) as cutting:
+        begun = Sweep(uuid4().hex, cutting.uri, tmp_path, cells[:1], make_record)
+        while cutting.cut < CUTS:
+            begun.trials()
+            until(lambda: begun.tracker.run_of(f"{len(begun.records) - 1:016x}"))
+        begun.end()
+        begun.assert_each_trial_once(server)
+        begun.assert_ended(server)
+        begun.assert_nobody_waited()
 
 
 @pytest.mark.slow

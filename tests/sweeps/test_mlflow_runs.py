@@ -90,6 +90,25 @@ runs.Runs("killed", "sqlite:///{tmp_path}/mlflow.db", Path("{tmp_path}"))
     assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "mlflow.db.lock"}
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["the same driver", "a later one"])
+def test_no_run_ends_before_it_began_though_the_clock_is_set_back_meanwhile(
+    runs, storage, cells, proposal, make_record, is_known
+):
+    runs.begin(proposal, code_version(), BEGAN)
+    runs.abandon(proposal.id, BEGAN - 3600)
+    (abandoned,) = of_trial(runs, proposal.id)
+    assert (abandoned.info.status, abandoned.info.end_time) == ("KILLED", 1000 * BEGAN)
+    later = runs if is_known else Runs(runs.sweep, runs.uri, storage)
+    if not is_known:
+        later.open(cells, "{}", BEGAN - 3600)
+    later.begin(proposal, code_version(), BEGAN - 3600)
+    later.write(proposal.id, [], make_record(proposal, started_at=BEGAN - 3600, seconds=3.0))
+    later.close([(cell.key, {}) for cell in cells], True, {}, {}, BEGAN - 3600)
+    ended = later.client.search_runs([later.experiment], max_results=1000)
+    assert {run.info.status for run in ended} == {"FINISHED"}
+    assert all(run.info.end_time >= run.info.start_time for run in ended)
+
+
 def test_a_trial_costs_three_calls(runs, proposal, make_record, monkeypatch):
     called: Counter[str] = Counter()
     for name in (name for name in dir(MlflowClient) if not name.startswith("_")):

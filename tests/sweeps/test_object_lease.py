@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 
@@ -117,8 +117,25 @@ class InTurn:
     map = staticmethod(map)
 
 
+def sent_twice(put: Callable[..., object]) -> Callable[..., object]:
+    """A write whose first answer is lost."""
+    from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+    def twice(*words: object, **options: object) -> object:
+        with suppress(AlreadyExistsError, PreconditionError):
+            put(*words, **options)
+        return put(*words, **options)
+
+    return twice
+
+
 @contextmanager
-def simulated(world: ObjectWorld) -> Iterator[None]:
+def simulated(world: ObjectWorld, loses_answers: bool) -> Iterator[None]:
+    """Drivers' requests in turns.
+
+    Args:
+        loses_answers: every write is sent twice, as after a lost answer; others may write in between.
+    """
     import obstore
     from obstore.store import MemoryStore
 
@@ -128,16 +145,18 @@ def simulated(world: ObjectWorld) -> Iterator[None]:
         patch.setattr(files, "ThreadPoolExecutor", InTurn)
         for name in REQUESTS:
             patch.setattr(obstore, name, stepped(world, name, getattr(obstore, name)))
+        if loses_answers:
+            patch.setattr(obstore, "put", sent_twice(obstore.put))
         with taking_turns(world, patch):
             yield
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-@given(TURNS, st.booleans())
-def test_what_a_driver_reads_and_writes_stays_so_until_another_has_the_sweep(turns, is_one_machine):
+@given(TURNS, st.booleans(), st.booleans())
+def test_what_a_driver_reads_and_writes_stays_so_until_another_has_the_sweep(turns, is_one_machine, loses_answers):
     """Drivers take turns of any length; the rest of the time they are halted, with a request about to leave."""
     world = ObjectWorld(is_one_machine)
-    with simulated(world):
+    with simulated(world, loses_answers):
         for number, what, count in turns:
             driver = world.drivers[number]
             driver.is_killed = driver.is_killed or what == "kill"

@@ -128,6 +128,7 @@ def driver_with(part: Part, orders: int, taken: int) -> tuple[SweepDriver, list[
     said: list[str] = []
     driver = SweepDriver.__new__(SweepDriver)
     driver.share = SimpleNamespace(part=part, now=lambda: part)  # type: ignore[assignment]
+    driver.ledger = SimpleNamespace(attempt=0)  # type: ignore[assignment]
     driver.orders = {str(number): number < taken for number in range(orders)}
     driver.slots, driver.progress = part.whole, SimpleNamespace(say=said.append)  # type: ignore[assignment]
     return driver, said

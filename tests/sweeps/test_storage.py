@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlparse
 
 import pytest
 
@@ -18,10 +19,16 @@ from meltpoint.sweeps.storage.files import StoragePath, readable_storage, storag
 from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.tests.local_servers import QuietHandler, free_ports, served_by
 from meltpoint.tests.object_stores import BUCKET, Faults
+from meltpoint.tests.short_connections import short_connections
 
 pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="the extra 's3' is not installed")
 
 PROCESSES = 6
+PATIENCE_SECONDS = 60.0
+LARGE = bytes(6 * 2**20)
+"""More than goes in one part."""
+CUTS = 6
+"""So many connections are closed in the midst of something, or between two requests."""
 
 
 @pytest.fixture(params=["folder", "s3", "gs"])
@@ -143,6 +150,82 @@ def test_a_write_whose_answer_was_lost_is_done_once_and_known_as_done(faulty):
     faults.lose = 1
     files.append_line(file.parent / (file.name + "-log"), {"once": True})
     assert (file.parent / (file.name + "-log")).read_text() == '{"once": true}\n'
+
+
+def changes(file: ObjectPath, tmp_path: Path) -> dict[str, tuple[Callable[[], object], object]]:
+    """Request → (what sends it, what it returns)."""
+    other = file.parent / (file.name + "-other")
+    return {
+        "PUT, if there is none": (lambda: file.create(b"one"), True),
+        "PUT, if it has not changed": (lambda: file.replace_if(file.version(), b"two"), True),
+        "PUT": (lambda: file.put(b"three"), None),
+        "PUT of a copy": (lambda: file.copy_to(other), None),
+        "POST and PUT of a large one": (lambda: (file.parent / "large").put(LARGE), None),
+        "GET": (file.read_bytes, b"three"),
+        "GET into a file": (lambda: file.download(tmp_path / "local"), None),
+        "GET of a list": (lambda: list(file.parent.iterdir()).count(file), 1),
+        "GET of a long list": (lambda: list(file.parent.files()).count(file), 1),
+        "GET of a list, for a folder": (file.parent.is_dir, True),
+        "DELETE": (lambda: other.unlink(missing_ok=True), None),
+    }
+
+
+def test_a_request_whose_answer_breaks_off_is_sent_again_and_knows_its_own_contents(faulty, tmp_path):
+    file, faults = faulty
+    for name, (request, result) in changes(file, tmp_path).items():
+        faults.break_off = 1
+        assert request() == result, name
+        assert faults.break_off == 0, name
+    assert not file.create(b"another's")
+    assert (tmp_path / "local").read_bytes() == b"three"
+    assert (file.parent / "large").read_bytes() == LARGE
+
+
+def test_an_answer_that_always_breaks_off_is_waited_for_no_longer_than_a_store_that_is_away(faulty):
+    file, faults = faulty
+    faults.break_off = 10**6
+    began = time.monotonic()
+    with pytest.raises(object_store.StoreError, match="does not answer"):
+        file.parent.with_patience(object_store.Patience(3, 4, retries=1, retry_seconds=0.5)).is_dir()
+    assert time.monotonic() - began < PATIENCE_SECONDS
+    faults.break_off = 0
+
+
+def test_a_line_whose_answer_was_lost_and_that_another_process_wrote_behind_is_there_once(faulty, monkeypatch):
+    file, _ = faulty
+    replace_if = ObjectPath.replace_if
+
+    def answer_is_lost(path: ObjectPath, *words: object) -> bool:
+        monkeypatch.setattr(ObjectPath, "replace_if", replace_if)
+        assert replace_if(path, *words)
+        files.append_line(path, {"by": "another"})
+        return replace_if(path, *words)
+
+    files.append_line(file, {"by": "a first one"})
+    monkeypatch.setattr(ObjectPath, "replace_if", answer_is_lost)
+    files.append_line(file, {"by": "this one"})
+    assert [json.loads(line)["by"] for line in file.read_text().splitlines()] == ["a first one", "this one", "another"]
+
+
+@pytest.mark.parametrize("seconds", [0.3, pytest.param(10.0, marks=pytest.mark.slow)])
+def test_files_come_through_where_every_connection_is_cut_after_some_seconds(s3, monkeypatch, seconds, tmp_path):
+    port = urlparse(os.environ["AWS_ENDPOINT_URL"]).port
+    with short_connections(port, seconds, growth=1.3) as between:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", between.uri)
+        object_store._client.cache_clear()
+        folder, count = ObjectPath.of(f"s3://{BUCKET}/cut/{time.monotonic_ns()}"), 0
+        while between.cut < CUTS:
+            count += 1
+            file = folder / f"{count}"
+            assert file.create(b"mine")
+            assert not file.create(b"another's")
+            assert file.replace_if(file.version(), b"newer")
+            assert file.read_bytes() == b"newer"
+            files.append_line(folder.parent / f"{folder.name}-log", {"number": count})
+        assert {path.name for path in folder.iterdir()} == {str(number) for number in range(1, count + 1)}
+        lines = (folder.parent / f"{folder.name}-log").read_text().splitlines()
+        assert [json.loads(line)["number"] for line in lines] == list(range(1, count + 1))
+    object_store._client.cache_clear()
 
 
 def test_a_file_that_has_changed_or_gone_is_not_replaced(faulty):

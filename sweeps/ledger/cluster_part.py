@@ -1,0 +1,72 @@
+"""A driver's part of a Ray cluster, noted beside its heartbeat: `status` shows it without joining Ray."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, ValidationError
+
+from meltpoint.sweeps.ledger.claim import Claim, latest
+from meltpoint.sweeps.storage.files import StoragePath, contents, write
+from meltpoint.sweeps.storage.object_path import ObjectPath
+from meltpoint.sweeps.storage.object_store import QUICK
+from meltpoint.tasks.core.counts import some
+
+ENDING = ".part"
+
+
+class ClusterPart(BaseModel):
+    """The part of a cluster that a sweep may use.
+
+    Attributes:
+        places: how many of its trials may run at once.
+        whole: how many would, if it were alone and had no limit.
+        cpus, gpus: of one trial; the smallest share of a GPU where its cells have several.
+        others: the names of the other sweeps on the cluster.
+        most: `--max-workers`; None without.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    places: NonNegativeInt
+    whole: NonNegativeInt
+    cpus: FiniteFloat
+    gpus: FiniteFloat = 0.0
+    others: tuple[str, ...] = ()
+    most: NonNegativeInt | None = None
+
+    def __str__(self) -> str:
+        """`4 of 16 CPUs (2 of 8 trials at a time), shared with the sweeps a and b; at most 8 workers`."""
+        each, unit = (self.gpus, "GPU") if self.gpus else (self.cpus, "CPU")
+        parts = f"{self.places * each:.4g} of {some(float(f'{self.whole * each:.4g}'), unit)} "
+        parts += f"({self.places} of {some(self.whole, 'trial')} at a time)"
+        names = " and ".join(filter(None, [", ".join(self.others[:-1]), *self.others[-1:]]))
+        shared = f", shared with the sweep{'s' * (len(self.others) > 1)} {names}" if names else ""
+        return parts + shared + (f"; at most {some(self.most, 'worker')}" if self.most is not None else "")
+
+
+def note_part(drivers: StoragePath, attempt: int, part: ClusterPart) -> None:
+    """Note a driver's part; nothing where it cannot be written, for nothing but what is shown depends on it.
+
+    Args:
+        drivers: the folder of the sweep's drivers.
+        attempt: the driver's number.
+    """
+    path = _path(Claim(drivers, attempt))
+    with suppress(OSError):
+        write(path.with_patience(QUICK) if isinstance(path, ObjectPath) else path, part.model_dump_json() + "\n")
+
+
+def noted_part(drivers: StoragePath) -> ClusterPart | None:
+    """The part of the latest driver; None where it has noted none, or that cannot be read."""
+    claim = latest(drivers)
+    if claim is None:
+        return None
+    try:
+        return ClusterPart.model_validate_json(contents(_path(claim)))
+    except (OSError, ValidationError, ValueError):
+        return None
+
+
+def _path(claim: Claim) -> StoragePath:
+    return claim.path.with_suffix(ENDING)

@@ -1,0 +1,172 @@
+"""A clock that is set forward or back by an hour in the midst of a sweep: what is counted or decided does not follow it.
+
+The wall clock is `time.time`, which all of Python's code asks; what the kernel and Ray measure by themselves stays.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from meltpoint.sweeps.driver.driver import SweepDriver
+from meltpoint.sweeps.ledger import lease as leases
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.worker.events import TrialEnded
+from meltpoint.sweeps.worker.outcome import failed
+from meltpoint.sweeps.worker.work_order import WorkOrder
+from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, assert_whole, command, mlflow_runs, records
+
+HOUR = 3600.0
+CALLS = ("begin", "on_start", "prepare", "run_of", "end", "ended", "abandon", "lost", "epoch", "say", "waits")
+
+Jump = Callable[[], None]
+
+
+@pytest.fixture(params=[HOUR, -HOUR], ids=["forward", "back"])
+def jump(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Jump:
+    """Sets the clock."""
+    set_by, real = [0.0], time.time
+    monkeypatch.setattr(time, "time", lambda: real() + set_by[0])
+
+    def jumped() -> None:
+        set_by[0] = request.param
+
+    return jumped
+
+
+@pytest.fixture
+def make_driver(spec, cells, tmp_path: Path) -> Callable[..., SweepDriver]:
+    def make(**options: object) -> SweepDriver:
+        silent = SimpleNamespace(**dict.fromkeys(CALLS, lambda *_: None), refresh=lambda: None)
+        resources = Resources(storage=str(tmp_path), gpus=0.0, **options)  # type: ignore[arg-type]
+        ledger = Ledger(tmp_path / "sweep")
+        return SweepDriver(Planner(spec, cells, []), ledger, silent, silent, silent, resources)  # type: ignore[arg-type]
+
+    return make
+
+
+def test_a_trials_seconds_are_those_that_passed(make_driver, jump):
+    driver, before = make_driver(), time.time()
+    began = time.monotonic()
+    work = driver.next_order()
+    assert isinstance(work, WorkOrder)
+    driver.on_start(work)
+    after = time.time()
+    jump()
+    driver.on_event(TrialEnded(trial=work.first.id, outcome=failed("setting", "it broke")))
+    (record,) = driver.ledger.records()
+    assert 0 <= record.seconds <= time.monotonic() - began
+    assert before <= record.started_at <= after
+
+
+def test_a_time_budget_is_neither_ended_nor_made_longer(make_driver, jump):
+    driver = make_driver(time_budget_seconds=HOUR / 2)
+    driver.next_order()
+    jump()
+    driver._watch_clock()
+    assert not driver.planner.closed_for_search
+    assert driver.deadline is not None
+    driver.clock = lambda: driver.deadline
+    driver._watch_clock()
+    assert driver.planner.closed_for_search
+
+
+SILENCE = 2.0
+
+
+@contextmanager
+def driven_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[leases.Lease]:
+    """A sweep that a process of another machine drives, as far as its files say."""
+    monkeypatch.setenv(leases.SILENCE, str(SILENCE))
+    lease = leases.acquire(folder / "drivers", say=pytest.fail)
+    owner = lease.owner.model_copy(update={"boot": "another", "host": "there"})
+    lease.claim.path.write_text(owner.model_dump_json() + "\n")
+    lease.keep_renewing(on_lost=pytest.fail)
+    try:
+        yield lease
+    finally:
+        lease.release()
+
+
+def test_the_lease_of_a_driver_that_is_alive_is_not_taken_over(tmp_path, monkeypatch, jump):
+    ledger = Ledger(tmp_path / "sweep")
+    ledger.create()
+    with driven_elsewhere(ledger.folder, monkeypatch) as lease:
+        jump()
+        with pytest.raises(ValueError, match="Another process drives this sweep"), ledger.driving():
+            pass
+        lease.check()
+
+
+def test_status_finds_a_driver_that_is_alive_and_no_longer_one_that_is_not(tmp_path, monkeypatch, jump):
+    ledger = Ledger(tmp_path / "sweep")
+    ledger.create()
+    with driven_elsewhere(ledger.folder, monkeypatch) as lease:
+        jump()
+        assert ledger.is_driven()
+        lease._ended.set()
+        with lease._writing:
+            pass  # the last heartbeat is written
+        assert not ledger.is_driven()
+        lease._ended.clear()
+
+
+def test_status_finds_a_driver_of_this_machine_that_has_not_renewed_its_lease_since(tmp_path, jump):
+    ledger = Ledger(tmp_path / "sweep")
+    ledger.create()
+    with ledger.driving():
+        jump()
+        assert Ledger(ledger.folder).is_driven()
+
+
+JUMPING = """
+import sys, threading, time
+from pathlib import Path
+
+real, set_by = time.time, [0.0]
+time.time = lambda: real() + set_by[0]
+
+def jump():
+    while not any(Path(sys.argv[2]).glob("*.json")):
+        time.sleep(0.02)
+    set_by[0] = float(sys.argv[1])
+
+threading.Thread(target=jump, daemon=True).start()
+from meltpoint.launch import main
+sys.argv[1:] = sys.argv[3:]
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [HOUR, -HOUR], ids=["forward", "back"])
+def test_a_whole_sweep_is_as_if_the_clock_had_not_been_set(spec, tmp_path, seconds):
+    storage, changes = tmp_path / "runs", {"modes": ("fine_tuning",)}
+    words = command(spec, storage, "--time-budget", "30m", **changes)
+    words = [sys.executable, "-c", JUMPING, str(seconds), str(storage / spec.name / "trials"), *words[3:]]
+    began = time.monotonic()
+    done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=PATIENCE_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    assert_whole(storage, cells=1, trials=3, seeds=2)
+    found = records(storage)
+    assert all(0 <= record["seconds"] <= time.monotonic() - began for record in found)
+    moments = [record["started_at"] for record in found]
+    assert max(moments) - min(moments) > HOUR / 2, "the clock was set"
+    assert all(run.info.end_time >= run.info.start_time for run in mlflow_runs(storage))
+    assert not (storage / spec.name / "time_budgets.jsonl").exists()
+    assert "Traceback" not in done.stderr
+    summary = subprocess.run(
+        [sys.executable, "-m", "meltpoint.launch", "status", spec.name, "--storage", str(storage), "--json"],
+        capture_output=True, encoding="utf-8", check=True,
+    )  # fmt: skip
+    assert json.loads(summary.stdout)["state"] == "done"
