@@ -30,12 +30,14 @@ class RayNode:
 
     Attributes:
         folder: its working directory, which `/proc/self/cwd` shows to its workers; "" is the test's.
+        head: where it finds the head, as `HOST:PORT`, if not at its own address: a proxy.
         environment: more environment variables, for it and its workers.
     """
 
     cpus: int = 1
     gpus: int = 0
     folder: str = ""
+    head: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -129,6 +131,7 @@ def main() -> None:
             started.add_node(
                 num_cpus=node["cpus"], num_gpus=node["gpus"], node_ip_address="127.0.0.1", include_dashboard=False,
                 env_vars=node["environment"] or None, wait=False,
+                **({"gcs_address": node["head"]} if node["head"] else {}),
             )  # fmt: skip
         started.wait_for_nodes(timeout=120)
         print(started.address, flush=True)

@@ -1,4 +1,4 @@
-"""A clock that is set forward or back by an hour in the midst of a sweep: what is counted or decided does not follow it.
+"""A clock that is set by an hour, forward or back, in the midst of a sweep: nothing that counts or decides follows it.
 
 The wall clock is `time.time`, which all of Python's code asks; what the kernel and Ray measure by themselves stays.
 """
