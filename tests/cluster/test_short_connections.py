@@ -20,6 +20,7 @@ from urllib.parse import urlparse
 import pytest
 from mlflow.tracking import MlflowClient
 
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.tests.object_stores import BUCKET, s3_server
 from meltpoint.tests.short_connections import ShortConnections, short_connections
@@ -70,6 +71,15 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
         yield Place(head, mlflow, store, server, environment)
 
 
+@pytest.fixture
+def spec(tiny_encoder: str, tiny_task: Path, quick_space: Path) -> SweepSpec:
+    """A cell."""
+    return SweepSpec(
+        name="short", encoders=(tiny_encoder,), modes=("fine_tuning",), tasks=(str(tiny_task),), head="linear",
+        trials=TRIALS, seeds=SEEDS, space=str(quick_space),
+    )  # fmt: skip
+
+
 def test_no_trial_is_lost_and_each_is_there_once_where_every_connection_is_closed_after_10_seconds(
     spec, tmp_path, place
 ):
@@ -77,7 +87,6 @@ def test_no_trial_is_lost_and_each_is_there_once_where_every_connection_is_close
     words = command(
         spec, Path("unused"), "--address", f"127.0.0.1:{place.head.port}", "--tracking-uri", place.mlflow.uri,
         "--storage", storage, "--cache-dir", str(tmp_path / "cache"), "--set", "epochs=300",
-        modes=("fine_tuning",), trials=TRIALS, seeds=SEEDS,
     )  # fmt: skip
     began = time.monotonic()
     done = subprocess.run(

@@ -269,6 +269,12 @@ def test_wrong_credentials_are_refused(s3):
     assert "refuses these credentials (SignatureDoesNotMatch); set AWS_ACCESS_KEY_ID" in line
 
 
+def test_a_clock_that_is_wrong_is_named_and_not_the_credentials(s3):
+    s3.refuse, s3.status, s3.code = 1, "403 Forbidden", "RequestTimeTooSkewed"
+    line = refusal(f"s3://{BUCKET}/x")
+    assert "takes this machine's clock for wrong (RequestTimeTooSkewed); set the clock (NTP)" in line
+
+
 def test_missing_credentials_are_refused(s3, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
