@@ -17,44 +17,64 @@ from typing import Any
 import psutil
 from rich.console import Console
 
+from meltpoint.benchmarks.null_worker import idle
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import Cluster
+from meltpoint.sweeps.on_ray.driver_protocol import Trainable
 from meltpoint.sweeps.on_ray.room import slots
-from meltpoint.sweeps.on_ray.trainable import result_of
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.sweeps.tracking.tracker import Tracker
-from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
+from meltpoint.sweeps.worker.events import TrialEnded
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
-from meltpoint.sweeps.worker.outcome import TrialOutcome
-from meltpoint.sweeps.worker.work_order import WorkOrder
 
-EPOCHS = 2  # epoch events per trial
 WARM_SHARE = 0.1  # the first share of the trials is not counted, because of start-up and filling caches
 CALLS = ("next_order", "on_start", "on_event", "on_order_end", "wants_stop", "early_stopping", "tick")
 
 
+@dataclass(frozen=True)
+class Sample:
+    """The driver's process when a trial ended.
+
+    Attributes:
+        ended: the number of trials that have ended.
+        wall, processor, own: wall seconds, CPU seconds of the process, seconds in calls, each since some moment.
+        resident: bytes of its resident memory.
+        files: open files, sockets and pipes.
+    """
+
+    ended: int
+    wall: float
+    processor: float
+    own: float
+    resident: int
+    files: int
+
+
 @dataclass
 class TimedDriver:
-    """A proxy of the driver that times the calls from Ray and samples the process's memory when trials end.
+    """A proxy of the driver that times the calls from Ray and samples the process when trials end.
 
     Attributes:
         seconds: call → time spent in it.
-        samples: (trials ended, wall seconds, driver CPU seconds, seconds in calls, driver's resident bytes).
+        samples: one at the end of each trial, and one when MLflow is complete.
+        tune_seconds: wall seconds that Ray Tune ran, the start of its workers included.
+        behind: seconds after that until MLflow was complete.
     """
 
     driver: SweepDriver
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CALLS, 0.0))
-    samples: list[tuple[int, float, float, float, int]] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
     ended: int = 0
+    tune_seconds: float = 0.0
+    behind: float = 0.0
 
     def __getattr__(self, name: str) -> Any:
         """Delegate to the driver, with timing of the calls in `CALLS`."""
@@ -75,16 +95,18 @@ class TimedDriver:
         return timed
 
     def _sample(self) -> None:
-        resident = psutil.Process().memory_info().rss
+        process = psutil.Process()
         now = (time.perf_counter(), time.process_time(), sum(self.seconds.values()))
-        self.samples.append((self.ended, *now, resident))
+        self.samples.append(Sample(self.ended, *now, process.memory_info().rss, process.num_fds()))
 
-    def settle(self) -> float:
-        """Wait until everything is written to MLflow, and return the seconds that it took."""
+    def run(self, trainable: Trainable) -> None:
+        """Run all trials on the joined cluster, then wait until everything is written to MLflow."""
         started = time.perf_counter()
+        experiment.run_on_tune(self, is_local=True, trainable=trainable)
+        self.tune_seconds = time.perf_counter() - started
         self.driver.tracker.flush()
+        self.behind = time.perf_counter() - started - self.tune_seconds
         self._sample()
-        return time.perf_counter() - started
 
 
 class NoScorer(Scorer):
@@ -93,6 +115,9 @@ class NoScorer(Scorer):
     def has(self, trial: str) -> bool:
         """Always true, as if the trial had been sent already."""
         return True
+
+    def prepare(self) -> None:
+        """Start no worker for it."""
 
 
 @dataclass(frozen=True)
@@ -120,61 +145,60 @@ class Overhead:
     behind_s: float
 
 
-def idle(config: dict[str, Any]) -> None:
-    """A trainable that trains nothing and reports the events of a trial of two epochs."""
-    from ray import tune
-
-    (order,) = WorkOrder.from_config(config).orders
-    hardware = HardwareRecord(device="cpu", name="none", threads=1, gpu_share=0.0, precision="fp32", host="none")
-    started = Started(trial=order.id, hardware=hardware, trained_together=1, input_notes=(), task_parameters=1)
-    tune.report(result_of([started]))
-    score = (int(order.id, 16) % 1000) / 1000
-    for epoch in range(1, EPOCHS + 1):
-        record = EpochRecord(
-            epoch=epoch, phase="train", step=epoch, train_loss=1.0, dev={"accuracy": score}, train_seconds=0.0,
-            dev_seconds=0.0, learning_rate=1e-3, finished_at=time.time(),
-        )  # fmt: skip
-        events: list[Event] = [EpochEnded(trial=order.id, epoch=record, score=score, percent=100 * epoch / EPOCHS)]
-        if epoch == EPOCHS:
-            events.append(TrialEnded(trial=order.id, outcome=TrialOutcome(status="finished")))
-        tune.report(result_of(events))
-
-
 def run(trials: int, searcher: str, encoder: str, storage: Path) -> Overhead:
     """Run a number of idle trials of one cell."""
-    spec = SweepSpec(
-        name="overhead", encoders=(encoder,), modes=("fine_tuning",), tasks=("demo_sentiment",), head="linear",
+    timed = drive(one_cell("overhead", trials, searcher, encoder), Resources(storage=str(storage), gpus=0.0), idle)
+    return overhead(timed)
+
+
+def one_cell(name: str, trials: int, searcher: str, encoder: str) -> SweepSpec:
+    """A sweep of one cell, and of one final that its search does not answer, since there are no weights."""
+    return SweepSpec(
+        name=name, encoders=(encoder,), modes=("fine_tuning",), tasks=("demo_sentiment",), head="linear",
         trials=trials, seeds=1, searcher=searcher,  # type: ignore[arg-type]
     )  # fmt: skip
-    resources = Resources(storage=str(storage), gpus=0.0)
+
+
+def drive(spec: SweepSpec, resources: Resources, trainable: Trainable, is_forking: bool = False) -> TimedDriver:
+    """Run a sweep on a local Ray cluster with other workers than its own.
+
+    Args:
+        is_forking: whether workers are forks of a process that has imported everything, as those of a sweep are.
+
+    Raises:
+        RuntimeError: MLflow did not take everything.
+    """
     ledger, cells = Ledger(storage_folder(resources.storage) / spec.name), open_cells(spec)
+    encoder = (spec.encoders[0], cells[0].task.kind) if is_forking else None
     with ledger.driving(), Progress(lambda: list(planner.cells.values()), Console(quiet=True)) as progress:
         settle_specification(ledger, spec, cells)
         planner = Planner(spec, cells, ledger.records())
-        tracker = Tracker(spec.name, default_uri(storage), storage)
+        tracker = Tracker(spec.name, default_uri(ledger.folder.parent), ledger.folder.parent)
         tracker.open(cells, spec.model_dump_json())
         tracker.flush()  # MLflow's imports and its first tables are start-up, and would last into the trials
         scorer = NoScorer(ledger.folder)
         timed = TimedDriver(SweepDriver(planner, ledger, tracker, progress, scorer, resources))
-        with Cluster(None) as cluster:
+        with Cluster(None, encoder=encoder) as cluster:
             cluster.join()
-            count = timed.driver.slots = slots(resources.cpus, 0.0)
-            experiment.run_on_tune(timed, is_local=True, trainable=idle)
-            behind = timed.settle()
+            timed.driver.slots = slots(resources.cpus, 0.0)
+            timed.run(trainable)
     if tracker.trouble is not None:
         raise RuntimeError(tracker.trouble)
-    return overhead(timed, count, behind)
+    return timed
 
 
-def overhead(timed: TimedDriver, slots: int, behind: float) -> Overhead:
+def overhead(timed: TimedDriver) -> Overhead:
     """Compute the figures after the warm-up."""
     warm = timed.samples[int(WARM_SHARE * len(timed.samples)) :]
     first, last = warm[0], warm[-1]
-    count = last[0] - first[0]
+    count = last.ended - first.ended
     by_call = {call: 1000 * seconds / timed.ended for call, seconds in timed.seconds.items()}
-    wall, driver, own = (1000 * (last[index] - first[index]) / count for index in (1, 2, 3))
-    growth = slope([(float(sample[0]), sample[4] / 1000) for sample in warm])
-    return Overhead(timed.ended, slots, wall, driver, own, by_call, growth, behind)
+    return Overhead(
+        trials=timed.ended, slots=timed.driver.slots, wall_ms=1000 * (last.wall - first.wall) / count,
+        driver_ms=1000 * (last.processor - first.processor) / count, own_ms=1000 * (last.own - first.own) / count,
+        own_ms_by_call=by_call, growth_kb=slope([(float(one.ended), one.resident / 1000) for one in warm]),
+        behind_s=timed.behind,
+    )  # fmt: skip
 
 
 def slope(points: list[tuple[float, float]]) -> float:

@@ -178,9 +178,9 @@ def show_status(summary: SweepSummary, console: Console) -> None:
         if cell.closed_early:
             line = f"{'.'.join(cell.header.key)}: closed after {cell.closed_early}, since {cell.closed_early.cause}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)
-        for error in cell.errors:
-            line = f"✗ {'.'.join(cell.header.key)} {' '.join(error.split())}"
-            console.print(line, markup=False, highlight=False, soft_wrap=True)  # one line per error, so that grep works
+        if cell.errors:  # one line per error, so that grep works
+            lines = [f"✗ {'.'.join(cell.header.key)} {' '.join(error.split())}" for error in cell.errors]
+            console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
 def _others(cell: CellSummary) -> str:

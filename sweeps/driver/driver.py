@@ -250,10 +250,10 @@ class SweepDriver:
     def _keep(self, trial: RunningTrial, outcome: TrialOutcome) -> None:
         """Write the trial's record, then let the study, MLflow and the screen know."""
         record = trial.record(outcome)
-        self.writer.write(record)
+        kept = self.writer.write(record)
         progress = self.planner.cells[record.cell]
         before = progress.best
-        self.planner.end(record)
+        self.planner.end(record, kept)
         self.tracker.end(record)
         self.progress.ended(record)
         self.finals.drop_losers(progress, [record] if before is None else [record, before])

@@ -22,15 +22,19 @@ class RecordWriter:
         self.without_run: dict[str, TrialRecord] = {}
         self.unwritten: dict[str, TrialRecord] = {}
 
-    def write(self, record: TrialRecord) -> None:
-        """Write a record with its MLflow run's id, or without one while MLflow has not said it."""
+    def write(self, record: TrialRecord) -> TrialRecord:
+        """Write a record with its MLflow run's id, or without one while MLflow has not said it.
+
+        Returns:
+            It as it is to be kept in memory: light once it is on the disk.
+        """
         run = self.tracker.run_of(record.id) or record.mlflow_run_id
         record = record.model_copy(update={"mlflow_run_id": run})
         if run is None:
             self.without_run[record.id] = record
         else:
             self.without_run.pop(record.id, None)
-        self._write(record)
+        return self.ledger.light(record) if self._write(record) else record
 
     def _write(self, record: TrialRecord) -> bool:
         """Write a record; False if the disk has no room."""

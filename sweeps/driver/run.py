@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -147,9 +147,9 @@ def _sweep(
         return outcome
 
 
-def note_runs(ledger: Ledger, tracker: Tracker) -> None:
+def note_runs(ledger: Ledger, tracker: Tracker, records: Iterable[TrialRecord]) -> None:
     """Trials that ended while MLflow was away have their runs now; their records say which."""
-    for record in ledger.records():
+    for record in records:
         run = tracker.run_of(record.id)
         if run is not None and run != record.mlflow_run_id:
             ledger.write(record.model_copy(update={"mlflow_run_id": run}))
@@ -230,7 +230,7 @@ def _close(driver: SweepDriver, render: Render) -> Outcome:
     strays = {record.id for record in driver.planner.strays}
     records = [record for record in ledger.records() if record.id not in strays]
     tracker.reconcile(records, driver.planner.proposal_of)
-    note_runs(ledger, tracker)
+    note_runs(ledger, tracker, records)
     return _finish(driver, ledger, tracker, render)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,41 +17,55 @@ SHARED = (
     "driver_attempt", "test_fingerprint", "trained_together",
 )  # fmt: skip
 """Fields whose values many records have in common."""
-OWN = ("id", "number", "dev", "best_epoch", "mlflow_run_id", "started_at", "seconds", "test")
+OWN = (
+    "id", "number", "dev", "best_epoch", "mlflow_run_id", "started_at", "seconds", "seconds_before", "test",
+)  # fmt: skip
 """Fields of one record's own, all of them JSON as they are."""
-COUNT, SETTING = "_epoch_count", "_setting_json"
-READ, PATH = "_read", "_path"
+COUNT, LAST, SETTING = "_epoch_count", "_last_epoch", "_setting_json"
+ENTRY = (*OWN, COUNT, LAST, SETTING)
+"""Names of what `own_values` gives."""
+READ, FOLDER = "_read", "_folder"
+
+_shared, _own = attrgetter(*SHARED), attrgetter(*OWN)
 
 
-def shared_values(record: TrialRecord) -> list[Any]:
+def shared_values(record: TrialRecord) -> tuple[Any, ...]:
     """The values of `SHARED`."""
-    return [getattr(record, name) for name in SHARED]
+    values: tuple[Any, ...] = _shared(record)
+    return values
 
 
 def own_values(record: TrialRecord) -> list[Any]:
-    """The values of `OWN`, then the number of epochs, and the setting as JSON."""
-    values = [getattr(record, name) for name in OWN]
-    return [*values, record.epoch_count, to_json(record.setting).decode()]
+    """The values of `OWN`, then the number of epochs, the last one's number, and the setting as bytes of JSON."""
+    raw = record.__dict__.get(SETTING)
+    setting = to_json(record.setting) if raw is None else raw
+    return [*_own(record), record.epoch_count, record.last_epoch, setting]
+
+
+def shared_part(values: Iterable[Any], folder: Path, read: Callable[[Path], TrialRecord]) -> dict[str, Any]:
+    """The part of records that they have in common, for `LazyRecord.of`.
+
+    Args:
+        values: as from `shared_values`.
+        folder: where the records' files are.
+        read: reads one.
+    """
+    return {**dict(zip(SHARED, values, strict=True)), FOLDER: folder, READ: read}
 
 
 class LazyRecord(TrialRecord):
     """A record from the ledger's index. Every way to copy, compare or write it reads its file first."""
 
     @classmethod
-    def of(
-        cls, shared: Mapping[str, Any], own: list[Any], path: Path, read: Callable[[Path], TrialRecord]
-    ) -> LazyRecord:  # fmt: skip
+    def of(cls, shared: Mapping[str, Any], own: Iterable[Any]) -> LazyRecord:
         """A record of an entry of the index, whose values were validated when its file was read.
 
         Args:
+            shared: as from `shared_part`; a hundred thousand records may have one mapping.
             own: as from `own_values`.
-            path: the record's file.
-            read: reads it.
         """
         record = cls.__new__(cls)
-        values = dict(shared)
-        values.update(zip((*OWN, COUNT, SETTING), own, strict=True))
-        values[PATH], values[READ] = path, read
+        values = {**shared, **dict(zip(ENTRY, own, strict=True))}
         object.__setattr__(record, "__dict__", values)  # and not what only pydantic's own methods need: see below
         return record
 
@@ -58,7 +73,7 @@ class LazyRecord(TrialRecord):
         """A field that is not there yet."""
         if name == "setting" and SETTING in self.__dict__:
             self.__dict__["setting"] = from_json(self.__dict__.pop(SETTING))
-        elif name in type(self).model_fields and PATH in self.__dict__:
+        elif name in type(self).model_fields and READ in self.__dict__:
             self._fill()
         else:
             raise AttributeError(name)
@@ -71,9 +86,9 @@ class LazyRecord(TrialRecord):
 
     def whole(self) -> TrialRecord:
         """The record with every field, as its file has it now."""
-        if PATH not in self.__dict__:
+        if READ not in self.__dict__:
             return TrialRecord.model_construct(set(self.__dict__), **self.__dict__)
-        record: TrialRecord = self.__dict__[READ](self.__dict__[PATH])
+        record: TrialRecord = self.__dict__[READ](self.__dict__[FOLDER] / f"{self.id}.json")
         return record
 
     @property
@@ -81,6 +96,12 @@ class LazyRecord(TrialRecord):
         """The number of epochs, without reading them."""
         count: int | None = self.__dict__.get(COUNT)
         return len(self.epochs) if count is None else count
+
+    @property
+    def last_epoch(self) -> int:
+        """The number of the last epoch, without reading them."""
+        last: int | None = self.__dict__.get(LAST)
+        return self._number_of_last() if last is None else last
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A whole record, changed."""

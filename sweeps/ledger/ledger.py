@@ -17,6 +17,7 @@ from meltpoint.sweeps.ledger import file_lock
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.claim import latest
 from meltpoint.sweeps.ledger.file_lock import LOCK, FileLock
+from meltpoint.sweeps.ledger.lazy_record import LazyRecord, own_values, shared_part, shared_values
 from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError
 from meltpoint.sweeps.ledger.object_lease import ObjectLease
 from meltpoint.sweeps.ledger.record_index import RecordIndex
@@ -55,6 +56,7 @@ class Ledger:
     Attributes:
         lease: this process's, while it drives the sweep; None elsewhere.
         left_out: the ids of records that `records` left out, because a driver wrote them after it had lost the sweep.
+        index: of the records; None in an object store.
     """
 
     def __init__(self, folder: StoragePath) -> None:
@@ -65,6 +67,7 @@ class Ledger:
         self.drivers = folder / DRIVERS
         self.lease: Lease | None = None
         self.left_out: list[str] = []
+        self.index = RecordIndex(self.trials) if isinstance(self.trials, Path) else None
 
     @property
     def specification(self) -> StoragePath:
@@ -119,6 +122,8 @@ class Ledger:
         written = record.model_copy(update={"driver_attempt": self.attempt}) if self.lease else record
         self.place(self.trials / f"{record.id}.json", written.model_dump_json(indent=1) + "\n")
         sync_names(self.trials)
+        if self.index is not None:
+            self.index.note(written)
         self._remove(self.started / f"{record.id}.json")
         self._drop_states(record)
 
@@ -156,14 +161,24 @@ class Ledger:
             ValueError: a file is not a record; the message names it.
         """
         inherited = leases.inherited(self.drivers)
-        if isinstance(self.trials, Path):
-            read = RecordIndex(self.trials).records(self._read)
+        if self.index is not None:
+            read = self.index.records(self._read)
         else:
             read = for_each(self._read, sorted(self.trials.glob("*.json"), key=str))
         late = [one for one in read if leases.is_late(one.id, one.driver_attempt, inherited)] if inherited else []
         self.left_out = sorted(record.id for record in late)
         kept = [record for record in read if record.id not in set(self.left_out)] if late else read
         return sorted(kept, key=attrgetter("started_at", "id"))
+
+    def light(self, record: TrialRecord) -> TrialRecord:
+        """A written record as it is kept in memory by the thousand: it reads its file for what is seldom asked for.
+
+        In an object store, where that would be a request each time, it is the record itself.
+        """
+        if not isinstance(self.trials, Path):
+            return record
+        part = shared_part(shared_values(record), self.trials, self._read)
+        return LazyRecord.of(part, own_values(record))
 
     def late_lines(self) -> list[str]:
         """A line about the records that `records` left out, if there are any."""

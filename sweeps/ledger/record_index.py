@@ -2,8 +2,9 @@
 
 It is never the truth: an entry counts only where the record's file has the size, the times and the inode that it had
 when it was read. Anything else is read from the record's file, and so is everything where the index is missing,
-damaged or of another version. Whoever reads the ledger adds what is new; several may do so at once, since a block that
-was torn by another one fails its checksum. Where it cannot be written (a read-only copy), nothing else changes.
+damaged or of another version. Whoever reads the ledger adds what is new, and a driver what it writes; several may do so
+at once, since a block that was torn by another one fails its checksum. Where it cannot be written (a read-only copy),
+nothing else changes.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
-import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
-from meltpoint.sweeps.ledger.lazy_record import SHARED, LazyRecord, own_values, shared_values
+from meltpoint.sweeps.ledger.lazy_record import ENTRY, SHARED, LazyRecord, own_values, shared_part, shared_values
 from meltpoint.sweeps.ledger.records import TrialRecord
 
 Stamp = tuple[int, int, int, int]
@@ -35,10 +36,32 @@ BLOCK = 1000
 SETTLED_NS = 2 * 10**9
 """A file that changed less than this before it was read may change again without another time: FAT counts 2 s."""
 MOST_BYTES = 2**31
+BETWEEN = b"\x1e"
 FORMAT = hashlib.sha256(
-    repr((1, SHARED, sorted(TrialRecord.model_json_schema().items(), key=str))).encode()
+    repr((3, SHARED, ENTRY, sorted(TrialRecord.model_json_schema().items(), key=str))).encode()
 ).hexdigest()
 """Another version of the code that has other fields begins a new index."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A record in the index.
+
+    Attributes:
+        stamp: of its file, as it was before it was read or just after it was written.
+        shared: as from `shared_values`.
+        own: as from `own_values`.
+    """
+
+    name: str
+    stamp: Stamp
+    shared: tuple[Any, ...]
+    own: list[Any]
+
+    @classmethod
+    def of(cls, name: str, stamp: Stamp, record: TrialRecord) -> Entry:
+        """The entry of a record."""
+        return cls(name, stamp, shared_values(record), own_values(record))
 
 
 class RecordIndex:
@@ -50,11 +73,15 @@ class RecordIndex:
 
     Attributes:
         files_read: how many records the last call read from their own files.
+        noted: entries of records that this process has written, by name; they wait to be added.
+        due: how many of them are added together.
     """
 
     def __init__(self, folder: Path, few: int = FEW) -> None:
         self.folder, self.few, self.path = folder, few, folder.with_name(f"{folder.name}.index")
         self.files_read = 0
+        self.noted: dict[str, Entry] = {}
+        self.due = BLOCK
 
     def records(self, read: ReadFile) -> list[TrialRecord]:
         """All records, by file name.
@@ -66,28 +93,34 @@ class RecordIndex:
             ValueError: as `read`.
         """
         stamps = _stamps(self.folder)
+        is_used = len(stamps) >= self.few
         with _collector_off():
-            known, is_whole, count = self._load() if len(stamps) >= self.few else ({}, True, 0)
-            rebuild = not is_whole or count > 2 * len(stamps) + BLOCK
-            known = {} if rebuild else known
-            found: dict[str, TrialRecord] = {}
-            new: list[tuple[str, Stamp, TrialRecord]] = []
-            for name in sorted(stamps):
-                entry = known.get(name)
-                if entry is not None and entry[0] == stamps[name]:
-                    found[name] = LazyRecord.of(entry[1], entry[2], self.folder / name, read)
-                else:
-                    found[name] = read(self.folder / name)
-                    new.append((name, stamps[name], found[name]))
-        self.files_read = len(new)
-        if new and len(stamps) >= self.few:
-            with contextlib.suppress(OSError):
-                self._keep(new, rebuild)
-        return list(found.values())
+            found, is_whole, count = self._load(stamps, read) if is_used else ({}, True, 0)
+            missing = sorted(stamps.keys() - found.keys())
+            settled = self._settled_before() if is_used and missing else 0
+            found |= {name: read(self.folder / name) for name in missing}
+            is_rebuilt = is_used and (not is_whole or count > 2 * len(stamps) + BLOCK)
+            new = sorted(stamps) if is_rebuilt else missing if is_used else []
+            self._add([Entry.of(name, stamps[name], found[name]) for name in new], settled, is_rebuilt)
+        self.files_read = len(missing)
+        return [found[name] for name in sorted(found)]
 
-    def _load(self) -> tuple[dict[str, tuple[Stamp, dict[str, Any], list[Any]]], bool, int]:
-        """(name → stamp, shared and own values; whether every block is whole; how many entries there are)."""
-        known: dict[str, tuple[Stamp, dict[str, Any], list[Any]]] = {}
+    def note(self, record: TrialRecord) -> None:
+        """Take up a record whose file was just written; it is added with others, so that no reader reads its file."""
+        name = f"{record.id}.json"
+        self.noted.pop(name, None)
+        stamp = _stamp(self.folder / name)
+        if stamp is not None:
+            self.noted[name] = Entry.of(name, stamp, record)
+        if len(self.noted) >= self.due:
+            added = self._add(list(self.noted.values()), self._settled_before())
+            left = [entry for entry in self.noted.values() if entry.name not in added]
+            self.noted = {entry.name: entry for entry in left[-BLOCK:]}
+            self.due = len(self.noted) + BLOCK
+
+    def _load(self, stamps: Mapping[str, Stamp], read: ReadFile) -> tuple[dict[str, TrialRecord], bool, int]:
+        """(name → record of each entry that counts; whether every block is whole; how many entries there are)."""
+        found: dict[str, TrialRecord] = {}
         count = 0
         try:
             if self.path.stat().st_size > MOST_BYTES:
@@ -103,31 +136,56 @@ class RecordIndex:
             if block is None:
                 is_whole = False
                 continue
-            shared, rows = block
-            facts = [dict(zip(SHARED, values, strict=True)) for values in shared]
+            shared, rows, settings = block
+            parts = [shared_part(values, self.folder, read) for values in shared]
             count += len(rows)
-            for name, size, changed, touched, inode, fact, *own in rows:
-                known[name] = ((size, changed, touched, inode), facts[fact], own)
-        return known, is_whole, count
+            for (stamp, part, *own), setting in zip(rows, settings, strict=True):
+                name = f"{own[0]}.json"
+                if stamps.get(name) == tuple(stamp):
+                    found[name] = LazyRecord.of(parts[part], (*own, setting))
+        return found, is_whole, count
 
-    def _keep(self, new: Sequence[tuple[str, Stamp, TrialRecord]], rebuild: bool) -> None:
-        """Add entries of files that have not changed of late, by the clock of their own file system."""
-        beside = self.path.with_name(f".{self.path.name}.{uuid4().hex}.tmp")
+    def _settled_before(self) -> int:
+        """The time in ns before which a file that changed is settled, by its own file system's clock; 0 for none."""
+        beside = self._beside()
         try:
             beside.touch()
-            latest = beside.stat().st_mtime_ns - SETTLED_NS
-            settled = [
-                one for one in new if max(one[1][1], one[1][2]) < latest and _stamp(self.folder / one[0]) == one[1]
-            ]
-            if not settled:
-                return
-            if rebuild or not self.path.exists():
-                beside.write_bytes(FORMAT.encode() + b"\n" + b"".join(_blocks(settled)))
-                beside.replace(self.path)
-            else:
-                _append(self.path, b"".join(_blocks(settled)))
+            return beside.stat().st_mtime_ns - SETTLED_NS
+        except OSError:  # a read-only copy, or a full disk
+            return 0
+        finally:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+
+    def _add(self, entries: Sequence[Entry], settled: int, is_rebuilt: bool = False) -> set[str]:
+        """Add the entries of files that are settled; returns their names.
+
+        Args:
+            settled: as from `_settled_before`, before the files were read.
+            is_rebuilt: whether they take the place of what the index has.
+        """
+        chosen = [entry for entry in entries if max(entry.stamp[1], entry.stamp[2]) < settled]
+        if not chosen:
+            return set()
+        try:
+            self._write(b"".join(_blocks(chosen)), is_rebuilt or not self.path.exists())
+        except OSError:
+            return set()
+        return {entry.name for entry in chosen}
+
+    def _write(self, blocks: bytes, is_new: bool) -> None:
+        if not is_new:
+            _append(self.path, blocks)
+            return
+        beside = self._beside()
+        try:
+            beside.write_bytes(FORMAT.encode() + b"\n" + blocks)
+            beside.replace(self.path)
         finally:
             beside.unlink(missing_ok=True)
+
+    def _beside(self) -> Path:
+        return self.path.with_name(f".{self.path.name}.{uuid4().hex}.tmp")
 
 
 def _append(path: Path, data: bytes) -> None:
@@ -139,29 +197,30 @@ def _append(path: Path, data: bytes) -> None:
         os.close(file)
 
 
-def _blocks(entries: Sequence[tuple[str, Stamp, TrialRecord]]) -> Iterator[bytes]:
-    """Lines of a checksum and a JSON list: the sets of values that many records share, and a row a record."""
+def _blocks(entries: Sequence[Entry]) -> Iterator[bytes]:
+    """Lines of a checksum, a JSON list (sets of values that many records share, and a row a record), and settings.
+
+    The settings are apart, between characters that JSON has nowhere: they are read where somebody asks for one.
+    """
     for start in range(0, len(entries), BLOCK):
-        places: dict[str, int] = {}
-        shared: list[list[Any]] = []
-        rows = []
-        for name, stamp, record in entries[start : start + BLOCK]:
-            values = shared_values(record)
-            place = places.setdefault(repr(values), len(shared))
-            if place == len(shared):
-                shared.append(values)
-            rows.append([name, *stamp, place, *own_values(record)])
-        text = json.dumps([shared, rows], separators=(",", ":")).encode()
+        places: dict[tuple[Any, ...], int] = {}
+        rows, settings = [], []
+        for entry in entries[start : start + BLOCK]:
+            place = places.setdefault(entry.shared, len(places))
+            rows.append([entry.stamp, place, *entry.own[:-1]])
+            settings.append(entry.own[-1])
+        text = BETWEEN.join([to_json([list(places), rows], inf_nan_mode="constants"), *settings])
         yield b"%08x %b\n" % (zlib.crc32(text), text)
 
 
-def _checked(line: bytes) -> tuple[list[list[Any]], list[list[Any]]] | None:
-    """A block; None if it is damaged."""
+def _checked(line: bytes) -> tuple[list[list[Any]], list[list[Any]], list[bytes]] | None:
+    """A block's shared values, rows, and settings; None if it is damaged."""
     text = line[9:]
     if line[:9] != b"%08x " % zlib.crc32(text):
         return None
-    shared, rows = from_json(text)
-    return shared, rows
+    head, *settings = text.split(BETWEEN)
+    shared, rows = from_json(head)
+    return shared, rows, settings
 
 
 def _stamps(folder: Path) -> dict[str, Stamp]:

@@ -169,6 +169,14 @@ class TrialRecord(TrialDescription):
         return len(self.epochs)
 
     @property
+    def last_epoch(self) -> int:
+        """The number of its last epoch; 0 where it has none."""
+        return self._number_of_last()
+
+    def _number_of_last(self) -> int:
+        return self.epochs[-1].epoch if self.epochs else 0
+
+    @property
     def is_lost(self) -> bool:
         """True if it failed for another reason than its setting, so that it says nothing about the setting."""
         return self.status == "failed" and self.cause not in (None, "setting")

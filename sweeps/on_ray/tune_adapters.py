@@ -248,6 +248,7 @@ def hand_back(driver: Driver, orders: Orders, processes: Mapping[str, int], kill
 
 def forget(trial: Trial) -> None:
     """Empty an ended trial: Tune keeps all of them until the end (ray#64231), with their settings and results."""
-    trial.config, trial.evaluated_params = {}, {}
-    for kept in (trial.last_result, trial.metric_analysis, trial.metric_n_steps):
-        kept.clear()
+    kept = (trial.config, trial.evaluated_params, trial.last_result, trial.metric_analysis, trial.metric_n_steps)
+    for values in kept:  # emptied and not replaced: Tune has a second name for the configuration
+        values.clear()
+    trial.experiment_tag = ""  # the configuration in words

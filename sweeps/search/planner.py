@@ -356,10 +356,14 @@ class Planner:
         """Mark a proposal as running."""
         self.cells[proposal.cell.key].running[proposal.id] = proposal
 
-    def end(self, record: TrialRecord) -> None:
-        """Record the end of a trial, with or without a result."""
+    def end(self, record: TrialRecord, kept: TrialRecord | None = None) -> None:
+        """Record the end of a trial, with or without a result.
+
+        Args:
+            kept: the record in the form that stays in memory; None for itself.
+        """
         progress = self.cells[record.cell]
-        progress.ended(record)
+        progress.ended(record if kept is None else kept)
         if record.role == "search":
             progress.study.tell(record)
 

@@ -39,6 +39,8 @@ def _sampler(seed: int) -> optuna.samplers.BaseSampler:
 class Study:
     """A cell's searcher: the published setting first, then TPE, random draws or the grid; never a setting twice.
 
+    Optuna's study serves TPE alone: others need no results, and it keeps every trial and looks through all of them.
+
     The study is in memory and is rebuilt from the ledger's records. A proposal depends on the seed, its number and the
     results that are known, and not on how often the sweep was interrupted: random draws begin anew with each process,
     and those that were taken are passed over; TPE draws with a seed of the proposal's own.
@@ -92,7 +94,7 @@ class Study:
         self._running(trial, setting)
 
     def tell(self, record: TrialRecord) -> None:
-        """Report the end of a trial. An error of its setting ranks it below all others; a lost trial is ignored."""
+        """Report the end of a trial, to TPE. An error of its setting ranks it last; a lost trial is ignored."""
         trial = self.asked.pop(record.id, None)
         if trial is None:
             self._add(record)
@@ -140,8 +142,10 @@ class Study:
         return None
 
     def _running(self, identity: str, setting: Setting) -> None:
-        """Register a trial with a given setting as running in the study."""
+        """Register a trial with a given setting as running."""
         self.seen.add(identity)
+        if self.searcher != "tpe":
+            return
         params, _ = self.space.from_params(setting)
         self.study.enqueue_trial(params)
         trial = self.study.ask()

@@ -46,8 +46,8 @@ def is_complete(run: Run | None, record: TrialRecord) -> bool:
         return False
     metrics = run.data.metrics
     tested = sum(name.startswith("test/") for name in metrics)
-    last = record.epochs[-1].epoch if record.epochs else 0  # an attempt that was cut off may have come further
-    return bool(run.data.params) and metrics.get("epoch", 0) >= last and tested >= len(record.test or {})
+    has_epochs = metrics.get("epoch", 0) >= record.last_epoch  # an attempt that was cut off may have come further
+    return bool(run.data.params) and has_epochs and tested >= len(record.test or {})
 
 
 def cell_params(cell: OpenCell) -> list[Param]:

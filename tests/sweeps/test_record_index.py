@@ -127,6 +127,61 @@ def test_every_way_to_write_a_record_of_the_index_writes_all_of_it(tmp_path, at_
     assert lazy.model_dump() == ledger._read(ledger.trials / f"{2:016x}.json").model_dump()
 
 
+def test_a_driver_keeps_the_index_so_that_the_first_reader_opens_no_record(tmp_path, at_once, monkeypatch) -> None:
+    monkeypatch.setattr(record_index, "BLOCK", 5)
+    ledger = Ledger(tmp_path)
+    ledger.create()
+    for number in range(12):
+        ledger.write(record(number))
+    ledger.write(record(3, 0.875))  # again, as a record is whose run in MLflow is known later
+    reader = RecordIndex(ledger.trials, few=0)
+    found = {one.id: one for one in reader.records(ledger._read)}
+    assert reader.files_read == 3, "the last three are not a block yet, one of them written for the second time"
+    assert found[f"{3:016x}"].dev == 0.875
+    assert [one.model_dump_json() for one in found.values()] == plain(ledger)
+
+
+def test_a_driver_leaves_what_is_too_new_for_the_index_to_the_next_block(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(record_index, "BLOCK", 2)
+    ledger = ledger_of(tmp_path, 5)
+    assert ledger.index is not None
+    assert not ledger.index.path.exists()
+    assert len(ledger.index.noted) <= 4, "no more than two blocks wait"
+    monkeypatch.setattr(record_index, "SETTLED_NS", -(10**15))
+    for number in range(5, 9):
+        ledger.write(record(number))
+    reader = RecordIndex(ledger.trials, few=0)
+    reader.records(ledger._read)
+    assert reader.files_read < 9
+
+
+def test_a_torn_block_costs_its_own_records_alone(tmp_path, at_once, monkeypatch) -> None:
+    monkeypatch.setattr(record_index, "BLOCK", 10)
+    ledger, index = ledger_of(tmp_path, 30), RecordIndex(tmp_path / "trials", few=0)
+    index.records(ledger._read)
+    text = bytearray(index.path.read_bytes())
+    text[-20] ^= 1
+    index.path.write_bytes(text)
+    for files_read in (10, 0):
+        assert [one.model_dump_json() for one in index.records(ledger._read)] == plain(ledger)
+        assert index.files_read in (files_read, 0), "read once, and in the index then"
+
+
+def test_what_is_seldom_asked_for_is_read_from_the_file_of_a_light_record(tmp_path) -> None:
+    ledger = ledger_of(tmp_path, 1)
+    whole = record(7, 0.75, epochs=3).model_copy(update={"seconds_before": 2.5})
+    ledger.write(whole)
+    light = ledger.light(whole)
+    (ledger.trials / f"{whole.id}.json").rename(tmp_path / "away")
+    assert (light.dev, light.setting, light.seconds_before, light.epoch_count, light.last_epoch) == (
+        0.75, whole.setting, 2.5, 3, 3,
+    )  # fmt: skip
+    assert not light.is_lost
+    (tmp_path / "away").rename(ledger.trials / f"{whole.id}.json")
+    assert light.epochs == whole.epochs
+    assert light.whole() == whole
+
+
 class Interleavings(RuleBasedStateMachine):
     """Two readers and whoever changes the files, in any order."""
 

@@ -385,7 +385,7 @@ def test_a_hung_server_delays_no_trial_and_its_records_get_their_runs_once_it_an
     connection.close()
     tracker.reconcile(ledger.records(), lambda record: trials[record.number])
     assert tracker.trouble is None
-    note_runs(ledger, tracker)
+    note_runs(ledger, tracker, ledger.records())
     known = {run.data.tags.get("meltpoint.trial"): run.info.run_id for run in runs(tracker)}
     noted = {record.id: record.mlflow_run_id for record in ledger.records()}
     assert noted == {trial.id: known[trial.id] for trial in trials}

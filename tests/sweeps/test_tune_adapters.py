@@ -153,9 +153,12 @@ def test_the_killed_workers_order_is_lost_and_the_others_are_handed_back_uncount
 
 
 def test_an_ended_trial_keeps_neither_its_settings_nor_its_results():
-    trial = Trial("train", trial_id="t", config={"work": "…"}, stub=True)
+    work = "an order, which is a text of thousands of letters"
+    trial = Trial("train", trial_id="t", config={"work": work}, experiment_tag=f"1_work={work}", stub=True)
     trial.update_last_result({"score": 0.5, "events": ["…"]})
+    assert work in str(vars(trial))
     forget(trial)
+    assert work not in str(vars(trial)), "not under Tune's other names of it either"
     assert (trial.config, trial.evaluated_params, trial.metric_analysis, trial.metric_n_steps) == ({}, {}, {}, {})
     assert set(trial.last_result) <= {"trial_id"}
 
