@@ -253,7 +253,7 @@ class SweepDriver:
         kept = self.writer.write(record)
         progress = self.planner.cells[record.cell]
         before = progress.best
-        self.planner.end(record, kept)
+        self.planner.end(kept)
         self.tracker.end(record)
         self.progress.ended(record)
         self.finals.drop_losers(progress, [record] if before is None else [record, before])

@@ -356,14 +356,10 @@ class Planner:
         """Mark a proposal as running."""
         self.cells[proposal.cell.key].running[proposal.id] = proposal
 
-    def end(self, record: TrialRecord, kept: TrialRecord | None = None) -> None:
-        """Record the end of a trial, with or without a result.
-
-        Args:
-            kept: the record in the form that stays in memory; None for itself.
-        """
+    def end(self, record: TrialRecord) -> None:
+        """Record the end of a trial, with or without a result; the record stays in memory."""
         progress = self.cells[record.cell]
-        progress.ended(record if kept is None else kept)
+        progress.ended(record)
         if record.role == "search":
             progress.study.tell(record)
 
