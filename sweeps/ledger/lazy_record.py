@@ -50,14 +50,15 @@ def shared_part(values: Iterable[Any], folder: Path, read: Callable[[Path], Tria
         folder: where the records' files are.
         read: reads one.
     """
-    return {**dict(zip(SHARED, values, strict=True)), FOLDER: folder, READ: read}
+    places = dict.fromkeys(ENTRY)  # so that a copy of it need not grow
+    return {**places, **dict(zip(SHARED, values, strict=True)), FOLDER: folder, READ: read}
 
 
 class LazyRecord(TrialRecord):
     """A record from the ledger's index. Every way to copy, compare or write it reads its file first."""
 
     @classmethod
-    def of(cls, shared: Mapping[str, Any], own: Iterable[Any]) -> LazyRecord:
+    def of(cls, shared: dict[str, Any], own: Iterable[Any]) -> LazyRecord:
         """A record of an entry of the index, whose values were validated when its file was read.
 
         Args:
@@ -65,7 +66,8 @@ class LazyRecord(TrialRecord):
             own: as from `own_values`.
         """
         record = cls.__new__(cls)
-        values = {**shared, **dict(zip(ENTRY, own, strict=True))}
+        values = shared.copy()
+        values.update(zip(ENTRY, own, strict=True))
         object.__setattr__(record, "__dict__", values)  # and not what only pydantic's own methods need: see below
         return record
 

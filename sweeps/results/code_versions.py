@@ -42,12 +42,12 @@ class CodeUse:
 
 def code_uses(search: Iterable[TrialRecord], finals: Iterable[TrialRecord]) -> tuple[CodeUse, ...]:
     """The versions that ran a cell's search trials and finals, the earliest first."""
-    search, finals = list(search), list(finals)
+    finals = list(finals)
+    begun = [(record.code_version, record.started_at) for record in search]
+    counts = Counter(version for version, _ in begun)
     firsts: dict[str, float] = {}
-    for record in (*search, *finals):
-        version = record.code_version
-        firsts[version] = min(record.started_at, firsts.get(version, record.started_at))
-    counts = Counter(record.code_version for record in search)
+    for version, started_at in (*begun, *((final.code_version, final.started_at) for final in finals)):
+        firsts[version] = min(started_at, firsts.get(version, started_at))
     return tuple(
         CodeUse(version, counts[version], tuple(r.seed for r in finals if r.code_version == version))
         for version in sorted(firsts, key=lambda version: (firsts[version], version))

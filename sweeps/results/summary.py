@@ -253,7 +253,9 @@ def summarise(ledger: Ledger) -> SweepSummary:
 
 
 def _cell(ledger: Ledger, header: CellHeader, records: list[TrialRecord], running: set[str]) -> CellSummary:
+    finals_of_all = [record for record in records if record.role == "final"]
     search = [r for r in records if r.role == "search" and r.id not in running]  # a failed one may run again
+    failed = [record for record in records if record.status == "failed"]
     counted = Counter[str](r.status for r in search)
     missing = max(0, header.planned - len(search) - len(running))
     counts = {
@@ -263,16 +265,16 @@ def _cell(ledger: Ledger, header: CellHeader, records: list[TrialRecord], runnin
         "missing": missing,
     }
     best = best_of(search)
-    finals = finals_of(best, records)
+    finals = finals_of(best, finals_of_all)
     return CellSummary(
         header=header, counts=counts, best=best, finals=finals,
         dev=spread([final.dev for final in finals if final.dev is not None]),
         test=spread([final.test[header.metric] for final in finals if final.test]),
         seconds=worker_seconds(records),
-        errors=[f"{record.id}: {record.error}" for record in records if record.status == "failed"],
-        lost=sum(record.is_lost for record in search),
+        errors=[f"{record.id}: {record.error}" for record in failed],
+        lost=sum(record.is_lost for record in failed if record.role == "search" and record.id not in running),
         failed_finals=[] if best is None else [
-            r for r in records if r.role == "final" and r.status != "finished" and r.setting == best.setting
+            r for r in finals_of_all if r.status != "finished" and r.setting == best.setting
         ],
         closing=closing_of(ledger, records, header.planned), code_uses=code_uses(search, finals),
     )  # fmt: skip

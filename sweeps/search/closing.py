@@ -74,15 +74,15 @@ def closing_of(ledger: Ledger, records: Iterable[TrialRecord], planned: int) -> 
     Raises:
         ValueError: a line of the ledger's logs (`openings`, `budgets`) is damaged.
     """
-    trials = list(records)
-    finals = {record.id for record in trials if record.role == "final"}
-    if not is_closed((record for record in trials if record.role == "final"), opened_trials(ledger)):
+    roles = [(record.role, record) for record in records]
+    finals = {record.id: record for role, record in roles if role == "final"}
+    if not is_closed(finals.values(), opened_trials(ledger)):
         return None
     openings = _lines(ledger.openings, _Opening)
     own = [number for number, line in enumerate(openings) if line.trial in finals]
     opened_at = min((openings[number].opened_at for number in own), default=None)
     by_budget = any(spent.is_before(own[0] if own else None, opened_at) for spent in _lines(ledger.budgets, _Budget))
-    return Closing(sum(r.role == "search" for r in trials), planned, opened_at, by_budget)
+    return Closing(sum(role == "search" for role, _ in roles), planned, opened_at, by_budget)
 
 
 def note_spent_budget(ledger: Ledger, seconds: float) -> None:

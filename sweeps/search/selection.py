@@ -18,8 +18,10 @@ def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
 
     A stopped trial is no candidate: its score is of a trial that was not run to its end.
     """
-    finished = [record for record in records if record.status == "finished" and record.dev is not None]
-    return max(finished, key=lambda r: (r.dev or 0.0, -r.epoch_count, -r.number), default=None)
+    finished = [(record.dev, record) for record in records if record.status == "finished" and record.dev is not None]
+    highest = max((dev for dev, _ in finished), default=None)
+    equals = [record for dev, record in finished if dev == highest]
+    return min(equals, key=lambda record: (record.epoch_count, record.number), default=None)
 
 
 @dataclass(frozen=True)
