@@ -203,6 +203,7 @@ def test_answers_that_are_lost_after_the_server_has_obeyed_leave_nothing_twice(s
     between.loses = loses_the_first_three
     begun = sweep()
     begun.trials()
+    until(lambda: begun.tracker.run_of(f"{TRIALS - 1:016x}"))
     begun.end()
     assert lost
     begun.assert_each_trial_once(server)
