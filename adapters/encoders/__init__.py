@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
@@ -19,6 +18,7 @@ from meltpoint.adapters.families.huggingface.location import locate
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.families.unknown import HUB_ID, unknown_encoder
 from meltpoint.tasks.core import registry
+from meltpoint.tasks.core.paths import expanded, is_folder
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
@@ -149,8 +149,8 @@ def _resolve_hugging_face(source: str) -> EncoderReference:
     """Resolve `hf:SOURCE`: a folder if it exists or `SOURCE` cannot be a hub id, otherwise a hub id."""
     if not source.strip():
         raise ValueError("'hf:' needs a hub id or a folder behind it, as in hf:google-bert/bert-base-uncased.")
-    folder = Path(source).expanduser()
-    if folder.is_dir() or source.startswith((".", "~")) or not HUB_ID.fullmatch(source):
+    folder = expanded(source)
+    if is_folder(folder) or source.startswith((".", "~")) or not HUB_ID.fullmatch(source):
         absolute = check_folder(folder.resolve())
         return EncoderReference(f"hf:{absolute}", str(absolute))
     identifier, _, revision = source.partition("@")

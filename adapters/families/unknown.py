@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from meltpoint.tasks.core.paths import expanded, is_folder
+
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(@[\w./-]+)?")
 """The form of an id of the Hugging Face hub, `NAME` or `OWNER/NAME`, perhaps with `@REVISION`."""
 
@@ -36,9 +38,8 @@ def _hint(word: str, named: Sequence[str], families: Sequence[str]) -> str:
     if colon:
         near = difflib.get_close_matches(family.lower(), families, n=1)
         return f"{near[0]}:{source}" if near else ""
-    folder = Path(word).expanduser()
-    if folder.is_dir():
-        return f"{_family_of(folder)}:{word}"
+    if is_folder(expanded(word)):
+        return f"{_family_of(expanded(word))}:{word}"
     cutoff = NEAR_ID if re.search(r"[-_/@]", word) else NEAR
     near = [name for name in named if word and name.startswith(word.lower())]
     near = near or difflib.get_close_matches(word.lower(), named, n=3, cutoff=cutoff)

@@ -10,6 +10,7 @@ from meltpoint.adapters.training.saving_rule import largest_share
 from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.specification.tracking_uri import check_sign_in
+from meltpoint.tasks.core.paths import expanded, is_folder
 
 
 def resources_of(options: SweepOptions) -> Resources:
@@ -125,5 +126,5 @@ def encoder_name(text: str) -> str:
     """An encoder's name: the folder of `FAMILY:FOLDER#VARIANT` by its absolute path, any other name as it is."""
     family, _, source = text.partition(":")
     folder, mark, variant = source.partition("#")
-    path = Path(folder).expanduser()
-    return f"{family}:{path.resolve()}{mark}{variant}" if folder and path.is_dir() else text
+    path = expanded(folder)
+    return f"{family}:{path.resolve()}{mark}{variant}" if folder and is_folder(path) else text

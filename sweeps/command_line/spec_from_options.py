@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from meltpoint.sweeps.command_line.option_values import encoder_name, encoder_names, split_at_commas, task_names
 from meltpoint.sweeps.command_line.options import SweepOptions
@@ -13,6 +12,7 @@ from meltpoint.sweeps.specification.early_checks import check_overrides, check_s
 from meltpoint.sweeps.specification.spec_files import FileBlock, SpecFile
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.tasks import get
+from meltpoint.tasks.core.paths import expanded, is_folder
 from meltpoint.tasks.core.registry import unknown
 
 TRIALS, SEEDS = 16, 5
@@ -107,8 +107,8 @@ def _replacements(file: SpecFile, where: str, texts: Sequence[str]) -> dict[str,
 
 def _replacement(name: str, encoder: str, file: SpecFile) -> str:
     """The encoder that `--with` names; a folder without a family is of the replaced encoder's, or Hugging Face's."""
-    folder = Path(encoder).expanduser()
-    if ":" not in encoder and folder.is_dir():
+    folder = expanded(encoder)
+    if ":" not in encoder and is_folder(folder):
         return f"{name if name in file.folders else 'hf'}:{folder.resolve()}"
     return encoder_name(encoder)
 

@@ -13,6 +13,7 @@ from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.specification.early_checks import check_spec
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import redacted
+from meltpoint.tasks.core.paths import expanded, is_folder
 from meltpoint.tasks.core.registry import is_task_file
 
 SENT = "submitted"
@@ -126,7 +127,7 @@ def _check_places(options: SweepOptions) -> None:
         for word in words:
             _, colon, source = word.partition(":")
             folder = source.partition("#")[0] if colon else word if option == "--with" else ""
-            if folder and not is_elsewhere(word) and Path(folder).expanduser().is_dir():
+            if folder and not is_elsewhere(word) and is_folder(expanded(folder)):
                 raise _not_there(option, word)
 
 

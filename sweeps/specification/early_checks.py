@@ -16,6 +16,7 @@ from meltpoint.sweeps.specification.cells import data_spec
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, within
 from meltpoint.tasks import get
 from meltpoint.tasks.core import sources
+from meltpoint.tasks.core.paths import is_file
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.task import Kind
 
@@ -107,7 +108,7 @@ def check_features(encoder: str, text: Path, layers: str) -> None:
         ValueError: one line with the remedy.
     """
     encoders.resolve(encoder, "sequence_labelling")
-    if not text.is_file():
+    if not is_file(text):
         raise ValueError(f"{text} is no file; name a text file with --input.")
     if not re.fullmatch(r"all|top|\d+(,\d+)*", layers):
         raise ValueError(f"--layers {layers!r}: write all, top, or numbers from 0 with commas between them, as 0,1.")

@@ -48,7 +48,10 @@ def storage_path(text: str) -> StoragePath:
             f"--storage {text}: only folders, s3://BUCKET/PREFIX and gs://BUCKET/PREFIX; mount the "
             f"{text.partition(':')[0]} store, or name a shared folder."
         )
-    return Path(urlparse(text).path if text.startswith("file://") else text).expanduser().absolute()
+    try:
+        return Path(urlparse(text).path if text.startswith("file://") else text).expanduser().absolute()
+    except RuntimeError:
+        raise ValueError(f"--storage {text}: there is no such user here; name a folder without ~.") from None
 
 
 def readable_storage(text: str) -> StoragePath:

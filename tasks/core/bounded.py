@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,10 @@ DEEPEST = 64
 """The deepest nesting of lists and mappings; files of Meltpoint's own have 6 levels."""
 MOST_VALUES = 100_000
 """The most values of a YAML document, each alias counted as all that it stands for."""
+
+_HALF = re.compile("[\ud800-\udfff]")
+HALF = "half of a pair of UTF-16 codes (\\ud800 to \\udfff), which is no character"
+"""The message for a text that cannot be written as UTF-8."""
 
 NOT_A_DOCUMENT = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 """What PyYAML raises for a value that does not fit its explicit tag (`!!timestamp x`), beside its own errors."""
@@ -82,6 +87,8 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("not JSON: a number has too many digits") from None
     if is_deep:
         raise ValueError(f"values are nested deeper than {DEEPEST} levels")
+    if "\\u" in characters and _HALF.search(json.dumps(value, ensure_ascii=False)):
+        raise ValueError(HALF)
     return value
 
 
@@ -131,6 +138,7 @@ def _weigh(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int
         known[id(node)] = (1 + sum(size for size, _ in inner), 1 + max((depth for _, depth in inner), default=0))
     size, depth = known[id(node)]
     fault = "an alias stands for itself" if not size else ""
+    fault = fault or (HALF if isinstance(node, yaml.ScalarNode) and _HALF.search(node.value) else "")
     fault = fault or (f"it has more than {MOST_VALUES} values, its aliases followed" if size > MOST_VALUES else "")
     fault = fault or (f"it is nested too deeply ({DEEPEST} levels at most)" if depth > DEEPEST else "")
     if fault:

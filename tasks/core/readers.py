@@ -13,6 +13,7 @@ from pathlib import Path
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.bounded import LONGEST_LINE, MOST_DATA_BYTES, read_bytes
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.paths import exists
 
 
 def read_text(path: Path, *, damaged: bool = False, most_bytes: int = MOST_DATA_BYTES) -> str:
@@ -270,4 +271,4 @@ def no_column(path: Path, line: int, column: str, existing: Iterable[str]) -> Va
 def first_present(folder: Path, names: str) -> Path:
     """The first of the files `a|b|c` that exists in the folder; the first name if none does."""
     candidates = [folder / name for name in names.split("|")]
-    return next((path for path in candidates if path.exists()), candidates[0])
+    return next((path for path in candidates if exists(path)), candidates[0])

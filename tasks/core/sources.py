@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from meltpoint import tasks
 from meltpoint.tasks.core.hub import load_hub_split
+from meltpoint.tasks.core.paths import expanded, is_file, is_folder
 from meltpoint.tasks.core.readers import first_present
 from meltpoint.tasks.core.slices import parse_slice
 from meltpoint.tasks.core.task import DataSpec, Example, Split, Task
@@ -96,8 +97,8 @@ def _folder(task: Task, spec: DataSpec) -> Path | None:
         if task.hub is None:
             raise ValueError(f"{task.name} is not on the hub. Name the folder of its original files with --data-dir.")
         return None
-    folder = Path(spec.data_dir).expanduser() / task.folder
-    if not folder.is_dir():
+    folder = expanded(spec.data_dir) / task.folder
+    if not is_folder(folder):
         wanted = ", ".join(name for names in task.files.values() for name in names)
         remedy = "Put them there" + (", or leave --data-dir out to read the hub." if task.hub else ".")
         raise ValueError(f"The folder {folder} is missing; {task.name} reads {wanted} from it. {remedy}")
@@ -108,7 +109,7 @@ def _missing(task: Task, folder: Path | None, split: Split) -> Path | None:
     if folder is None:
         return None
     paths = (first_present(folder, names) for names in task.files.get(split, ()))
-    return next((path for path in paths if not path.is_file()), None)
+    return next((path for path in paths if not is_file(path)), None)
 
 
 def _absent_file(path: Path, task: Task) -> ValueError:

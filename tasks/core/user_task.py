@@ -15,6 +15,7 @@ from meltpoint.tasks.core import mistakes, registry
 from meltpoint.tasks.core.bounded import MOST_YAML_BYTES, parse_yaml
 from meltpoint.tasks.core.conll import TagScheme
 from meltpoint.tasks.core.metrics import DEFAULT, METRICS
+from meltpoint.tasks.core.paths import expanded
 from meltpoint.tasks.core.readers import read_text
 from meltpoint.tasks.core.task import KINDS, Kind, Split, Task
 from meltpoint.tasks.core.user_formats import COLUMNS, UserFileLayout, read_user_file
@@ -153,7 +154,7 @@ def read_task_file(file: str, taken: Iterable[str] = ()) -> Task:
     Raises:
         ValueError: the file is missing or not YAML, has an unknown key, or its values are inconsistent.
     """
-    path = Path(file).expanduser().resolve()
+    path = expanded(file).resolve()
     document = _parse(path)
     _refuse_unknown(path, document)
     try:

@@ -185,6 +185,20 @@ def test_a_folder_is_read_once_and_again_when_a_file_in_it_changes(copy: Path, m
         encoders.check(reference)
 
 
+@pytest.mark.parametrize("change", [{"hidden_act": "x\0y"}, {"intermediate_size": 2**62}])
+def test_a_value_that_a_family_cannot_take_is_refused(copy: Path, change: dict[str, object]):
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+    (copy / "config.json").write_text(json.dumps(config | change))
+    assert "config.json" in refusal(copy)
+
+
+@pytest.mark.parametrize("source", ["x" * 5_000, "./" + "x" * 300, "~nobody-of-that-name/bert", "/" + "x/" * 3_000])
+@pytest.mark.parametrize("family", ["", "hf:", "elmo:", "skipthoughts:"])
+def test_a_name_that_no_folder_can_have_is_refused_as_one_that_is_not_there(family: str, source: str):
+    with pytest.raises(ValueError, match=r"^There is no folder|^Unknown encoder|is neither a hub id nor a folder"):
+        encoders.check(encoders.resolve(f"{family}{source}", "sentence_classification"))
+
+
 # --- what is not refused ---
 
 SIZES = {**HEADS, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 66}

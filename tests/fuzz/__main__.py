@@ -54,6 +54,8 @@ class Findings:
         if line["fault"]:
             fault = line["fault"]
             key = (target, fault["kind"], fault["where"])
+            if key not in self.faults:
+                print(f"FAULT {' '.join(key)}, input {number}: {fault['message'][:200]}", file=sys.stderr, flush=True)
             self.faults.setdefault(key, [fault["message"], fault["trace"]]).append(number)
 
     def show(self) -> None:

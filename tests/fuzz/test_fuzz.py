@@ -98,6 +98,12 @@ def test_yaml_beyond_the_bounds_is_refused_in_one_line(text: str, reason: str) -
         bounded.parse_yaml(text if "!!" not in text and "999" not in text else bomb(), yaml.BaseLoader)
 
 
+def test_half_a_pair_of_utf_16_codes_is_refused_and_a_whole_one_is_read() -> None:
+    with pytest.raises(ValueError, match=r"^file:1: not valid YAML: half of a pair"):
+        documents.parse(r'a: "x\ud800"', "file")
+    assert bounded.parse_json(r'"\ud83d\ude00"') == "\U0001f600"
+
+
 def test_an_alias_that_stands_for_little_is_read() -> None:
     assert documents.parse("a: &a {x: 1}\nb: *a\n", "file") == {"a": {"x": 1}, "b": {"x": 1}}
 
@@ -106,7 +112,7 @@ def test_an_alias_that_stands_for_little_is_read() -> None:
     ("text", "reason"),
     [
         ("[" * 100_000, "nested deeper"), ("[" * 99 + "]" * 99, "nested deeper"), ("9" * 5000, "too many digits"),
-        ("{", "not JSON"), (b"\xff", "not UTF-8"),
+        ("{", "not JSON"), (b"\xff", "not UTF-8"), (r'{"a": "\ud800"}', "half of a pair"),
     ],
 )  # fmt: skip
 def test_json_beyond_the_bounds_is_refused_with_a_reason(text: str | bytes, reason: str) -> None:

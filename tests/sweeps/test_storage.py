@@ -330,3 +330,8 @@ def test_keys_in_the_uri_are_refused_and_not_repeated(uri):
 @pytest.mark.parametrize("uri", ["s3://", "s3:///x", "s3://bucket/a//b", "s3://bucket/../x", "s3://bucket/a?b"])
 def test_a_uri_that_names_no_prefix_of_a_bucket_is_refused(uri):
     assert "write s3://BUCKET/PREFIX" in refusal(uri)
+
+
+def test_the_home_of_nobody_is_no_storage():
+    with pytest.raises(ValueError, match=r"^--storage ~nobody-of-that-name/x: there is no such user here"):
+        files.storage_path("~nobody-of-that-name/x")

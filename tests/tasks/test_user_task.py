@@ -305,3 +305,9 @@ def test_tasks_files_are_what_the_documentation_shows(tmp_path, checkout):
         kinds.add(tasks.get(str(path)).kind)
     assert len(shown) >= 4
     assert len(kinds) == 4
+
+
+def test_a_data_file_with_a_name_that_no_file_can_have_is_missing(tmp_path):
+    message = problem(tmp_path, SENTENCES.replace("train.tsv", "x" * 300), **GOOD)
+    assert "x" * 300 in message
+    assert "\n" not in message

@@ -12,6 +12,7 @@ from meltpoint.adapters.families.elmo import options
 from meltpoint.adapters.families.elmo.files import check_folder, digested, weights_file
 from meltpoint.adapters.families.huggingface.files import digest_of
 from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.tasks.core.paths import expanded
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def reference(source: str, kind: Kind) -> EncoderReference:
     """
     if not source.strip():
         raise ValueError("'elmo:' needs a folder behind it, with ELMo's options.json and weights.hdf5 in it.")
-    folder = check_folder(Path(source).expanduser().resolve())
+    folder = check_folder(expanded(source).resolve())
     return EncoderReference(f"elmo:{folder}", str(folder), joins_pairs=False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from meltpoint.adapters.families.elmo import options
+from meltpoint.tasks.core.paths import is_folder
 
 WEIGHTS = "weights.hdf5"
 NAMES = (WEIGHTS, "lm_weights.hdf5")
@@ -17,7 +18,7 @@ def check_folder(folder: Path) -> Path:
     Raises:
         ValueError: no such folder, or a file is missing or damaged; the message names it and the remedy.
     """
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise ValueError(f"There is no folder {folder}; pass the folder of an ELMo, as elmo:FOLDER.")
     if not (folder / options.FILE).is_file():
         raise ValueError(f"{folder} holds no {options.FILE}; an ELMo folder has {options.FILE} and {WEIGHTS}.")

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from meltpoint.adapters.families.huggingface.supported import read_config, supported_config
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.tasks.core.bounded import parse_json, read_bytes
+from meltpoint.tasks.core.paths import is_folder
 
 TOKENIZER_FILES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model",
@@ -58,7 +59,7 @@ def check_folder(folder: Path) -> Path:
     Raises:
         ValueError: no such folder, or a required file is missing; the message names it and the remedy.
     """
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise ValueError(f"There is no folder {folder}; pass the folder of an encoder, or a hub id, as hf:… .")
     read_config(folder)
     weights = weight_files(folder)

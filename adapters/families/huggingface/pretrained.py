@@ -108,7 +108,9 @@ def _read_model(
             folder, config=config, use_safetensors=True, dtype=dtype, local_files_only=True,
             output_loading_info=True, ignore_mismatched_sizes=True, **kernel, **pooler,
         )  # fmt: skip
-    except (ValueError, OSError, RuntimeError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # a family's code raises whatever comes of a value that it does not know
         raise ValueError(f"{word}: its weights do not fit its config.json ({_first_line(error)}). {AGAIN}") from error
     for name, in_file, expected in sorted(report["mismatched_keys"]):
         shapes = f"{name} is {tuple(in_file)} in the file and {tuple(expected)} by config.json"

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meltpoint.adapters.families.skip_thoughts.variant import Variant
+from meltpoint.tasks.core.paths import is_folder
 
 Array = NDArray[np.float32]
 DICTIONARY = "dictionary.txt"
@@ -41,7 +42,7 @@ def check_folder(folder: Path, variant: Variant) -> Path:
     Raises:
         ValueError: a file is missing; the message names it and the remedy.
     """
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise ValueError(f"There is no folder {folder}; pass that of the published files, as skipthoughts:FOLDER.")
     for path in used_files(folder, variant):
         if path.is_file():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from meltpoint.tasks.core.paths import expanded, is_file
+
 FAMILY = "skipthoughts"
 MODELS = {"uni": ("uni",), "bi": ("bi",), "combine": ("uni", "bi")}
 """Name → the models whose vectors are concatenated, in the order of the authors' `encode`."""
@@ -34,9 +36,9 @@ class Variant:
             ValueError: the part after `#` is no variant.
         """
         named, mark, text = source.rpartition("#")
-        folder = Path(named if mark else source).expanduser().resolve()
+        folder = expanded(named if mark else source).resolve()
         if not mark:
-            text = (folder / FILE).read_text(encoding="utf-8").strip() if (folder / FILE).is_file() else COMBINE
+            text = (folder / FILE).read_text(encoding="utf-8").strip() if is_file(folder / FILE) else COMBINE
         name, plus, token = text.partition("+")
         if name not in MODELS or (plus and token != EOS):
             choices = ", ".join(MODELS)
