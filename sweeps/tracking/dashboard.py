@@ -124,9 +124,10 @@ def environment(uri: str, host: str, port: int) -> dict[str, str]:
     """The server's environment: the store, without background jobs, telemetry and warnings, and its allowed hosts.
 
     By default MLflow accepts only requests to localhost and to private addresses (its protection against DNS
-    rebinding), so a host name to listen on is added to the allowed ones.
+    rebinding), so a host name to listen on is added to the allowed ones. And it reads files of its own in the locale's
+    encoding, so that in an ASCII locale it answers every search with an error: it gets UTF-8.
     """
-    added = {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    added = {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONUTF8": "1"}
     defaults = {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "ignore"}
     if not _is_address(host):
         defaults["MLFLOW_SERVER_ALLOWED_HOSTS"] = f"{host}:{port},localhost:{port},127.0.0.1:{port}"

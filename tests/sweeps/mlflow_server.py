@@ -32,7 +32,7 @@ class MlflowServer:
     def start(self) -> None:
         words = ["--host", "127.0.0.1", "--port", str(self.port), "--workers", "1", "--backend-store-uri", self.store]
         words += ["--artifacts-destination", (self.folder / "artifacts").as_uri(), *self.more]
-        added = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        added = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONUTF8": "1"}
         with (self.folder / "server.log").open("a") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "mlflow", "server", *words], stdout=log, stderr=log, start_new_session=True,

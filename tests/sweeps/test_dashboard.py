@@ -203,6 +203,14 @@ def test_only_a_host_name_changes_mlflows_host_check(
     assert (f"{host}:5000" in hosts.split(",")) is let_through
 
 
+def test_the_server_reads_its_own_files_as_utf_8_in_any_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONUTF8", "0")
+    variables = dashboard.environment("sqlite:///x.db", "127.0.0.1", 5000) | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
+    words = [sys.executable, "-c", "from mlflow.server.auth.config import read_auth_config; read_auth_config()"]
+    read = subprocess.run(words, env=variables, capture_output=True, encoding="utf-8", check=False)
+    assert read.returncode == 0, read.stderr
+
+
 def test_the_hosts_that_a_person_allowed_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_SERVER_ALLOWED_HOSTS", "mlflow:*")
     assert dashboard.environment("sqlite:///x.db", "tracking", 5000)["MLFLOW_SERVER_ALLOWED_HOSTS"] == "mlflow:*"
