@@ -15,25 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from rich.console import Console
 
+from meltpoint.benchmarks.driver_setup import add_arguments, opened_driver
 from meltpoint.benchmarks.null_worker import idle
 from meltpoint.sweeps.driver.driver import SweepDriver
-from meltpoint.sweeps.driver.opening import settle_specification
-from meltpoint.sweeps.driver.progress import Progress
-from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.on_ray.driver_protocol import Trainable
 from meltpoint.sweeps.on_ray.room import slots
-from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
-from meltpoint.sweeps.specification.tracking_uri import default_uri
-from meltpoint.sweeps.storage.files import storage_folder
-from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.events import TrialEnded
-from meltpoint.sweeps.worker.finalist_scoring import Scorer
 
 WARM_SHARE = 0.1  # the first share of the trials is not counted, because of start-up and filling caches
 CALLS = ("next_order", "on_start", "on_event", "on_order_end", "wants_stop", "early_stopping", "tick")
@@ -109,17 +100,6 @@ class TimedDriver:
         self._sample()
 
 
-class NoScorer(Scorer):
-    """A scorer that scores no finalist, since there are no weights."""
-
-    def has(self, trial: str) -> bool:
-        """Always true, as if the trial had been sent already."""
-        return True
-
-    def prepare(self) -> None:
-        """Start no worker for it."""
-
-
 @dataclass(frozen=True)
 class Overhead:
     """The cost per trial, without the first tenth of the trials.
@@ -168,22 +148,13 @@ def drive(spec: SweepSpec, resources: Resources, trainable: Trainable, is_forkin
     Raises:
         RuntimeError: MLflow did not take everything.
     """
-    ledger, cells = Ledger(storage_folder(resources.storage) / spec.name), open_cells(spec)
-    encoder = (spec.encoders[0], cells[0].task.kind) if is_forking else None
-    with ledger.driving(), Progress(lambda: list(planner.cells.values()), Console(quiet=True)) as progress:
-        settle_specification(ledger, spec, cells)
-        planner = Planner(spec, cells, ledger.records())
-        tracker = Tracker(spec.name, default_uri(ledger.folder.parent), ledger.folder.parent)
-        tracker.open(cells, spec.model_dump_json())
-        tracker.flush()  # MLflow's imports and its first tables are start-up, and would last into the trials
-        scorer = NoScorer(ledger.folder)
-        timed = TimedDriver(SweepDriver(planner, ledger, tracker, progress, scorer, resources))
-        with Cluster(None, encoder=encoder) as cluster:
+    with opened_driver(spec, resources) as driver:
+        kind = next(iter(driver.planner.cells.values())).cell.task.kind
+        with Cluster(None, encoder=(spec.encoders[0], kind) if is_forking else None) as cluster:
             cluster.join()
-            timed.driver.slots = slots(resources.cpus, 0.0)
+            timed = TimedDriver(driver)
+            driver.slots = slots(resources.cpus, 0.0)
             timed.run(trainable)
-    if tracker.trouble is not None:
-        raise RuntimeError(tracker.trouble)
     return timed
 
 
@@ -213,9 +184,7 @@ def main() -> None:
     """Run the benchmark and print the figures."""
     parser = argparse.ArgumentParser(prog="driver_overhead", description=__doc__)
     parser.add_argument("--trials", type=int, default=2000)
-    parser.add_argument("--searcher", choices=("random", "tpe"), default="random")
-    parser.add_argument("--encoder", default="minilm", help="not loaded; its files are only hashed")
-    parser.add_argument("--json", action="store_true")
+    add_arguments(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
         result = run(options.trials, options.searcher, options.encoder, Path(folder))

@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from meltpoint.benchmarks.driver_overhead import Sample, TimedDriver, drive, one_cell
+from meltpoint.benchmarks.driver_setup import add_arguments
 from meltpoint.benchmarks.null_worker import waiting
 from meltpoint.sweeps.specification.sweep_spec import Resources
 
@@ -146,9 +147,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=10_000, help=f"at least {MARKS}")
     parser.add_argument("--seconds", type=float, default=1.0, help="what a trial waits")
     parser.add_argument("--workers", type=int, default=16)
-    parser.add_argument("--searcher", choices=("random", "tpe"), default="random")
-    parser.add_argument("--encoder", default="minilm", help="loaded once, by the process that workers are forks of")
-    parser.add_argument("--json", action="store_true")
+    add_arguments(parser, encoder="loaded once, by the process that workers are forks of")
     options = parser.parse_args()
     if options.trials < MARKS:
         parser.error(f"--trials {options.trials}: at least {MARKS}.")

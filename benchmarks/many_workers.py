@@ -21,20 +21,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 
-from meltpoint.benchmarks.driver_overhead import NoScorer
+from meltpoint.benchmarks.driver_setup import add_arguments, opened_driver
 from meltpoint.benchmarks.null_worker import events_of
 from meltpoint.sweeps.driver.driver import SweepDriver
-from meltpoint.sweeps.driver.opening import settle_specification
-from meltpoint.sweeps.driver.progress import Progress
-from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
-from meltpoint.sweeps.specification.tracking_uri import default_uri
-from meltpoint.sweeps.storage.files import storage_folder
-from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.tracking.write_queue import GATHER_SECONDS
 from meltpoint.sweeps.worker.events import Event
 from meltpoint.sweeps.worker.outcome import lost_worker
@@ -130,9 +121,13 @@ class Simulation:
     """Workers that do nothing, at simulated times.
 
     Attributes:
+        driver: is told of what happens.
+        load: how many workers there are, and how long their trials last.
+        draw: of durations.
         now: seconds since the beginning, for the workers.
-        queue: (time, number, what happens) of every worker, as a heap; None where it asks for an order.
-        idle: workers that found nothing to do.
+        written: the same moment at which MLflow had everything last.
+        events, trials: how many the driver was told of, and how many have ended.
+        queue: (time, number, worker) of every worker, as a heap; None instead of one that asks for an order.
         full: the reading when every worker had begun.
         over: the reading when there was no new trial for the first time.
     """
@@ -231,21 +226,9 @@ def simulate(load: Load, searcher: str, encoder: str, storage: Path) -> Rate:
         name="simulated", encoders=(encoder,), modes=("fine_tuning",), tasks=TASKS,
         trials=-(-load.trials // len(TASKS)), seeds=1, searcher=searcher,  # type: ignore[arg-type]
     )  # fmt: skip
-    ledger, cells = Ledger(storage_folder(str(storage)) / spec.name), open_cells(spec)
-    with ledger.driving(), Progress(lambda: list(planner.cells.values()), Console(quiet=True)) as progress:
-        settle_specification(ledger, spec, cells)
-        planner = Planner(spec, cells, ledger.records())
-        tracker = Tracker(spec.name, default_uri(storage), storage)
-        tracker.open(cells, spec.model_dump_json())
-        tracker.flush()
-        resources = Resources(storage=str(storage), gpus=0.0)
-        driver = SweepDriver(planner, ledger, tracker, progress, NoScorer(ledger.folder), resources)
+    with opened_driver(spec, Resources(storage=str(storage), gpus=0.0)) as driver:
         driver.slots = load.workers
-        found = Simulation(driver, load, np.random.default_rng(0)).run()
-        tracker.leave()
-    if tracker.trouble is not None:
-        raise RuntimeError(tracker.trouble)
-    return found
+        return Simulation(driver, load, np.random.default_rng(0)).run()
 
 
 def verdict(rates: Sequence[Rate]) -> str:
@@ -265,9 +248,7 @@ def main() -> None:
     parser.add_argument("--trials-per-worker", type=float, default=3.0)
     parser.add_argument("--epochs", type=int, default=10, help="mean of a trial; at least 2")
     parser.add_argument("--epoch-seconds", type=float, default=30.0)
-    parser.add_argument("--searcher", choices=("random", "tpe"), default="random")
-    parser.add_argument("--encoder", default="minilm", help="not loaded; its files are only hashed")
-    parser.add_argument("--json", action="store_true")
+    add_arguments(parser)
     options = parser.parse_args()
     rates = []
     for workers in map(int, options.workers.split(",")):

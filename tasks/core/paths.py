@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import errno
+import stat
 from pathlib import Path
+
+NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
 
 def exists(path: Path) -> bool:
     """True if there is a file or folder; False also for a name that is longer than the system allows."""
-    try:
-        return path.exists()
-    except OSError:
-        return False
+    return _mode(path) is not None
 
 
 def is_file(path: Path) -> bool:
     """True if there is a file; False as in `exists`."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
+    return stat.S_ISREG(_mode(path) or 0)
 
 
 def is_folder(path: Path) -> bool:
     """True if there is a folder; False as in `exists`."""
+    return stat.S_ISDIR(_mode(path) or 0)
+
+
+def _mode(path: Path) -> int | None:
+    """The mode of what lies there, links followed; None if nothing does or can.
+
+    Raises:
+        OSError: it may not be looked at, or the disk fails.
+    """
     try:
-        return path.is_dir()
-    except OSError:
-        return False
+        return path.stat().st_mode
+    except ValueError:  # a null character in a name
+        return None
+    except OSError as error:
+        if error.errno not in NOT_THERE:
+            raise
+        return None
 
 
 def expanded(text: str) -> Path:

@@ -98,9 +98,14 @@ def driven_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         lease.release()
 
 
-def test_the_lease_of_a_driver_that_is_alive_is_not_taken_over(tmp_path, monkeypatch, jump):
-    ledger = Ledger(tmp_path / "sweep")
-    ledger.create()
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger(tmp_path / "sweep")
+    made.create()
+    return made
+
+
+def test_the_lease_of_a_driver_that_is_alive_is_not_taken_over(ledger, monkeypatch, jump):
     with driven_elsewhere(ledger.folder, monkeypatch) as lease:
         jump()
         with pytest.raises(ValueError, match="Another process drives this sweep"), ledger.driving():
@@ -108,9 +113,7 @@ def test_the_lease_of_a_driver_that_is_alive_is_not_taken_over(tmp_path, monkeyp
         lease.check()
 
 
-def test_status_finds_a_driver_that_is_alive_and_no_longer_one_that_is_not(tmp_path, monkeypatch, jump):
-    ledger = Ledger(tmp_path / "sweep")
-    ledger.create()
+def test_status_finds_a_driver_that_is_alive_and_no_longer_one_that_is_not(ledger, monkeypatch, jump):
     with driven_elsewhere(ledger.folder, monkeypatch) as lease:
         jump()
         assert ledger.is_driven()
@@ -121,9 +124,7 @@ def test_status_finds_a_driver_that_is_alive_and_no_longer_one_that_is_not(tmp_p
         lease._ended.clear()
 
 
-def test_status_finds_a_driver_of_this_machine_that_has_not_renewed_its_lease_since(tmp_path, jump):
-    ledger = Ledger(tmp_path / "sweep")
-    ledger.create()
+def test_status_finds_a_driver_of_this_machine_that_has_not_renewed_its_lease_since(ledger, jump):
     with ledger.driving():
         jump()
         assert Ledger(ledger.folder).is_driven()
