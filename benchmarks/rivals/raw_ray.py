@@ -27,7 +27,7 @@ def trainable(config: dict[str, Any]) -> None:
 
 def search(job: Job) -> Answer:
     """Run the whole search."""
-    ray.init(num_cpus=job.slots, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=job.slots, include_dashboard=False, log_to_driver=False)
     with tempfile.TemporaryDirectory(prefix="raw-ray-") as folder:
         results = tune.Tuner(
             tune.with_resources(trainable, {"cpu": 1}),

@@ -118,7 +118,7 @@ def _space(job: Job, trial: Any) -> dict[str, Any]:
 def search(job: Job) -> Answer:
     """Run the whole search."""
     data = load_training_data(DataSpec(job.task, job.data_dir, job.max_train_examples))
-    ray.init(num_cpus=job.slots, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=job.slots, include_dashboard=False, log_to_driver=False)
     with tempfile.TemporaryDirectory(prefix="trainer-search-") as folder:
         best = trainer_for(job, data, folder).hyperparameter_search(
             hp_space=functools.partial(_space, job), compute_objective=dev_score, n_trials=1, direction="maximize",
