@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from meltpoint.adapters.default_head import DefaultHead, Reader
 from meltpoint.adapters.hyperparameters import Parameter, Setting
+from meltpoint.tasks.core.task import Kind
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Mode:
         symbol: its symbol in tables (❄, 🔥, ❄🔥).
         layers: complete setting → the head's input: a learned "mix" of all layers, or the "top" one.
         trains_encoder: whether the encoder trains in any phase.
-        head: the default head.
+        default_head: (encoder, kind of task) → the head where none is named.
         phases: complete setting → phases of training.
         hyperparameters: those that only this mode has.
         idle_when_constant: those of `hyperparameters` that have no effect with a constant learning rate.
@@ -51,7 +53,7 @@ class Mode:
     symbol: str
     layers: Callable[[Setting], Literal["mix", "top"]]
     trains_encoder: bool
-    head: str
+    default_head: Callable[[Reader, Kind], DefaultHead]
     phases: Callable[[Setting], tuple[Phase, ...]]
     hyperparameters: tuple[Parameter, ...] = ()
     idle_when_constant: tuple[Parameter, ...] = ()
@@ -108,6 +110,12 @@ class Plan:
     def with_first_phase(self, epochs: int) -> Plan:
         """The same plan with another number of epochs in the first phase."""
         return replace(self, phases=(replace(self.phases[0], epochs=epochs), *self.phases[1:]))
+
+    def ended_at(self, epoch: int) -> Plan:
+        """The same plan, whose last phase ends with this epoch of the plan."""
+        last = self.phases[-1]
+        before = self.epochs - last.epochs
+        return replace(self, phases=(*self.phases[:-1], replace(last, epochs=epoch - before)))
 
     def schedule_at(self, step: int) -> tuple[int, int]:
         """(step, number of steps) within the schedule, which spans one phase or the whole plan."""

@@ -12,6 +12,7 @@ from meltpoint.tasks.core.task import Kind
 
 ENCODER_DROPOUT = "encoder_dropout"
 SCHEDULE, CONSTANT = "schedule", "constant"
+EPOCHS, PATIENCE = "epochs", "patience"
 
 
 def schedule_parameter() -> Parameter:
@@ -67,7 +68,7 @@ def input_parameters(head: str, kind: Kind | None = None) -> tuple[Parameter, ..
 
 def first_phase_parameters(mode: str, head: str) -> tuple[Parameter, ...]:
     """The hyperparameters that a first phase with a frozen encoder depends on, beside its rates and lengths."""
-    excluded = {"learning_rate", "epochs", ENCODER_DROPOUT}
+    excluded = {"learning_rate", "epochs", PATIENCE, ENCODER_DROPOUT}
     common = [parameter for parameter in COMMON if parameter.name not in excluded]
     mode_parameters = modes.get(mode).first_phase_parameters
     return (*common, *input_parameters(head), *mode_parameters, *heads.get(head).hyperparameters)
@@ -99,6 +100,8 @@ def complete(setting: Setting, mode: str, head: str) -> dict[str, Value]:
     idle = {parameter.name for trick in off for parameter in trick.hyperparameters}
     if full[SCHEDULE] == CONSTANT:
         idle |= {parameter.name for parameter in modes.get(mode).idle_when_constant}
+    if not 0 < int(full[PATIENCE]) < int(full[EPOCHS]):  # it cannot end training before its last epoch
+        idle.add(PATIENCE)
     idle |= {parameter.name for parameter in input_parameters(head) if full[parameter.name] == parameter.default}
     return {name: value for name, value in sorted(full.items()) if name not in idle}
 

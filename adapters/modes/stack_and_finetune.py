@@ -4,8 +4,10 @@
 the five tried there.
 """
 
+from meltpoint.adapters.default_head import SENTENCE_VECTORS, DefaultHead, Reader
 from meltpoint.adapters.hyperparameters import Parameter, Setting
 from meltpoint.adapters.multiplier_table import Mode, Phase, top_layer
+from meltpoint.tasks.core.task import Kind
 
 EPOCHS = Parameter("stack_and_finetune.stack_epochs", 2, "epochs of the first phase, the encoder frozen", 1, 1000)
 RATE = Parameter("stack_and_finetune.stack_learning_rate", 1e-3, "learning rate of the first phase", 0.0, 1.0)
@@ -27,12 +29,25 @@ def phases(setting: Setting) -> tuple[Phase, ...]:
     return (stack, finetune)
 
 
+def default_head(encoder: Reader, kind: Kind) -> DefaultHead:
+    """The stacked networks of arXiv 1907.05338, experiments A to C."""
+    if not encoder.has_words:
+        return SENTENCE_VECTORS
+    if kind == "sentence_classification":
+        return DefaultHead("highway_lstm", "the Highway-LSTM of arXiv 1907.05338, experiment B")
+    if kind != "sequence_labelling":
+        return DefaultHead("sim_transformer", "the Sim-Transformer of arXiv 1907.05338, experiment C")
+    if encoder.joins_pairs:
+        return DefaultHead("bilstm", "a BiLSTM on BERT: arXiv 1907.05338, experiment A")
+    return DefaultHead("bilstm_crf", "a BiLSTM and a CRF on ELMo: Peters, Ruder & Smith 2019, table 5")
+
+
 MODE = Mode(
     name="stack_and_finetune",
     symbol="❄🔥",
     layers=top_layer,
     trains_encoder=True,
-    head="bilstm",
+    default_head=default_head,
     phases=phases,
     hyperparameters=(EPOCHS, RATE, RESTART, GAP),
     first_phase_parameters=(GAP,),

@@ -97,7 +97,7 @@ class Trainer:
         """Train one epoch, score dev, keep the best weights; the result of every trial that trained.
 
         A trial whose loss or weights are no longer finite gives its error, and leaves the bundle; so does one that has
-        had its last epoch.
+        had its last epoch, by its plan or by `patience`.
         """
         epoch = self.step // self.steps_per_epoch + 1
         started = time.perf_counter()
@@ -122,6 +122,8 @@ class Trainer:
         ]
         if watches_gap:
             self.gap_rule.apply(self.trials[0], self.model, self.head_optimiser, self.data.task.metric)
+        for index in self.active:
+            self.trials[index].apply_patience(self.data.task.metric)
         self._keep([place for place, index in enumerate(self.active) if epoch < self.trials[index].table.plan.epochs])
         return outcomes
 

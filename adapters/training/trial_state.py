@@ -11,6 +11,7 @@ from meltpoint.adapters.data.batching import steps_per_epoch
 from meltpoint.adapters.model import Member
 from meltpoint.adapters.multiplier_table import MultiplierTable, Plan
 from meltpoint.adapters.snapshot import Snapshot
+from meltpoint.adapters.training import patience
 from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.tasks.core.task import Example, Task
 
@@ -76,6 +77,11 @@ class TrialState:
     def end_first_phase(self, epochs: int) -> None:
         """Shorten the first phase to so many epochs."""
         self.table = replace(self.table, plan=self.table.plan.with_first_phase(epochs))
+
+    def apply_patience(self, metric: str) -> None:
+        """Let the plan end with the last epoch where `patience` is over."""
+        if patience.is_over(self.results, self.table.plan, int(self.member.setting.get("patience", 0)), metric):
+            self.table = replace(self.table, plan=self.table.plan.ended_at(self.results[-1].epoch))
 
     def head_rates(self, first_step: int) -> list[float]:
         """The head's learning rate at each step of the epoch that begins at a step."""
