@@ -38,6 +38,8 @@ def _incompatibility(reference: EncoderReference, head: type[Head], kind: Kind) 
     """The reason why a head that supports the kind cannot be used with an encoder; "" if it can."""
     if not reference.has_words and head.reads != "first":
         return f"reads a state of each word, and {reference.word} has one vector per sentence"
+    if head.reads == "first" and kind != "sequence_labelling" and not reference.has_sentence_state:
+        return f"reads the first state only, and {reference.word}'s is that of the first word, not of the sentence"
     if kind.startswith("pair") and not reference.joins_pairs and not head.separate_pairs:
         return f"reads both sentences of a pair as one, and {reference.word} reads one at a time"
     return ""

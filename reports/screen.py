@@ -147,6 +147,8 @@ def show_plan(planned: SweepPlan, console: Console) -> None:
         f"{planned_work(len(planned.cells), planned.trials - planned.finals, planned.finals)}; the ledger answers "
         f"{planned.answered}; about {duration(planned.estimated_seconds)} on {some(planned.workers, 'worker')}.",
     )
+    for line in dict.fromkeys(f"head {cell.head}: {cell.head_source}" for cell in planned.cells):
+        say(console, line, style="dim")
     for note in planned.notes:
         say(console, note, style="dim")
 

@@ -11,6 +11,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
+from meltpoint.adapters.default_head import Traits
 from meltpoint.adapters.families.huggingface import sizes
 from meltpoint.adapters.families.huggingface.files import check_folder
 from meltpoint.adapters.families.huggingface.files import fingerprint as files_fingerprint
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAMILIES", "EncoderReference", "check", "fingerprint", "load", "longest_input", "names", "resolve", "state_size",
-    "summary", "weights_without_embeddings",
+    "summary", "traits", "weights_without_embeddings",
 ]  # fmt: skip
 
 FAMILIES = {"elmo": "meltpoint.adapters.families.elmo", "skipthoughts": "meltpoint.adapters.families.skip_thoughts"}
-"""Prefix before the colon → the package that exports `reference(source, kind)`, and, for a reference, `load`,
+"""Prefix before the colon → the package that exports `TRAITS`, `reference(source, kind)`, and, for a reference, `load`,
 `fingerprint`, `state_size`, `longest_input` and `weights_without_embeddings`."""
 
 
@@ -60,6 +61,12 @@ def resolve(word: str, kind: Kind) -> EncoderReference:
     if family in FAMILIES:
         return cast(EncoderReference, _family(family).reference(source, kind))
     return cast(EncoderReference, _module(word).reference(kind))
+
+
+def traits(word: str) -> Traits:
+    """The traits of an encoder by its word alone, as its files may lie elsewhere."""
+    family = word.partition(":")[0]
+    return cast(Traits, _family(family).TRAITS) if family in FAMILIES else Traits()
 
 
 def check(reference: EncoderReference) -> None:

@@ -17,6 +17,7 @@ class EncoderReference:
         sha256: the expected hash of the weights file; None if it is not checked.
         joins_pairs: whether it can take both sentences of a pair as one input.
         has_words: whether it has a state for each word; if not, it has one vector per sentence, at the first piece.
+        has_sentence_state: whether its first piece's state stands for the whole sentence, as BERT's [CLS] does.
     """
 
     word: str
@@ -25,6 +26,7 @@ class EncoderReference:
     sha256: str | None = None
     joins_pairs: bool = True
     has_words: bool = True
+    has_sentence_state: bool = True
 
     @property
     def family(self) -> str:

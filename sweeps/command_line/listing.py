@@ -7,6 +7,7 @@ from typing import cast
 
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, tricks
+from meltpoint.adapters.default_head import Traits
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter, Value
@@ -68,9 +69,19 @@ def _modes() -> list[Row]:
 def _mode(mode: Mode) -> Row:
     layers = mode.layers({parameter.name: parameter.default for parameter in mode.hyperparameters})
     return {
-        "name": mode.name, "symbol": mode.symbol, "default_head": mode.head, "trains_encoder": mode.trains_encoder,
-        "layers": layers, "parameters": _parameters(mode.hyperparameters), "summary": mode.summary,
+        "name": mode.name, "symbol": mode.symbol, "default_heads": _default_heads(mode),
+        "trains_encoder": mode.trains_encoder, "layers": layers, "parameters": _parameters(mode.hyperparameters),
+        "summary": mode.summary,
     }  # fmt: skip
+
+
+def _default_heads(mode: Mode) -> list[str]:
+    """`KIND: HEAD`, of encoders that read pairs as one, and of those that read one sentence where it is another."""
+    lines = []
+    for kind in KINDS:
+        joint, single = (mode.default_head(Traits(joins_pairs=joins), kind).name for joins in (True, False))
+        lines.append(f"{kind}: {joint}" + (f" (ELMo: {single})" if single != joint else ""))
+    return lines
 
 
 def _tasks() -> list[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -193,12 +194,14 @@ def _fitting(file: SpecFile, changes: Mapping[str, str]) -> Callable[[FileBlock,
     """
     if not changes:
         return lambda block, key: False
-    from meltpoint.adapters import modes, settings  # torch, for which only `--set` has to wait
+    from meltpoint.adapters import encoders, modes, settings  # torch, for which only `--set` has to wait
 
     def has(block: FileBlock, key: str) -> bool:
-        heads = {mode: block.head or modes.get(mode).head for mode in block.modes}
-        kinds = {get(task).kind for task in block.tasks}
-        each = [settings.parameters(mode, head, kind) for mode, head in heads.items() for kind in kinds]
+        cells = itertools.product(block.modes, map(encoders.traits, block.encoders), {get(t).kind for t in block.tasks})
+        each = [
+            settings.parameters(mode, block.head or modes.get(mode).default_head(encoder, kind).name, kind)
+            for mode, encoder, kind in cells
+        ]
         return key == "early_stopping" or all(key in {allowed.name for allowed in parameters} for parameters in each)
 
     nowhere = {key for key in changes if not any(has(block, key) for block in file.blocks)}

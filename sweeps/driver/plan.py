@@ -41,6 +41,7 @@ class PlannedCell:
     """The remaining work of a cell, and its estimated cost.
 
     Attributes:
+        head_source: where the choice of the head comes from.
         variant: what tells it from others of the same encoder, mode and task; "" where there are none.
         trials: search trials and finals planned.
         finals: of them, the finals; the search answers one of these.
@@ -53,6 +54,7 @@ class PlannedCell:
     mode: str
     task: str
     head: str
+    head_source: str
     variant: str
     trials: int
     finals: int
@@ -173,7 +175,8 @@ def _planned(progress: CellProgress, closing: Closing | None, rate: float) -> Pl
     seconds = price.once + rest * price.trial if rest > 0 else 0.0
     closed = closing.as_json() if closing else None
     return PlannedCell(
-        cell.encoder, cell.mode, cell.task_name, cell.head, cell.variant, total, cell.seeds, answered, seconds, closed
+        cell.encoder, cell.mode, cell.task_name, cell.head, cell.head_source, cell.variant, total, cell.seeds, answered,
+        seconds, closed,
     )  # fmt: skip
 
 

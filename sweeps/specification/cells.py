@@ -10,6 +10,7 @@ from meltpoint.adapters import encoders, heads, modes, settings
 from meltpoint.adapters.compatibility import check_possible
 from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.pairing import CONTEXT, PAIRING
+from meltpoint.adapters.default_head import DefaultHead
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces import files
@@ -21,7 +22,7 @@ from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.registry import is_task_file
 from meltpoint.tasks.core.splits import load_training_data
-from meltpoint.tasks.core.task import DataSpec, Task, TrainingData
+from meltpoint.tasks.core.task import DataSpec, Kind, Task, TrainingData
 
 MAX_PIECES = "max_pieces"
 
@@ -36,6 +37,7 @@ class OpenCell:
         task: the task.
         task_name: the task's name (a user's task file contains one).
         head: the head's name.
+        head_source: where the choice of the head comes from.
         space: the search space.
         reference: the location of the encoder's weights.
         encoder_fingerprint: of the encoder's files.
@@ -55,6 +57,7 @@ class OpenCell:
     task: Task
     task_name: str
     head: str
+    head_source: str
     space: Space
     reference: EncoderReference
     encoder_fingerprint: str
@@ -156,7 +159,7 @@ def check_block(spec: SweepSpec, block: Block) -> None:
         if reference.is_folder:  # an encoder of the hub is checked when it is downloaded, after the data
             encoders.check(reference)
         for mode in block.modes:
-            head = block.head or modes.get(mode).head
+            head = head_of(block, reference, mode, task.kind).name
             heads.get(head, task.kind)
             space = cell_space(spec, block, encoder, mode, task, head)
             check_possible(reference, head, task.kind, _pairing(space))
@@ -164,21 +167,29 @@ def check_block(spec: SweepSpec, block: Block) -> None:
 
 def _open(spec: SweepSpec, block: Block, encoder: str, mode: str, word: str, data: TrainingData) -> OpenCell:
     """Open one cell of a block."""
-    head = block.head or modes.get(mode).head
     reference = encoders.resolve(encoder, data.task.kind)
+    chosen = head_of(block, reference, mode, data.task.kind)
+    head = chosen.name
     encoders.check(reference)
     space = cell_space(spec, block, encoder, mode, data.task, head)
     documents = _documents(space, data)
     check_length(space, encoder, encoders.longest_input(reference))
     words = sum(len(e.words) + sum(len(text.split()) for text in e.texts) for e in data.train)
     return OpenCell(
-        encoder=encoder, mode=mode, task=data.task, task_name=data.task.name, head=head,
+        encoder=encoder, mode=mode, task=data.task, task_name=data.task.name, head=head, head_source=chosen.source,
         space=space, reference=reference, encoder_fingerprint=encoders.fingerprint(reference),
         data=data_spec(spec, word), data_fingerprint=data.fingerprint, documents_fingerprint=documents,
         train_examples=len(data.train), dev_examples=len(data.dev),
         mean_words=words / max(1, len(data.train)), notes=data.notes,
         variant=block.variant, trials=block.trials, seeds=block.seeds,
     )  # fmt: skip
+
+
+def head_of(block: Block, reference: EncoderReference, mode: str, kind: Kind) -> DefaultHead:
+    """The head of a block's cell: the named one, or the default of its mode, encoder and kind of task."""
+    if block.head is None:
+        return modes.get(mode).default_head(reference, kind)
+    return DefaultHead(block.head, f"named by the block '{block.name}'" if block.name else "--head")
 
 
 def _pairing(space: Space) -> str:

@@ -30,7 +30,9 @@ def is_possible(family: str, head: str, kind: Kind) -> bool:
         return (
             kind != "sequence_labelling" and serves.reads == "first" and (kind[:4] != "pair" or serves.separate_pairs)
         )
-    return family == "hf" or kind[:4] != "pair" or serves.separate_pairs
+    if family == "elmo":  # no [CLS], and one sentence at a time
+        return kind == "sequence_labelling" or (serves.reads == "all" and (kind[:4] != "pair" or serves.separate_pairs))
+    return True
 
 
 POSSIBLE = [cell for cell in EVERY if is_possible(*cell)]

@@ -19,8 +19,8 @@ ROOMS = ("tasks", "adapters", "search_spaces", "sweeps", "reports", "launch", "b
 SUB_ROOMS: Mapping[str, tuple[str, ...]] = {
     "adapters": (
         "hyperparameters", "files", "hardware", "data", "cpu", "ops", "layers", "encoder", "head", "snapshot", "heads",
-        "multiplier_table", "modes", "tricks", "families", "encoders", "compatibility", "settings", "model", "features",
-        "training", "exported_model",
+        "default_head", "multiplier_table", "modes", "tricks", "families", "encoders", "compatibility", "settings",
+        "model", "features", "training", "exported_model",
     ),
     "sweeps": (
         "storage", "ledger", "specification", "search", "machine", "tracking", "worker", "on_ray", "jobs", "results",

@@ -96,7 +96,10 @@ def test_a_trick_says_how_it_is_switched_on() -> None:
 
 def test_a_mode_says_its_symbol_and_its_default_head() -> None:
     assert [inventory("modes")[place]["symbol"] for place in range(3)] == ["❄", "🔥", "❄🔥"]
-    assert row("modes", "fine_tuning")["default_head"] == modes.get("fine_tuning").head
+    assert row("modes", "fine_tuning")["default_heads"] == [
+        "sequence_labelling: linear (ELMo: crf)", "sentence_classification: linear (ELMo: pooling)",
+        "pair_classification: linear (ELMo: bi_attention)", "pair_regression: linear (ELMo: bi_attention)",
+    ]  # fmt: skip
 
 
 def test_an_unknown_list_is_refused_with_its_near_misses() -> None:

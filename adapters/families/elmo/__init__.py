@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from meltpoint.adapters.default_head import Traits
 from meltpoint.adapters.families.elmo import options
 from meltpoint.adapters.families.elmo.files import check_folder, digested, weights_file
 from meltpoint.adapters.families.huggingface.files import digest_of
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
 
 
+TRAITS = Traits(joins_pairs=False)
+"""Of every ELMo, wherever its files lie."""
+
+
 def reference(source: str, kind: Kind) -> EncoderReference:
     """Check the folder after `elmo:` and return its location, without reading the weights; it supports every kind.
 
@@ -28,7 +33,7 @@ def reference(source: str, kind: Kind) -> EncoderReference:
     if not source.strip():
         raise ValueError("'elmo:' needs a folder behind it, with ELMo's options.json and weights.hdf5 in it.")
     folder = check_folder(expanded(source).resolve())
-    return EncoderReference(f"elmo:{folder}", str(folder), joins_pairs=False)
+    return EncoderReference(f"elmo:{folder}", str(folder), joins_pairs=TRAITS.joins_pairs, has_sentence_state=False)
 
 
 def load(reference: EncoderReference) -> Encoder:

@@ -12,6 +12,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from meltpoint.adapters.default_head import Traits
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.families.skip_thoughts.files import check_folder, matrix_weights, used_files, vector_size
 from meltpoint.adapters.families.skip_thoughts.variant import FAMILY, Variant
@@ -19,6 +20,9 @@ from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
+
+TRAITS = Traits(joins_pairs=False, has_words=False)
+"""Of every Skip-thoughts model, wherever its files lie."""
 
 FORMAT = 1
 """Increased when the computation of vectors from the same files changes, so that older cached features are not read."""
@@ -38,8 +42,9 @@ def reference(source: str, kind: Kind) -> EncoderReference:
         )
     variant, folder = Variant.parse(source)
     return EncoderReference(
-        f"{FAMILY}:{check_folder(folder, variant)}#{variant}", str(folder), joins_pairs=False, has_words=False
-    )
+        f"{FAMILY}:{check_folder(folder, variant)}#{variant}", str(folder),
+        joins_pairs=TRAITS.joins_pairs, has_words=TRAITS.has_words,
+    )  # fmt: skip
 
 
 def load(reference: EncoderReference) -> Encoder:
