@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
+from meltpoint.adapters.settings import CONSTANT, SCHEDULE
 from meltpoint.reports.differences import ModeVariant, RowPair, Split, difference, pair_title, side_title
 from meltpoint.reports.ensembles import heading, reservations
 from meltpoint.reports.formats import NOTHING, difference_text, spread_text
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.code_versions import mixture_in_words
 from meltpoint.sweeps.results.ensemble_record import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
@@ -34,6 +36,7 @@ BOLD_NOTE = (
 HIDDEN = "the test labels are hidden; dev is shown"
 NO_TEST = "there is no labelled test; dev is shown"
 UNSCORED = "not scored on test yet; dev is shown"
+AT_CAP = "the best epoch of a seed is the last that `epochs` allows: more may score higher"
 
 
 @dataclass(frozen=True)
@@ -185,9 +188,20 @@ def _reservations(cell: CellSummary, summary: SweepSummary, wanted: Split) -> li
         reasons.append(f"{len(finals)} of {some(summary.seeds_of(cell), 'seed')} finished")
     if cell.closed_early:
         reasons.append(searched_less(cell.closed_early))
+    if any(map(ends_at_best, finals)):
+        reasons.append(AT_CAP)
     if len(summary.code_versions) > 1:
         reasons.append(codes_of(cell))
     return reasons
+
+
+def ends_at_best(record: TrialRecord) -> bool:
+    """True where a constant rate's best epoch is the last that `epochs` allows.
+
+    A schedule that ends with the last epoch is expected to be best there, so that it says nothing.
+    """
+    is_constant = record.setting.get(SCHEDULE, CONSTANT) == CONSTANT
+    return is_constant and bool(record.epochs) and record.best_epoch == record.epochs[-1].epoch
 
 
 def codes_of(cell: CellSummary) -> str:

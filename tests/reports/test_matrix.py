@@ -6,13 +6,14 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.reports.differences import _difference, difference
-from meltpoint.reports.matrix import HIDDEN, NO_TEST, UNSCORED, Matrix, TableEntry, matrix
+from meltpoint.reports.matrix import AT_CAP, HIDDEN, NO_TEST, UNSCORED, Matrix, TableEntry, matrix
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import spread
 
@@ -191,3 +192,17 @@ def test_encoders_have_a_block_each_and_do_not_compete(make_cell: MakeCell, make
     table = matrix(make_sweep(*cells, seeds=1))
     assert [block.encoder for block in table.blocks] == ["minilm", "bert-base"]
     assert all(row.entries[0].is_best for block in table.blocks for row in block.modes)  # equal means are all marked
+
+
+@pytest.mark.parametrize(
+    ("schedule", "best", "said"), [("constant", 3, True), ("constant", 2, False), ("linear_warmup_decay", 3, False)]
+)
+def test_a_best_epoch_at_the_cap_of_a_constant_rate_is_a_footnote(
+    make_cell: MakeCell, make_sweep: MakeSweep, schedule: str, best: int, said: bool
+) -> None:
+    cell = make_cell(finals=[(0.8, 0.79), (0.8, 0.81)])
+    changed = cell.finals[1].model_copy(
+        update={"best_epoch": best, "setting": {**cell.finals[1].setting, "schedule": schedule}}
+    )
+    table = matrix(make_sweep(replace(cell, finals=[cell.finals[0], changed])))
+    assert [AT_CAP in reasons(table, entry(table, "fine_tuning"))] == [said]
