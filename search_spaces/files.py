@@ -77,6 +77,21 @@ def find(
     Raises:
         ValueError: there is no file for the mode, or a file is invalid.
     """
+    layers = merged(mode, encoder, task, folder)
+    of_others = set(every or ()) - set(allowed)
+    declared = {name: entry for name, entry in layers.declared.items() if name not in of_others}
+    return Space.of(
+        declared, allowed, sources=layers.sources, early_stopping=layers.early_stopping, where=layers.stopping_source,
+        elsewhere=elsewhere(allowed, every),
+    )  # fmt: skip
+
+
+def merged(mode: str, encoder: str, task: str, folder: Path = SHIPPED) -> MergedEntries:
+    """What the files of `stems` declare for a cell of any head, and which of them.
+
+    Raises:
+        ValueError: there is no file for the mode, or a file is invalid.
+    """
     paths = [path for stem in stems(mode, encoder, task) if (path := folder / f"{stem}.yaml").is_file()]
     if not paths:
         raise ValueError(f"Mode {mode} has no search_spaces/{mode}.yaml; add one, or name a space with --space FILE.")
@@ -85,12 +100,7 @@ def find(
         data = documents.read(path)
         check_keys(data, SECTION, path.name)
         layers.add(data, path.name)
-    of_others = set(every or ()) - set(allowed)
-    declared = {name: entry for name, entry in layers.declared.items() if name not in of_others}
-    return Space.of(
-        declared, allowed, sources=layers.sources, early_stopping=layers.early_stopping, where=layers.stopping_source,
-        elsewhere=elsewhere(allowed, every),
-    )  # fmt: skip
+    return layers
 
 
 def load(

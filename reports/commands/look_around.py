@@ -12,6 +12,9 @@ from rich.console import Console
 from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
 from meltpoint.sweeps.command_line.options import Address, AsJson, DataDir, Listable, OneEncoder, Storage, TrackingUri
 
+ANY_ENCODER = "hf:ID"
+"""An encoder without spaces of its own."""
+
 
 @exit_on_error()
 def features(
@@ -33,11 +36,21 @@ def features(
 
 
 @exit_on_error()
-def list_names(what: Annotated[Listable, typer.Argument(show_default=False)], as_json: AsJson = False) -> None:
-    """What there is: encoders, modes, tasks, heads, tricks, spaces or specs."""
-    from meltpoint.sweeps.command_line.listing import inventory
+def list_names(
+    what: Annotated[Listable, typer.Argument(show_default=False)],
+    mode: Annotated[str, typer.Option(help="With spaces: what is tried in this mode …")] = "",
+    encoder: Annotated[str, typer.Option(help="… of this encoder …")] = "",
+    task: Annotated[str, typer.Option(help="… on this task.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """What there is: encoders, modes, tasks, heads, tricks, spaces or specs; `spaces --mode M`: what is tried in M."""
+    from meltpoint.sweeps.command_line.listing import cell_space, inventory
 
-    rows = inventory(what.value)
+    if (encoder or task) and not mode:
+        raise ValueError("--encoder and --task go with --mode, as in: list spaces --mode fine_tuning --encoder minilm.")
+    if mode and what is not Listable.spaces:
+        raise ValueError(f"--mode goes with spaces, not with {what.value}; see: list spaces --mode {mode}.")
+    rows = cell_space(mode, encoder or ANY_ENCODER, task) if mode else inventory(what.value)
     if as_json:
         print_json(rows)
         return

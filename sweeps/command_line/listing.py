@@ -35,6 +35,30 @@ def inventory(what: str) -> list[Row]:
     return ROWS[what]()
 
 
+def cell_space(mode: str, encoder: str, task: str) -> list[Row]:
+    """One row per parameter that the shipped spaces name for a cell of any head: what is tried, where, and the source.
+
+    Args:
+        mode, encoder, task: as on the command line of `sweep`; the task may be "".
+
+    Raises:
+        ValueError: an unknown mode, or an encoder or task that cannot be one.
+    """
+    modes.get(mode)
+    if encoder.partition(":")[0] not in ("hf", *encoders.FAMILIES):
+        encoders.summary(encoder)  # it refuses an unknown name
+    if task:
+        tasks.get(task)
+    layers = files.merged(mode, encoder, task)
+    return [
+        {
+            "parameter": name, "searched": _is_searched(entry), "values": _range(entry), "first": _first(entry),
+            "file": layers.sources[name], "source": entry.get("source", "") if isinstance(entry, Mapping) else "",
+        }
+        for name, entry in layers.declared.items()
+    ]  # fmt: skip
+
+
 def _encoders() -> list[Row]:
     named = [_encoder(name) for name in encoders.names()]
     families: list[Row] = [
@@ -170,6 +194,16 @@ def _range(entry: object) -> str:
     separator = " | " if kind == "choice" else "…"
     values = separator.join(_written(value) for value in entry[kind])
     return values if kind == "choice" else f"{kind} {values}"
+
+
+def _is_searched(entry: object) -> bool:
+    """True where an entry has more than one value."""
+    return isinstance(entry, Mapping) and "fixed" not in entry
+
+
+def _first(entry: object) -> str:
+    """The value that a cell's first trial takes, where the entry names it."""
+    return _written(entry["first"]) if isinstance(entry, Mapping) and "first" in entry else ""
 
 
 def _stopping(data: Mapping[str, object]) -> str:
