@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
@@ -15,6 +16,7 @@ from meltpoint.adapters.families.huggingface import sizes
 from meltpoint.adapters.families.huggingface.files import check_folder
 from meltpoint.adapters.families.huggingface.files import fingerprint as files_fingerprint
 from meltpoint.adapters.families.huggingface.location import locate
+from meltpoint.adapters.families.huggingface.supported import has_native_head as family_has_native_head
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.families.unknown import HUB_ID, unknown_encoder
 from meltpoint.tasks.core import registry
@@ -23,10 +25,11 @@ from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
+    from meltpoint.adapters.families.huggingface.native_head import TransformersHead
 
 __all__ = [
-    "FAMILIES", "EncoderReference", "check", "fingerprint", "load", "longest_input", "names", "resolve", "state_size",
-    "summary", "weights_without_embeddings",
+    "FAMILIES", "EncoderReference", "check", "fingerprint", "has_native_head", "load", "longest_input", "names",
+    "native_head", "resolve", "state_size", "summary", "weights_without_embeddings",
 ]  # fmt: skip
 
 FAMILIES = {"elmo": "meltpoint.adapters.families.elmo", "skipthoughts": "meltpoint.adapters.families.skip_thoughts"}
@@ -131,6 +134,29 @@ def longest_input(reference: EncoderReference) -> int | None:
     if reference.family in FAMILIES:
         return cast(int, _family(reference.family).longest_input(reference))
     return sizes.longest_input(locate(reference)[0])
+
+
+def has_native_head(reference: EncoderReference, kind: Kind) -> bool:
+    """Whether the head `native` serves an encoder: transformers builds a classification head on it.
+
+    Reads at most config.json, and downloads nothing: an encoder of the hub is taken to have one until it is there.
+    """
+    if reference.family in FAMILIES:
+        return False
+    return not reference.is_folder or family_has_native_head(Path(reference.source), kind)
+
+
+def native_head(reference: EncoderReference) -> TransformersHead | None:
+    """The classification head of an encoder's family, without loading the encoder, downloaded first if necessary.
+
+    Returns:
+        None for families that are not of transformers.
+    """
+    if reference.family in FAMILIES:
+        return None
+    from meltpoint.adapters.families.huggingface.native_head import transformers_head  # transformers takes seconds
+
+    return transformers_head(locate(reference)[0], reference.word)
 
 
 def _family(family: str) -> ModuleType:

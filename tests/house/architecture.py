@@ -18,7 +18,7 @@ ROOMS = ("tasks", "adapters", "search_spaces", "sweeps", "reports", "launch", "b
 
 SUB_ROOMS: Mapping[str, tuple[str, ...]] = {
     "adapters": (
-        "hyperparameters", "files", "hardware", "data", "cpu", "ops", "layers", "encoder", "head", "snapshot", "heads",
+        "hyperparameters", "files", "hardware", "data", "cpu", "ops", "layers", "head", "encoder", "snapshot", "heads",
         "multiplier_table", "modes", "tricks", "families", "encoders", "compatibility", "settings", "model", "features",
         "training", "exported_model",
     ),

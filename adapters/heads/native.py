@@ -1,0 +1,60 @@
+"""The classification head of the encoder's family, as Hugging Face transformers builds it.
+
+For sentences and pairs it is what `AutoModelForSequenceClassification` puts on the encoder: BERT's pooler (a dense layer
+and tanh, trained by next-sentence prediction) → dropout → classifier (Devlin et al. 2019, section 3.2 and A.1), RoBERTa's
+dense layer and tanh, DistilBERT's dense layer and ReLU, and so on. For sequence labelling it is what
+`AutoModelForTokenClassification` puts on each word's first piece. The encoder's family builds it (`FamilyHead`); encoders
+that are not of transformers have none.
+
+Its weights are the head's row of the multiplier table, the pretrained pooler's too: it lies above the hidden states that
+are cached of a frozen encoder, each member of a bundle trains its own, and in transformers the optimiser of BERT's
+fine-tuning moves pooler and classifier at one rate.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.head import Head
+from meltpoint.adapters.hyperparameters import Parameter
+from meltpoint.adapters.layers.affine import first_states
+from meltpoint.adapters.layers.bundle import Bundle, lanes_of
+from meltpoint.adapters.layers.by_member import ByMember
+
+POOLER = Parameter(
+    "native.pooler", "pretrained", "the checkpoint's pooler (fresh where it ships none), a fresh one, or none",
+    choices=("pretrained", "fresh", "none"), shapes=True,
+)  # fmt: skip
+
+
+class Native(Head):
+    """The family's own head, a member at a time."""
+
+    hyperparameters = (POOLER,)
+    summary = "the family's own head as transformers builds it: BERT's pretrained pooler → dropout → linear"
+    reads = "first"
+    is_native = True
+
+    def compose(self, bundle: Bundle) -> None:
+        """The family's layers."""
+        assert self.shape.native is not None, "compatibility refuses encoders without a head of their own"
+        shape, pooler = self.shape, bundle.choice(POOLER)
+        own = shape.native.build(shape.kind, shape.outputs, pooler, bundle.generators)
+        self.top = ByMember(own, bundle)
+        self.reads = shape.native.reads(shape.kind)
+
+    def forward(self, states: Tensor, batch: Batch) -> Tensor:
+        """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`. In float32, as `Scores`."""
+        mask = batch.piece_mask
+        if batch.word_starts is not None:
+            states = first_states(states, batch)
+            mask = batch.word_mask
+        elif self.reads == "first":
+            states, mask = states[:, :, :1], mask[:, :1]
+        with torch.autocast(states.device.type, enabled=False):
+            return self.top(states.float(), lanes_of(mask, batch.lanes))
+
+
+HEAD = Native
