@@ -37,7 +37,7 @@ def check_possible(reference: EncoderReference, head: str, kind: Kind, pairing: 
 def _incompatibility(reference: EncoderReference, head: type[Head], kind: Kind) -> str:
     """The reason why a head that supports the kind cannot be used with an encoder; "" if it can."""
     if head.is_native and not encoders.has_native_head(reference, kind):
-        return f"is what transformers builds on its own encoders, and has none for {reference.word}"
+        return f"is the one that transformers builds on an encoder, and it has none for {reference.word}"
     if not reference.has_words and head.reads != "first":
         return f"reads a state of each word, and {reference.word} has one vector per sentence"
     if kind.startswith("pair") and not reference.joins_pairs and not head.separate_pairs:

@@ -18,7 +18,6 @@ from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.task import KINDS, Kind
 
-
 Reads = Literal["first", "all"]
 """The states that decide a head's scores: [CLS]'s or each word's first piece's alone, or every piece's."""
 

@@ -1,14 +1,14 @@
 """The classification head of the encoder's family, as Hugging Face transformers builds it.
 
-For sentences and pairs it is what `AutoModelForSequenceClassification` puts on the encoder: BERT's pooler (a dense layer
-and tanh, trained by next-sentence prediction) → dropout → classifier (Devlin et al. 2019, section 3.2 and A.1), RoBERTa's
-dense layer and tanh, DistilBERT's dense layer and ReLU, and so on. For sequence labelling it is what
-`AutoModelForTokenClassification` puts on each word's first piece. The encoder's family builds it (`FamilyHead`); encoders
-that are not of transformers have none.
+For sentences and pairs it is what `AutoModelForSequenceClassification` puts on the encoder: BERT's pooler (a dense
+layer and tanh, trained by next-sentence prediction) → dropout → classifier (Devlin et al. 2019, section 3.2 and A.1),
+RoBERTa's dense layer and tanh, DistilBERT's dense layer and ReLU, and so on. For sequence labelling it is what
+`AutoModelForTokenClassification` puts on each word's first piece. The encoder's family builds it (`FamilyHead`);
+encoders that are not of transformers have none.
 
-Its weights are the head's row of the multiplier table, the pretrained pooler's too: it lies above the hidden states that
-are cached of a frozen encoder, each member of a bundle trains its own, and in transformers the optimiser of BERT's
-fine-tuning moves pooler and classifier at one rate.
+Its weights lie in the head's row of the multiplier table, also those of a pretrained pooler: it reads the hidden states
+that are cached of a frozen encoder, and each member of a bundle trains its own. BERT's released code trains pooler and
+classifier at the encoder's rate, which this is where no trick or phase gives the rows different ones.
 """
 
 from __future__ import annotations

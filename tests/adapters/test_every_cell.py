@@ -24,7 +24,7 @@ EVERY = list(itertools.product(FAMILIES, heads.names(), KINDS))
 def is_possible(family: str, head: str, kind: Kind) -> bool:
     """What an encoder's nature allows; said once more here, by other words than the code's."""
     serves = heads.get(head)
-    if kind not in serves.kinds:
+    if kind not in serves.kinds or (serves.is_native and family != "hf"):
         return False
     if family == SENTENCES:  # one vector a sentence: nothing to label, nothing to align
         return (

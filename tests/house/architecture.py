@@ -20,7 +20,7 @@ SUB_ROOMS: Mapping[str, tuple[str, ...]] = {
     "adapters": (
         "hyperparameters", "files", "hardware", "data", "cpu", "ops", "layers", "head", "encoder", "snapshot", "heads",
         "multiplier_table", "modes", "tricks", "families", "encoders", "compatibility", "settings", "model", "features",
-        "training", "exported_model",
+        "training", "exported_model", "exported_transformers",
     ),
     "sweeps": (
         "storage", "ledger", "specification", "search", "machine", "tracking", "worker", "on_ray", "jobs", "results",

@@ -1,8 +1,8 @@
 """The classification head that transformers puts on an encoder of a family, without the encoder below it.
 
 `AutoModelForSequenceClassification` and `AutoModelForTokenClassification` know each family's head: BERT's pooler,
-dropout and classifier, RoBERTa's dense layer and tanh, DistilBERT's dense layer and ReLU. Here the family's own class is
-built with a module in its encoder's place that returns the hidden states that it is given, so that the family's own
+dropout and classifier, RoBERTa's dense layer and tanh, DistilBERT's dense layer and ReLU. Here the family's own class
+is built with a module in its encoder's place that returns the hidden states that it is given, so that the family's own
 `forward` computes the scores.
 """
 
@@ -26,8 +26,16 @@ from meltpoint.adapters.head import Reads
 from meltpoint.tasks.core.task import Kind
 
 
+class GivenOutput(BaseModelOutputWithPooling):
+    """Hidden states; what else some encoders return (Longformer's global attention) is None."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+
 class GivenStates(nn.Module):
-    """What stands in the encoder's place: it returns given hidden states, and what the encoder's own pooler makes of them.
+    """What stands in the encoder's place: it returns given hidden states, and what the encoder's pooler makes of them.
 
     Args:
         encoder: the encoder in whose place it stands; its pooler is taken over.
@@ -40,10 +48,10 @@ class GivenStates(nn.Module):
         self.pooler: nn.Module | None = getattr(encoder, "pooler", None) if has_pooler else None
         self.pooler_activation: nn.Module | None = getattr(encoder, "pooler_activation", None) if self.pooler else None
 
-    def forward(self, *_: Any, **__: Any) -> BaseModelOutputWithPooling:
+    def forward(self, *_: Any, **__: Any) -> GivenOutput:
         """The states, (batch, pieces, dim), and the pooled one, (batch, dim)."""
         assert self.states is not None, "the states are given before the call"
-        return BaseModelOutputWithPooling(last_hidden_state=self.states, pooler_output=self._pooled(self.states))
+        return GivenOutput(last_hidden_state=self.states, pooler_output=self._pooled(self.states))
 
     def _pooled(self, states: Tensor) -> Tensor:
         """The first piece's state, through the pooler where there is one."""
@@ -57,7 +65,7 @@ class GivenStates(nn.Module):
 
 
 class PlainHead(nn.Module):
-    """A family's head for one trial; its parameters are named as in the family's own class.
+    """A family's head for one trial; its parameters' names are `model.` and those of the family's own class.
 
     Args:
         model: the family's class, with `GivenStates` in the place of its encoder.
@@ -133,10 +141,13 @@ class TransformersHead:
         return self._blanks[key]
 
     def _make_blank(self, kind: Kind, outputs: int, has_pooler: bool) -> Any:
-        config = copy.deepcopy(self.config)
+        config, family = copy.deepcopy(self.config), auto_class(kind)
+        if not has_class(config, kind):
+            name = type(config).__name__.removesuffix("Config")
+            raise ValueError(f"transformers has no {family.__name__} of {name}; take another head than native.")
         config.num_labels = outputs
         with quiet(), torch.device("meta"):
-            model = auto_class(kind).from_config(config, dtype=torch.float32, attn_implementation="eager")
+            model = family.from_config(config, dtype=torch.float32, attn_implementation="eager")
         stand_in = GivenStates(model.base_model, has_pooler and kind != "sequence_labelling")
         setattr(model, model.base_model_prefix, stand_in)
         model.to_empty(device="cpu")
@@ -175,6 +186,13 @@ def auto_class(kind: Kind) -> Any:
     if kind == "sequence_labelling":
         return transformers.AutoModelForTokenClassification
     return transformers.AutoModelForSequenceClassification
+
+
+def has_class(config: Any, kind: Kind) -> bool:
+    """Whether the Auto class of a kind of task knows a configuration's family."""
+    if kind == "sequence_labelling":
+        return type(config) in transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
+    return type(config) in transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
 
 def output_layer(model: nn.Module) -> str:
