@@ -49,7 +49,7 @@ class FamilyHead(Protocol):
 
 @dataclass(frozen=True)
 class HeadShape:
-    """What a head is made for: the sizes of its input and output, and the encoder's own head.
+    """The sizes of a head's input and output, and the head of the encoder's family.
 
     Attributes:
         kind: the task's kind.

@@ -137,7 +137,7 @@ def longest_input(reference: EncoderReference) -> int | None:
 
 
 def has_native_head(reference: EncoderReference, kind: Kind) -> bool:
-    """Whether the head `native` serves an encoder: transformers builds a classification head on it.
+    """True if the head `native` serves an encoder: transformers builds a classification head on it.
 
     Reads at most config.json, without importing transformers, and downloads nothing: an encoder of the hub is taken to
     have one; when it is there and loaded, transformers says so if it has not.

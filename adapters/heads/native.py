@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.head import Head
+from meltpoint.adapters.head import Head, Reads
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import first_states
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
@@ -34,23 +34,22 @@ class Native(Head):
 
     hyperparameters = (POOLER,)
     summary = "the family's own head as transformers builds it: BERT's pretrained pooler → dropout → linear"
-    reads = "first"
+    reads: Reads = "first"
     is_native = True
 
     def compose(self, bundle: Bundle) -> None:
         """The family's layers."""
-        assert self.shape.native is not None, "compatibility refuses encoders without a head of their own"
-        shape, pooler = self.shape, bundle.choice(POOLER)
-        own = shape.native.build(shape.kind, shape.outputs, pooler, bundle.generators)
+        shape, native = self.shape, self.shape.native
+        assert native is not None, "compatibility refuses encoders without a head of their own"
+        own = native.build(shape.kind, shape.outputs, bundle.choice(POOLER), bundle.generators)
         self.top = ByMember(own, bundle)
-        self.reads = shape.native.reads(shape.kind)
+        self.reads = native.reads(shape.kind)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`. In float32, as `Scores`."""
         mask = batch.piece_mask
-        if batch.word_starts is not None:
-            states = first_states(states, batch)
-            mask = batch.word_mask
+        if batch.word_mask is not None:
+            states, mask = first_states(states, batch), batch.word_mask
         elif self.reads == "first":
             states, mask = states[:, :, :1], mask[:, :1]
         with torch.autocast(states.device.type, enabled=False):

@@ -167,7 +167,7 @@ def _finalist(ledger: Ledger, summary: SweepSummary, cell: str) -> tuple[TrialRe
 
 
 def _facts(summary: SweepSummary, final: TrialRecord) -> dict[str, Any]:
-    """What an exported finalist's folder says of its sweep."""
+    """The sweep, the trial and the scores that an exported finalist's folder names."""
     return {
         "sweep": summary.name, "trial": final.id, "seed": final.seed, "dev": final.dev, "test": final.test,
         "code": final.code_version,

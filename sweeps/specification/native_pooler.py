@@ -30,6 +30,6 @@ def pooler_notes(reference: EncoderReference, head: str, kind: Kind, space: Spac
 
 
 def _may_be(space: Space, value: str) -> bool:
-    """Whether a setting of the space may name a value of `native.pooler`, or leaves it at that default."""
+    """True if a setting of the space may name a value of `native.pooler`, or leaves it at that default."""
     parameter = space.parameters.get(POOLER)
     return value == PRETRAINED if parameter is None else parameter.match(value) is not None

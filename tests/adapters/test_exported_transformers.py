@@ -94,7 +94,7 @@ def saved(make_trainer: Make, tmp_path_factory: pytest.TempPathFactory) -> list[
 
 @pytest.fixture(scope="module")
 def answers(saved: list[Saved], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What plain transformers says of each folder, in a process that cannot import this project."""
+    """The answers of plain transformers for each folder, in a process that cannot import this project."""
     place = tmp_path_factory.mktemp("elsewhere")
     asked = {str(one.folder): _asked(one) for one in saved}
     (place / "asked.json").write_text(json.dumps(asked), encoding="utf-8")

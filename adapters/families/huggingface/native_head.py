@@ -35,7 +35,7 @@ class GivenOutput(BaseModelOutputWithPooling):
 
 
 class GivenStates(nn.Module):
-    """What stands in the encoder's place: it returns given hidden states, and what the encoder's pooler makes of them.
+    """A module in the encoder's place that returns given hidden states, and what the encoder's pooler makes of them.
 
     Args:
         encoder: the encoder in whose place it stands; its pooler is taken over.
@@ -122,11 +122,11 @@ class TransformersHead:
             return "first" if torch.equal(head.eval()(states, mask), head(first, mask)) else "all"
 
     def has_pooler(self, kind: Kind) -> bool:
-        """Whether the family's head reads a pooler that is part of the encoder."""
+        """True if the family's head reads a pooler that is part of the encoder."""
         return bool(self._pooler_names(kind))
 
     def ships_pooler(self, kind: Kind) -> bool:
-        """Whether the checkpoint's files hold the weights of that pooler."""
+        """True if the checkpoint's files hold the weights of that pooler."""
         return self._pooler_names(kind) <= self._shipped(self._blank(kind, 2, True)).keys()
 
     def _pooler_names(self, kind: Kind) -> set[str]:
@@ -147,7 +147,9 @@ class TransformersHead:
             raise ValueError(f"transformers has no {family.__name__} of {name}; take another head than native.")
         config.num_labels = outputs
         with quiet(), torch.device("meta"):
-            model = family.from_config(config, dtype=torch.float32, attn_implementation="eager")
+            model = family.from_config(
+                config, dtype=torch.float32, attn_implementation="eager", trust_remote_code=False
+            )
         stand_in = GivenStates(model.base_model, has_pooler and kind != "sequence_labelling")
         setattr(model, model.base_model_prefix, stand_in)
         model.to_empty(device="cpu")
@@ -189,7 +191,7 @@ def auto_class(kind: Kind) -> Any:
 
 
 def has_class(config: Any, kind: Kind) -> bool:
-    """Whether the Auto class of a kind of task knows a configuration's family."""
+    """True if the Auto class of a kind of task knows a configuration's family."""
     if kind == "sequence_labelling":
         return type(config) in transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
     return type(config) in transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
@@ -197,11 +199,12 @@ def has_class(config: Any, kind: Kind) -> bool:
 
 def output_layer(model: nn.Module) -> str:
     """The name of the layer that gives the scores: the last linear one."""
-    return [name for name, part in model.named_modules() if isinstance(part, nn.Linear)][-1]
+    names: list[str] = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
+    return names[-1]
 
 
 def _reads_pooler(model: Any, pooler: nn.Module) -> bool:
-    """Whether the scores depend on a pooler."""
+    """True if the scores depend on a pooler."""
     states, mask = torch.zeros(1, 1, int(model.config.hidden_size)), torch.ones(1, 1, dtype=torch.bool)
     scores = PlainHead(model)(states, mask).sum()
     found = torch.autograd.grad(scores, list(pooler.parameters()), allow_unused=True)

@@ -46,13 +46,15 @@ def save(folder: Path, encoder: Encoder, task: Task, weights: Mapping[str, Tenso
         encoder.save(Path(scratch))
         model = auto_class(task.kind).from_pretrained(
             scratch, config=config, dtype=torch.float32, use_safetensors=True, local_files_only=True,
-            attn_implementation="eager",
+            attn_implementation="eager", trust_remote_code=False,
         )  # fmt: skip
         found = model.load_state_dict(dict(weights), strict=False)
         assert not found.unexpected_keys, f"{type(model).__name__} has no {found.unexpected_keys}"
         if task.label_range is not None:
             fold_range(model, *task.label_range)
-        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(scratch, local_files_only=True)
+        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
+            scratch, local_files_only=True, trust_remote_code=False
+        )  # fmt: skip
         tokenizer.model_max_length = max_pieces
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -78,7 +80,7 @@ def fold_range(model: nn.Module, low: float, high: float) -> None:
 
 
 def _labels(task: Task) -> dict[str, Any]:
-    """What config.json says of a task's outputs."""
+    """The part of config.json on a task's outputs."""
     names = task.labels or (SCORE,)
     kind = {} if task.kind == "sequence_labelling" else {"problem_type": SINGLE_LABEL if task.labels else REGRESSION}
     return {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}, **kind}

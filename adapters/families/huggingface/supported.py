@@ -26,7 +26,7 @@ WITHOUT_HEAD: dict[bool, set[str]] = {False: {"neomme"}, True: {"neomme", "tapas
 
 
 def has_native_head(folder: Path, kind: Kind) -> bool:
-    """Whether transformers has a classification head of a folder's model type for a kind of task."""
+    """True if transformers has a classification head of a folder's model type for a kind of task."""
     return read_config(folder)["model_type"] not in WITHOUT_HEAD[kind == "sequence_labelling"]
 
 
