@@ -36,6 +36,8 @@ def check_possible(reference: EncoderReference, head: str, kind: Kind, pairing: 
 
 def _incompatibility(reference: EncoderReference, head: type[Head], kind: Kind) -> str:
     """The reason why a head that supports the kind cannot be used with an encoder; "" if it can."""
+    if head.is_native and not reference.has_native_head(kind):
+        return f"is the one that transformers builds on an encoder, and it has none for {reference.word}"
     if not reference.has_words and head.reads != "first":
         return f"reads a state of each word, and {reference.word} has one vector per sentence"
     if head.reads == "first" and kind != "sequence_labelling" and not reference.has_sentence_state:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from meltpoint.tasks.core.task import Kind
+
 
 class Reader(Protocol):
     """The traits of an encoder by which a default head is chosen; `EncoderReference` has them."""
@@ -17,6 +19,9 @@ class Reader(Protocol):
     def has_words(self) -> bool:
         """Whether it has a state for each word; if not, it has one vector per sentence."""
 
+    def has_native_head(self, kind: Kind) -> bool:
+        """Whether transformers builds a classification head on it."""
+
 
 @dataclass(frozen=True)
 class Traits:
@@ -24,6 +29,11 @@ class Traits:
 
     joins_pairs: bool = True
     has_words: bool = True
+    of_transformers: bool = True
+
+    def has_native_head(self, kind: Kind) -> bool:
+        """True for the families of transformers; few of them have none, and their files say so."""
+        return self.of_transformers
 
 
 @dataclass(frozen=True)

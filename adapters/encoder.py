@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.tokenizer import Tokenizer
+from meltpoint.adapters.head import FamilyHead
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
 
 
@@ -36,10 +37,12 @@ class Encoder(nn.Module, ABC):
         family: the prefix with which a folder that it was saved into is named: "hf" in `hf:FOLDER`.
         padding_free: whether it skips the padding of a batch (`unpadding`), so that rows of different lengths in one
             batch cost nothing.
+        native: the classification head that its family puts on it; None where it has none.
     """
 
     family: ClassVar[str]
     padding_free: bool = False
+    native: FamilyHead | None = None
     dim: int
     max_pieces: int
     tokenizer: Tokenizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,22 +18,52 @@ from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.task import KINDS, Kind
 
+Reads = Literal["first", "all"]
+"""The states that decide a head's scores: [CLS]'s or each word's first piece's alone, or every piece's."""
+
+
+class FamilyHead(Protocol):
+    """The classification head that an encoder's family puts on its encoders (`heads/native.py`)."""
+
+    def build(
+        self, kind: Kind, outputs: int, pooler: str, generators: Sequence[torch.Generator]
+    ) -> list[nn.Module]:  # fmt: skip
+        """The head as it begins: a module of plain torch a generator, alike but for their first weights.
+
+        A module maps states, (batch, pieces, dim), and their mask, (batch, pieces) bool, to scores, (batch, outputs) or
+        (batch, pieces, outputs) for sequence labelling.
+
+        Args:
+            kind: the task's kind.
+            outputs: size of the scores.
+            pooler: "pretrained", "fresh" or "none": where the first weights of the encoder's pooler come from.
+            generators: of the first weights.
+
+        Raises:
+            ValueError: the family has no such head; one line with the remedy.
+        """
+
+    def reads(self, kind: Kind) -> Reads:
+        """The states that decide its scores, as `Head.reads`."""
+
 
 @dataclass(frozen=True)
 class HeadShape:
-    """The sizes of a head's input and output.
+    """The sizes of a head's input and output, and the head of the encoder's family.
 
     Attributes:
         kind: the task's kind.
         dim: size of a hidden state of the encoder.
         outputs: label count, or 1 for regression.
         label_range: lowest and highest score, for regression only.
+        native: the head of the encoder's family; None where it has none.
     """
 
     kind: Kind
     dim: int
     outputs: int
     label_range: tuple[float, float] | None = None
+    native: FamilyHead | None = None
 
 
 class Head(nn.Module, ABC):
@@ -47,10 +77,12 @@ class Head(nn.Module, ABC):
         hyperparameters: its own, beside the common ones; dotted by the head's (family) name.
         summary: one line for `meltpoint list heads`.
         reads: "first" where the scores depend on [CLS] or each word's first subword token only, so that a batch may
-            hold no other hidden states; "all" where they depend on every token.
+            hold no other hidden states; "all" where they depend on every token. The class says what holds for most
+            encoders; where the encoder decides it (`native`), the head's own attribute does.
         separate_pairs: True where it serves pairs whose sentences are encoded separately: it then tells them apart by
             `Batch.parts`. A head that reads [CLS] alone cannot.
         joint_pairs: True where it serves pairs whose sentences are encoded together.
+        is_native: True where it is the head of the encoder's family, and needs `HeadShape.native`.
 
     Args:
         shape: the sizes of its input and output.
@@ -61,9 +93,10 @@ class Head(nn.Module, ABC):
     kinds: ClassVar[tuple[Kind, ...]] = KINDS
     hyperparameters: ClassVar[tuple[Parameter, ...]] = ()
     summary: ClassVar[str] = ""
-    reads: ClassVar[Literal["first", "all"]] = "all"
+    reads: Reads = "all"
     separate_pairs: ClassVar[bool] = False
     joint_pairs: ClassVar[bool] = True
+    is_native: ClassVar[bool] = False
 
     def __init__(self, shape: HeadShape, settings: Sequence[Setting], rng: MemberRng) -> None:
         super().__init__()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
@@ -24,10 +25,11 @@ from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
+    from meltpoint.adapters.families.huggingface.native_head import TransformersHead
 
 __all__ = [
-    "FAMILIES", "EncoderReference", "check", "fingerprint", "load", "longest_input", "names", "resolve", "state_size",
-    "summary", "traits", "weights_without_embeddings",
+    "FAMILIES", "EncoderReference", "check", "fingerprint", "load", "longest_input", "names", "native_head", "resolve",
+    "state_size", "summary", "traits", "weights_without_embeddings",
 ]  # fmt: skip
 
 FAMILIES = {"elmo": "meltpoint.adapters.families.elmo", "skipthoughts": "meltpoint.adapters.families.skip_thoughts"}
@@ -138,6 +140,19 @@ def longest_input(reference: EncoderReference) -> int | None:
     if reference.family in FAMILIES:
         return cast(int, _family(reference.family).longest_input(reference))
     return sizes.longest_input(locate(reference)[0])
+
+
+def native_head(reference: EncoderReference) -> TransformersHead | None:
+    """The classification head of an encoder's family, without loading the encoder, downloaded first if necessary.
+
+    Returns:
+        None for families that are not of transformers.
+    """
+    if reference.family in FAMILIES:
+        return None
+    from meltpoint.adapters.families.huggingface.native_head import transformers_head  # transformers takes seconds
+
+    return transformers_head(locate(reference)[0], reference.word)
 
 
 def _family(family: str) -> ModuleType:

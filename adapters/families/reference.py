@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from meltpoint.adapters.families.huggingface import supported
+from meltpoint.tasks.core.task import Kind
+
 
 @dataclass(frozen=True, slots=True)
 class EncoderReference:
@@ -27,6 +30,16 @@ class EncoderReference:
     joins_pairs: bool = True
     has_words: bool = True
     has_sentence_state: bool = True
+
+    def has_native_head(self, kind: Kind) -> bool:
+        """True if the head `native` serves it: transformers builds a classification head on encoders of its kind.
+
+        Reads at most config.json, without importing transformers, and downloads nothing: an encoder of the hub is taken
+        to have one; when it is there and loaded, transformers says so if it has not.
+        """
+        if self.family != "hf":
+            return False
+        return not self.is_folder or supported.has_native_head(Path(self.source), kind)
 
     @property
     def family(self) -> str:

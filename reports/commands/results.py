@@ -76,11 +76,14 @@ def export(
     export_format: Annotated[ExportFormat, typer.Option("--format")] = ExportFormat.yaml,
     out: Annotated[Path | None, typer.Option(help="Where to; the sweep's exports/ otherwise.")] = None,
     model: Annotated[bool, typer.Option("--model", help="Also the best finalist as a folder that predicts.")] = False,
+    transformers: Annotated[
+        bool, typer.Option("--transformers", help="Also the best finalist as a folder of plain transformers.")
+    ] = False,
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
     """The best settings, one file per cell; each trains again with `meltpoint train FILE`."""
     from meltpoint.sweeps.ledger.ledger import Ledger
-    from meltpoint.sweeps.results.export import export_cells, export_model
+    from meltpoint.sweeps.results.export import export_cells, export_model, export_transformers
     from meltpoint.sweeps.specification.cells import cell_name
     from meltpoint.sweeps.storage.files import storage_path
     from meltpoint.sweeps.storage.layout import sweep_folder
@@ -89,9 +92,17 @@ def export(
     target = out or ledger.folder / "exports"
     for path in export_cells(ledger, summary, target, cell, export_format.value):
         print(path)
-    chosen = [one for one in summary.cells if model and cell in (None, cell_name(*one.header.key))]
-    for one in chosen:
-        print(export_model(ledger, summary, cell_name(*one.header.key), target))
+    chosen = [name for name in (cell_name(*one.header.key) for one in summary.cells) if cell in (None, name)]
+    for name_of_cell in chosen if model else ():
+        print(export_model(ledger, summary, name_of_cell, target))
+    refused = []
+    for name_of_cell in chosen if transformers else ():
+        try:
+            print(export_transformers(ledger, summary, name_of_cell, target))
+        except ValueError as error:
+            refused.append(str(error))
+    if refused:  # the cells that can be exported are
+        raise ValueError(" ".join(refused))
 
 
 @exit_on_error()

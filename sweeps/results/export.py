@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from meltpoint.adapters import settings
 from meltpoint.adapters.hyperparameters import Value
@@ -18,6 +18,9 @@ from meltpoint.sweeps.storage.files import StoragePath, storing_folder, write
 from meltpoint.sweeps.storage.layout import cache_folder
 from meltpoint.sweeps.worker.recorded import versions
 from meltpoint.sweeps.worker.work_order import Order
+
+if TYPE_CHECKING:
+    from meltpoint.adapters.training.trainer import Trainer
 
 
 def export_cells(
@@ -110,6 +113,43 @@ def export_model(ledger: Ledger, summary: SweepSummary, cell: str, out: StorageP
     """
     # Imported here because they take seconds, and `export_cells`, which every sweep calls, does not need them.
     from meltpoint.adapters.exported_model import save_folder
+
+    final, order, trainer = _finalist(ledger, summary, cell)
+    folder = out / f"{cell}.model"
+    with storing_folder(folder) as local:
+        save_folder(
+            local, trainer.model, trainer.data.task, order.mode, order.head, order.setting, trainer.precision,
+            _facts(summary, final),
+        )  # fmt: skip
+    return folder
+
+
+def export_transformers(ledger: Ledger, summary: SweepSummary, cell: str, out: StoragePath) -> StoragePath:
+    """Write a cell's best finalist as a plain folder of transformers (`adapters.exported_transformers`).
+
+    Raises:
+        ValueError: as `export_model`, or transformers has no class for the finalist's head.
+    """
+    from meltpoint.adapters.exported_transformers import save_transformers_folder
+
+    final, order, trainer = _finalist(ledger, summary, cell)
+    folder, facts = out / f"{cell}.transformers", _facts(summary, final)
+    try:
+        with storing_folder(folder) as local:
+            save_transformers_folder(
+                local, trainer.model, trainer.data.task, order.mode, order.head, order.setting, facts
+            )  # fmt: skip
+    except ValueError as error:
+        raise ValueError(f"Cell '{cell}' cannot be a folder of transformers: {error}") from None
+    return folder
+
+
+def _finalist(ledger: Ledger, summary: SweepSummary, cell: str) -> tuple[TrialRecord, Order, Trainer]:
+    """The record, the order and the restored model of a cell's best finalist.
+
+    Raises:
+        ValueError: there is no such cell, no finalist, or its weights were deleted.
+    """
     from meltpoint.sweeps.worker.finalist_scoring import restore
     from meltpoint.sweeps.worker.worker import WEIGHTS
 
@@ -123,15 +163,15 @@ def export_model(ledger: Ledger, summary: SweepSummary, cell: str, out: StorageP
             f"Cell '{cell}' has no finalist with weights; finish the sweep, or train its exported setting again."
         )
     order = order_of(summary.spec, final, ledger)
-    trainer = restore([order])
-    folder = out / f"{cell}.model"
-    facts = {"sweep": summary.name, "trial": final.id, "seed": final.seed, "dev": final.dev, "test": final.test}
-    facts["code"] = final.code_version
-    with storing_folder(folder) as local:
-        save_folder(
-            local, trainer.model, trainer.data.task, order.mode, order.head, order.setting, trainer.precision, facts
-        )
-    return folder
+    return final, order, restore([order])
+
+
+def _facts(summary: SweepSummary, final: TrialRecord) -> dict[str, Any]:
+    """The sweep, the trial and the scores that an exported finalist's folder names."""
+    return {
+        "sweep": summary.name, "trial": final.id, "seed": final.seed, "dev": final.dev, "test": final.test,
+        "code": final.code_version,
+    }  # fmt: skip
 
 
 def order_of(spec: SweepSpec, record: TrialRecord, ledger: Ledger) -> Order:

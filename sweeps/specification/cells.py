@@ -16,6 +16,7 @@ from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
+from meltpoint.sweeps.specification.native_pooler import pooler_notes
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, within
 from meltpoint.tasks import get, names
 from meltpoint.tasks.core import sources
@@ -174,13 +175,14 @@ def _open(spec: SweepSpec, block: Block, encoder: str, mode: str, word: str, dat
     space = cell_space(spec, block, encoder, mode, data.task, head)
     documents = _documents(space, data)
     check_length(space, encoder, encoders.longest_input(reference))
+    notes = (*data.notes, *pooler_notes(reference, head, data.task.kind, space))
     words = sum(len(e.words) + sum(len(text.split()) for text in e.texts) for e in data.train)
     return OpenCell(
         encoder=encoder, mode=mode, task=data.task, task_name=data.task.name, head=head, head_source=chosen.source,
         space=space, reference=reference, encoder_fingerprint=encoders.fingerprint(reference),
         data=data_spec(spec, word), data_fingerprint=data.fingerprint, documents_fingerprint=documents,
         train_examples=len(data.train), dev_examples=len(data.dev),
-        mean_words=words / max(1, len(data.train)), notes=data.notes,
+        mean_words=words / max(1, len(data.train)), notes=notes,
         variant=block.variant, trials=block.trials, seeds=block.seeds,
     )  # fmt: skip
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
+from transformers import BertConfig
 
 from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.families.huggingface.native_head import TransformersHead
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Setting, Value
 from meltpoint.adapters.layers.dropout import MemberRng
@@ -37,7 +40,8 @@ class Case:
     def build(self, members: Sequence[int] = (0, 1, 2), settings: Sequence[Setting] | None = None) -> Head:
         """The head for some of three members, in evaluation mode, its weights where training would have them."""
         regression = self.kind == "pair_regression"
-        shape = HeadShape(self.kind, DIM, 1 if regression else OUTPUTS, (0.0, 5.0) if regression else None)
+        limits = (0.0, 5.0) if regression else None
+        shape = HeadShape(self.kind, DIM, 1 if regression else OUTPUTS, limits, native_head())
         own = settings or [small_setting(self.head, dropout=DROPOUTS[member]) for member in members]
         return self.head(shape, own, MemberRng([SEEDS[member] for member in members])).eval()
 
@@ -50,6 +54,12 @@ class Case:
     def batch(self, rows: Sequence[int] = (0, 1, 2), width: int = 0, seed: int = 1) -> tuple[Tensor, Batch]:
         """Hidden states and a batch of one lane; see `make_batch`."""
         return make_batch(self.kind, rows, width, self.separate, seed)
+
+
+@lru_cache
+def native_head() -> TransformersHead:
+    """The head of a BERT whose checkpoint is nowhere."""
+    return TransformersHead(BertConfig(vocab_size=8, hidden_size=DIM, num_attention_heads=2), None)
 
 
 def small_setting(head: type[Head], **changed: Value) -> dict[str, Value]:

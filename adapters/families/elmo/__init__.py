@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
 
 
-TRAITS = Traits(joins_pairs=False)
+TRAITS = Traits(joins_pairs=False, of_transformers=False)
 """Of every ELMo, wherever its files lie."""
 
 

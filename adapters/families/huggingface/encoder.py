@@ -23,6 +23,7 @@ from meltpoint.adapters.families.huggingface import cls_only, fused_qkv, master_
 from meltpoint.adapters.families.huggingface.files import fingerprint, weight_files
 from meltpoint.adapters.families.huggingface.gelu import replace_gelus
 from meltpoint.adapters.families.huggingface.location import locate
+from meltpoint.adapters.families.huggingface.native_head import TransformersHead
 from meltpoint.adapters.families.huggingface.pretrained import quiet, read
 from meltpoint.adapters.families.huggingface.specialise import restore
 from meltpoint.adapters.families.reference import EncoderReference
@@ -256,7 +257,9 @@ def load(reference: EncoderReference) -> HuggingFaceEncoder:
     folder, revision = locate(reference)
     digest = fingerprint(reference, folder)
     model, tokenizer = read(folder, reference.word, torch.float32, _attention_kernel)
-    return HuggingFaceEncoder(model, tokenizer, digest, revision)
+    encoder = HuggingFaceEncoder(model, tokenizer, digest, revision)
+    encoder.native = TransformersHead(model.config, folder)
+    return encoder
 
 
 def _attention_kernel(model_class: Any) -> str | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from meltpoint.tasks.core.bounded import parse_json, read_bytes
+from meltpoint.tasks.core.task import Kind
 
 EXAMPLES = "BERT, RoBERTa, ELECTRA, DeBERTa, ModernBERT, …"
 
@@ -19,6 +20,14 @@ UNFIT = {
     "xlnet": "a permutation language model, pretrained to predict pieces in random orders",
     "xmod": "one that needs each text's language as an input",
 }
+
+WITHOUT_HEAD: dict[bool, set[str]] = {False: {"neomme"}, True: {"neomme", "tapas"}}
+"""For sequence labelling or not: model types that can be adapted, but have no head of their own in transformers."""
+
+
+def has_native_head(folder: Path, kind: Kind) -> bool:
+    """True if transformers has a classification head of a folder's model type for a kind of task."""
+    return read_config(folder)["model_type"] not in WITHOUT_HEAD[kind == "sequence_labelling"]
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from meltpoint.tasks.core.task import Kind
 if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
 
-TRAITS = Traits(joins_pairs=False, has_words=False)
+TRAITS = Traits(joins_pairs=False, has_words=False, of_transformers=False)
 """Of every Skip-thoughts model, wherever its files lie."""
 
 FORMAT = 1

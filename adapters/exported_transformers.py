@@ -1,0 +1,94 @@
+"""A finalist exported as a plain folder of Hugging Face transformers, which loads where this project is not installed.
+
+```python
+from transformers import pipeline
+
+classify = pipeline("text-classification", "runs/demo/exports/bert-base.fine_tuning.mrpc.transformers")
+```
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from meltpoint.adapters.exported_model import FACTS
+from meltpoint.adapters.hyperparameters import Setting
+from meltpoint.adapters.model import AdaptedModel
+from meltpoint.tasks.core.task import Task
+
+if TYPE_CHECKING:
+    from meltpoint.adapters.families.huggingface.native_head import TransformersHead
+
+NATIVE, LINEAR, POOLER = "native", "linear", "native.pooler"
+_TOP = "head.top.module.model."
+_LAST = "head.scores.linear."
+
+
+def save_transformers_folder(
+    folder: Path, model: AdaptedModel, task: Task, mode: str, head: str, setting: Setting, facts: Mapping[str, Any]
+) -> None:
+    """Write a model as `AutoModelForSequenceClassification` or `AutoModelForTokenClassification` loads it.
+
+    Raises:
+        ValueError: transformers has no class for it; one line with the remedy.
+    """
+    from meltpoint.adapters.families.huggingface import plain_model  # transformers takes seconds to import
+
+    weights = head_weights(model, task, head, setting)
+    folder.mkdir(parents=True, exist_ok=True)
+    limit = min(int(setting["max_pieces"]), model.encoder.max_pieces)
+    plain_model.save(folder, model.encoder, task, weights, limit)
+    document = {"task": task.name, "metric": task.metric, "mode": mode, "head": head, "setting": dict(setting), **facts}
+    (folder / FACTS).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def head_weights(model: AdaptedModel, task: Task, head: str, setting: Setting) -> dict[str, Tensor]:
+    """The head's and pooler's weights, named as in the class of the encoder's family.
+
+    Raises:
+        ValueError: that class cannot give the model's scores; one line with the remedy.
+    """
+    if head not in (NATIVE, LINEAR):
+        raise ValueError(f"transformers has no class for the head {head}; heads {NATIVE} and {LINEAR} are exported so.")
+    if model.encoder.native is None:
+        raise ValueError(f"{model.encoder.revision} is no encoder of transformers; export it with --model.")
+    if model.mix is not None:
+        remedy = "take --set feature_extraction.layers=top, or export it with --model"
+        raise ValueError(f"the head reads a learned mix of all layers, which transformers has no class for; {remedy}.")
+    native: Any = model.encoder.native
+    own = {name: parameter.detach()[0].cpu() for name, parameter in model.own_parameters().items()}
+    return _of_linear(own, native, task) if head == LINEAR else _of_native(own, native, task, setting)
+
+
+def _of_native(
+    own: Mapping[str, Tensor], native: TransformersHead, task: Task, setting: Setting
+) -> dict[str, Tensor]:  # fmt: skip
+    from meltpoint.adapters.families.huggingface.plain_model import family_class
+
+    name, wanted = family_class(native, task)
+    weights = {key.removeprefix(_TOP): tensor for key, tensor in own.items()}
+    if weights.keys() != set(wanted):
+        raise ValueError(
+            f"{name} always applies its pooler, and the finalist was trained with native.pooler={setting[POOLER]}; "
+            f"take pretrained or fresh, or export it with --model."
+        )
+    return weights
+
+
+def _of_linear(own: Mapping[str, Tensor], native: TransformersHead, task: Task) -> dict[str, Tensor]:
+    from meltpoint.adapters.families.huggingface.plain_model import family_class
+
+    name, wanted = family_class(native, task)
+    others = [weight for weight in wanted if weight.rpartition(".")[0] != wanted[-1].rpartition(".")[0]]
+    if others:
+        raise ValueError(
+            f"{name} has a layer with an activation under its scores ({others[0]}), which the head {LINEAR} was "
+            f"trained without; train with --head {NATIVE}, or export it with --model."
+        )
+    layer = wanted[-1].rpartition(".")[0]
+    return {f"{layer}.{part}": own[f"{_LAST}{part}"] for part in ("weight", "bias")}
