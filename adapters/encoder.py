@@ -12,6 +12,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.sentence_pooling import SentencePooling
 from meltpoint.adapters.data.tokenizer import Tokenizer
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
 
@@ -36,10 +37,12 @@ class Encoder(nn.Module, ABC):
         family: the prefix with which a folder that it was saved into is named: "hf" in `hf:FOLDER`.
         padding_free: whether it skips the padding of a batch (`unpadding`), so that rows of different lengths in one
             batch cost nothing.
+        pooling: the pooling that makes a sentence's vector of its states, if it was trained with one.
     """
 
     family: ClassVar[str]
     padding_free: bool = False
+    pooling: SentencePooling | None = None
     dim: int
     max_pieces: int
     tokenizer: Tokenizer

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from meltpoint.adapters.data.sentence_pooling import SentencePooling
+
 
 @dataclass(frozen=True, slots=True)
 class EncoderReference:
@@ -17,6 +19,9 @@ class EncoderReference:
         sha256: the expected hash of the weights file; None if it is not checked.
         joins_pairs: whether it can take both sentences of a pair as one input.
         has_words: whether it has a state for each word; if not, it has one vector per sentence, at the first piece.
+        reads_words: whether it takes what lies between white space for words, so that raw text needs a word tokenizer.
+        pooling: the pooling that it was trained with, by its folder or its named encoder; of an encoder on the hub that
+            is not downloaded yet, `encoders.pooling` says it.
     """
 
     word: str
@@ -25,6 +30,8 @@ class EncoderReference:
     sha256: str | None = None
     joins_pairs: bool = True
     has_words: bool = True
+    reads_words: bool = False
+    pooling: SentencePooling | None = None
 
     @property
     def family(self) -> str:

@@ -208,9 +208,9 @@ def price_of(cell: OpenCell, rate: float) -> Price:
 
 def head_weights(cell: OpenCell, setting: Setting) -> int:
     """Number of weights of a trial's head, from a head that is built once."""
-    shape = HeadShape(
-        cell.task.kind, encoders.state_size(cell.reference), cell.task.outputs, cell.task.label_range
-    )  # fmt: skip
+    size, task = encoders.state_size(cell.reference), cell.task
+    own, joins_pairs = encoders.pooling(cell.reference), cell.reference.joins_pairs
+    shape = HeadShape(task.kind, size, task.outputs, task.label_range, own, joins_pairs)
     head = heads.get(cell.head)(shape, [setting], MemberRng([0]))
     return sum(parameter.numel() for parameter in head.parameters())
 
