@@ -66,7 +66,7 @@ class InputFormat:
 
 
 def is_separate(pairing: Pairing, can_join: bool, pooling_kind: str = "") -> bool:
-    """Whether each sentence of a pair is an input of its own.
+    """True if each sentence of a pair is an input of its own.
 
     Args:
         pairing: a setting's `pairing`.

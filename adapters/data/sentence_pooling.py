@@ -1,4 +1,4 @@
-"""What sentence encoders (all-MiniLM, E5, BGE, GTE) ship beside their weights: their pooling, and prefixes of texts.
+"""The pooling and the prefixes of texts that sentence encoders (all-MiniLM, E5, BGE, GTE) were trained with.
 
 Imports no torch: an encoder is resolved and listed in processes that load none.
 """
@@ -42,7 +42,7 @@ class Prompts:
     default: str = ""
 
     def text(self, prefix: Prefix) -> str:
-        """What is put before each text.
+        """The text that is put before each text.
 
         Args:
             prefix: "none", "query" or "passage" (`query: ` and `passage: ` where the encoder names no other), or "own":
