@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meltpoint.adapters import heads
-from meltpoint.adapters.encoders import EncoderReference
+from meltpoint.adapters.encoders import EncoderReference, pooling
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
@@ -32,6 +32,19 @@ def check_possible(reference: EncoderReference, head: str, kind: Kind, pairing: 
     if pairing == "joint" and kind.startswith("pair") and not reference.joins_pairs:
         word = reference.word
         raise ValueError(f"pairing is joint, but {word} reads one sentence at a time; take separate, or auto.")
+
+
+def check_own_pooling(reference: EncoderReference) -> None:
+    """Refuse `pooling.kind: encoder` for an encoder without a pooling of its own; one of the hub has to be there.
+
+    Raises:
+        ValueError: it ships none that can be read; one line with the remedy.
+    """
+    if pooling(reference) is None:
+        raise ValueError(
+            f"pooling.kind is encoder, but {reference.word} ships no mean, cls or max pooling (modules.json, "
+            "1_Pooling/config.json); take --set pooling.kind=mean."
+        )
 
 
 def _incompatibility(reference: EncoderReference, head: type[Head], kind: Kind) -> str:

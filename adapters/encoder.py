@@ -12,6 +12,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.sentence_pooling import SentencePooling
 from meltpoint.adapters.data.tokenizer import Tokenizer
 from meltpoint.adapters.head import FamilyHead
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
@@ -38,11 +39,13 @@ class Encoder(nn.Module, ABC):
         padding_free: whether it skips the padding of a batch (`unpadding`), so that rows of different lengths in one
             batch cost nothing.
         native: the classification head that its family puts on it; None where it has none.
+        pooling: the pooling that makes a sentence's vector of its states, if it was trained with one.
     """
 
     family: ClassVar[str]
     padding_free: bool = False
     native: FamilyHead | None = None
+    pooling: SentencePooling | None = None
     dim: int
     max_pieces: int
     tokenizer: Tokenizer

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.sentence_pooling import SentencePooling
 from meltpoint.adapters.hyperparameters import Parameter, Setting
 from meltpoint.adapters.layers.bundle import Bundle, keep_members, lanes_of
 from meltpoint.adapters.layers.dropout import MemberRng
@@ -57,6 +58,8 @@ class HeadShape:
         outputs: label count, or 1 for regression.
         label_range: lowest and highest score, for regression only.
         native: the head of the encoder's family; None where it has none.
+        pooling: the encoder's own pooling; None if it has none.
+        joins_pairs: whether the encoder can take both sentences of a pair as one input.
     """
 
     kind: Kind
@@ -64,6 +67,8 @@ class HeadShape:
     outputs: int
     label_range: tuple[float, float] | None = None
     native: FamilyHead | None = None
+    pooling: SentencePooling | None = None
+    joins_pairs: bool = True
 
 
 class Head(nn.Module, ABC):

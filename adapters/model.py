@@ -153,7 +153,10 @@ def build(encoder: Encoder, task: Task, mode: str, head: str, members: Sequence[
     """
     adaptation = modes.get(mode)
     assert len(members) == 1 or not adaptation.trains_encoder, "each trial trains its own encoder"
-    shape = HeadShape(task.kind, encoder.dim, task.outputs, task.label_range, encoder.native)
+    shape = HeadShape(
+        task.kind, encoder.dim, task.outputs, task.label_range,
+        native=encoder.native, pooling=encoder.pooling, joins_pairs=encoder.tokenizer.joins_pairs,
+    )  # fmt: skip
     rng = MemberRng([member.seed for member in members])
     top = heads.get(head)(shape, [member.setting for member in members], rng)
     mix = ScalarMix(encoder.layers, len(members)) if adaptation.layers(members[0].setting) == "mix" else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from meltpoint.adapters import heads, modes, tricks
-from meltpoint.adapters.data.pairing import CONTEXT, PAIRING
+from meltpoint.adapters.data.pairing import CONTEXT, INPUT_FORMAT, PAIRING, PREFIX, WORD_TOKENIZER
 from meltpoint.adapters.hyperparameters import COMMON, Parameter, Setting, Value
 from meltpoint.adapters.multiplier_table import Trick
 from meltpoint.tasks.core.task import Kind
@@ -53,7 +53,7 @@ def parameters(mode: str, head: str, kind: Kind | None = None) -> tuple[Paramete
 
 
 def input_parameters(head: str, kind: Kind | None = None) -> tuple[Parameter, ...]:
-    """The hyperparameters of the encoder's input format (`pairing`, `context`) that a head offers a choice of.
+    """The hyperparameters of the encoder's input format that a head and a kind of task have a choice of.
 
     Args:
         head: the head's name.
@@ -63,7 +63,8 @@ def input_parameters(head: str, kind: Kind | None = None) -> tuple[Parameter, ..
     kinds = head_class.kinds if kind is None else (kind,)
     either = head_class.separate_pairs and head_class.joint_pairs
     pairs = either and any(kind.startswith("pair") for kind in kinds)
-    return (*((PAIRING,) if pairs else ()), *((CONTEXT,) if "sequence_labelling" in kinds else ()))
+    texts = (WORD_TOKENIZER, PREFIX) if any(kind != "sequence_labelling" for kind in kinds) else ()
+    return (*((PAIRING,) if pairs else ()), *((CONTEXT,) if "sequence_labelling" in kinds else ()), *texts)
 
 
 def first_phase_parameters(mode: str, head: str) -> tuple[Parameter, ...]:
@@ -76,7 +77,7 @@ def first_phase_parameters(mode: str, head: str) -> tuple[Parameter, ...]:
 
 def all_parameters() -> tuple[Parameter, ...]:
     """The hyperparameters of all modes, tricks and heads, each once; imports no torch (`heads.parameters`)."""
-    declared = [*COMMON, PAIRING, CONTEXT, schedule_parameter(), *(switch(trick) for trick in encoder_tricks())]
+    declared = [*COMMON, *INPUT_FORMAT, schedule_parameter(), *(switch(trick) for trick in encoder_tricks())]
     declared += [parameter for trick in tricks.every() for parameter in trick.hyperparameters]
     declared += [parameter for mode in modes.names() for parameter in modes.get(mode).hyperparameters]
     return tuple({parameter.name: parameter for parameter in (*declared, *heads.parameters())}.values())

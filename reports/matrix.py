@@ -188,10 +188,10 @@ def _reservations(cell: CellSummary, summary: SweepSummary, wanted: Split) -> li
         reasons.append(f"{len(finals)} of {some(summary.seeds_of(cell), 'seed')} finished")
     if cell.closed_early:
         reasons.append(searched_less(cell.closed_early))
-    if any(map(ends_at_best, finals)):
-        reasons.append(AT_CAP)
     if len(summary.code_versions) > 1:
         reasons.append(codes_of(cell))
+    if any(map(ends_at_best, finals)):
+        reasons.append(AT_CAP)
     return reasons
 
 

@@ -40,5 +40,6 @@ TASK = Task(
         label_column="ner_tags",
         columns=("tokens", "ner_tags"),
     ),
+    tokenised=True,
     description="named entities in news: PER, ORG, LOC, MISC",
 )

@@ -168,6 +168,7 @@ TASK = Task(
     folder="",
     readers=readers("demo_entailment", _make),
     labels=LABELS,
+    tokenised=True,
     description="demo, generated: does a sentence follow from a small scene?",
     generated=True,
 )

@@ -127,6 +127,7 @@ TASK = Task(
     folder="",
     readers=readers("demo_entities", _make),
     labels=LABELS,
+    tokenised=True,
     description="demo, generated: people, places and organisations with ambiguous names",
     generated=True,
 )

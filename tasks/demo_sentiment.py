@@ -86,6 +86,7 @@ TASK = Task(
     folder="",
     readers=readers("demo_sentiment", _make),
     labels=LABELS,
+    tokenised=True,
     description="demo, generated: short reviews with negation and contrast",
     generated=True,
 )

@@ -76,6 +76,7 @@ TASK = Task(
     folder="",
     readers=readers("demo_similarity", _make),
     label_range=LABEL_RANGE,
+    tokenised=True,
     description="demo, generated: how many facts do two sentences share, 0 to 5?",
     generated=True,
 )

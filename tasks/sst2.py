@@ -45,5 +45,6 @@ TASK = Task(
     files={"train": ("stsa.binary.train",), "dev": ("stsa.binary.dev",), "test": ("stsa.binary.test",)},
     labels=LABELS,
     hub=HUB,
+    tokenised=True,
     description="sentiment of film reviews, trained on the 6 920 sentences",
 )

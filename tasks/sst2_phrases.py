@@ -38,5 +38,6 @@ TASK = Task(
         pattern="{config}/{split}-*.parquet",
         elsewhere={"test": HUB},
     ),
+    tokenised=True,
     description="sentiment of film reviews, trained on GLUE's 67 349 phrases",
 )

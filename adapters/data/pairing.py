@@ -1,4 +1,4 @@
-"""The input format of examples: pairs encoded jointly or separately, sentences with or without document context.
+"""The input format of examples: words, pairs encoded jointly or separately, and sentences with document context.
 
 Imports no torch: settings are checked in processes that load no encoder.
 """
@@ -12,6 +12,8 @@ from meltpoint.adapters.hyperparameters import Parameter, Setting
 
 Pairing = Literal["auto", "joint", "separate"]
 Context = Literal["sentence", "document"]
+WordTokenizer = Literal["whitespace", "moses"]
+Prefix = Literal["own", "none", "query", "passage"]
 
 PAIRING = Parameter(
     "pairing", "auto", "both sentences of a pair in one input, or each in its own; auto: jointly where the encoder can",
@@ -25,6 +27,24 @@ CONTEXT = Parameter(
 )  # fmt: skip
 """Peters, Ruder & Smith 2019, appendix A.1: document context for the features of a frozen BERT in NER."""
 
+WORD_TOKENIZER = Parameter(
+    "word_tokenizer", "whitespace", "words of texts: moses splits off punctuation, whitespace changes nothing",
+    choices=("whitespace", "moses"), shapes=True,
+)  # fmt: skip
+"""Peters et al. 2018: ELMo's training text is tokenised, by Moses' rules (`word_tokenizer.default_word_tokenizer`)."""
+
+PREFIX = Parameter(
+    "prefix", "own", "what is put before each text: the encoder's own prefix, none, or its query or passage prefix",
+    choices=("own", "none", "query", "passage"), shapes=True,
+)  # fmt: skip
+"""Wang et al. 2022 (E5), section 4: texts begin with "query: " or "passage: ", as in training."""
+
+POOLING_KIND, OWN_POOLING = "pooling.kind", "encoder"
+"""The hyperparameter and its value by which a sentence is the vector that its encoder was trained to give."""
+
+INPUT_FORMAT = (PAIRING, CONTEXT, WORD_TOKENIZER, PREFIX)
+"""A complete setting names these only where they differ from the defaults: most tasks have no choice of them."""
+
 
 @dataclass(frozen=True)
 class InputFormat:
@@ -34,10 +54,26 @@ class InputFormat:
         pairing: both sentences of a pair in one input ("joint"), each in its own ("separate"), or "auto": jointly
             if the encoder supports it (ELMo and Skip-thoughts do not).
         context: a sentence to label alone ("sentence"), or with the surrounding text of its document ("document").
+        word_tokenizer: what texts pass through before the encoder's own tokenizer: "moses", or nothing ("whitespace").
+        prefix: what is put before each text that is an input of its own (`sentence_pooling.Prompts.text`); a pair that
+            is encoded jointly gets none.
     """
 
     pairing: Pairing = "auto"
     context: Context = "sentence"
+    word_tokenizer: WordTokenizer = "whitespace"
+    prefix: Prefix = "own"
+
+
+def is_separate(pairing: Pairing, can_join: bool, pooling_kind: str = "") -> bool:
+    """True if each sentence of a pair is an input of its own.
+
+    Args:
+        pairing: a setting's `pairing`.
+        can_join: whether the two can be encoded together.
+        pooling_kind: a setting's `pooling.kind`; an encoder's own pooling is of single sentences.
+    """
+    return pairing == "separate" or (pairing == "auto" and (not can_join or pooling_kind == OWN_POOLING))
 
 
 def input_format_of(setting: Setting, joint_pairs: bool) -> InputFormat:
@@ -45,10 +81,14 @@ def input_format_of(setting: Setting, joint_pairs: bool) -> InputFormat:
 
     Args:
         joint_pairs: whether the head supports jointly encoded pairs (`Head.joint_pairs`); if not, "auto" becomes
-            "separate".
+            "separate", and so it does for an encoder's own pooling, which is of single sentences.
     """
-    pairing = PAIRING.check(setting.get(PAIRING.name, PAIRING.default))
-    if pairing == "auto" and not joint_pairs:
+    pairing = cast(Pairing, PAIRING.check(setting.get(PAIRING.name, PAIRING.default)))
+    if pairing == "auto" and is_separate(pairing, joint_pairs, str(setting.get(POOLING_KIND, ""))):
         pairing = "separate"
     context = CONTEXT.check(setting.get(CONTEXT.name, CONTEXT.default))
-    return InputFormat(cast(Pairing, pairing), cast(Context, context))
+    words = WORD_TOKENIZER.check(setting.get(WORD_TOKENIZER.name, WORD_TOKENIZER.default))
+    prefix = PREFIX.check(setting.get(PREFIX.name, PREFIX.default))
+    return InputFormat(
+        pairing, cast(Context, context), cast(WordTokenizer, words), cast(Prefix, prefix)
+    )  # fmt: skip

@@ -12,7 +12,9 @@ from typing import Any
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.data.document_context import Surroundings, documents
 from meltpoint.adapters.data.pairing import InputFormat
+from meltpoint.adapters.data.sentence_pooling import Prompts
 from meltpoint.adapters.data.tokenizer import Span, Tokenizer
+from meltpoint.adapters.data.word_tokenizer import separate_words
 from meltpoint.tasks.core.task import Example, Kind, Label
 
 _PROBE = "a"
@@ -62,14 +64,16 @@ class PieceTokenizer:
         tokenizer: a fast tokenizer of transformers.
         max_pieces: the longest input of its encoder, special tokens included.
         token_types: whether the encoder has an embedding for a second segment.
+        prompts: the encoder's prefixes.
     """
 
-    def __init__(self, tokenizer: Any, max_pieces: int, token_types: bool) -> None:
+    def __init__(self, tokenizer: Any, max_pieces: int, token_types: bool, prompts: Prompts | None = None) -> None:
         self._source = tokenizer
         self._backend = tokenizer.backend_tokenizer
         self._backend.no_truncation()
         self._backend.no_padding()
         self.joins_pairs = True
+        self.prompts = prompts or Prompts()
         self.max_pieces = max_pieces
         self._token_types = token_types and "token_type_ids" in tokenizer.model_input_names
         self._single = _template(self._backend.encode(_PROBE))
@@ -194,24 +198,28 @@ def _text_row(
     position: int, example: Example, tokenizer: Tokenizer, max_pieces: int, input_format: InputFormat
 ) -> tuple[Row, bool]:
     """The row of a sentence or a pair, and whether it was truncated."""
-    if len(example.texts) == 1:
-        pieces, segments, cut = tokenizer.sentence(example.texts[0], max_pieces)
+    texts = [separate_words(text, input_format.word_tokenizer) for text in example.texts]
+    prefix = tokenizer.prompts.text(input_format.prefix)
+    if len(texts) == 1:
+        pieces, segments, cut = tokenizer.sentence(prefix + texts[0], max_pieces)
         return Row(position, 0, tuple(pieces), tuple(segments), (), example.label), cut
     if input_format.pairing == "separate" or not tokenizer.joins_pairs:
         if input_format.pairing == "joint":
             raise ValueError("pairing is joint; this encoder reads one sentence at a time: take separate, or auto.")
-        return _separate_row(position, example, tokenizer, max_pieces)
-    pieces, segments, spans, cut = tokenizer.pair(example.texts[0], example.texts[1], max_pieces)
+        return _separate_row(position, [prefix + text for text in texts], example.label, tokenizer, max_pieces)
+    pieces, segments, spans, cut = tokenizer.pair(texts[0], texts[1], max_pieces)
     return Row(position, 0, tuple(pieces), tuple(segments), (), example.label, spans), cut
 
 
-def _separate_row(position: int, example: Example, tokenizer: Tokenizer, max_pieces: int) -> tuple[Row, bool]:
+def _separate_row(
+    position: int, texts: Sequence[str], label: Label, tokenizer: Tokenizer, max_pieces: int
+) -> tuple[Row, bool]:  # fmt: skip
     """The row of a pair whose sentences are two separate inputs, and whether it was truncated."""
-    (one, first, cut_one), (two, second, cut_two) = (tokenizer.sentence(text, max_pieces) for text in example.texts)
+    (one, first, cut_one), (two, second, cut_two) = (tokenizer.sentence(text, max_pieces) for text in texts)
     framed, _, before = tokenizer.frame(())
     after = len(framed) - before
     spans = ((before, len(one) - after), (len(one) + before, len(one) + len(two) - after))
-    row = Row(position, 0, (*one, *two), (*first, *second), (), example.label, spans, cut=len(one))
+    row = Row(position, 0, (*one, *two), (*first, *second), (), label, spans, cut=len(one))
     return row, cut_one or cut_two
 
 

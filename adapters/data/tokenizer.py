@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from meltpoint.adapters.data.sentence_pooling import Prompts
+
 Span = tuple[int, int]
 """(start, stop) of consecutive pieces."""
 
@@ -16,11 +18,13 @@ class Tokenizer(Protocol):
         pad_piece: the piece id of padded positions.
         max_pieces: the longest input of its encoder, special tokens included.
         joins_pairs: whether its encoder can take both sentences of a pair as one input.
+        prompts: the prefixes that its encoder was trained with.
     """
 
     pad_piece: int
     max_pieces: int
     joins_pairs: bool
+    prompts: Prompts
 
     def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], bool]:
         """(pieces, segments or [], whether pieces were cut) of one sentence of at most `limit` pieces."""

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
+from meltpoint.adapters.data.sentence_pooling import SentencePooling
 from meltpoint.adapters.default_head import Traits
 from meltpoint.adapters.families.huggingface import sizes
 from meltpoint.adapters.families.huggingface.files import check_folder
 from meltpoint.adapters.families.huggingface.files import fingerprint as files_fingerprint
 from meltpoint.adapters.families.huggingface.location import locate
+from meltpoint.adapters.families.huggingface.sentence_files import read_pooling
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.families.unknown import HUB_ID, unknown_encoder
 from meltpoint.tasks.core import registry
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from meltpoint.adapters.families.huggingface.native_head import TransformersHead
 
 __all__ = [
-    "FAMILIES", "EncoderReference", "check", "fingerprint", "load", "longest_input", "names", "native_head", "resolve",
-    "state_size", "summary", "traits", "weights_without_embeddings",
+    "FAMILIES", "EncoderReference", "check", "fingerprint", "load", "longest_input", "names", "native_head", "pooling",
+    "resolve", "state_size", "summary", "traits", "weights_without_embeddings",
 ]  # fmt: skip
 
 FAMILIES = {"elmo": "meltpoint.adapters.families.elmo", "skipthoughts": "meltpoint.adapters.families.skip_thoughts"}
@@ -155,6 +156,17 @@ def native_head(reference: EncoderReference) -> TransformersHead | None:
     return transformers_head(locate(reference)[0], reference.word)
 
 
+def pooling(reference: EncoderReference) -> SentencePooling | None:
+    """The pooling that an encoder was trained with; None if it has none. A hub encoder is downloaded if necessary.
+
+    Raises:
+        ValueError: the files are not available, or broken; one line with the remedy.
+    """
+    if reference.pooling is not None or reference.family in FAMILIES:
+        return reference.pooling
+    return read_pooling(locate(reference)[0])
+
+
 def _family(family: str) -> ModuleType:
     """Import a family's package."""
     return importlib.import_module(FAMILIES[family])
@@ -174,6 +186,6 @@ def _resolve_hugging_face(source: str) -> EncoderReference:
     folder = expanded(source)
     if is_folder(folder) or source.startswith((".", "~")) or not HUB_ID.fullmatch(source):
         absolute = check_folder(folder.resolve())
-        return EncoderReference(f"hf:{absolute}", str(absolute))
+        return EncoderReference(f"hf:{absolute}", str(absolute), pooling=read_pooling(absolute))
     identifier, _, revision = source.partition("@")
     return EncoderReference(f"hf:{source}", identifier, revision or None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from meltpoint.adapters.data.sentence_pooling import SentencePooling
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.tasks.core.task import Kind
 
@@ -19,10 +20,14 @@ HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 HUB_REVISION = "c9745ed1d9f207416be6d2e6f8de32d1f16199bf"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
+POOLING = SentencePooling("mean", normalise=True)
+"""Its `1_Pooling/config.json` and `2_Normalize`; it has no prefix."""
+
 
 def reference(kind: Kind) -> EncoderReference:
     """The location of the weights, the same for every kind of task."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is not None and spec.origin is not None:
-        return EncoderReference("minilm", str(Path(spec.origin).resolve().parent / "model"), None, SHA256)
-    return EncoderReference("minilm", HUB_ID, HUB_REVISION, SHA256)
+        folder = str(Path(spec.origin).resolve().parent / "model")
+        return EncoderReference("minilm", folder, None, SHA256, pooling=POOLING)
+    return EncoderReference("minilm", HUB_ID, HUB_REVISION, SHA256, pooling=POOLING)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from meltpoint.adapters.data.sentence_pooling import SentencePooling
 from meltpoint.adapters.families.huggingface import supported
 from meltpoint.tasks.core.task import Kind
 
@@ -21,6 +22,9 @@ class EncoderReference:
         joins_pairs: whether it can take both sentences of a pair as one input.
         has_words: whether it has a state for each word; if not, it has one vector per sentence, at the first piece.
         has_sentence_state: whether its first piece's state stands for the whole sentence, as BERT's [CLS] does.
+        reads_words: whether it takes what lies between white space for words, so that raw text needs a word tokenizer.
+        pooling: the pooling that it was trained with, by its folder or its named encoder; of an encoder on the hub that
+            is not downloaded yet, `encoders.pooling` says it.
     """
 
     word: str
@@ -30,6 +34,8 @@ class EncoderReference:
     joins_pairs: bool = True
     has_words: bool = True
     has_sentence_state: bool = True
+    reads_words: bool = False
+    pooling: SentencePooling | None = None
 
     def has_native_head(self, kind: Kind) -> bool:
         """True if the head `native` serves it: transformers builds a classification head on encoders of its kind.

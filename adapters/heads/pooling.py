@@ -1,47 +1,82 @@
-"""The states pooled without parameters → dropout → linear: the task model of fine-tuned ELMo for classification.
+"""The states pooled without parameters → dropout → linear: for fine-tuned ELMo and for sentence encoders.
 
-Peters, Ruder & Smith 2019, section 3.3 and appendix A.2: a maximum over the states, which was slightly better than the
-mean and the first and last states. On pairs it sees both sentences in one row.
+Peters, Ruder & Smith 2019, section 3.3 and appendix A.2, fine-tune ELMo for classification by a maximum over the
+states, which was slightly better than the mean and the first and last states.
 
-It is for encoders that train and have no piece that stands for the sentence; where [CLS] does, the paper takes it
-(`linear`).
+Sentence encoders (Reimers & Gurevych 2019; E5, BGE, GTE) were trained to give one vector a sentence: the kind `encoder`
+is their own pooling, with its normalisation. Pairs are then read separately, as in their training, and are
+[u; v; |u − v|; u ∗ v]. Every piece of an input counts, special tokens included, as in sentence-transformers; padding
+and the other sentence never do. A pair that is encoded jointly is one input, and has one vector.
 """
 
 from __future__ import annotations
 
+from typing import cast
+
+import torch
 from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.pairing import OWN_POOLING, PAIRING, Pairing, is_separate
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Scores
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
-from meltpoint.adapters.layers.pooling import first_and_last, highest, mean, pool_rows
+from meltpoint.adapters.layers.comparison import PARTS, compared
+from meltpoint.adapters.layers.pooling import Pooling, first, first_and_last, highest, mean, normalised, pool_rows
 
 KIND = Parameter(
-    "pooling.kind", "max", "maximum or mean over the row's pieces, or its first piece's state ⊕ its last one's",
-    choices=("max", "mean", "first_last"), shapes=True,
+    "pooling.kind", "max", "maximum or mean over pieces, first, first ⊕ last, or the encoder's own",
+    choices=("max", "mean", "first_last", "cls", "encoder"), shapes=True,
 )  # fmt: skip
-POOLINGS = {"max": highest, "mean": mean, "first_last": first_and_last}
+PAIR = Parameter(
+    "pooling.pair", "glue", "a separate pair's u and v: [u; v; |u-v|; u*v] (glue), or [|u-v|; u*v] (kiros)",
+    choices=("glue", "kiros"), shapes=True,
+)  # fmt: skip
+POOLINGS: dict[str, Pooling] = {"max": highest, "mean": mean, "first_last": first_and_last, "cls": first}
 
 
 class PoolingHead(Head):
-    """Pooling, and one linear layer."""
+    """Pooling of each input, and one linear layer."""
 
     kinds = ("sentence_classification", "pair_classification", "pair_regression")
-    hyperparameters = (KIND,)
-    summary = "maximum, mean, or first ⊕ last over all pieces → dropout → linear"
+    hyperparameters = (KIND, PAIR)
+    summary = "maximum, mean, [CLS], first ⊕ last, or the encoder's own pooling → dropout → linear"
+    separate_pairs = True
 
     def compose(self, bundle: Bundle) -> None:
-        """The score layer."""
-        self.kind = bundle.choice(KIND)
-        pooled = 2 if self.kind == "first_last" else 1
-        self.scores = Scores(pooled * self.shape.dim, self.shape.outputs, bundle)
+        """The pooling, and the score layer.
+
+        Raises:
+            ValueError: the encoder's own pooling is asked for, and it has none.
+        """
+        self.kind, self.pair = bundle.choice(KIND), bundle.choice(PAIR)
+        self.pool = self._pooling(self.kind)
+        pairing = cast(Pairing, bundle.choice(PAIRING))
+        is_pair = self.shape.kind.startswith("pair")
+        self.separate = is_pair and is_separate(pairing, self.shape.joins_pairs, self.kind)
+        size = self.shape.dim * (2 if self.kind == "first_last" else 1)
+        self.scores = Scores(size * (PARTS[self.pair] if self.separate else 1), self.shape.outputs, bundle)
+
+    def _pooling(self, kind: str) -> Pooling:
+        """The function of a kind."""
+        if kind != OWN_POOLING:
+            return POOLINGS[kind]
+        own = self.shape.pooling
+        if own is None:
+            raise ValueError("pooling.kind is encoder, and this encoder ships no pooling; take mean, max or cls.")
+        return normalised(POOLINGS[own.kind]) if own.normalise else POOLINGS[own.kind]
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
         mask = lanes_of(batch.piece_mask, batch.lanes)
-        return self.scores(pool_rows(POOLINGS[self.kind], states, mask))
+        if not self.separate:
+            return self.scores(pool_rows(self.pool, states, mask))
+        assert batch.cuts is not None, "the sentences of the pair were encoded separately"
+        cuts = lanes_of(batch.cuts, batch.lanes)[..., None]
+        place = torch.arange(mask.shape[-1], device=mask.device)
+        one, two = (pool_rows(self.pool, states, mask & inside) for inside in (place < cuts, place >= cuts))
+        return self.scores(compared(one, two, self.pair))
 
 
 HEAD = PoolingHead

@@ -10,7 +10,6 @@ squared error of the one score is the loss, as for every head.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch
@@ -18,14 +17,12 @@ from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Scores
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
+from meltpoint.adapters.layers.comparison import PARTS, compared
 
-KIROS, GLUE = "kiros", "glue"
 PAIR = Parameter(
     "sentence_vectors.pair", "kiros", "what a pair's u and v become: [|u-v|; u*v] (kiros), or u and v before it (glue)",
     choices=("kiros", "glue"), shapes=True,
 )  # fmt: skip
-PARTS = {KIROS: 2, GLUE: 4}
-"""Width of a pair, in vectors."""
 
 
 class SentenceVectors(Head):
@@ -47,13 +44,8 @@ class SentenceVectors(Head):
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
         first = states[:, :, 0].float()
         if self.shape.kind.startswith("pair"):
-            first = self._compare(first, _second(states, batch).float())
+            first = compared(first, _second(states, batch).float(), self.pair)
         return self.scores(first.contiguous())
-
-    def _compare(self, first: Tensor, second: Tensor) -> Tensor:
-        """(T or 1, batch, dim), twice → (T or 1, batch, 2 or 4 · dim)."""
-        own = [first, second] if self.pair == GLUE else []
-        return torch.cat([*own, (first - second).abs(), first * second], -1)
 
 
 def _second(states: Tensor, batch: Batch) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from meltpoint.adapters.layers.bundle import shares
 
@@ -36,7 +37,26 @@ def mean(states: Tensor, mask: Tensor) -> Tensor:
     return total / mask.sum(2, keepdim=True)
 
 
+def first(states: Tensor, mask: Tensor) -> Tensor:
+    """The state of the first piece that counts: [CLS], where the encoder has it."""
+    return _at(states, mask.int().argmax(2)).float()
+
+
 def first_and_last(states: Tensor, mask: Tensor) -> Tensor:
-    """The first piece's state ⊕ the last real piece's; (T, batch, 2 * dim)."""
-    last = (mask.sum(2) - 1)[..., None, None].expand(-1, -1, 1, states.shape[3])
-    return torch.cat([states[:, :, 0], states.gather(2, last)[:, :, 0]], -1).float()
+    """The first state that counts ⊕ the last one; (T, batch, 2 * dim)."""
+    last = mask.shape[2] - 1 - mask.flip(2).int().argmax(2)
+    return torch.cat([first(states, mask), _at(states, last).float()], -1)
+
+
+def normalised(pooling: Pooling) -> Pooling:
+    """A pooling whose vectors have length 1."""
+
+    def pool(states: Tensor, mask: Tensor) -> Tensor:
+        return functional.normalize(pooling(states, mask), dim=-1)
+
+    return pool
+
+
+def _at(states: Tensor, places: Tensor) -> Tensor:
+    """The state at each row's place, (T, batch) → (T, batch, dim)."""
+    return states.gather(2, places[..., None, None].expand(-1, -1, 1, states.shape[3])).squeeze(2)

@@ -19,9 +19,7 @@ def default_head(encoder: Reader, kind: Kind) -> DefaultHead:
     if not encoder.has_words:
         return SENTENCE_VECTORS
     if encoder.has_native_head(kind):
-        return DefaultHead(
-            "native", "the family's own head, with BERT's pooler: Devlin et al. 2019, section 3.2 and A.1"
-        )
+        return DefaultHead("native", "the family's own, with BERT's pooler: Devlin et al. 2019, section 3.2 and A.1")
     if encoder.joins_pairs:
         return DefaultHead("linear", "a softmax, or one output: Peters, Ruder & Smith 2019, section 3.2; Devlin et al.")
     if kind == "sentence_classification":

@@ -62,12 +62,18 @@ def cell_space(mode: str, encoder: str, task: str) -> list[Row]:
 def _encoders() -> list[Row]:
     named = [_encoder(name) for name in encoders.names()]
     families: list[Row] = [
-        {"name": "elmo:FOLDER", "from": [], "summary": "an ELMo as released: options.json and weights.hdf5"},
         {
-            "name": "skipthoughts:FOLDER", "from": [],
+            "name": "elmo:FOLDER", "from": [], "pooling": "",
+            "summary": "an ELMo as released: options.json and weights.hdf5",
+        },
+        {
+            "name": "skipthoughts:FOLDER", "from": [], "pooling": "",
             "summary": "Skip-thoughts (Kiros et al. 2015) as published; FOLDER#uni or #bi is one of its models",
         },
-        {"name": "hf:ID or hf:FOLDER", "from": [], "summary": "any other Hugging Face encoder"},
+        {
+            "name": "hf:ID or hf:FOLDER", "from": [], "pooling": "as its modules.json says",
+            "summary": "any other Hugging Face encoder",
+        },
     ]  # fmt: skip
     return [*named, *families]
 
@@ -77,6 +83,7 @@ def _encoder(name: str) -> Row:
     return {
         "name": name,
         "from": list(dict.fromkeys(_place(reference) for reference in references)),
+        "pooling": str(references[0].pooling or ""),
         "summary": encoders.summary(name),
     }
 

@@ -211,9 +211,10 @@ def price_of(cell: OpenCell, rate: float) -> Price:
 
 def head_weights(cell: OpenCell, setting: Setting) -> int:
     """Number of weights of a trial's head, from a head that is built once."""
+    size, task = encoders.state_size(cell.reference), cell.task
     native = encoders.native_head(cell.reference) if heads.get(cell.head).is_native else None
-    size, outputs = encoders.state_size(cell.reference), cell.task.outputs
-    shape = HeadShape(cell.task.kind, size, outputs, cell.task.label_range, native)
+    own, joins_pairs = encoders.pooling(cell.reference), cell.reference.joins_pairs
+    shape = HeadShape(task.kind, size, task.outputs, task.label_range, native, own, joins_pairs)
     head = heads.get(cell.head)(shape, [setting], MemberRng([0]))
     return sum(parameter.numel() for parameter in head.parameters())
 

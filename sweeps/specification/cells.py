@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 
 from meltpoint.adapters import encoders, heads, modes, settings
-from meltpoint.adapters.compatibility import check_possible
+from meltpoint.adapters.compatibility import check_own_pooling, check_possible
 from meltpoint.adapters.data.document_context import documents_fingerprint
-from meltpoint.adapters.data.pairing import CONTEXT, PAIRING
+from meltpoint.adapters.data.pairing import CONTEXT, OWN_POOLING, PAIRING, POOLING_KIND
 from meltpoint.adapters.default_head import DefaultHead
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.hyperparameters import Parameter
@@ -18,6 +18,7 @@ from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
 from meltpoint.sweeps.specification.native_pooler import pooler_notes
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, within
+from meltpoint.sweeps.specification.words import with_word_tokenizer
 from meltpoint.tasks import get, names
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.counts import some
@@ -122,7 +123,7 @@ def cell_space(spec: SweepSpec, block: Block, encoder: str, mode: str, task: Tas
         space = files.load(spec.space, allowed, mode=mode, every=every)
     else:
         space = files.find(mode, encoder, task.name, allowed, every=every)
-    return space.with_overrides(block.overrides)
+    return with_word_tokenizer(space.with_overrides(block.overrides), encoders.resolve(encoder, task.kind), task)
 
 
 def open_cells(spec: SweepSpec) -> list[OpenCell]:
@@ -173,6 +174,9 @@ def _open(spec: SweepSpec, block: Block, encoder: str, mode: str, word: str, dat
     head = chosen.name
     encoders.check(reference)
     space = cell_space(spec, block, encoder, mode, data.task, head)
+    own = space.parameters.get(POOLING_KIND)
+    if own is not None and own.match(OWN_POOLING) is not None:
+        check_own_pooling(reference)
     documents = _documents(space, data)
     check_length(space, encoder, encoders.longest_input(reference))
     notes = (*data.notes, *pooler_notes(reference, head, data.task.kind, space))

@@ -19,6 +19,7 @@ from meltpoint.adapters.training.trial_state import NotFiniteError
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space, is_one_point
 from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.words import with_word_tokenizer
 from meltpoint.sweeps.worker.finalist_scoring import score_on_test
 from meltpoint.sweeps.worker.recorded import (
     Circumstances,
@@ -165,6 +166,7 @@ def _order(path: str, space: Space, facts: Mapping[str, Any], seed: int, data_di
         )
     reference = encoders.resolve(space.cell["encoder"], task.kind)
     check_possible(reference, head, task.kind)
+    space = with_word_tokenizer(space, reference, task)
     recorded, files = facts.get("encoder_fingerprint"), encoders.fingerprint(reference)
     if recorded not in (None, "", files):
         raise ValueError(

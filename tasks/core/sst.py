@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from meltpoint.tasks.core.readers import Record, read_lines
@@ -46,17 +46,32 @@ def read_sentences(path: Path) -> list[Example]:
 def read_subtrees(path: Path) -> list[Example]:
     """Read the non-neutral nodes of every tree as phrases: ratings 3 and 4 are positive, 0 and 1 negative.
 
-    The phrases are lower-cased like `stsa.binary.*`, so that a cased encoder sees the same spelling on dev.
-    `group` is the tree's index.
+    The phrases keep the trees' case. `group` is the tree's index.
     """
     examples = []
     for number, line in enumerate(read_lines(path), 1):
-        for position, (rating, tokens) in enumerate(parse_tree(path, number, line)):
-            if rating != NEUTRAL:
-                text = " ".join(unescape(token) for token in tokens).lower()
-                label = int(rating > NEUTRAL)
-                examples.append(Example(f"{number - 1}-{position}", texts=(text,), label=label, group=str(number - 1)))
+        for position, node in enumerate(parse_tree(path, number, line)):
+            examples += _phrase(f"{number - 1}-{position}", str(number - 1), *node)
     return examples
+
+
+def read_roots(path: Path) -> list[Example]:
+    """Read the whole sentences that are not neutral, in the trees' case; the id is the tree's index.
+
+    Lower-cased, those of dev and test are the sentences of `stsa.binary.*`, in another order.
+    """
+    examples = []
+    for number, line in enumerate(read_lines(path), 1):
+        examples += _phrase(str(number - 1), "", *parse_tree(path, number, line)[-1])
+    return examples
+
+
+def _phrase(id: str, group: str, rating: int, tokens: Sequence[str]) -> list[Example]:
+    """The example of a node; none if it is neutral."""
+    if rating == NEUTRAL:
+        return []
+    text = " ".join(unescape(token) for token in tokens)
+    return [Example(id, texts=(text,), label=int(rating > NEUTRAL), group=group)]
 
 
 def parse_tree(path: Path, number: int, line: str) -> list[tuple[int, list[str]]]:

@@ -85,6 +85,9 @@ class Task:
             before the first trial.
         generated: the examples come from a seeded generator; no file is read and `--data-dir` is ignored.
         notes: remarks on the task's splits for the result tables, whatever the source.
+        tokenised: the words of its texts are separated by white space already (SST's, the demos'), so that a word
+            tokenizer has nothing to do; raw text has punctuation attached to its words. Without effect for sequence
+            labelling, whose examples are words.
         sample: the same task on a published sample of the data, with its own splits; used if the folder has the
             sample's training file but not the task's.
     """
@@ -102,6 +105,7 @@ class Task:
     files: Mapping[Split, tuple[str, ...]] = field(default_factory=dict)
     generated: bool = False
     notes: tuple[str, ...] = ()
+    tokenised: bool = False
     sample: Task | None = None
 
     @property

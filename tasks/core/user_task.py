@@ -40,6 +40,7 @@ WANTED = {
     "labels": "write a list of words, as in labels: [bad, good]",
     "range": "write the lowest and the highest score, as in range: [0, 5]",
     "tag_scheme": f"write one of {', '.join(get_args(TagScheme))}",
+    "tokenised": "write true or false",
     "description": "write one line of text",
 }
 """The remedy for each key of a task file."""
@@ -81,6 +82,7 @@ class UserTask(_Strict):
         labels: the label names as spelled in the files, in id order; IOB2 names for sequence labelling.
         range: lowest and highest score, for regression.
         tag_scheme: the tagging scheme of the files, `iob1` or `iob2`.
+        tokenised: True if white space separates the words of the texts, punctuation among them, already.
     """
 
     name: str
@@ -94,6 +96,7 @@ class UserTask(_Strict):
     labels: tuple[str, ...] = ()
     range: tuple[float, float] | None = None
     tag_scheme: TagScheme = "iob2"
+    tokenised: bool = False
     description: str = ""
 
     @model_validator(mode="after")
@@ -214,5 +217,6 @@ def _task(user_task: UserTask, folder: Path) -> Task:
         files={split: (name,) for split, name in files.items()},
         labels=user_task.labels,
         label_range=user_task.range,
+        tokenised=user_task.tokenised,
         description=user_task.description,
     )

@@ -306,6 +306,7 @@ def test_what_lies_on_padding_changes_no_score_and_gets_no_gradient(word: str):
         ("max", lambda own: own.max(0).values),
         ("mean", lambda own: own.mean(0)),
         ("first_last", lambda own: torch.cat([own[0], own[-1]])),
+        ("cls", lambda own: own[0]),
     ],
 )
 def test_pooling_is_one_linear_layer_on_the_pooled_states(kind: str, expected: Callable[[Tensor], Tensor]):

@@ -61,6 +61,7 @@ TASK_TABLE: dict[str, list[tuple[object, str]]] = {
     "test_labels": [("hidden", "no trial reads test; only Meltpoint's own tasks say it, and their code counts")],
     "description": [("another", "for people")],
     "notes": [(("a note",), "for people: what the tables say of the data")],
+    "tokenised": [(True, "read for encoders that read words; there it is in the setting (test_words)")],
 }  # fmt: skip
 
 
@@ -127,6 +128,7 @@ YAML_TABLE: dict[str, list[tuple[str, object, str]]] = {
     "labels": [("sentence", ["good", "bad"], CHANGES), ("words", ["O", "I-PER", "B-PER"], CHANGES)],
     "range": [("pair", [0, 4], CHANGES)],
     "tag_scheme": [("words", "iob2", CHANGES)],
+    "tokenised": [("sentence", "true", "read for encoders that read words; there it is in the setting (test_words)")],
     "description": [("sentence", "some words", "for people")],
 }  # fmt: skip
 

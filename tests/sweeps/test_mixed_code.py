@@ -19,7 +19,7 @@ from rich.console import Console
 
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_table
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column
-from meltpoint.reports.matrix import matrix
+from meltpoint.reports.matrix import AT_CAP, matrix
 from meltpoint.reports.notes import notes
 from meltpoint.reports.report import report
 from meltpoint.reports.screen import show_status
@@ -285,7 +285,8 @@ def test_a_cell_of_one_version_beside_another_versions_says_which_it_has(begun, 
     )
     (row, beside) = matrix(replace(summary, cells=[cell, other])).blocks[0].modes
     assert row.entries[0].reasons[0].startswith("mixes versions")
-    assert beside.entries[0].reasons == (f"all its trials are of Meltpoint's code {NEW}, other cells are of others",)
+    said = f"all its trials are of Meltpoint's code {NEW}, other cells are of others"
+    assert beside.entries[0].reasons == (said, AT_CAP)
 
 
 # --- MLflow ---

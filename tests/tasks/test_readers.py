@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from meltpoint.tasks.core.conll import ConllLayout, iob1_to_iob2, read_conll
 from meltpoint.tasks.core.readers import read_csv, read_lines, read_table, read_text
 from meltpoint.tasks.core.spans import spans
-from meltpoint.tasks.core.sst import parse_tree, plain, read_sentences, read_subtrees
+from meltpoint.tasks.core.sst import parse_tree, plain, read_roots, read_sentences, read_subtrees
 from meltpoint.tasks.core.streams import stream_csv
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -217,7 +217,14 @@ def test_a_treebank_line_without_a_sentence_is_named(tmp_path):
 def test_subtrees_are_the_nodes_that_are_not_neutral(tmp_path):
     path = write(tmp_path, "(3 (2 It) (4 (2 's) (4 (3 -LRB-) (1 Fun))))\n")
     phrases = {(example.texts[0], example.label) for example in read_subtrees(path)}
-    assert phrases == {("it 's ( fun", 1), ("'s ( fun", 1), ("( fun", 1), ("(", 1), ("fun", 0)}
+    assert phrases == {("It 's ( Fun", 1), ("'s ( Fun", 1), ("( Fun", 1), ("(", 1), ("Fun", 0)}
+
+
+def test_the_roots_of_trees_are_the_whole_sentences_that_are_not_neutral(tmp_path):
+    path = write(tmp_path, "(3 (2 It) (4 works))\n(2 (2 So) (1 what))\n(0 (2 -LRB-) (0 No))\n")
+    assert [(one.id, one.texts, one.label) for one in read_roots(path)] == [
+        ("0", ("It works",), 1), ("2", ("( No",), 0),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("line", ["(3 (2 It)", "3 It", "(5 It)", "(3 )", "()", "(3 a) b", ")"])

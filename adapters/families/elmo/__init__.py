@@ -33,7 +33,10 @@ def reference(source: str, kind: Kind) -> EncoderReference:
     if not source.strip():
         raise ValueError("'elmo:' needs a folder behind it, with ELMo's options.json and weights.hdf5 in it.")
     folder = check_folder(expanded(source).resolve())
-    return EncoderReference(f"elmo:{folder}", str(folder), joins_pairs=TRAITS.joins_pairs, has_sentence_state=False)
+    return EncoderReference(
+        f"elmo:{folder}", str(folder),
+        joins_pairs=TRAITS.joins_pairs, has_sentence_state=False, reads_words=True,
+    )  # fmt: skip
 
 
 def load(reference: EncoderReference) -> Encoder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from meltpoint.adapters.data.sentence_pooling import Prompts
 from meltpoint.adapters.data.tokenizer import Span
 from meltpoint.adapters.families.elmo.characters import piece_of
 
@@ -11,13 +12,15 @@ from meltpoint.adapters.families.elmo.characters import piece_of
 class ElmoTokenizer:
     """Splits a text at white space (`str.split`), without lower-casing and special tokens.
 
-    ELMo was trained on tokenised text: "good ." is two frequent words, "good." a single rare one.
+    ELMo was trained on tokenised text: "good ." is two frequent words, "good." a single rare one. Raw text therefore
+    passes through a word tokenizer before (`data.word_tokenizer`).
     """
 
     pad_piece = 0
     max_pieces = 1000
     """An LSTM has no longest input, but the memory for its gradients grows with each word; no task has longer texts."""
     joins_pairs = False
+    prompts = Prompts()
 
     def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], bool]:
         """(pieces, [], whether words were cut) of at most `limit` words; a text without words is one empty word."""

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from meltpoint.adapters import ops
 from meltpoint.adapters.data.batch import Batch, Row
 from meltpoint.adapters.data.batching import collate
+from meltpoint.adapters.data.sentence_pooling import Prompts, SentencePooling
 from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.families.huggingface import attention as transformers_attention
-from meltpoint.adapters.families.huggingface import cls_only, fused_qkv, master_weights, residual_norm
+from meltpoint.adapters.families.huggingface import cls_only, fused_qkv, master_weights, residual_norm, sentence_files
 from meltpoint.adapters.families.huggingface.files import fingerprint, weight_files
 from meltpoint.adapters.families.huggingface.gelu import replace_gelus
 from meltpoint.adapters.families.huggingface.location import locate
@@ -46,12 +47,17 @@ class HuggingFaceEncoder(Encoder):
         tokenizer: the tokenizer it was pretrained with.
         fingerprint: sha256 (hex, 16 characters) of the files that it was loaded from.
         revision: a folder, or `ID@COMMIT`.
+        pooling: how a sentence's vector is made of its states, if it was trained with a pooling.
+        prompts: the prefixes that it was trained with.
     """
 
     family = "hf"
     tokenizer: PieceTokenizer
 
-    def __init__(self, model: Any, tokenizer: Any, fingerprint: str, revision: str) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, fingerprint: str, revision: str, pooling: SentencePooling | None = None,
+        prompts: Prompts | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         _make_dropouts_real(model)
         replace_dropouts(model)
@@ -60,8 +66,9 @@ class HuggingFaceEncoder(Encoder):
         self.eval()
         self.fingerprint = fingerprint
         self.revision = revision
+        self.pooling = pooling
         self.max_pieces = _longest_input(model, tokenizer)
-        self.tokenizer = PieceTokenizer(tokenizer, self.max_pieces, _takes_segments(model))
+        self.tokenizer = PieceTokenizer(tokenizer, self.max_pieces, _takes_segments(model), prompts)
         self._first_position = _first_position(model)
         self.padding_free = self._leaves_out = False
         states, self._above = self._probe()
@@ -114,6 +121,7 @@ class HuggingFaceEncoder(Encoder):
         with quiet():
             self.model.save_pretrained(folder)
             self.tokenizer.save(folder)
+        sentence_files.write(folder, self.pooling, self.tokenizer.prompts)
         for path in weight_files(folder):
             give_usual_mode(path)
 
@@ -257,7 +265,8 @@ def load(reference: EncoderReference) -> HuggingFaceEncoder:
     folder, revision = locate(reference)
     digest = fingerprint(reference, folder)
     model, tokenizer = read(folder, reference.word, torch.float32, _attention_kernel)
-    encoder = HuggingFaceEncoder(model, tokenizer, digest, revision)
+    pooling, prompts = sentence_files.read_pooling(folder) or reference.pooling, sentence_files.read_prompts(folder)
+    encoder = HuggingFaceEncoder(model, tokenizer, digest, revision, pooling, prompts)
     encoder.native = TransformersHead(model.config, folder)
     return encoder
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
 
+from meltpoint.adapters.families.huggingface.sentence_files import SENTENCE_FILES
 from meltpoint.adapters.families.huggingface.supported import read_config, supported_config
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.tasks.core.bounded import parse_json, read_bytes
@@ -22,9 +23,9 @@ TOKENIZER_FILES = (
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 BESIDE_WEIGHTS = (
     "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "vocab.txt", "vocab.json", "merges.txt", "*.model",
+    "vocab.txt", "vocab.json", "merges.txt", "*.model", *SENTENCE_FILES,
 )  # fmt: skip
-"""The files that loading reads beside the weights; any of them may affect the hidden states."""
+"""The files that loading reads beside the weights; any of them may affect the states, or a sentence's vector."""
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -126,7 +127,7 @@ def fingerprint(reference: EncoderReference, folder: Path) -> str:
         ValueError: the weights are not the expected ones.
     """
     beside = sorted({path for pattern in BESIDE_WEIGHTS for path in folder.glob(pattern)})
-    parts = [verify(reference, folder), *(f"{path.name} {file_digest(path)}" for path in beside)]
+    parts = [verify(reference, folder), *(f"{path.relative_to(folder)} {file_digest(path)}" for path in beside)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from meltpoint.adapters.data.sentence_pooling import Prompts
 from meltpoint.adapters.data.tokenizer import Span
 from meltpoint.adapters.families.skip_thoughts.variant import EOS
 
@@ -79,6 +80,7 @@ class SkipThoughtsTokenizer:
     """
 
     joins_pairs = False
+    prompts = Prompts()
     max_pieces = UNBOUNDED
 
     def __init__(self, words: Sequence[str], eos: bool) -> None:

