@@ -110,7 +110,7 @@ def _default_heads(mode: Mode) -> list[str]:
     """`KIND: HEAD`, of encoders that read pairs as one, and of those that read one sentence where it is another."""
     lines = []
     for kind in KINDS:
-        joint, single = (mode.default_head(Traits(joins_pairs=joins), kind).name for joins in (True, False))
+        joint, single = (mode.default_head(traits, kind).name for traits in (Traits(), encoders.traits("elmo")))
         lines.append(f"{kind}: {joint}" + (f" (ELMo: {single})" if single != joint else ""))
     return lines
 

@@ -12,11 +12,13 @@ from meltpoint.adapters.compatibility import check_possible
 from meltpoint.adapters.default_head import Traits
 from meltpoint.tasks.core.task import KINDS, Kind
 
-BERT, ELMO, SENTENCES = Traits(), Traits(joins_pairs=False), Traits(joins_pairs=False, has_words=False)
+BERT, ELMO = Traits(), Traits(joins_pairs=False, of_transformers=False)
+SENTENCES = Traits(joins_pairs=False, has_words=False, of_transformers=False)
 PAPERS = {
     ("feature_extraction", BERT): ("bilstm", "bcn", "esim", "esim"),
     ("feature_extraction", ELMO): ("bilstm_crf", "bcn", "esim", "esim"),
-    ("fine_tuning", BERT): ("linear", "linear", "linear", "linear"),
+    ("fine_tuning", BERT): ("native", "native", "native", "native"),
+    ("fine_tuning", Traits(of_transformers=False)): ("linear", "linear", "linear", "linear"),
     ("fine_tuning", ELMO): ("crf", "pooling", "bi_attention", "bi_attention"),
     ("stack_and_finetune", BERT): ("bilstm", "highway_lstm", "sim_transformer", "sim_transformer"),
     ("stack_and_finetune", ELMO): ("bilstm_crf", "highway_lstm", "sim_transformer", "sim_transformer"),

@@ -97,8 +97,8 @@ def test_a_trick_says_how_it_is_switched_on() -> None:
 def test_a_mode_says_its_symbol_and_its_default_head() -> None:
     assert [inventory("modes")[place]["symbol"] for place in range(3)] == ["❄", "🔥", "❄🔥"]
     assert row("modes", "fine_tuning")["default_heads"] == [
-        "sequence_labelling: linear (ELMo: crf)", "sentence_classification: linear (ELMo: pooling)",
-        "pair_classification: linear (ELMo: bi_attention)", "pair_regression: linear (ELMo: bi_attention)",
+        "sequence_labelling: native (ELMo: crf)", "sentence_classification: native (ELMo: pooling)",
+        "pair_classification: native (ELMo: bi_attention)", "pair_regression: native (ELMo: bi_attention)",
     ]  # fmt: skip
 
 
