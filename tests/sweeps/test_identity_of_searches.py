@@ -197,7 +197,8 @@ REASONS = {
     "reference": "where the encoder's files lie; what is in them counts",
     "data": "where the data lie, and which of them; the examples count",
     "train_examples": "counted in the data", "dev_examples": "counted in the data", "mean_words": "for estimates",
-    "notes": "for people", "head_source": "for people; the head counts", "trials": "another number is refused", "seeds": "so it is; each seed is in its identity",
+    "head_source": "for people; the head counts",
+    "notes": "for people", "trials": "another number is refused", "seeds": "so it is; each seed is in its identity",
 }  # fmt: skip
 
 
