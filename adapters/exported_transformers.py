@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from meltpoint.adapters.families.huggingface.native_head import TransformersHead
 
 NATIVE, LINEAR, POOLER = "native", "linear", "native.pooler"
+GLOBAL_ATTENTION = {"longformer"}
+"""Model types whose class for sentences runs the encoder in another way than the encoder runs alone."""
+
 _TOP = "head.top.module.model."
 _LAST = "head.scores.linear."
 
@@ -61,6 +64,9 @@ def head_weights(model: AdaptedModel, task: Task, head: str, setting: Setting) -
         remedy = "take --set feature_extraction.layers=top, or export it with --model"
         raise ValueError(f"the head reads a learned mix of all layers, which transformers has no class for; {remedy}.")
     native: Any = model.encoder.native
+    if native.config.model_type in GLOBAL_ATTENTION and task.kind != "sequence_labelling":
+        name = f"the {native.config.model_type} class of transformers lets the first piece attend to all others"
+        raise ValueError(f"{name}, which the finalist's encoder did not; export it with --model.")
     own = {name: parameter.detach()[0].cpu() for name, parameter in model.own_parameters().items()}
     return _of_linear(own, native, task) if head == LINEAR else _of_native(own, native, task, setting)
 
