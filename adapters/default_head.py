@@ -13,14 +13,14 @@ class Reader(Protocol):
 
     @property
     def joins_pairs(self) -> bool:
-        """Whether it can take both sentences of a pair as one input, as BERT does and ELMo does not."""
+        """True where it can take both sentences of a pair as one input, as BERT does and ELMo does not."""
 
     @property
     def has_words(self) -> bool:
-        """Whether it has a state for each word; if not, it has one vector per sentence."""
+        """True where it has a state for each word; if not, it has one vector per sentence."""
 
     def has_native_head(self, kind: Kind) -> bool:
-        """Whether transformers builds a classification head on it."""
+        """True where transformers builds a classification head on it."""
 
 
 @dataclass(frozen=True)

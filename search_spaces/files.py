@@ -87,7 +87,7 @@ def find(
 
 
 def merged(mode: str, encoder: str, task: str, folder: Path = SHIPPED) -> MergedEntries:
-    """What the files of `stems` declare for a cell of any head, and which of them.
+    """The entries that the files of `stems` declare for a cell of any head, and the file of each.
 
     Raises:
         ValueError: there is no file for the mode, or a file is invalid.

@@ -123,7 +123,7 @@ def cell_space(spec: SweepSpec, block: Block, encoder: str, mode: str, task: Tas
         space = files.load(spec.space, allowed, mode=mode, every=every)
     else:
         space = files.find(mode, encoder, task.name, allowed, every=every)
-    return with_word_tokenizer(space.with_overrides(block.overrides), encoders.resolve(encoder, task.kind), task)
+    return space.with_overrides(block.overrides)
 
 
 def open_cells(spec: SweepSpec) -> list[OpenCell]:
@@ -163,7 +163,7 @@ def check_block(spec: SweepSpec, block: Block) -> None:
         for mode in block.modes:
             head = head_of(block, reference, mode, task.kind).name
             heads.get(head, task.kind)
-            space = cell_space(spec, block, encoder, mode, task, head)
+            space = with_word_tokenizer(cell_space(spec, block, encoder, mode, task, head), reference, task)
             check_possible(reference, head, task.kind, _pairing(space))
 
 
@@ -173,7 +173,7 @@ def _open(spec: SweepSpec, block: Block, encoder: str, mode: str, word: str, dat
     chosen = head_of(block, reference, mode, data.task.kind)
     head = chosen.name
     encoders.check(reference)
-    space = cell_space(spec, block, encoder, mode, data.task, head)
+    space = with_word_tokenizer(cell_space(spec, block, encoder, mode, data.task, head), reference, data.task)
     own = space.parameters.get(POOLING_KIND)
     if own is not None and own.match(OWN_POOLING) is not None:
         check_own_pooling(reference)

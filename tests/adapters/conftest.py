@@ -315,10 +315,6 @@ def encoded(
     return EncodedData(tiny_task(kind), splits[0], splits[1], dev, train)
 
 
-SMALL_HEADS = {"feature_extraction": "bilstm", "fine_tuning": "linear", "stack_and_finetune": "bilstm"}
-"""Of every kind of task, and quick to train."""
-
-
 @pytest.fixture(scope="session")
 def make_trainer(load_tiny: Callable[[str], Encoder]) -> Callable[..., Alone]:
     """(mode, kind, head, seed, train, dev, encoder, **setting) → a seeded trainer; settings not named are small."""
@@ -328,7 +324,7 @@ def make_trainer(load_tiny: Callable[[str], Encoder]) -> Callable[..., Alone]:
         train: list[Example] | int = 10, dev: list[Example] | int = 6, encoder: Encoder | None = None,
         frozen_states: FrozenStates | None = None, micro_batch: int | None = None, **setting: bool | float | str,
     ) -> Alone:  # fmt: skip
-        head, encoder = head or SMALL_HEADS[mode], encoder or load_tiny("bert")
+        head, encoder = head or ("linear" if mode == "fine_tuning" else "bilstm"), encoder or load_tiny("bert")
         full = complete_setting(mode, head, setting)
         train = tiny_examples(kind, train) if isinstance(train, int) else train
         dev = tiny_examples(kind, dev) if isinstance(dev, int) else dev

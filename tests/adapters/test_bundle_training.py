@@ -114,7 +114,9 @@ def test_cached_states_give_the_epochs_that_the_running_encoder_gives(
     for index in range(4):
         losses = [[result.train_loss for result in found[index]] for found in (one, two)]
         assert losses[0] == pytest.approx(losses[1], rel=2e-4)
-        assert one[index][-1].dev == pytest.approx(two[index][-1].dev, abs=2e-3)
+        # A correlation of a few scores that lie close together magnifies what bf16 rounds.
+        within = 5e-3 if kind == "pair_regression" else 2e-3
+        assert one[index][-1].dev == pytest.approx(two[index][-1].dev, abs=within)
 
 
 def test_the_encoder_never_runs_where_its_states_are_cached(make_stack: Make, kept_states: Any):

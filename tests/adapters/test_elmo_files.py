@@ -46,7 +46,9 @@ def test_a_folder_resolves_without_its_weights_being_read(copied: Path, monkeypa
     (copied / "weights.hdf5").write_bytes(b"not read")
     monkeypatch.chdir(copied.parent)
     reference = resolve(copied.name)
-    assert reference == encoders.EncoderReference(f"elmo:{copied}", str(copied), joins_pairs=False)
+    assert reference == encoders.EncoderReference(
+        f"elmo:{copied}", str(copied), joins_pairs=False, has_sentence_state=False, reads_words=True
+    )
     assert (reference.family, reference.is_folder) == ("elmo", True)
 
 

@@ -33,6 +33,7 @@ REFERENCE = {
     "sha256": "refuses other weights",
     "joins_pairs": "of the family; decides what is refused, not what is computed",
     "has_words": "of the family; decides what is refused, not what is computed",
+    "has_sentence_state": "of the family; decides what is refused, not what is computed",
     "reads_words": "of the family; what follows from it is in the setting (word_tokenizer)",
     "pooling": "read from files that are in the fingerprint; a named encoder's is in the code",
 }

@@ -16,7 +16,7 @@ from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import pool
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.tasks.core.task import KINDS, Kind
-from meltpoint.tests.adapters.head_cases import CUTS, DIM, make_batch, small_setting
+from meltpoint.tests.adapters.head_cases import CUTS, DIM, make_batch, native_head, small_setting
 
 FEW = {"bimpm.perspectives": 2, "sim_transformer.heads": 4, "sim_transformer.feed_forward_size": 16}
 """Sizes at which a transformer learns three rows at the rate of the other heads."""
@@ -25,7 +25,7 @@ SERVED = [(word, kind) for word, kind in itertools.product(heads.names(), KINDS)
 
 def build(word: str, kind: Kind, **setting: float | str) -> Head:
     regression = kind == "pair_regression"
-    shape = HeadShape(kind, DIM, 1 if regression else 4, (0.0, 5.0) if regression else None)
+    shape = HeadShape(kind, DIM, 1 if regression else 4, (0.0, 5.0) if regression else None, native_head())
     head = heads.get(word, kind)
     return head(shape, [small_setting(head, **setting)], MemberRng([0]))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from meltpoint.adapters import heads, modes, settings
+from meltpoint.adapters.default_head import Traits
 from meltpoint.adapters.multiplier_table import Phase
 
-# name → (symbol, what the head sees, whether the encoder trains, the head where none is named)
+# name → (symbol, what the head sees, whether the encoder trains, BERT's head for sentences where none is named)
 FACTS = {
-    "feature_extraction": ("❄", "mix", False, "bilstm"),
-    "fine_tuning": ("🔥", "top", True, "linear"),
-    "stack_and_finetune": ("❄🔥", "top", True, "bilstm"),
+    "feature_extraction": ("❄", "mix", False, "bcn"),
+    "fine_tuning": ("🔥", "top", True, "native"),
+    "stack_and_finetune": ("❄🔥", "top", True, "highway_lstm"),
 }
 
 
@@ -23,9 +24,10 @@ def test_the_three_modes_of_the_papers_are_there():
 def test_every_mode_is_what_the_papers_say(name: str):
     mode = modes.get(name)
     assert mode.name == name
-    layers = mode.layers(settings.complete({}, name, mode.head))
-    assert (mode.symbol, layers, mode.trains_encoder, mode.head) == FACTS[name]
-    assert mode.head in heads.names()
+    head = mode.default_head(Traits(), "sentence_classification").name
+    layers = mode.layers(settings.complete({}, name, head))
+    assert (mode.symbol, layers, mode.trains_encoder, head) == FACTS[name]
+    assert head in heads.names()
     assert mode.summary
     assert set(mode.idle_when_constant) <= set(mode.hyperparameters)
 

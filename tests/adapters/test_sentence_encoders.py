@@ -196,7 +196,7 @@ def batch_of(encoder: Encoder, kind: Kind, input_format: InputFormat) -> Batch:
 
 def vectors_of(encoder: Encoder, kind: Kind, **setting: str) -> Tensor:
     """What the score layer of the head reads: (texts, size)."""
-    shape = HeadShape(kind, encoder.dim, 2, None, encoder.pooling, encoder.tokenizer.joins_pairs)
+    shape = HeadShape(kind, encoder.dim, 2, pooling=encoder.pooling, joins_pairs=encoder.tokenizer.joins_pairs)
     head = heads.get("pooling")(shape, [{"dropout": 0.0, **setting}], MemberRng([0])).eval()
     seen: list[Tensor] = []
     head.scores.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
