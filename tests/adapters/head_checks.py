@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.pairing import CONTEXT, PAIRING
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import COMMON, Value
 from meltpoint.adapters.layers.affine import first_states
@@ -45,7 +46,10 @@ def hyperparameters(case: Case) -> str | None:
     setting = _Watched(small_setting(case.head))
     setting.read = set()
     case.build([0], [setting])
-    declared, common = {own.name for own in case.head.hyperparameters}, {own.name for own in COMMON}
+    declared, common = (
+        {own.name for own in case.head.hyperparameters},
+        {own.name for own in (*COMMON, PAIRING, CONTEXT)},
+    )
     if undeclared := setting.read - declared - common:
         return f"{_words(undeclared)} is read, but is not in `hyperparameters`"
     unread = declared - setting.read
