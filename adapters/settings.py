@@ -12,7 +12,7 @@ from meltpoint.tasks.core.task import Kind
 
 ENCODER_DROPOUT = "encoder_dropout"
 SCHEDULE, CONSTANT = "schedule", "constant"
-EPOCHS, PATIENCE = "epochs", "patience"
+PATIENCE = "patience"
 
 
 def schedule_parameter() -> Parameter:
@@ -101,7 +101,7 @@ def complete(setting: Setting, mode: str, head: str) -> dict[str, Value]:
     idle = {parameter.name for trick in off for parameter in trick.hyperparameters}
     if full[SCHEDULE] == CONSTANT:
         idle |= {parameter.name for parameter in modes.get(mode).idle_when_constant}
-    if not 0 < int(full[PATIENCE]) < int(full[EPOCHS]):  # it cannot end training before its last epoch
+    if not full[PATIENCE]:
         idle.add(PATIENCE)
     idle |= {parameter.name for parameter in input_parameters(head) if full[parameter.name] == parameter.default}
     return {name: value for name, value in sorted(full.items()) if name not in idle}
