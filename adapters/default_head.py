@@ -1,14 +1,15 @@
-"""`DefaultHead`, the head that a mode takes where none is named, and the traits of an encoder that it depends on."""
+"""The heads that a mode takes where none is named, by the kind of task and the traits of the encoder."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from meltpoint.tasks.core.task import Kind
 
 
-class Reader(Protocol):
+class EncoderTraits(Protocol):
     """The traits of an encoder by which a default head is chosen; `EncoderReference` has them."""
 
     @property
@@ -24,8 +25,8 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True)
-class Traits:
-    """The traits of a family's encoders, for those whose files lie elsewhere; see `Reader`."""
+class FamilyTraits:
+    """The traits that all encoders of a family have, for those whose files lie elsewhere; see `EncoderTraits`."""
 
     joins_pairs: bool = True
     has_words: bool = True
@@ -48,3 +49,34 @@ SENTENCE_VECTORS = DefaultHead(
     "sentence_vectors", "a linear classifier on one vector a sentence: Kiros et al. 2015, section 3"
 )
 """The head of encoders without a state for each word, in every mode."""
+
+
+@dataclass(frozen=True)
+class DefaultHeads:
+    """The default heads of a mode.
+
+    Attributes:
+        joint: kind of task → the head of an encoder that takes a pair as one input, as BERT does.
+        single: the same for an encoder that reads one sentence at a time, as ELMo does.
+        native: the head that comes before `joint` where transformers builds one on the encoder, or None.
+    """
+
+    joint: Mapping[Kind, DefaultHead]
+    single: Mapping[Kind, DefaultHead]
+    native: DefaultHead | None = None
+
+    def of(self, encoder: EncoderTraits, kind: Kind) -> DefaultHead:
+        """The head for an encoder and a kind of task."""
+        if not encoder.has_words:
+            return SENTENCE_VECTORS
+        if self.native is not None and encoder.has_native_head(kind):
+            return self.native
+        return (self.joint if encoder.joins_pairs else self.single)[kind]
+
+
+def by_kind(labels: DefaultHead, sentences: DefaultHead, pairs: DefaultHead) -> Mapping[Kind, DefaultHead]:
+    """Kind of task → head: for sequence labelling, for sentences, and for pairs, classified or scored."""
+    return {
+        "sequence_labelling": labels, "sentence_classification": sentences,
+        "pair_classification": pairs, "pair_regression": pairs,
+    }  # fmt: skip

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from meltpoint.adapters.default_head import DefaultHead, Reader
+from meltpoint.adapters.default_head import DefaultHeads
 from meltpoint.adapters.hyperparameters import Parameter, Setting
-from meltpoint.tasks.core.task import Kind
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Mode:
         symbol: its symbol in tables (❄, 🔥, ❄🔥).
         layers: complete setting → the head's input: a learned "mix" of all layers, or the "top" one.
         trains_encoder: whether the encoder trains in any phase.
-        default_head: (encoder, kind of task) → the head where none is named.
+        default_heads: the heads where none is named.
         phases: complete setting → phases of training.
         hyperparameters: those that only this mode has.
         idle_when_constant: those of `hyperparameters` that have no effect with a constant learning rate.
@@ -53,7 +52,7 @@ class Mode:
     symbol: str
     layers: Callable[[Setting], Literal["mix", "top"]]
     trains_encoder: bool
-    default_head: Callable[[Reader, Kind], DefaultHead]
+    default_heads: DefaultHeads
     phases: Callable[[Setting], tuple[Phase, ...]]
     hyperparameters: tuple[Parameter, ...] = ()
     idle_when_constant: tuple[Parameter, ...] = ()

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from meltpoint.adapters.data.sentence_pooling import SentencePooling
-from meltpoint.adapters.default_head import Traits
+from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.adapters.families.huggingface import sizes
 from meltpoint.adapters.families.huggingface.files import check_folder
 from meltpoint.adapters.families.huggingface.files import fingerprint as files_fingerprint
@@ -66,10 +66,10 @@ def resolve(word: str, kind: Kind) -> EncoderReference:
     return cast(EncoderReference, _module(word).reference(kind))
 
 
-def traits(word: str) -> Traits:
+def traits(word: str) -> FamilyTraits:
     """The traits of an encoder by its word alone, as its files may lie elsewhere."""
     family = word.partition(":")[0]
-    return cast(Traits, _family(family).TRAITS) if family in FAMILIES else Traits()
+    return cast(FamilyTraits, _family(family).TRAITS) if family in FAMILIES else FamilyTraits()
 
 
 def check(reference: EncoderReference) -> None:

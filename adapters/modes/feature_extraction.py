@@ -5,10 +5,9 @@ Peters, Ruder & Smith 2019, §3.2 and appendix A.1; the mix is Peters et al. 201
 
 from typing import Literal
 
-from meltpoint.adapters.default_head import SENTENCE_VECTORS, DefaultHead, Reader
+from meltpoint.adapters.default_head import DefaultHead, DefaultHeads, by_kind
 from meltpoint.adapters.hyperparameters import Parameter, Setting
 from meltpoint.adapters.multiplier_table import Mode, Phase
-from meltpoint.tasks.core.task import Kind
 
 LAYERS = Parameter(
     "feature_extraction.layers", "mix", "what the head sees: a learned mix of all layers, or the top one",
@@ -26,17 +25,16 @@ def phases(setting: Setting) -> tuple[Phase, ...]:
     return (Phase("train", int(setting["epochs"]), float(setting["learning_rate"]), encoder_trains=False),)
 
 
-def default_head(encoder: Reader, kind: Kind) -> DefaultHead:
-    """The task models of Peters, Ruder & Smith 2019, appendix A.1."""
-    if not encoder.has_words:
-        return SENTENCE_VECTORS
-    if kind == "sentence_classification":
-        return DefaultHead("bcn", "the biattentive classification network: Peters, Ruder & Smith 2019, A.1")
-    if kind != "sequence_labelling":
-        return DefaultHead("esim", "ESIM: Peters, Ruder & Smith 2019, A.1")
-    if encoder.joins_pairs:
-        return DefaultHead("bilstm", "two BiLSTM layers and a softmax, BERT's: Peters, Ruder & Smith 2019, A.1")
-    return DefaultHead("bilstm_crf", "two BiLSTM layers and a CRF, ELMo's: Peters, Ruder & Smith 2019, A.1")
+_BCN = DefaultHead("bcn", "the biattentive classification network: Peters, Ruder & Smith 2019, A.1")
+_ESIM = DefaultHead("esim", "ESIM: Peters, Ruder & Smith 2019, A.1")
+_TAGGER = DefaultHead("bilstm", "two BiLSTM layers and a softmax, BERT's: Peters, Ruder & Smith 2019, A.1")
+_CRF_TAGGER = DefaultHead("bilstm_crf", "two BiLSTM layers and a CRF, ELMo's: Peters, Ruder & Smith 2019, A.1")
+
+HEADS = DefaultHeads(
+    joint=by_kind(labels=_TAGGER, sentences=_BCN, pairs=_ESIM),
+    single=by_kind(labels=_CRF_TAGGER, sentences=_BCN, pairs=_ESIM),
+)
+"""The task models of Peters, Ruder & Smith 2019, appendix A.1."""
 
 
 MODE = Mode(
@@ -44,7 +42,7 @@ MODE = Mode(
     symbol="❄",
     layers=layers,
     trains_encoder=False,
-    default_head=default_head,
+    default_heads=HEADS,
     phases=phases,
     hyperparameters=(LAYERS,),
     summary="the encoder stays frozen; a task model trains on a learned mix of all its layers",

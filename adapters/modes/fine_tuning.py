@@ -3,10 +3,9 @@
 Peters, Ruder & Smith 2019, §3.2 and appendix A.2; Devlin et al. 2018, §3.2.
 """
 
-from meltpoint.adapters.default_head import SENTENCE_VECTORS, DefaultHead, Reader
+from meltpoint.adapters.default_head import DefaultHead, DefaultHeads, by_kind
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.multiplier_table import Mode, Phase, top_layer
-from meltpoint.tasks.core.task import Kind
 
 
 def phases(setting: Setting) -> tuple[Phase, ...]:
@@ -14,19 +13,19 @@ def phases(setting: Setting) -> tuple[Phase, ...]:
     return (Phase("train", int(setting["epochs"]), float(setting["learning_rate"]), encoder_trains=True),)
 
 
-def default_head(encoder: Reader, kind: Kind) -> DefaultHead:
-    """The output layers of Peters, Ruder & Smith 2019, section 3.2."""
-    if not encoder.has_words:
-        return SENTENCE_VECTORS
-    if encoder.has_native_head(kind):
-        return DefaultHead("native", "the family's own, with BERT's pooler: Devlin et al. 2019, section 3.2 and A.1")
-    if encoder.joins_pairs:
-        return DefaultHead("linear", "a softmax, or one output: Peters, Ruder & Smith 2019, section 3.2; Devlin et al.")
-    if kind == "sentence_classification":
-        return DefaultHead("pooling", "the maximum over ELMo's states: Peters, Ruder & Smith 2019, section 3.2")
-    if kind == "sequence_labelling":
-        return DefaultHead("crf", "a CRF on ELMo's states: Peters, Ruder & Smith 2019, section 3.2")
-    return DefaultHead("bi_attention", "attention without weights: Peters, Ruder & Smith 2019, section 3.2 and A.2")
+_NATIVE = DefaultHead("native", "the family's own, with BERT's pooler: Devlin et al. 2019, section 3.2 and A.1")
+_LINEAR = DefaultHead("linear", "a softmax, or one output: Peters, Ruder & Smith 2019, section 3.2")
+
+HEADS = DefaultHeads(
+    native=_NATIVE,
+    joint=by_kind(labels=_LINEAR, sentences=_LINEAR, pairs=_LINEAR),
+    single=by_kind(
+        labels=DefaultHead("crf", "a CRF on ELMo's states: Peters, Ruder & Smith 2019, section 3.2"),
+        sentences=DefaultHead("pooling", "the maximum over ELMo's states: Peters, Ruder & Smith 2019, section 3.2"),
+        pairs=DefaultHead("bi_attention", "attention without weights: Peters, Ruder & Smith 2019, 3.2 and A.2"),
+    ),
+)
+"""The output layers of Peters, Ruder & Smith 2019, section 3.2, and Devlin's where transformers has it."""
 
 
 MODE = Mode(
@@ -34,7 +33,7 @@ MODE = Mode(
     symbol="🔥",
     layers=top_layer,
     trains_encoder=True,
-    default_head=default_head,
+    default_heads=HEADS,
     phases=phases,
     summary="the whole encoder trains, with a small output layer on its top layer",
 )

@@ -4,10 +4,9 @@
 the five tried there.
 """
 
-from meltpoint.adapters.default_head import SENTENCE_VECTORS, DefaultHead, Reader
+from meltpoint.adapters.default_head import DefaultHead, DefaultHeads, by_kind
 from meltpoint.adapters.hyperparameters import Parameter, Setting
 from meltpoint.adapters.multiplier_table import Mode, Phase, top_layer
-from meltpoint.tasks.core.task import Kind
 
 EPOCHS = Parameter("stack_and_finetune.stack_epochs", 2, "epochs of the first phase, the encoder frozen", 1, 1000)
 RATE = Parameter("stack_and_finetune.stack_learning_rate", 1e-3, "learning rate of the first phase", 0.0, 1.0)
@@ -29,17 +28,16 @@ def phases(setting: Setting) -> tuple[Phase, ...]:
     return (stack, finetune)
 
 
-def default_head(encoder: Reader, kind: Kind) -> DefaultHead:
-    """The stacked networks of arXiv 1907.05338, experiments A to C."""
-    if not encoder.has_words:
-        return SENTENCE_VECTORS
-    if kind == "sentence_classification":
-        return DefaultHead("highway_lstm", "the Highway-LSTM of arXiv 1907.05338, experiment B")
-    if kind != "sequence_labelling":
-        return DefaultHead("sim_transformer", "the Sim-Transformer of arXiv 1907.05338, experiment C")
-    if encoder.joins_pairs:
-        return DefaultHead("bilstm", "a BiLSTM on BERT: arXiv 1907.05338, experiment A")
-    return DefaultHead("bilstm_crf", "a BiLSTM and a CRF on ELMo: Peters, Ruder & Smith 2019, table 5")
+_HIGHWAY_LSTM = DefaultHead("highway_lstm", "the Highway-LSTM of arXiv 1907.05338, experiment B")
+_SIM_TRANSFORMER = DefaultHead("sim_transformer", "the Sim-Transformer of arXiv 1907.05338, experiment C")
+_TAGGER = DefaultHead("bilstm", "a BiLSTM on BERT: arXiv 1907.05338, experiment A")
+_CRF_TAGGER = DefaultHead("bilstm_crf", "a BiLSTM and a CRF on ELMo: Peters, Ruder & Smith 2019, table 5")
+
+HEADS = DefaultHeads(
+    joint=by_kind(labels=_TAGGER, sentences=_HIGHWAY_LSTM, pairs=_SIM_TRANSFORMER),
+    single=by_kind(labels=_CRF_TAGGER, sentences=_HIGHWAY_LSTM, pairs=_SIM_TRANSFORMER),
+)
+"""The stacked networks of arXiv 1907.05338, experiments A to C."""
 
 
 MODE = Mode(
@@ -47,7 +45,7 @@ MODE = Mode(
     symbol="❄🔥",
     layers=top_layer,
     trains_encoder=True,
-    default_head=default_head,
+    default_heads=HEADS,
     phases=phases,
     hyperparameters=(EPOCHS, RATE, RESTART, GAP),
     first_phase_parameters=(GAP,),

@@ -44,13 +44,13 @@ def list_names(
     as_json: AsJson = False,
 ) -> None:
     """What there is: encoders, modes, tasks, heads, tricks, spaces or specs; `spaces --mode M`: what is tried in M."""
-    from meltpoint.sweeps.command_line.listing import cell_space, inventory
+    from meltpoint.sweeps.command_line.listing import inventory, parameters_of_cell
 
     if (encoder or task) and not mode:
         raise ValueError("--encoder and --task go with --mode, as in: list spaces --mode fine_tuning --encoder minilm.")
     if mode and what is not Listable.spaces:
         raise ValueError(f"--mode goes with spaces, not with {what.value}; see: list spaces --mode {mode}.")
-    rows = cell_space(mode, encoder or ANY_ENCODER, task) if mode else inventory(what.value)
+    rows = parameters_of_cell(mode, encoder or ANY_ENCODER, task) if mode else inventory(what.value)
     if as_json:
         print_json(rows)
         return

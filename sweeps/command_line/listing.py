@@ -7,7 +7,7 @@ from typing import cast
 
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, tricks
-from meltpoint.adapters.default_head import Traits
+from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter, Value
@@ -35,7 +35,7 @@ def inventory(what: str) -> list[Row]:
     return ROWS[what]()
 
 
-def cell_space(mode: str, encoder: str, task: str) -> list[Row]:
+def parameters_of_cell(mode: str, encoder: str, task: str) -> list[Row]:
     """One row per parameter that the shipped spaces name for a cell of any head: what is tried, where, and the source.
 
     Args:
@@ -109,8 +109,9 @@ def _mode(mode: Mode) -> Row:
 def _default_heads(mode: Mode) -> list[str]:
     """`KIND: HEAD`, of encoders that read pairs as one, and of those that read one sentence where it is another."""
     lines = []
+    traits = (FamilyTraits(), encoders.traits("elmo"))
     for kind in KINDS:
-        joint, single = (mode.default_head(traits, kind).name for traits in (Traits(), encoders.traits("elmo")))
+        joint, single = (mode.default_heads.of(one, kind).name for one in traits)
         lines.append(f"{kind}: {joint}" + (f" (ELMo: {single})" if single != joint else ""))
     return lines
 

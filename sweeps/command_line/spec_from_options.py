@@ -199,7 +199,7 @@ def _fitting(file: SpecFile, changes: Mapping[str, str]) -> Callable[[FileBlock,
     def has(block: FileBlock, key: str) -> bool:
         cells = itertools.product(block.modes, map(encoders.traits, block.encoders), {get(t).kind for t in block.tasks})
         each = [
-            settings.parameters(mode, block.head or modes.get(mode).default_head(encoder, kind).name, kind)
+            settings.parameters(mode, block.head or modes.get(mode).default_heads.of(encoder, kind).name, kind)
             for mode, encoder, kind in cells
         ]
         return key == "early_stopping" or all(key in {allowed.name for allowed in parameters} for parameters in each)

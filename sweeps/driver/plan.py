@@ -16,7 +16,8 @@ from meltpoint.adapters.hardware import resolve_precision
 from meltpoint.adapters.head import HeadShape
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.layers.dropout import MemberRng
-from meltpoint.adapters.settings import complete
+from meltpoint.adapters.multiplier_table import Phase
+from meltpoint.adapters.settings import PATIENCE, complete
 from meltpoint.sweeps.driver.opening import asked_sweep, check_same, closed_lines, kept_lines, planned_closing
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
@@ -33,6 +34,7 @@ from meltpoint.tasks.core.counts import some
 
 PIECES_PER_WORD = 1.3  # English text under WordPiece, special tokens included; measured on SST-2 and MRPC
 SHARE_OF_PEAK = 0.45  # of the matmul rate that a training step reaches, evaluation and padding included
+BEST_EPOCH = 10  # of a trial with patience: the median of 14 on frozen minilm, 5 to 18 (docs/log.md)
 START_UP_SECONDS = 7.0  # Ray and the workers' first imports (docs/log.md)
 
 
@@ -205,8 +207,14 @@ def price_of(cell: OpenCell, rate: float) -> Price:
             train, dev = 3 * (encoding + scoring), encoding + scoring
         else:
             once, train, dev = encoding * (cell.train_examples + cell.dev_examples), 3 * scoring, scoring
-        total += phase.epochs * (train * cell.train_examples + dev * cell.dev_examples)
+        total += expected_epochs(phase, setting) * (train * cell.train_examples + dev * cell.dev_examples)
     return Price(once / (rate * SHARE_OF_PEAK), total / (rate * SHARE_OF_PEAK))
+
+
+def expected_epochs(phase: Phase, setting: Setting) -> int:
+    """The epochs that a phase is expected to take: all of them, or with patience the best one's and the wait."""
+    patience = int(setting.get(PATIENCE, 0))
+    return min(phase.epochs, BEST_EPOCH + patience) if patience else phase.epochs
 
 
 def head_weights(cell: OpenCell, setting: Setting) -> int:

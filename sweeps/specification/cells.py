@@ -194,7 +194,7 @@ def _open(spec: SweepSpec, block: Block, encoder: str, mode: str, word: str, dat
 def head_of(block: Block, reference: EncoderReference, mode: str, kind: Kind) -> DefaultHead:
     """The head of a block's cell: the named one, or the default of its mode, encoder and kind of task."""
     if block.head is None:
-        return modes.get(mode).default_head(reference, kind)
+        return modes.get(mode).default_heads.of(reference, kind)
     return DefaultHead(block.head, f"named by the block '{block.name}'" if block.name else "--head")
 
 

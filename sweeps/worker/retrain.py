@@ -124,7 +124,7 @@ def load_point(path: str) -> Space:
     missing = [word for word in ("encoder", "mode", "task") if not cell.get(word)]
     if missing:
         raise ValueError(f"{path} does not name its {', '.join(missing)}; export a best setting, or add the line.")
-    head = head_of(cell)
+    head = named_head(cell)
     heads.get(head)
     space = files.load(path, {own.name: own for own in settings.parameters(cell["mode"], head)}, mode=cell["mode"])
     if not is_one_point(space):
@@ -132,12 +132,12 @@ def load_point(path: str) -> Space:
     return space
 
 
-def head_of(cell: Mapping[str, Any]) -> str:
+def named_head(cell: Mapping[str, Any]) -> str:
     """The head that a setting's file names, or the default of its mode, encoder and kind of task."""
     if cell.get("head"):
         return str(cell["head"])
     kind = get(cell["task"]).kind
-    return modes.get(cell["mode"]).default_head(encoders.resolve(cell["encoder"], kind), kind).name
+    return modes.get(cell["mode"]).default_heads.of(encoders.resolve(cell["encoder"], kind), kind).name
 
 
 def prepared(path: str, seed: int | None, data_dir: str | None, folder: str) -> tuple[Order, Mapping[str, Any]]:
@@ -158,7 +158,7 @@ def _order(path: str, space: Space, facts: Mapping[str, Any], seed: int, data_di
         data.get("test_from"),
     )  # fmt: skip
     mode, task = space.cell["mode"], get(spec.task)
-    head = head_of(space.cell)
+    head = named_head(space.cell)
     if facts.get("metric") not in (None, task.metric):
         raise ValueError(
             f"{path} was found by {facts['metric']}, and the metric of {task.name} is now {task.metric}; put the old "

@@ -9,16 +9,16 @@ import pytest
 
 from meltpoint.adapters import encoders, modes
 from meltpoint.adapters.compatibility import check_possible
-from meltpoint.adapters.default_head import Traits
+from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.tasks.core.task import KINDS, Kind
 
-BERT, ELMO = Traits(), Traits(joins_pairs=False, of_transformers=False)
-SENTENCES = Traits(joins_pairs=False, has_words=False, of_transformers=False)
+BERT, ELMO = FamilyTraits(), FamilyTraits(joins_pairs=False, of_transformers=False)
+SENTENCES = FamilyTraits(joins_pairs=False, has_words=False, of_transformers=False)
 PAPERS = {
     ("feature_extraction", BERT): ("bilstm", "bcn", "esim", "esim"),
     ("feature_extraction", ELMO): ("bilstm_crf", "bcn", "esim", "esim"),
     ("fine_tuning", BERT): ("native", "native", "native", "native"),
-    ("fine_tuning", Traits(of_transformers=False)): ("linear", "linear", "linear", "linear"),
+    ("fine_tuning", FamilyTraits(of_transformers=False)): ("linear", "linear", "linear", "linear"),
     ("fine_tuning", ELMO): ("crf", "pooling", "bi_attention", "bi_attention"),
     ("stack_and_finetune", BERT): ("bilstm", "highway_lstm", "sim_transformer", "sim_transformer"),
     ("stack_and_finetune", ELMO): ("bilstm_crf", "highway_lstm", "sim_transformer", "sim_transformer"),
@@ -28,8 +28,8 @@ Peters, Ruder & Smith 2019; experiments A, B and C of arXiv 1907.05338."""
 
 
 @pytest.mark.parametrize(("mode", "traits"), PAPERS)
-def test_the_default_heads_are_those_of_the_papers(mode: str, traits: Traits) -> None:
-    found = [modes.get(mode).default_head(traits, kind) for kind in KINDS]
+def test_the_default_heads_are_those_of_the_papers(mode: str, traits: FamilyTraits) -> None:
+    found = [modes.get(mode).default_heads.of(traits, kind) for kind in KINDS]
     assert tuple(head.name for head in found) == PAPERS[mode, traits]
     assert all("2019" in head.source or "arXiv" in head.source for head in found)
 
@@ -37,14 +37,14 @@ def test_the_default_heads_are_those_of_the_papers(mode: str, traits: Traits) ->
 @pytest.mark.parametrize("mode", modes.names())
 def test_one_vector_a_sentence_gets_a_linear_classifier_in_every_mode(mode: str) -> None:
     kinds = [kind for kind in KINDS if kind != "sequence_labelling"]
-    assert {modes.get(mode).default_head(SENTENCES, kind).name for kind in kinds} == {"sentence_vectors"}
+    assert {modes.get(mode).default_heads.of(SENTENCES, kind).name for kind in kinds} == {"sentence_vectors"}
 
 
 @pytest.mark.parametrize(("mode", "kind"), list(itertools.product(modes.names(), KINDS)))
 def test_a_default_head_can_be_combined_with_its_encoder(mode: str, kind: Kind, tiny_folder, elmo_folder: Path) -> None:
     for word in (f"hf:{tiny_folder('bert')}", f"elmo:{elmo_folder}"):
         reference = encoders.resolve(word, kind)
-        check_possible(reference, modes.get(mode).default_head(reference, kind).name, kind)
+        check_possible(reference, modes.get(mode).default_heads.of(reference, kind).name, kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -52,7 +52,7 @@ def test_the_traits_by_a_word_choose_as_the_reference_does(kind: Kind, elmo_fold
     word = f"elmo:{elmo_folder}"
     for mode in map(modes.get, modes.names()):
         by_word, by_files = encoders.traits("elmo"), encoders.resolve(word, kind)
-        assert mode.default_head(by_word, kind) == mode.default_head(by_files, kind)
+        assert mode.default_heads.of(by_word, kind) == mode.default_heads.of(by_files, kind)
 
 
 @pytest.mark.parametrize("head", ["linear", "mlp", "sentence_vectors"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meltpoint.adapters import heads, modes, settings
-from meltpoint.adapters.default_head import Traits
+from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.adapters.multiplier_table import Phase
 
 # name → (symbol, what the head sees, whether the encoder trains, BERT's head for sentences where none is named)
@@ -24,7 +24,7 @@ def test_the_three_modes_of_the_papers_are_there():
 def test_every_mode_is_what_the_papers_say(name: str):
     mode = modes.get(name)
     assert mode.name == name
-    head = mode.default_head(Traits(), "sentence_classification").name
+    head = mode.default_heads.of(FamilyTraits(), "sentence_classification").name
     layers = mode.layers(settings.complete({}, name, head))
     assert (mode.symbol, layers, mode.trains_encoder, head) == FACTS[name]
     assert head in heads.names()

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from meltpoint.adapters import heads, modes, settings
-from meltpoint.adapters.default_head import Traits
+from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.documents import SHIPPED
 from meltpoint.search_spaces.early_stopping import EarlyStopping
@@ -45,7 +45,7 @@ def test_every_cell_has_a_space_whose_first_setting_can_be_trained(mode, encoder
 
 @pytest.mark.parametrize(("mode", "encoder", "task"), CELLS)
 def test_every_shipped_space_can_be_searched_as_a_grid_without_training_anything_twice(mode, encoder, task, every):
-    head = modes.get(mode).default_head(Traits(), "sentence_classification").name
+    head = modes.get(mode).default_heads.of(FamilyTraits(), "sentence_classification").name
     space = of_cell(mode, encoder, task, head, every)
     points = list(itertools.islice(space.points(), 500))
     complete = {json.dumps(settings.complete(point, mode, head)) for point in points}

@@ -10,7 +10,7 @@ import pytest
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, tricks
 from meltpoint.search_spaces import documents
-from meltpoint.sweeps.command_line.listing import ROWS, cell_space, inventory
+from meltpoint.sweeps.command_line.listing import ROWS, inventory, parameters_of_cell
 
 ONE_LINE = ("summary", "description")
 
@@ -108,7 +108,7 @@ def test_an_unknown_list_is_refused_with_its_near_misses() -> None:
 
 
 def test_the_space_of_a_cell_names_every_parameter_with_its_file_and_source() -> None:
-    found = {str(row["parameter"]): row for row in cell_space("stack_and_finetune", "elmo:anywhere", "sst2")}
+    found = {str(row["parameter"]): row for row in parameters_of_cell("stack_and_finetune", "elmo:anywhere", "sst2")}
     assert found["learning_rate"]["file"] == "stack_and_finetune.elmo.yaml"
     assert found["stack_and_finetune.largest_gap"]["file"] == "stack_and_finetune.yaml"
     assert all(row["source"] for row in found.values())
@@ -119,7 +119,7 @@ def test_the_space_of_a_cell_names_every_parameter_with_its_file_and_source() ->
 @pytest.mark.parametrize("mode", modes.names())
 @pytest.mark.parametrize("encoder", ["bert-base", "minilm", "elmo:anywhere", "hf:some/encoder"])
 def test_rate_dropout_decay_and_epochs_are_searched_in_every_mode(mode: str, encoder: str) -> None:
-    found = {str(row["parameter"]): row for row in cell_space(mode, encoder, "")}
+    found = {str(row["parameter"]): row for row in parameters_of_cell(mode, encoder, "")}
     assert all(found[name]["searched"] for name in ("learning_rate", "dropout", "weight_decay"))
     assert found["epochs"]["searched"] or "patience" in found
     tricks = ("gradual_unfreezing", "discriminative_rates") if mode != "feature_extraction" else ()
@@ -135,4 +135,4 @@ def test_the_space_of_an_unknown_cell_is_refused_with_its_near_misses(
     words: tuple[str, str, str], message: str
 ) -> None:
     with pytest.raises(ValueError, match=f"Did you mean .*{message}"):
-        cell_space(*words)
+        parameters_of_cell(*words)

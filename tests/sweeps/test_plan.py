@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from meltpoint.adapters import encoders
+from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.driver import plan
-from meltpoint.sweeps.driver.plan import SHARE_OF_PEAK, head_weights, plan_sweep, price_of
+from meltpoint.sweeps.driver.plan import SHARE_OF_PEAK, expected_epochs, head_weights, plan_sweep, price_of
 from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
@@ -53,6 +54,12 @@ def test_an_encoder_that_trains_costs_three_passes_an_epoch_and_one_for_dev(line
     assert price.once == 0.0
     passes = epochs * (3 * cell.train_examples + cell.dev_examples)
     assert price.trial == pytest.approx(encoding_seconds(cell, passes), rel=0.01), "the head's 768 weights are nothing"
+
+
+@pytest.mark.parametrize(("epochs", "patience", "expected"), [(75, 5, 15), (75, 0, 75), (8, 5, 8)])
+def test_a_trial_with_patience_is_expected_to_end_before_its_cap(epochs: int, patience: int, expected: int):
+    phase = Phase("train", epochs, 1e-3, encoder_trains=False)
+    assert expected_epochs(phase, {"patience": patience}) == expected
 
 
 def test_stacking_first_pays_for_both(linear: dict[str, OpenCell]):

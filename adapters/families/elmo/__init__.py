@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meltpoint.adapters.default_head import Traits
+from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.adapters.families.elmo import options
 from meltpoint.adapters.families.elmo.files import check_folder, digested, weights_file
 from meltpoint.adapters.families.huggingface.files import digest_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
 
 
-TRAITS = Traits(joins_pairs=False, of_transformers=False)
+TRAITS = FamilyTraits(joins_pairs=False, of_transformers=False)
 """Of every ELMo, wherever its files lie."""
 
 

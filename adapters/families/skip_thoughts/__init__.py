@@ -12,7 +12,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meltpoint.adapters.default_head import Traits
+from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.families.skip_thoughts.files import check_folder, matrix_weights, used_files, vector_size
 from meltpoint.adapters.families.skip_thoughts.variant import FAMILY, Variant
@@ -21,7 +21,7 @@ from meltpoint.tasks.core.task import Kind
 if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
 
-TRAITS = Traits(joins_pairs=False, has_words=False, of_transformers=False)
+TRAITS = FamilyTraits(joins_pairs=False, has_words=False, of_transformers=False)
 """Of every Skip-thoughts model, wherever its files lie."""
 
 FORMAT = 1
