@@ -1,4 +1,4 @@
-"""Adam with decoupled decay for an encoder: a rate a layer group, norm and clipping; by a kernel where `ops` has one."""
+"""Adam with decoupled decay for an encoder: a rate a layer group, norm, clipping; by a kernel where `ops` has one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adam with decoupled decay for a bundle of trials: a rate and a decay a member, one flat buffer, few operations a step."""
+"""Adam with decoupled decay for a bundle: a rate and a decay a member, one flat buffer, few operations a step."""
 
 from __future__ import annotations
 
