@@ -150,7 +150,9 @@ def _block(summary: SweepSummary, encoder: str, split: Split, pairs: Sequence[Ro
     usual = [
         RowPair(ModeVariant(upper, name), ModeVariant(lower, name)) for upper, lower in DIFFERENCES for name in variants
     ]
-    comparable: Comparable = {**cells, **_ensembles_by_members(summary, encoder)}
+    comparable: dict[tuple[ModeVariant | EnsembleOf, str], CellSummary | Ensemble] = {}
+    comparable.update(cells.items())
+    comparable.update(_ensembles_by_members(summary, encoder).items())
     keys = {key for key, _ in comparable}
     chosen = [pair for pair in dict.fromkeys([*usual, *pairs]) if {pair.upper, pair.lower} <= keys]
     differences = [_difference_row(comparable, pair, columns, split) for pair in chosen]

@@ -86,7 +86,7 @@ class UncorrectedAdam(EncoderAdamW):
             state["step"] += 1
         uncorrected = torch.full((), UNCORRECTED_STEP, device=parameters[0].device)
         torch._fused_adamw_(
-            parameters, [parameter.grad for parameter in parameters if parameter.grad is not None],
+            list[Tensor](parameters), [parameter.grad for parameter in parameters if parameter.grad is not None],
             [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states], [],
             [uncorrected] * len(parameters), lr=group["lr"], beta1=group["betas"][0], beta2=group["betas"][1],
             weight_decay=group["weight_decay"], eps=group["eps"], amsgrad=False, maximize=False,
