@@ -84,7 +84,10 @@ def test_what_the_paper_quotes_is_marked_as_its_caption_says(peters):
     assert "BERT fine-tuning results (except on SICK) are from Devlin et al. (2018)" in peters
     quoted = {(row.encoder, row.mode): row.quoted for row in table.rows}
     skip = quoted["skipthoughts", "feature_extraction"]
-    assert {column for column, whose in skip.items() if whose == "Wang et al. 2018"} == {"SST-2", "MNLI", "STS-B"}
+    glue = "Wang et al. 2018, GLUE's Skip-thoughts baseline"
+    assert {column for column, whose in skip.items() if whose == glue} == {"SST-2", "MNLI", "STS-B"}
+    assert skip["SICK-R"] == "Kiros et al. 2015, combine-skip+COCO"
+    assert skip["MRPC"] == "Kiros et al. 2015, combine-skip + feats"
     assert set(skip) == {"SST-2", "MNLI", "STS-B", "SICK-R", "MRPC"}, "all of that row"
     tuned = quoted["bert-base", "fine_tuning"]
     assert set(tuned) == set(table.columns) - {"SICK-E", "SICK-R"}
