@@ -79,7 +79,11 @@ COMMON = (
     Parameter("learning_rate", 1e-3, "peak learning rate of the top layer group", 0.0, 1.0),
     Parameter("dropout", 0.1, "dropout ratio on the head's input and between its layers", 0.0, 0.95),
     Parameter("encoder_dropout", 0.1, "dropout ratio inside the encoder while it trains", 0.0, 0.95),
-    Parameter("weight_decay", 0.01, "AdamW's decoupled weight decay; never on biases and layer norms", 0.0, 1.0),
+    Parameter(
+        "optimiser", "adamw", "adamw, or bert_adam: BERT's own, without bias correction and with an epsilon of 1e-6",
+        choices=("adamw", "bert_adam"), shapes=True,
+    ),
+    Parameter("weight_decay", 0.01, "Adam's decoupled weight decay; never on biases and layer norms", 0.0, 1.0),
     Parameter("epochs", 3, "passes over the training data; with patience, the most of them", 1, 1000),
     Parameter("patience", 0, "epochs without a better dev score after which training ends; 0 trains all", 0, 1000),
     Parameter("batch_size", 32, "examples per step", 1, 4096, shapes=True),

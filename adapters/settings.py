@@ -13,6 +13,7 @@ from meltpoint.tasks.core.task import Kind
 ENCODER_DROPOUT = "encoder_dropout"
 SCHEDULE, CONSTANT = "schedule", "constant"
 PATIENCE = "patience"
+OPTIMISER, ADAMW = "optimiser", "adamw"
 
 
 def schedule_parameter() -> Parameter:
@@ -87,7 +88,8 @@ def complete(setting: Setting, mode: str, head: str) -> dict[str, Value]:
     """A setting with every default filled in, and without the hyperparameters that have no effect in it.
 
     Settings that train the same way complete to the same mapping, and so have one identity. The input format
-    (`input_parameters`) is named only where it differs from the default, since most tasks have no choice of it.
+    (`input_parameters`) is named only where it differs from the default, since most tasks have no choice of it; so is
+    the optimiser, which settings of older versions lack.
 
     Raises:
         ValueError: a key that this mode and head do not have, or a value outside its limits.
@@ -103,6 +105,8 @@ def complete(setting: Setting, mode: str, head: str) -> dict[str, Value]:
         idle |= {parameter.name for parameter in modes.get(mode).idle_when_constant}
     if not full[PATIENCE]:
         idle.add(PATIENCE)
+    if full[OPTIMISER] == ADAMW:
+        idle.add(OPTIMISER)
     idle |= {parameter.name for parameter in input_parameters(head) if full[parameter.name] == parameter.default}
     return {name: value for name, value in sorted(full.items()) if name not in idle}
 

@@ -14,8 +14,8 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,11 +33,13 @@ def export(repository: Path, commit: str, folder: Path) -> Path:
     """
     package = folder / commit / "meltpoint"
     package.mkdir(parents=True)
-    archive = subprocess.run(["git", "-C", str(repository), "archive", commit], capture_output=True, check=False)
+    archive = subprocess.run(
+        ["git", "-C", str(repository), "archive", "--format=zip", commit], capture_output=True, check=False
+    )
     if archive.returncode:
         raise ValueError(f"{commit} is no commit of {repository}: {archive.stderr.decode(errors='replace').strip()}")
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tree:
-        tree.extractall(package, filter="data")
+    with zipfile.ZipFile(io.BytesIO(archive.stdout)) as tree:  # tarfile's filters are not in every Python 3.11
+        tree.extractall(package)
     return package.parent
 
 

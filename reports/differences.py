@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from meltpoint.reports.formats import symbol, title
+from meltpoint.sweeps.results.ensemble_record import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import Spread, spread
 
@@ -22,10 +23,17 @@ class ModeVariant:
 
 
 @dataclass(frozen=True)
-class RowPair:
-    """Two rows whose difference is shown, `upper` minus `lower`; `metric` is "" for each task's own metric."""
+class EnsembleOf:
+    """The key of the ensemble of exactly these rows' cells of one task."""
 
-    upper: ModeVariant
+    members: frozenset[ModeVariant]
+
+
+@dataclass(frozen=True)
+class RowPair:
+    """Two rows whose difference is shown, `upper` minus `lower`; `metric` is "" for each column's own metric."""
+
+    upper: ModeVariant | EnsembleOf
     lower: ModeVariant
     metric: str = ""
 
@@ -54,6 +62,8 @@ def pair_title(pair: RowPair) -> str:
     """`Δ 🔥 − ❄`, with the variants if there are any (once if both are the same)."""
     upper, lower = pair.upper, pair.lower
     behind = f" ({pair.metric})" if pair.metric else ""
+    if isinstance(upper, EnsembleOf):
+        return f"Δ ensemble − {f'{symbol(lower.mode)} {lower.variant}'.strip()}{behind}"
     if upper.variant == lower.variant:
         variant = f" · {upper.variant}" if upper.variant else ""
         return f"Δ {symbol(upper.mode)} − {symbol(lower.mode)}{variant}{behind}"
@@ -61,7 +71,9 @@ def pair_title(pair: RowPair) -> str:
     return f"Δ {' − '.join(sides)}{behind}"
 
 
-def difference(upper: CellSummary, lower: CellSummary, split: Split = "test", metric: str = "") -> Difference | None:
+def difference(
+    upper: CellSummary | Ensemble, lower: CellSummary, split: Split = "test", metric: str = ""
+) -> Difference | None:
     """The score of `upper` minus that of `lower`: on test if both have test scores, else on dev; None without scores.
 
     Args:
@@ -69,14 +81,16 @@ def difference(upper: CellSummary, lower: CellSummary, split: Split = "test", me
         metric: a metric other than the task's own; "" for the task's own.
     """
     for chosen in ("test", "dev") if split == "test" else ("dev",):
-        ahead, behind = _over_seeds(upper, chosen, metric), _over_seeds(lower, chosen, metric)
+        ahead, behind = over_seeds(upper, chosen, metric), over_seeds(lower, chosen, metric)
         if ahead and behind:
             return _difference(ahead, behind, chosen)
     return None
 
 
-def _over_seeds(cell: CellSummary, split: Split, metric: str) -> Spread | None:
-    """A cell's scores over seeds on a split, by the task's metric or another one."""
+def over_seeds(cell: CellSummary | Ensemble, split: Split, metric: str = "") -> Spread | None:
+    """A cell's or an ensemble's scores over seeds on a split, by the task's metric or another one."""
+    if isinstance(cell, Ensemble):
+        return cell.spread(split, metric)
     if not metric or metric == cell.header.metric:
         return cell.test if split == "test" else cell.dev
     each = [(final.test or {}) if split == "test" else final.dev_metrics for final in cell.finals]

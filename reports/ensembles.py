@@ -31,11 +31,11 @@ def members_text(made: Ensemble, sweep: str) -> str:
 
 def reservations(made: Ensemble, summary: SweepSummary) -> list[str]:
     """Notes on an ensemble's score: its members, and whether they are out of date."""
-    stale = [] if _is_current(made, summary) else [STALE]
+    stale = [] if is_current(made, summary) else [STALE]
     return [members_text(made, summary.name), *made.notes, *stale]
 
 
-def _is_current(made: Ensemble, summary: SweepSummary) -> bool:
+def is_current(made: Ensemble, summary: SweepSummary) -> bool:
     """True if this sweep's members still have the finalists that were combined."""
     current = {final.id for cell in summary.cells for final in cell.finals}
     return all(trial in current for member in made.members if member.sweep == summary.name for trial in member.trials)

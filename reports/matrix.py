@@ -7,8 +7,17 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from meltpoint.adapters.settings import CONSTANT, SCHEDULE
-from meltpoint.reports.differences import ModeVariant, RowPair, Split, difference, pair_title, side_title
-from meltpoint.reports.ensembles import heading, reservations
+from meltpoint.reports.differences import (
+    EnsembleOf,
+    ModeVariant,
+    RowPair,
+    Split,
+    difference,
+    over_seeds,
+    pair_title,
+    side_title,
+)
+from meltpoint.reports.ensembles import heading, is_current, reservations
 from meltpoint.reports.formats import NOTHING, difference_text, spread_text
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.code_versions import mixture_in_words
@@ -85,7 +94,10 @@ class TableRow:
 
 @dataclass(frozen=True)
 class EncoderBlock:
-    """The table of one encoder: rows of modes, ensembles and differences; one column per (task, metric)."""
+    """The table of one encoder: rows of modes, ensembles and differences; one column per (task, metric).
+
+    A task's own metric comes first; the metrics beside it (`Task.beside`) follow.
+    """
 
     encoder: str
     tasks: tuple[tuple[str, str], ...]
@@ -119,47 +131,81 @@ def matrix(summary: SweepSummary, split: Split = "test", pairs: Sequence[RowPair
     return Matrix(tuple(_numbered(block, footnotes) for block in blocks), tuple(footnotes))
 
 
-Cells = Mapping[tuple[ModeVariant, str], CellSummary]
-"""(row key, task) → a cell of one encoder."""
+Comparable = Mapping[tuple[ModeVariant | EnsembleOf, str], CellSummary | Ensemble]
+"""(row key, task) → a cell, or an ensemble of cells, of one encoder."""
 
 
 def _block(summary: SweepSummary, encoder: str, split: Split, pairs: Sequence[RowPair]) -> EncoderBlock:
     encoder_cells = [cell for cell in summary.cells if cell.header.encoder == encoder]
     cells = {(ModeVariant(cell.header.mode, cell.header.variant), cell.header.task): cell for cell in encoder_cells}
-    tasks = tuple(dict.fromkeys((cell.header.task, cell.header.metric) for cell in encoder_cells))
+    columns = _columns(encoder_cells)
     sides = list(dict.fromkeys(side for side, _ in cells))
     rows = []
     for side in sides:
-        row_cells = [cells.get((side, task)) for task, _ in tasks]
+        row_cells = [cells.get((side, task)) for task, _ in columns]
         head = " or ".join(dict.fromkeys(cell.header.head for cell in row_cells if cell))
-        rows.append(TableRow(side_title(side), head, tuple(_show(cell, summary, split) for cell in row_cells), side))
+        shown = [_show(cell, metric, summary, split) for cell, (_, metric) in zip(row_cells, columns, strict=True)]
+        rows.append(TableRow(side_title(side), head, tuple(shown), side))
     variants = list(dict.fromkeys(side.variant for side in sides))
     usual = [
         RowPair(ModeVariant(upper, name), ModeVariant(lower, name)) for upper, lower in DIFFERENCES for name in variants
     ]
-    chosen = [pair for pair in dict.fromkeys([*usual, *pairs]) if {pair.upper, pair.lower} <= set(sides)]
-    differences = [_difference_row(cells, pair, [task for task, _ in tasks], split) for pair in chosen]
-    return EncoderBlock(encoder, tasks, _with_best(rows), tuple(differences))
+    comparable: dict[tuple[ModeVariant | EnsembleOf, str], CellSummary | Ensemble] = {}
+    comparable.update(cells.items())
+    comparable.update(_ensembles_by_members(summary, encoder).items())
+    keys = {key for key, _ in comparable}
+    chosen = [pair for pair in dict.fromkeys([*usual, *pairs]) if {pair.upper, pair.lower} <= keys]
+    differences = [_difference_row(comparable, pair, columns, split) for pair in chosen]
+    return EncoderBlock(encoder, columns, _with_best(rows), tuple(differences))
 
 
-def _difference_row(cells: Cells, pair: RowPair, tasks: Sequence[str], split: Split) -> TableRow:
+def _columns(cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
+    """(task, metric) per column: each task's own metric, then the others that its table shows."""
+    heads = [cell.header for cell in cells]
+    own = dict.fromkeys((head.task, head.metric) for head in heads)
+    beside = [(head.task, name) for head in heads for name in head.beside if name != head.metric]
+    each = (((task, metric), *(other for other in beside if other[0] == task)) for task, metric in own)
+    return tuple(dict.fromkeys(column for columns in each for column in columns))
+
+
+def own_columns(columns: Sequence[tuple[str, str]]) -> list[bool]:
+    """For each column, whether it is the first of its task: that of the task's own metric."""
+    tasks = [task for task, _ in columns]
+    return [task not in tasks[:place] for place, task in enumerate(tasks)]
+
+
+def _ensembles_by_members(summary: SweepSummary, encoder: str) -> Mapping[tuple[EnsembleOf, str], Ensemble]:
+    """(members, task) → the ensemble of these cells of an encoder in this sweep, if their finalists are the same."""
+    return {
+        (EnsembleOf(frozenset(ModeVariant(member.mode, member.variant) for member in made.members)), made.task): made
+        for made in summary.ensembles
+        if made.encoders == (encoder,) and is_current(made, summary)
+        and all(member.sweep == summary.name for member in made.members)
+    }  # fmt: skip
+
+
+def _difference_row(cells: Comparable, pair: RowPair, columns: Sequence[tuple[str, str]], split: Split) -> TableRow:
     shown = []
-    for task in tasks:
-        upper, lower = (cells.get((side, task)) for side in (pair.upper, pair.lower))
-        result = difference(upper, lower, split, pair.metric) if upper and lower else None
+    for (task, metric), is_own in zip(columns, own_columns(columns), strict=True):
+        upper, lower = cells.get((pair.upper, task)), cells.get((pair.lower, task))
+        result = None
+        if upper and isinstance(lower, CellSummary) and (is_own or not pair.metric):
+            result = difference(upper, lower, split, pair.metric or metric)
         text = difference_text(result.mean, result.error) if result else NOTHING
         shown.append(TableEntry(text, result.split, result.mean) if result else TableEntry())
     return TableRow(pair_title(pair), "", tuple(shown), pair)
 
 
-def _show(cell: CellSummary | None, summary: SweepSummary, wanted: Split) -> TableEntry:
-    if cell is None:
-        return TableEntry(reasons=("not part of the sweep",))
-    if cell.dev is None:
-        return TableEntry(reasons=(missing(cell, summary),))
-    over = cell.test if cell.test and wanted == "test" else cell.dev
-    split: Split = "test" if over is cell.test else "dev"
-    return TableEntry(spread_text(over), split, over.mean, tuple(_reservations(cell, summary, wanted)))
+def _show(cell: CellSummary | None, metric: str, summary: SweepSummary, wanted: Split) -> TableEntry:
+    """A cell's score; the reasons stand at its own metric's, which is the column before."""
+    is_own = cell is None or cell.header.metric == metric
+    if cell is None or cell.dev is None:
+        reason = "not part of the sweep" if cell is None else missing(cell, summary)
+        return TableEntry(reasons=(reason,) if is_own else ())
+    split: Split = "test" if cell.test and wanted == "test" else "dev"
+    over = over_seeds(cell, split, metric)
+    reasons = tuple(_reservations(cell, summary, wanted)) if is_own else ()
+    return TableEntry(spread_text(over), split, over.mean, reasons) if over else TableEntry(reasons=reasons)
 
 
 def missing(cell: CellSummary, summary: SweepSummary) -> str:
@@ -248,7 +294,8 @@ def _with_ensembles(block: EncoderBlock, summary: SweepSummary, wanted: Split) -
     """The block with a row for the first ensemble of each of its tasks, one for the second, and so on."""
     ensembles = [made for made in summary.ensembles if heading(made) == block.encoder]
     columns = [
-        [_show_ensemble(made, summary, wanted) for made in ensembles if made.task == task] for task, _ in block.tasks
+        [_show_ensemble(made, metric, summary, wanted) for made in ensembles if made.task == task]
+        for task, metric in block.tasks
     ]
     rows = [
         TableRow("ensemble" if place == 0 else f"ensemble {place + 1}", "", shown, None)
@@ -257,8 +304,8 @@ def _with_ensembles(block: EncoderBlock, summary: SweepSummary, wanted: Split) -
     return replace(block, ensembles=tuple(rows))
 
 
-def _show_ensemble(made: Ensemble, summary: SweepSummary, wanted: Split) -> TableEntry:
+def _show_ensemble(made: Ensemble, metric: str, summary: SweepSummary, wanted: Split) -> TableEntry:
     split: Split = "test" if made.test and wanted == "test" else "dev"
-    over = made.spread(split)
-    reasons = tuple(reservations(made, summary))
+    over = made.spread(split, metric)
+    reasons = tuple(reservations(made, summary)) if metric == made.metric else ()
     return TableEntry(spread_text(over), split, over.mean, reasons) if over else TableEntry(reasons=reasons)

@@ -79,6 +79,7 @@ def _method(summary: SweepSummary) -> Iterator[str]:
     seeds = sorted({final.seed for cell in summary.cells for final in cell.finals})
     if spec.origin:
         yield f"Specification: {spec.origin}; {some(len(spec.blocks), 'block')}."
+    yield from spec.notes
     yield from spec.missing()
     trials = listed(block.trials for block in spec.products())
     noun = "trial" if trials == "1" else plural("trial")

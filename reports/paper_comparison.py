@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from meltpoint.reports.differences import ModeVariant, RowPair, pair_title, side_title
 from meltpoint.reports.formats import signed
-from meltpoint.reports.matrix import EncoderBlock, Matrix, TableEntry, TableRow, matrix, numbered
+from meltpoint.reports.matrix import EncoderBlock, Matrix, TableEntry, TableRow, matrix, numbered, own_columns
 from meltpoint.reports.paper_tables import PaperDifference, PaperRow, PaperTable, read, shipped
 from meltpoint.sweeps.results.summary import CellHeader, SweepSummary
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
@@ -87,7 +87,8 @@ def paper_score(spec: SweepSpec, header: CellHeader, paper: PaperTable | None) -
 
 def _joined(block: EncoderBlock, encoder: str, paper: PaperTable, footnotes: dict[str, int]) -> EncoderBlock:
     """An encoder's block with the paper's row below each measured row, then the paper's remaining rows."""
-    columns = [paper.column(task) for task, _ in block.tasks]
+    firsts = zip(block.tasks, own_columns(block.tasks), strict=True)
+    columns = [paper.column(task) if is_own else None for (task, _), is_own in firsts]
 
     def interleaved(ours: Sequence[TableRow], theirs: Sequence[PaperRow | PaperDifference]) -> tuple[TableRow, ...]:
         rows: list[TableRow] = []

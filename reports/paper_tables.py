@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from meltpoint.reports.differences import ModeVariant, RowPair
+from meltpoint.reports.differences import EnsembleOf, ModeVariant, RowPair
 from meltpoint.search_spaces import documents
 from meltpoint.tasks.core.registry import unknown
 
@@ -47,10 +47,26 @@ class PaperRow(PaperScores):
 
 
 class PaperSide(Strict):
-    """One side of a difference."""
+    """One side of a difference: a row."""
 
     mode: str
     variant: str = ""
+
+    @property
+    def key(self) -> ModeVariant:
+        """The corresponding row of our table."""
+        return ModeVariant(self.mode, self.variant)
+
+
+class PaperEnsemble(Strict):
+    """One side of a difference: the ensemble of these rows."""
+
+    ensemble: tuple[PaperSide, ...] = Field(min_length=2)
+
+    @property
+    def key(self) -> EnsembleOf:
+        """The corresponding ensemble of ours."""
+        return EnsembleOf(frozenset(side.key for side in self.ensemble))
 
 
 class PaperDifference(PaperScores):
@@ -60,15 +76,14 @@ class PaperDifference(PaperScores):
         metric: the metric, if it is not each task's own metric.
     """
 
-    upper: PaperSide
+    upper: PaperSide | PaperEnsemble
     lower: PaperSide
     metric: str = ""
 
     @property
     def pair(self) -> RowPair:
         """The corresponding pair of rows of our table."""
-        upper, lower = (ModeVariant(side.mode, side.variant) for side in (self.upper, self.lower))
-        return RowPair(upper, lower, self.metric)
+        return RowPair(self.upper.key, self.lower.key, self.metric)
 
 
 class PaperTable(Strict):

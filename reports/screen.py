@@ -40,7 +40,7 @@ def show_summary(summary: SweepSummary, console: Console) -> None:
         _show_block(f"{summary.name} · {block.encoder}", block, console)
     for number, text in enumerate(table.footnotes, 1):
         say(console, f"{marks([number])} {text}")
-    for line in (*task_notes(summary), *trial_notes(summary)):
+    for line in (*summary.spec.notes, *task_notes(summary), *trial_notes(summary)):
         say(console, line)
     legend = [SPREAD_NOTE, DIFFERENCE_NOTE, *([BOLD_NOTE] if console.is_terminal else [])]  # a pipe has no bold
     legend += [ENSEMBLE_NOTE] if summary.ensembles else []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from meltpoint.adapters.data.pairing import INPUT_FORMAT
 from meltpoint.adapters.hyperparameters import Parameter, Setting, Value
-from meltpoint.adapters.settings import PATIENCE
+from meltpoint.adapters.settings import ADAMW, OPTIMISER, PATIENCE
 from meltpoint.search_spaces import build, documents, entries
 from meltpoint.search_spaces.early_stopping import EarlyStopping
 from meltpoint.search_spaces.ranges import Range, active
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["EarlyStopping", "Space", "is_one_point"]
 
-_LEFT_OUT: Setting = {parameter.name: parameter.default for parameter in INPUT_FORMAT} | {PATIENCE: 0}
+_LEFT_OUT: Setting = {parameter.name: parameter.default for parameter in INPUT_FORMAT} | {
+    PATIENCE: 0,
+    OPTIMISER: ADAMW,
+}
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ TASK = Task(
     name="mrpc",
     kind="pair_classification",
     metric="accuracy",
+    beside=("f1",),  # GLUE reports both
     folder="mrpc",
     readers={"train": _train, "dev": _dev, "test": _test},
     files={"train": (TRAIN, DEV), "dev": (DEV,), "test": ("msr_paraphrase_test.txt",)},

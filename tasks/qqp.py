@@ -68,6 +68,7 @@ TASK = Task(
     name="qqp",
     kind="pair_classification",
     metric="accuracy",
+    beside=("f1",),  # GLUE reports both
     folder="qqp",
     readers={
         "train": partial(_read, name="train.tsv"),

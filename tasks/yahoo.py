@@ -138,6 +138,7 @@ def _task(labels: tuple[str, ...], release: Release = ORIGINAL) -> Task:
         name="yahoo" if labels == CLASSES else f"yahoo:{'+'.join(labels)}",
         kind="sentence_classification",
         metric="accuracy",
+        beside=("f1" if len(labels) == 2 else "macro_f1",),  # arXiv 1907.05338, experiment B, names both
         folder="yahoo",
         readers={split: partial(_read, release=release, labels=labels, split=split) for split in SPLITS},
         files={"train": (release.train,), "dev": (release.train,), "test": (release.test,)},

@@ -46,7 +46,7 @@ class Adamw:
 
         Args:
             state: the parameter's, with torch's names; filled at the first step.
-            group: its parameter group.
+            group: its parameter group; `corrects_bias` is False for Adam without bias correction.
 
         Raises:
             TypeError: a bf16 parameter without a master.
@@ -55,9 +55,10 @@ class Adamw:
         gradient, memory = array(parameter.grad.contiguous()), self._memory_of(parameter, state)
         state["step"] += 1
         rate, (beta_1, beta_2) = float(group["lr"]), group["betas"]
+        count = state["step"] if group.get("corrects_bias", True) else math.inf  # then both corrections are 1
         numbers = (
             factor, 1 - rate * group["weight_decay"], 1 - beta_1, beta_2, 1 - beta_2,
-            rate / (1 - beta_1 ** state["step"]), math.sqrt(1 - beta_2 ** state["step"]), group["eps"],
+            rate / (1 - beta_1**count), math.sqrt(1 - beta_2**count), group["eps"],
         )  # fmt: skip
 
         def run(begin: int, end: int) -> None:

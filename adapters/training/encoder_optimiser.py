@@ -1,14 +1,16 @@
-"""AdamW for an encoder: one rate a layer group, norm and clipping of the gradient; by a kernel where `ops` has one."""
+"""Adam with decoupled decay for an encoder: a rate a layer group, norm, clipping; by a kernel where `ops` has one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from meltpoint.adapters import ops
 from meltpoint.adapters.encoder import LayerGroup
+from meltpoint.adapters.training.adam_rules import ADAMW, BETA_1, BETA_2, UNCORRECTED_STEP, AdamRule
 
 
 class EncoderAdamW(torch.optim.AdamW):
@@ -21,9 +23,10 @@ class EncoderAdamW(torch.optim.AdamW):
     Args:
         groups: bottom → top.
         weight_decay: of the matrices.
+        rule: the update rule; this class itself computes AdamW's.
     """
 
-    def __init__(self, groups: Sequence[LayerGroup], weight_decay: float) -> None:
+    def __init__(self, groups: Sequence[LayerGroup], weight_decay: float, rule: AdamRule = ADAMW) -> None:
         parameter_groups = []
         for index, group in enumerate(groups):
             matrices = [p for p in group.parameters if p.ndim > 1]
@@ -31,7 +34,7 @@ class EncoderAdamW(torch.optim.AdamW):
             for parameters, decay in ((matrices, weight_decay), (vectors, 0.0)):
                 if parameters:
                     parameter_groups.append({"params": parameters, "weight_decay": decay, "layer_group": index})
-        super().__init__(parameter_groups, lr=0.0, fused=True)
+        super().__init__(parameter_groups, lr=0.0, betas=(BETA_1, BETA_2), eps=rule.epsilon, fused=True)
 
     def gradients(self) -> list[Tensor]:
         """The gradients that there are."""
@@ -66,16 +69,52 @@ class EncoderAdamW(torch.optim.AdamW):
         return [parameter for group in self.param_groups for parameter in group["params"]]
 
 
+class UncorrectedAdam(EncoderAdamW):
+    """Adam without bias correction, by the kernel that torch's AdamW calls; its state is AdamW's."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Move every parameter that has a gradient."""
+        for group in self.param_groups:
+            moved = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if moved:
+                self._move(moved, group)
+
+    def _move(self, parameters: list[nn.Parameter], group: Mapping[str, Any]) -> None:
+        states = [self._state_of(parameter) for parameter in parameters]
+        for state in states:
+            state["step"] += 1
+        uncorrected = torch.full((), UNCORRECTED_STEP, device=parameters[0].device)
+        torch._fused_adamw_(
+            list[Tensor](parameters), [parameter.grad for parameter in parameters if parameter.grad is not None],
+            [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states], [],
+            [uncorrected] * len(parameters), lr=group["lr"], beta1=group["betas"][0], beta2=group["betas"][1],
+            weight_decay=group["weight_decay"], eps=group["eps"], amsgrad=False, maximize=False,
+        )  # fmt: skip
+
+    def _state_of(self, parameter: nn.Parameter) -> dict[str, Tensor]:
+        """A parameter's state, made at its first step."""
+        state: dict[str, Tensor] = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), device=parameter.device)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        return state
+
+
 class KernelAdamW(EncoderAdamW):
-    """The same by a kernel, which moves float32 masters in the place of bf16 parameters.
+    """Either rule by a kernel, which moves float32 masters in the place of bf16 parameters.
 
     Attributes:
         factor: what gradients are multiplied by as the next step reads them.
     """
 
-    def __init__(self, groups: Sequence[LayerGroup], weight_decay: float, kernel: ops.AdamwKernel) -> None:
-        super().__init__(groups, weight_decay)
+    def __init__(
+        self, groups: Sequence[LayerGroup], weight_decay: float, kernel: ops.AdamwKernel, rule: AdamRule = ADAMW
+    ) -> None:
+        super().__init__(groups, weight_decay, rule)
         self.factor, self._kernel = 1.0, kernel
+        for group in self.param_groups:
+            group["corrects_bias"] = rule.corrects_bias
 
     def norm(self) -> Tensor:
         """The norm of all gradients together: a number, float32."""
@@ -102,8 +141,9 @@ class KernelAdamW(EncoderAdamW):
 
 
 def encoder_adamw(
-    groups: Sequence[LayerGroup], weight_decay: float, masters: Mapping[nn.Parameter, Tensor] | None = None
-) -> EncoderAdamW:
+    groups: Sequence[LayerGroup], weight_decay: float, masters: Mapping[nn.Parameter, Tensor] | None = None,
+    rule: AdamRule = ADAMW,
+) -> EncoderAdamW:  # fmt: skip
     """The optimiser of an encoder, by a kernel where there is one for all its parameters.
 
     Args:
@@ -111,4 +151,6 @@ def encoder_adamw(
     """
     kernel = ops.adamw([parameter for group in groups for parameter in group.parameters], masters or {})
     assert kernel is not None or not masters, "masters are moved by the CPU's kernel"
-    return EncoderAdamW(groups, weight_decay) if kernel is None else KernelAdamW(groups, weight_decay, kernel)
+    if kernel is not None:
+        return KernelAdamW(groups, weight_decay, kernel, rule)
+    return (EncoderAdamW if rule.corrects_bias else UncorrectedAdam)(groups, weight_decay, rule)

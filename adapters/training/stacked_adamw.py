@@ -1,4 +1,4 @@
-"""AdamW for a bundle of trials: a rate and a decay a member, one flat buffer, few operations a step."""
+"""Adam with decoupled decay for a bundle: a rate and a decay a member, one flat buffer, few operations a step."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
-"""torch.optim.AdamW's own (Loshchilov & Hutter 2019; Kingma & Ba 2015)."""
+from meltpoint.adapters.training.adam_rules import ADAMW, BETA_1, BETA_2, UNCORRECTED_STEP, AdamRule
 
 ALIGNED = 16
 """Numbers of float32 in a cache line. Every parameter of every member begins at one, because BLAS kernels round
@@ -21,7 +20,7 @@ FUSED_FROM = 8192
 
 
 class StackedAdamW:
-    """torch.optim.AdamW with a rate and a decay a member.
+    """torch.optim.AdamW, or another rule of `adam_rules`, with a rate and a decay a member.
 
     The parameters become views into one (T, N) buffer, matrices first; so they must be on their device already. Their
     gradients are gathered into another one, once a step, when they are first asked for: autograd hands over each as a
@@ -31,9 +30,11 @@ class StackedAdamW:
         parameters: each with a leading dimension T. Vectors (a member's share has at most one dimension: biases,
             norms, a mix's scalars) do not decay.
         decays: (T,) decoupled weight decay.
+        rule: the members' update rule.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], decays: Tensor) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], decays: Tensor, rule: AdamRule = ADAMW) -> None:
+        self._rule = rule
         # Matrices first, so that what decays is one slice of the buffers.
         self._parameters = sorted(parameters, key=lambda parameter: parameter.ndim <= 2)
         self._sizes = [-(-p[0].numel() // ALIGNED) * ALIGNED for p in self._parameters]
@@ -105,14 +106,15 @@ class StackedAdamW:
     def _step_fused(self, rates: Tensor) -> None:
         """torch's fused kernel, once over a member's matrices and once over its vectors: one pass over memory."""
         split, total = self._matrix_size, self.weights.shape[1]
-        plans = list(zip(rates.tolist(), self.decays.tolist(), self.steps.float(), strict=True))
+        counts = self.steps if self._rule.corrects_bias else torch.full_like(self.steps, UNCORRECTED_STEP)
+        plans = list(zip(rates.tolist(), self.decays.tolist(), counts.float(), strict=True))
         for member, (rate, decay, step) in enumerate(plans):
             for begin, end, own in ((0, split, decay), (split, total, 0.0)):
                 if begin < end:
                     rows = [b[member, begin:end] for b in (self.weights, self.gradients, self.first, self.second)]
                     torch._fused_adamw_(
                         [rows[0]], [rows[1]], [rows[2]], [rows[3]], [], [step], lr=rate, beta1=BETA_1, beta2=BETA_2,
-                        weight_decay=own, eps=EPSILON, amsgrad=False, maximize=False,
+                        weight_decay=own, eps=self._rule.epsilon, amsgrad=False, maximize=False,
                     )  # fmt: skip
 
     def _step_vectorised(self, rates: Tensor) -> None:
@@ -123,11 +125,12 @@ class StackedAdamW:
         self.second.mul_(BETA_2).addcmul_(self.gradients, self.gradients, value=1 - BETA_2)
         # In double precision: 1 - 0.999 has lost three digits in single precision. And number by number: a tensor's
         # powers are rounded differently by how many there are.
-        counts, device = self.steps.tolist(), rates.device
+        device = rates.device
+        counts = self.steps.tolist() if self._rule.corrects_bias else [UNCORRECTED_STEP] * len(self.steps)
         first = torch.tensor([1 - BETA_1**count for count in counts], dtype=torch.float64, device=device)
         second = torch.tensor([math.sqrt(1 - BETA_2**count) for count in counts], dtype=torch.float64, device=device)
         size, root = (rates / first).to(dtype)[:, None], second.to(dtype)[:, None]
-        self.weights.sub_(self.first / (self.second.sqrt().div_(root).add_(EPSILON)) * size)
+        self.weights.sub_(self.first / (self.second.sqrt().div_(root).add_(self._rule.epsilon)) * size)
 
     @torch.no_grad()
     def keep(self, members: Sequence[int]) -> None:

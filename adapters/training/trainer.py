@@ -22,6 +22,7 @@ from meltpoint.adapters.layers.compact_embedding import pieces_of
 from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable
 from meltpoint.adapters.snapshot import Snapshot
+from meltpoint.adapters.training.adam_rules import ADAM_RULES, AdamRule
 from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW, encoder_adamw
 from meltpoint.adapters.training.epoch_result import EpochResult, best_epoch
 from meltpoint.adapters.training.evaluation import EVALUATION_BATCH, Evaluation, evaluate
@@ -64,26 +65,26 @@ class Trainer:
         part = (self.micro_batch or self.batch_size) / self.batch_size
         self.evaluation_rows = max(1, int(EVALUATION_BATCH * part))
         self.trains_encoder = modes.get(mode).trains_encoder
-        decay = float(setting["weight_decay"])
-        self.encoder_optimiser = self._prepare_encoder(decay) if self.trains_encoder else None
+        decay, rule = float(setting["weight_decay"]), ADAM_RULES[str(setting.get("optimiser", "adamw"))]
+        self.encoder_optimiser = self._prepare_encoder(decay, rule) if self.trains_encoder else None
         self.groups = model.layer_groups()
         self.trials = [TrialState.start(member, mode, len(self.groups), len(data.train.rows)) for member in members]
         self.steps_per_epoch = self.trials[0].table.plan.steps_per_epoch
         self.gap_rule = GapRule(setting)
         self.active = list(range(len(members)))
         decays = torch.tensor([float(member.setting["weight_decay"]) for member in members])
-        self.head_optimiser = StackedAdamW(list(model.own_parameters().values()), decays)
+        self.head_optimiser = StackedAdamW(list(model.own_parameters().values()), decays, rule)
         self.encoder_moved = False
         self.step = 0
 
-    def _prepare_encoder(self, weight_decay: float) -> EncoderAdamW:
+    def _prepare_encoder(self, weight_decay: float, rule: AdamRule) -> EncoderAdamW:
         """Exchange the encoder's parameters for those that are trained; their optimiser."""
         encoder = self.model.encoder
         # Only those rows of its table of subword tokens that the task has are trained; the result is the same, exactly.
         table = encoder.compact_pieces(pieces_of(self.data.train, encoder.tokenizer.pad_piece))
         in_bf16 = self.precision == "bf16" and self.device.type == "cpu"
         masters = encoder.train_in_bf16() if in_bf16 else {}
-        optimiser = encoder_adamw(self.model.layer_groups()[:-1], weight_decay, masters)
+        optimiser = encoder_adamw(self.model.layer_groups()[:-1], weight_decay, masters, rule)
         if table is not None:
             table.follow(optimiser)
         return optimiser

@@ -173,7 +173,10 @@ def _merged(common: SweepSpec, file: SpecFile, wanted: Wanted, options: SweepOpt
         remedy = remedy or "Name other encoders, modes or tasks, or leave some out."
         raise ValueError(f"--spec {options.spec}: no cell is left. {remedy}")
     replaced = [f"{name}={encoder}" for name, encoder in wanted.replaced.items() if name in there]
-    from_file = {"blocks": tuple(blocks), "origin": file.name, "replaced": tuple(replaced), "left_out": tuple(missing)}
+    from_file = {
+        "blocks": tuple(blocks), "origin": file.name, "replaced": tuple(replaced), "left_out": tuple(missing),
+        "notes": file.notes,
+    }  # fmt: skip
     return common.model_copy(update={**from_file, "name": common.name or file.name})
 
 

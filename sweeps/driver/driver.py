@@ -16,6 +16,7 @@ from meltpoint.sweeps.driver.running_trial import RunningTrial
 from meltpoint.sweeps.ledger.cluster_part import note_part
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.machine.gpu_limits import BUNDLES_FINALS
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.room import ANY_NUMBER
 from meltpoint.sweeps.on_ray.sharing import ClusterShare
@@ -94,7 +95,7 @@ class SweepDriver:
             return "wait"
         if not self._has_place():
             return "wait"
-        proposals = self.planner.next_together(self.slots, mixes_seeds=self.resources.gpus != 0)
+        proposals = self.planner.next_together(self.slots, mixes_seeds=BUNDLES_FINALS and self.resources.gpus != 0)
         if self.share is not None:
             self.share.want(len(self.orders) if isinstance(proposals, str) else ANY_NUMBER)
         if isinstance(proposals, str):

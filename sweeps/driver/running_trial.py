@@ -51,7 +51,7 @@ class RunningTrial:
             dev=best.dev[metric] if best else None, dev_metrics=best.dev if best else {},
             best_epoch=best.epoch if best else None, epochs=self.epochs, error=outcome.error,
             hardware=started.hardware if started else None, attempts=order.attempt + 1, cause=outcome.cause,
-            input_notes=[*(started.input_notes if started else ()), *outcome.notes],
+            input_notes=list(started.input_notes) if started else [], storage_notes=list(outcome.notes),
             data_fingerprint=order.data_fingerprint, documents_fingerprint=order.documents_fingerprint,
             encoder_fingerprint=order.encoder_fingerprint, code_version=code_version(),
             started_at=self.began, seconds=time.monotonic() - self.counted_from,

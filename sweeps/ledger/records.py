@@ -112,6 +112,8 @@ class TrialRecord(TrialDescription):
         test_fingerprint: of the test split that it was scored on (`locked.TestData`).
         data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `CellFacts`.
         trained_together: how many trials the worker trained side by side with this one, itself counted.
+        input_notes: what the length limit did to the inputs, a line each; reports print them.
+        storage_notes: what became of cached hidden states and of saved epochs, a line each; no report prints them.
         task_parameters: how many numbers are learned beside the encoder's: the head's, and a mix of layers'; None where
             no worker came to build it.
         started_at: when a worker took it up; trials of one order have the same.
@@ -143,6 +145,7 @@ class TrialRecord(TrialDescription):
     mlflow_run_id: str | None = None
     hardware: HardwareRecord | None = None
     input_notes: list[str] = Field(default_factory=list)
+    storage_notes: list[str] = Field(default_factory=list)
     data_fingerprint: str
     documents_fingerprint: str = ""
     encoder_fingerprint: str = ""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from meltpoint.sweeps.machine import limits
+from meltpoint.sweeps.machine import gpu_limits, limits
 from meltpoint.sweeps.machine.limits import text
 from meltpoint.sweeps.machine.ray_address import ray_cluster
 from meltpoint.sweeps.machine.services import STORE, Check, existing, tracking_store
@@ -162,7 +162,8 @@ def gpu(index: int) -> Check:
 
     has = torch.cuda.get_device_properties(index)
     bf16 = "bf16" if has.major >= 8 else "no bf16"  # Ampere, compute capability 8.0, is the first with bf16
-    return Check(f"GPU {index}", True, f"{has.name}, {has.total_memory / GIB:.0f} GiB, {bf16}")
+    limits_here = f"not yet measured on a GPU and limited there: {gpu_limits.in_words()}"
+    return Check(f"GPU {index}", True, f"{has.name}, {has.total_memory / GIB:.0f} GiB, {bf16}; {limits_here}")
 
 
 def no_gpu(driver: Path = Path("/dev/nvidiactl")) -> Check:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+from meltpoint.sweeps.machine.gpu_limits import FORKS_WORKERS
 from meltpoint.sweeps.machine.ray_address import SUBMIT, TOKEN_REMEDY, cluster_address, join_fault, token_state
 from meltpoint.sweeps.machine.signals import sigterm_kept
 from meltpoint.sweeps.on_ray import patches
@@ -142,7 +143,7 @@ class Cluster:
 
     def _fork_without_gpus_only(self) -> None:
         """Close the fork server where Ray found GPUs all the same: its workers then start in Ray's own way."""
-        if not self.fork_server.is_open:
+        if FORKS_WORKERS or not self.fork_server.is_open:
             return
         import ray
 
@@ -152,7 +153,7 @@ class Cluster:
 
 def may_fork() -> bool:
     """True if a local cluster's workers may be forks: not on a machine with GPUs, where that was not yet measured."""
-    return "fork_server" in patches.active() and not machine_has_gpus()
+    return "fork_server" in patches.active() and (FORKS_WORKERS or not machine_has_gpus())
 
 
 def check_answers(address: str) -> None:

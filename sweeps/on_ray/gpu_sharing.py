@@ -1,18 +1,20 @@
 """Sharing of GPUs by trials: with `--gpus-per-trial auto`, each cell's need of memory is measured.
 
-A probe (`memory_probe`) trains two steps of each cell's heaviest setting, alone on a GPU. The cell's share is the
-smallest 1/k that holds what was needed and a margin. Not yet measured on a GPU.
+A probe (`memory_probe`) trains two steps of each cell's heaviest setting, alone on a GPU, once on each kind that the
+cluster has. The cell's share is the smallest 1/k that holds what was needed and a margin on every kind. Not yet
+measured on a GPU, and limited until then (`machine.gpu_limits`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from meltpoint.adapters import encoders, modes, settings
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.ranges import Range
 from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.machine.gpu_limits import BUNDLES_FINALS, MARGIN, MOST_TRIALS
 from meltpoint.sweeps.on_ray.room import slots
 from meltpoint.sweeps.search.planner import LARGEST_BUNDLE, Planner, Proposal, can_bundle
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
@@ -21,15 +23,13 @@ from meltpoint.sweeps.worker.memory_probe import Need, ProbeOrder, probe_gpu
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tasks.core.task import Kind
 
-MARGIN = 0.15  # of what was measured: batches of many widths leave torch's memory in pieces; a guess, not yet measured
-MOST_TRIALS = 8  # on one GPU: each has a process and a CUDA context of its own; a guess too
 RAY_UNITS = 10_000  # Ray counts resources in ten-thousandths (ray 2.60, fixed_point.h) and rounds: 1/6 would be 0.1667
 
 MakeOrder = Callable[[Proposal, float], Order]
 """`SweepDriver.order`: a proposal and its share of a GPU → what a worker is told."""
 
 
-def share_of(bytes_needed: int, total_bytes: int) -> float:
+def share_of(bytes_needed: int, total_bytes: int, most_trials: int = MOST_TRIALS) -> float:
     """The share of a GPU that a trial gets: 1/k, rounded down to Ray's units, for the most trials k that fit.
 
     Any trials whose shares add up to at most 1 fit together, each with its margin. A trial that has the GPU to itself
@@ -38,7 +38,7 @@ def share_of(bytes_needed: int, total_bytes: int) -> float:
     Raises:
         ValueError: a whole GPU is too small.
     """
-    for trials in range(MOST_TRIALS, 1, -1):
+    for trials in range(most_trials, 1, -1):
         units = RAY_UNITS // trials
         if bytes_needed * (1 + MARGIN) * RAY_UNITS <= units * total_bytes:
             return units / RAY_UNITS
@@ -52,13 +52,14 @@ def share_of(bytes_needed: int, total_bytes: int) -> float:
 
 
 def measure(
-    planner: Planner, order: MakeOrder, resources: Resources, gpus: int, say: Callable[[str], None],
-    probe: Callable[[dict[str, Any]], Need] | None = None,
+    planner: Planner, order: MakeOrder, resources: Resources, gpus: int, kinds: Sequence[str],
+    say: Callable[[str], None], probe: Callable[[dict[str, Any]], Need] | None = None,
 ) -> dict[CellKey, float]:  # fmt: skip
-    """Probe each cell that has something left to do, as many at a time as there are GPUs.
+    """Probe each cell that has something left to do on each kind of GPU, as many at a time as there are GPUs.
 
     Args:
-        gpus: how many Ray has, of one kind.
+        gpus: how many Ray has.
+        kinds: their kinds by Ray's names, where there are several; a trial may run on any, so the largest share counts.
         say: is told of a cell that could not be measured, or does not fit a GPU: its trials get a whole GPU each.
         probe: what runs in Ray's worker, a `ProbeOrder` as JSON in; None is `probe_gpu`.
 
@@ -74,8 +75,16 @@ def measure(
     # A process a probe: it ends with its context, and leaves nothing for the next one to count.
     remote = ray.remote(num_cpus=resources.cpus, num_gpus=1, max_calls=1)(probe or probe_gpu)
     told = {key: one.model_dump(mode="json") for key, one in probe_orders(planner, order, gpus).items()}
-    asked = {key: remote.remote(document) for key, document in told.items()}
-    return settled({key: _share(key, reference, say) for key, reference in asked.items()}, say)
+    where = [{"accelerator_type": kind} for kind in kinds] if len(kinds) > 1 else [{}]
+    asked = {key: [remote.options(**one).remote(document) for one in where] for key, document in told.items()}
+    found = {key: [_share(key, reference, say) for reference in references] for key, references in asked.items()}
+    return settled({key: largest(shares) for key, shares in found.items()}, say)
+
+
+def largest(shares: Sequence[float | str]) -> float | str:
+    """The share that is enough on every kind of GPU, or why there is none on one of them."""
+    troubles = [share for share in shares if isinstance(share, str)]
+    return troubles[0] if troubles else max(share for share in shares if not isinstance(share, str))
 
 
 def settled(found: Mapping[CellKey, float | str], say: Callable[[str], None]) -> dict[CellKey, float]:
@@ -116,7 +125,7 @@ def _share(key: CellKey, reference: Any, say: Callable[[str], None]) -> float | 
 
 def in_words(shares: Mapping[CellKey, float]) -> str:
     """The shares, for the screen."""
-    each = (f"{cell_name(*key)} 1/{round(1 / share)}" for key, share in shares.items())
+    each = (f"{cell_name(*key)} {'all' if share == 1 else f'1/{round(1 / share)}'}" for key, share in shares.items())
     return f"Of a GPU, measured: {', '.join(each)}."
 
 
@@ -136,8 +145,9 @@ def _bundles(planner: Planner, cell: OpenCell, order: MakeOrder, gpus: int) -> t
     """The largest bundles of a cell: search trials read one batch for all, finals read one for each seed."""
     spec = planner.spec
     search = [spec.seed] * planner.search_bundle(cell, gpus)
-    finals = [spec.seed + number for number in range(min(LARGEST_BUNDLE, cell.seeds) if can_bundle(cell) else 1)]
-    chosen = [finals] if len(finals) >= len(search) else [search, finals]
+    size = min(LARGEST_BUNDLE, cell.seeds) if BUNDLES_FINALS and can_bundle(cell) else 1
+    finals = [spec.seed + number for number in range(size)]
+    chosen = [one for one in (search, finals) if len(one) > 1] if len(search) > len(finals) else [finals]
     return tuple(
         WorkOrder(orders=tuple(_order(cell, order, number, seed) for number, seed in enumerate(seeds)))
         for seeds in chosen

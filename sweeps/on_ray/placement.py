@@ -82,8 +82,9 @@ def place(
         slots(resources.cpus, needed)
         wait_for_room(resources.cpus, needed, say)
     if gpus == "auto":
-        say(f"Ray has {found}: each cell's heaviest setting runs on one, to see how many trials share it.")
-        shares = gpu_sharing.measure(planner, order, resources, found.count, say, probe)
+        each = "one of each kind" if len(found.kinds) > 1 else "one"
+        say(f"Ray has {found}: each cell's heaviest setting runs on {each}, to see how many trials share it.")
+        shares = gpu_sharing.measure(planner, order, resources, found.count, found.kinds, say, probe)
     least = min(shares.values()) if gpus == "auto" else gpus
     count = slots(resources.cpus, least)
     most = max(shares.values(), default=least)
@@ -116,8 +117,8 @@ def settle(resources: Resources, found: ClusterGpus) -> tuple[float | Literal["a
         return resources.gpus, ""
     if resources.address is None and not torch.cuda.is_available():
         return 0.0, f"Ray has {found}, but torch {torch.__version__} cannot use any; see `meltpoint doctor`"
-    if len(found.kinds) > 1:
-        return 1.0, "GPUs of several kinds are shared only where --gpus-per-trial names a share, as 0.5"
+    if len(found.kinds) > 1 and UNKNOWN in found.kinds:
+        return 1.0, "GPUs that Ray cannot name beside others are shared only where --gpus-per-trial names it, as 0.5"
     return "auto", ""
 
 

@@ -73,9 +73,14 @@ class Ensemble(BaseModel):
         """The distinct encoders of the members."""
         return tuple(dict.fromkeys(member.encoder for member in self.members))
 
-    def spread(self, split: Literal["dev", "test"]) -> Spread | None:
-        """Mean and deviation of the main metric over seeds; None if there are no scores."""
-        return spread([scores[self.metric] for scores in (self.dev if split == "dev" else self.test)])
+    def spread(self, split: Literal["dev", "test"], metric: str = "") -> Spread | None:
+        """Mean and deviation over seeds; None if there are no scores.
+
+        Args:
+            metric: another metric than the main one.
+        """
+        name = metric or self.metric
+        return spread([scores[name] for scores in (self.dev if split == "dev" else self.test) if name in scores])
 
 
 def ensemble_id(task: str, members: tuple[EnsembleMember, ...]) -> str:

@@ -34,6 +34,7 @@ class CellHeader(BaseModel):
         notes: notes on the data for tables.
         variant: distinguishes cells of the same encoder, mode and task; "" if there is only one.
         seeds: number of planned finals; None in files of older versions, whose cells all had the sweep's number.
+        beside: metrics that tables show beside the cell's own (`Task.beside`).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -55,6 +56,7 @@ class CellHeader(BaseModel):
     notes: tuple[str, ...] = ()
     variant: str = ""
     seeds: int | None = None
+    beside: tuple[str, ...] = ()
 
     @property
     def key(self) -> CellKey:

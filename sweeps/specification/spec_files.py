@@ -53,6 +53,7 @@ WANTED = {
     "trials": COUNTED,
     "seeds": COUNTED,
     "folders": "write a mapping of encoders to what their folders must hold, as in folders: {elmo: the released files}",
+    "notes": "write a list of lines of text in quotes",
     "blocks": "write a list of blocks, each with name, encoders, modes and tasks",
 }
 """Key at the top of a file → the remedy in error messages."""
@@ -104,6 +105,7 @@ class SpecFile(BaseModel):
         trials, seeds: defaults for the blocks.
         folders: encoder → a description of the files that its folder must hold. The user gives the folder of such an
             encoder with `--with elmo=FOLDER`; otherwise its cells are left out.
+        notes: what a reader of the tables has to know of what the cells compare, one line each.
         blocks: the blocks.
     """
 
@@ -115,6 +117,7 @@ class SpecFile(BaseModel):
     trials: Count = 16
     seeds: Count = 5
     folders: dict[str, str] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     blocks: tuple[FileBlock, ...] = Field(min_length=1)
 
     def words(self, what: str) -> list[str]:

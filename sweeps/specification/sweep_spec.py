@@ -70,6 +70,7 @@ class SweepSpec(BaseModel):
         origin: the name of the specification file, by which tables find a paper's numbers.
         replaced: `NAME=ENCODER` options: the encoder to use for an encoder's name in the file.
         left_out: encoders in the file whose location was not given, so that their cells are left out.
+        notes: the file's notes on what its cells compare, for tables.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -92,6 +93,7 @@ class SweepSpec(BaseModel):
     origin: str = ""
     replaced: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def products(self) -> tuple[Block, ...]:
         """The blocks that make up the matrix; for a plain command line, its product as the only block."""
@@ -125,7 +127,7 @@ class SweepSpec(BaseModel):
         Paths are not compared: data are compared by their fingerprints, and spaces by their contents.
         """
         mine, theirs = self.model_dump(), other.model_dump()
-        ignored = {"data_dir", "space", "blocks", "replaced", "left_out"}
+        ignored = {"data_dir", "space", "blocks", "replaced", "left_out", "notes"}
         has_blocks = bool(self.blocks or other.blocks)
         ignored |= set(PRODUCT) if has_blocks else set()
         differing = [key for key in mine if key not in ignored and mine[key] != theirs[key]]

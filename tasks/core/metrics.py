@@ -53,8 +53,14 @@ def score(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) ->
         ValueError: no examples, unequal lengths, a hidden label, or a non-finite prediction.
     """
     _check(task, gold, predicted)
-    others = [name for name in REPORTED[task.kind] if name != task.metric and METRICS[name].fits(task)]
+    others = [name for name in reported(task) if name != task.metric]
     return {name: METRICS[name].compute(task, gold, predicted) for name in [task.metric, *others]}
+
+
+def reported(task: Task) -> list[str]:
+    """The metrics that are reported for a task: F1 is that of the positive class of two, else the mean over classes."""
+    fitting = [name for name in REPORTED[task.kind] if METRICS[name].fits(task)]
+    return [name for name in fitting if name != "macro_f1" or "f1" not in fitting]
 
 
 def _check(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> None:
@@ -181,12 +187,12 @@ METRICS: Mapping[str, Metric] = {
 }
 
 REPORTED: Mapping[Kind, tuple[str, ...]] = {
-    "sentence_classification": ("accuracy",),
-    "pair_classification": ("accuracy", "f1"),
+    "sentence_classification": ("accuracy", "f1", "macro_f1"),
+    "pair_classification": ("accuracy", "f1", "macro_f1"),
     "pair_regression": ("pearson", "spearman"),
     "sequence_labelling": ("span_f1", "span_precision", "span_recall", "word_accuracy"),
 }
-"""The metrics that are reported for a kind of task, where they apply; the first is the kind's default."""
+"""The metrics that may be reported for a kind of task (`reported`); the first is the kind's default."""
 
 DEFAULT: Mapping[Kind, str] = {kind: names[0] for kind, names in REPORTED.items()}
 """The metric of a user's task whose file names none."""

@@ -24,6 +24,8 @@ def load_training_data(spec: DataSpec) -> TrainingData:
     task = find(spec)
     train, dev = read_split(spec, "train"), read_split(spec, "dev")
     notes = list(task.notes)
+    if spec.data_dir is None and task.hub is not None and task.hub.note:
+        notes.append(task.hub.note)
     if spec.test_from:
         cut = parse_slice(spec.test_from)
         if cut.split == "train":

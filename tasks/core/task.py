@@ -52,6 +52,7 @@ class HubSource:
             are filled in. The default is the layout of the hub's `refs/convert/parquet` branches.
         columns: the columns to read; empty for all.
         elsewhere: splits that come from another dataset: a release with labels, or a server's test split.
+        note: how the copy differs from the original, for the tables; "" if it does not.
     """
 
     id: str
@@ -63,6 +64,7 @@ class HubSource:
     pattern: str = "{config}/{split}/*.parquet"
     columns: tuple[str, ...] = ()
     elsewhere: Mapping[Split, HubSource] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Task:
         name: its module name, which is its name on the command line; a variant's parts follow after a colon.
         kind: one of `KINDS`.
         metric: the key in `metrics.METRICS` that settings are selected by; higher is always better.
+        beside: other keys that tables show in columns of their own, beside the metric's; never selected by.
         labels: the label names in id order; empty for regression. Sequence labelling uses IOB2 names.
         label_range: lowest and highest score, for regression only.
         folder: the folder under `--data-dir` that holds the original files; absolute for a user's own task.
@@ -105,6 +108,7 @@ class Task:
     files: Mapping[Split, tuple[str, ...]] = field(default_factory=dict)
     generated: bool = False
     notes: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     tokenised: bool = False
     sample: Task | None = None
 

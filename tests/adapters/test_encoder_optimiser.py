@@ -1,4 +1,4 @@
-"""AdamW on an encoder's parameters, in float32 and in bf16 with masters: torch's own steps."""
+"""The optimiser of an encoder's parameters, in float32 and in bf16 with masters: torch's AdamW, and BERT's own Adam."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from meltpoint.adapters import ops
 from meltpoint.adapters.encoder import LayerGroup
 from meltpoint.adapters.families.huggingface import encoder, master_weights
 from meltpoint.adapters.families.huggingface.master_weights import Master
-from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW, encoder_adamw
+from meltpoint.adapters.training.adam_rules import ADAMW, BERT_ADAM, AdamRule
+from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW, KernelAdamW, UncorrectedAdam, encoder_adamw
+from meltpoint.tests.adapters import published_bert_adam
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -55,8 +58,10 @@ def reference(layers: list[nn.Module], factor: float) -> list[nn.Parameter]:
     return parameters
 
 
-def moved(layers: list[nn.Module], factor: float, masters: dict[nn.Parameter, Tensor] | None = None) -> EncoderAdamW:
-    adam = encoder_adamw(groups_of(*layers), 0.3, masters)
+def moved(
+    layers: list[nn.Module], factor: float, masters: dict[nn.Parameter, Tensor] | None = None, rule: AdamRule = ADAMW
+) -> EncoderAdamW:
+    adam = encoder_adamw(groups_of(*layers), 0.3, masters, rule)
     for group in adam.param_groups:
         group["lr"] = 0.01 * (1 + group["layer_group"])
     parameters = [parameter for layer in layers for parameter in layer.parameters()]
@@ -74,6 +79,50 @@ def test_its_steps_are_torchs(factor: float):
     found = [parameter for layer in own for parameter in layer.parameters()]
     for one, other in zip(found, reference(torchs, factor), strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("by_kernel", "kind"), [(True, KernelAdamW), (False, UncorrectedAdam)])
+def test_steps_of_bert_adam_are_those_of_berts_released_code_with_kernels_and_without(by_kernel: bool, kind: type):
+    layers, plain = layers_of(), layers_of()
+    with ops.overridden(by_kernel):
+        assert type(moved(layers, 0.5, rule=BERT_ADAM)) is kind
+    own, before = ([p for layer in side for p in layer.parameters()] for side in (layers, plain))
+    given: list[list[Tensor | None]] = [[] for _ in own]
+    for step in range(STEPS):
+        give_gradients(before, step)
+        for parameter, gradients in zip(before, given, strict=True):
+            gradients.append(None if parameter.grad is None else 0.5 * parameter.grad)
+    layer_of = [index for index, layer in enumerate(plain) for _ in layer.parameters()]
+    for number, (one, start) in enumerate(zip(own, before, strict=True)):
+        few = (slice(0, 6),)
+        rates, decay = [0.01 * (1 + layer_of[number])] * STEPS, 0.3 if start.ndim > 1 else 0.0
+        gradients = [None if gradient is None else gradient[few] for gradient in given[number]]
+        expected = published_bert_adam.moved(start.detach()[few], gradients, rates, decay)
+        torch.testing.assert_close(one.detach()[few].double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_masters_of_bert_adam_move_as_float32_weights_do():
+    own, plain = layers_of(), layers_of()
+    moved(own, 0.5, master_weights.adopt(nn.ModuleList(own)), BERT_ADAM)
+    moved(plain, 0.5, rule=BERT_ADAM)
+    for one, other in zip(own, plain, strict=True):
+        assert all(torch.equal(one.state_dict()[name], expected) for name, expected in other.state_dict().items())
+
+
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_bert_adam_continues_from_its_state_to_the_same_bits(by_kernel: bool):
+    whole, cut = layers_of(), layers_of()
+    with ops.overridden(by_kernel):
+        adams = [moved(layers, 1.0, rule=BERT_ADAM) for layers in (whole, cut)]
+        again = encoder_adamw(groups_of(*cut), 0.3, rule=BERT_ADAM)
+    again.load_moments({name: tensor.clone() for name, tensor in adams[1].moments().items()})
+    for group in again.param_groups:
+        group["lr"] = 0.01 * (1 + group["layer_group"])
+    for layers, adam in ((whole, adams[0]), (cut, again)):
+        give_gradients([parameter for layer in layers for parameter in layer.parameters()], 1)
+        adam.step()
+    for one, other in zip(whole, cut, strict=True):
+        assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in one.state_dict().items())
 
 
 def test_masters_move_as_float32_weights_do_and_weights_are_their_rounding():
@@ -192,14 +241,15 @@ def test_training_in_float32_has_no_masters(make_trainer: Make):
     assert all(parameter.dtype == torch.float32 for parameter in trainer.model.parameters())
 
 
-@pytest.mark.parametrize("kernels", ["1", "0"])
-def test_a_hook_runs_once_a_step_also_where_a_process_has_used_torchs_optimiser(
-    monkeypatch: pytest.MonkeyPatch, kernels: str
-):
-    monkeypatch.setenv("MELTPOINT_CPU_KERNELS", kernels)
+@pytest.mark.parametrize("by_kernel", [True, False])
+@pytest.mark.parametrize("rule", [ADAMW, BERT_ADAM], ids=["adamw", "bert_adam"])
+def test_a_hook_runs_once_a_step_also_where_a_process_has_used_torchs_optimiser(by_kernel: bool, rule: AdamRule):
     layer = nn.Linear(4, 4)
     torch.optim.AdamW(nn.Linear(2, 2).parameters())  # from then on torch runs hooks in its `step`
-    adam, ran = encoder_adamw(groups_of(layer), 0.1), []
+    with ops.overridden(by_kernel):
+        adam = encoder_adamw(groups_of(layer), 0.1, rule=rule)
+    assert isinstance(adam, KernelAdamW) is by_kernel
+    ran: list[int] = []
     adam.register_step_post_hook(lambda *_: ran.append(1))
     for steps in (1, 2):
         layer(torch.ones(1, 4)).sum().backward()

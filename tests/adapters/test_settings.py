@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from meltpoint.adapters import heads, modes, settings
 from meltpoint.adapters.hyperparameters import Value
+from meltpoint.adapters.training.adam_rules import ADAM_RULES
 
 CELLS = list(itertools.product(modes.names(), heads.names()))
 
@@ -50,6 +51,26 @@ def test_every_default_is_filled_in():
     assert full["learning_rate"] == 1e-3
     assert full["schedule"] == "constant"
     assert full["discriminative_rates"] is False
+
+
+def test_the_optimiser_is_named_where_it_is_not_adamw():
+    """So settings of versions without a choice of it keep their identity, and bert_adam has another one."""
+    assert settings.complete({"optimiser": "adamw"}, "fine_tuning", "linear") == settings.complete(
+        {}, "fine_tuning", "linear"
+    )
+    assert settings.complete({"optimiser": "bert_adam"}, "fine_tuning", "linear")["optimiser"] == "bert_adam"
+
+
+@pytest.mark.parametrize("mode", modes.names())
+def test_trials_of_one_bundle_and_of_one_first_phase_share_their_optimiser(mode: str):
+    keys = {settings.bundle_key({"optimiser": name}, mode, "linear") for name in ADAM_RULES}
+    assert len(keys) == len(ADAM_RULES)
+    assert "optimiser" in {own.name for own in settings.first_phase_parameters(mode, "linear")}
+
+
+def test_every_optimiser_that_a_setting_may_name_has_a_rule():
+    declared = next(own for own in settings.all_parameters() if own.name == "optimiser")
+    assert declared.choices == tuple(ADAM_RULES)
 
 
 def test_parameters_of_tricks_that_are_off_are_dropped():

@@ -1,4 +1,4 @@
-"""StackedAdamW against torch.optim.AdamW, a member at a time, and its state."""
+"""StackedAdamW against torch.optim.AdamW and BERT's own Adam, a member at a time, and its state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from meltpoint.adapters.training.adam_rules import ADAMW, BERT_ADAM
 from meltpoint.adapters.training.stacked_adamw import FUSED_FROM, StackedAdamW
+from meltpoint.tests.adapters import published_bert_adam
 
 RATES, DECAYS = torch.tensor([1e-3, 3e-2, 0.0]), torch.tensor([0.0, 0.1, 0.3])
 SMALL, LARGE = 5, FUSED_FROM // 4
@@ -54,6 +56,35 @@ def test_fifty_steps_equal_those_of_torchs_adamw_member_by_member(width: int):
             reference.step()
         for stacked, single in zip(own, alone, strict=True):
             torch.testing.assert_close(stacked[member], single, atol=2e-6, rtol=2e-6)
+
+
+@pytest.mark.parametrize("width", [SMALL, LARGE], ids=["vectorised", "fused"])
+def test_steps_of_bert_adam_are_those_of_berts_released_code_number_by_number(width: int):
+    own, plain = parameters(width), parameters(width)
+    train(own, StackedAdamW(own, DECAYS, BERT_ADAM), range(6))
+    each = [gradients(plain, step) for step in range(6)]
+    for number, (stacked, start) in enumerate(zip(own, plain, strict=True)):
+        for member in range(3):
+            few = (..., slice(0, 40))  # of a large matrix: the loop takes a number at a time
+            mine = [of_step[number][member] for of_step in each]
+            rates = [RATES[member].item() * (1 + step % 3) for step in range(6)]
+            decay = DECAYS[member].item() if start.ndim > 2 else 0.0
+            begun, shown = start.detach()[member], stacked.detach()[member]
+            if begun.ndim:
+                begun, shown, mine = begun[few], shown[few], [gradient[few] for gradient in mine]
+            expected = published_bert_adam.moved(begun, mine, rates, decay)
+            torch.testing.assert_close(shown.double(), expected, atol=2e-6, rtol=2e-6)
+
+
+def test_the_first_step_of_bert_adam_is_about_three_times_that_of_adamw():
+    """Without bias correction it is rate · 0.1 g / √(0.001 g²) = 3.16 times the rate; with it, the rate."""
+    steps = []
+    for rule in (ADAMW, BERT_ADAM):
+        own = parameters(SMALL)
+        before = [p.detach().clone() for p in own]
+        train(own, StackedAdamW(own, torch.zeros(3), rule), range(1))
+        steps.append((own[2][1] - before[2][1]).detach().abs())
+    torch.testing.assert_close(steps[1] / steps[0], torch.full_like(steps[0], 10**0.5), rtol=1e-2, atol=0)
 
 
 def test_a_rate_of_zero_moves_nothing():

@@ -211,6 +211,17 @@ def test_without_gradients_a_step_shrinks_matrices_by_rate_times_decay_and_leave
         torch.testing.assert_close(parameter.detach(), before[name] * share)
 
 
+@pytest.mark.parametrize(("name", "times"), [("adamw", 1.0), ("bert_adam", 10**0.5)])  # 0.1 / √0.001
+def test_head_and_encoder_take_their_first_step_by_the_settings_optimiser(make_trainer: Make, name: str, times: float):
+    trainer = make_trainer(epochs=1, train=4, weight_decay=0.0, learning_rate=1e-3, gradient_clip=0.0, optimiser=name)
+    before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
+    watch_steps(trainer, lambda: [gradient.fill_(1.0) for gradient in gradients_of(trainer)])
+    train(trainer)
+    for parameter, start in zip(trainer.model.parameters(), before, strict=True):
+        moved = (start - parameter.detach()).abs()
+        torch.testing.assert_close(moved, torch.full_like(moved, 1e-3 * times), rtol=2e-3, atol=1e-6)
+
+
 @pytest.mark.parametrize(("clip", "bounded"), [(0.01, True), (0.0, False)])
 def test_clipping_bounds_the_norm_of_the_whole_gradient_and_0_is_no_clipping(
     make_trainer: Make, clip: float, bounded: bool

@@ -62,3 +62,15 @@ def test_no_line_of_a_document_is_over_120_columns(guide: Path) -> None:
 def test_a_long_line_is_found_and_a_tables_row_is_left_out() -> None:
     long = "a " * 61
     assert too_long(f"{long}\n| {long} |\nshort") == [long]
+
+
+def test_each_test_that_the_table_of_defaults_names_is_there() -> None:
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "docs/defaults.md").read_text(encoding="utf-8"))
+    assert len(named) >= 45, "every tuned quantity, head, input rule, optimiser detail and stopping rule"
+    for file, name in named:
+        assert f"def test_{name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), f"{file}::{name}"
+
+
+def test_the_rows_of_the_table_of_defaults_all_name_a_test() -> None:
+    rows = [line for line in (ROOT / "docs/defaults.md").read_text("utf-8").splitlines() if line.startswith("| ")]
+    assert [row for row in rows if "::" not in row and not row.startswith("| what |")] == []

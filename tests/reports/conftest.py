@@ -67,7 +67,7 @@ def make_cell() -> MakeCell:
     """A cell from dev scores of its search trials and (dev, test) scores of its finals.
 
     A final's test score is a number, `"hidden"` (scored, no labels), or None (not scored yet). `beside` are other test
-    metrics, the same for every final.
+    metrics, the same for every final; `columns` names those that have a column of their own.
     """
 
     def make(
@@ -75,12 +75,12 @@ def make_cell() -> MakeCell:
         finals: Sequence[tuple[float, float | str | None]] = (), failed: Sequence[str] = (), planned: int | None = None,
         running: int = 0, metric: str = "accuracy", notes: tuple[str, ...] = (), input_notes: tuple[str, ...] = (),
         setting: dict[str, Any] | None = None, variant: str = "", head: str = "linear", seeds: int | None = None,
-        beside: dict[str, float] | None = None, task_parameters: int | None = None,
+        beside: dict[str, float] | None = None, task_parameters: int | None = None, columns: tuple[str, ...] = (),
     ) -> CellSummary:  # fmt: skip
         header = CellHeader(
             encoder=encoder, mode=mode, task=task, head=head, kind="sentence_classification", metric=metric,
             planned=planned or len(search) + len(failed), space=SPACE, data_fingerprint="d" * 16, train_examples=6920,
-            dev_examples=872, notes=notes, variant=variant, seeds=seeds,
+            dev_examples=872, notes=notes, variant=variant, seeds=seeds, beside=columns,
         )  # fmt: skip
         common = {"input_notes": list(input_notes), "setting": setting or SETTING, "task_parameters": task_parameters}
         tried = [record(header, number, dev=dev, **common) for number, dev in enumerate(search)]

@@ -177,6 +177,28 @@ def test_the_leader_of_each_task_is_the_highest_mean(make_cell: MakeCell, make_s
     assert best == {(MODES[0], 0): True, (MODES[1], 0): False, (MODES[0], 1): False, (MODES[1], 1): True}
 
 
+def test_a_metric_beside_the_tasks_own_has_a_column_with_its_own_differences_and_no_second_footnotes(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    made = {"task": "mrpc", "columns": ("f1",), "seeds": 3}
+    frozen = make_cell("feature_extraction", finals=[(0.7, 0.70)] * 2, beside={"f1": 0.8}, **made)
+    tuned = make_cell("fine_tuning", finals=[(0.8, 0.80)] * 2, beside={"f1": 0.75}, **made)
+    other = make_cell("fine_tuning", "sst2", finals=[(0.9, 0.9)] * 2, seeds=2)
+    block = matrix(make_sweep(frozen, tuned, other)).blocks[0]
+    assert block.tasks == (("mrpc", "accuracy"), ("mrpc", "f1"), ("sst2", "accuracy"))
+    texts = [[shown.text for shown in row.entries[:2]] for row in (*block.modes, *block.differences)]
+    assert texts == [["70.0 ± 0.0", "80.0 ± 0.0"], ["80.0 ± 0.0", "75.0 ± 0.0"], ["+10.0 ± 0.0", "−5.0 ± 0.0"]]
+    assert [[shown.is_best for shown in row.entries[:2]] for row in block.modes] == [[False, True], [True, False]]
+    assert [[bool(shown.notes) for shown in row.entries[:2]] for row in block.modes] == [[True, False]] * 2
+
+
+def test_a_ledger_without_the_metric_beside_has_no_figure_in_its_column(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    block = matrix(make_sweep(make_cell(finals=[(0.8, 0.8)], columns=("f1",)), seeds=1)).blocks[0]
+    assert [shown.text for shown in block.modes[0].entries] == ["80.0", "–"]
+
+
 @pytest.mark.parametrize("others", [[], [{"search": ()}], [{"finals": [(0.9, "hidden")]}]])
 def test_nobody_leads_alone_or_across_splits(
     others: list[dict[str, object]], make_cell: MakeCell, make_sweep: MakeSweep

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -12,6 +14,7 @@ from rich.console import Console
 from meltpoint.reports.paper_comparison import with_paper_numbers
 from meltpoint.reports.screen import show_summary
 from meltpoint.reports.tables import render
+from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.sweep_spec import Block
 
@@ -101,6 +104,60 @@ def test_a_papers_gain_stands_beside_the_difference_of_the_same_two_rows_by_the_
         ("Δ ❄🔥 bilstm − 🔥 mlp (word_accuracy)", "+1.0 ± 0.0"), ("↳ paper", "+0.99"),
         ("Δ ❄🔥 bilstm − 🔥 mlp (span_f1)", "+3.0 ± 1.4"), ("↳ paper", "+6.8"),
     ]  # fmt: skip
+
+
+YAHOO = "yahoo:society_culture+science_mathematics"
+THREE = ((TUNED, "mlp"), (STACKED, "densenet"), (STACKED, "highway-lstm"))
+
+
+def ensemble_of(cells: Sequence[CellSummary], **fields: Any) -> Ensemble:
+    members = [
+        EnsembleMember(
+            sweep="first", encoder=cell.header.encoder, mode=cell.header.mode, head=cell.header.head, seeds=(0, 1),
+            variant=cell.header.variant, cell=".".join(cell.header.key), trials=[final.id for final in cell.finals],
+        )
+        for cell in cells
+    ]  # fmt: skip
+    scores = ({"accuracy": 0.86, "f1": 0.85}, {"accuracy": 0.88, "f1": 0.87})
+    values = {"id": "e" * 16, "task": YAHOO, "kind": "sentence_classification", "metric": "accuracy", "dev": scores}
+    values |= {"members": members, "test": scores, "data_fingerprint": "d" * 16, "made_at": 1.0}
+    return Ensemble.model_validate(values | fields)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "shown"),
+    [
+        (slice(0, 3), ["+2.0 ± 1.4", "+0.72", "+6.0 ± 1.0", "+0.5"]), (slice(0, 2), ["+0.72", "+0.5"]),
+        (slice(0, 0), ["+0.72", "+0.5"]),
+    ],
+    ids=["the paper's three", "two of them", "none"],
+)  # fmt: skip
+def test_experiment_bs_gain_stands_beside_that_of_the_ensemble_of_the_papers_three_models_alone(
+    chosen, shown, make_cell, make_sweep
+):
+    cells = [
+        make_cell(mode, YAHOO, encoder="bert-base", variant=variant, finals=[(0.8, 0.84), (0.8, 0.86)],
+                  beside={"f1": 0.8}, columns=("f1",))
+        for mode, variant in THREE
+    ]  # fmt: skip
+    sweep = make_sweep(*cells, origin="best_of_both_worlds")
+    sweep = replace(sweep, ensembles=[ensemble_of(cells[chosen])] if cells[chosen] else [])
+    block = with_paper_numbers(sweep).table.blocks[0]
+    gains = [(row.title, row.entries[0].text) for row in block.differences if "ensemble" in row.title or row.is_paper]
+    assert [text for _, text in gains] == shown
+    assert all(row.entries[1].text == "–" for row in block.differences if row.is_paper), "F1 has no paper's accuracy"
+    if len(cells[chosen]) == 3:
+        assert gains[0][0] == "Δ ensemble − 🔥 mlp (accuracy)"
+        assert [entry.text for entry in block.ensembles[0].entries] == ["87.0 ± 1.4", "86.0 ± 1.4"]
+
+
+def test_an_ensemble_whose_members_have_other_finalists_now_gives_no_gain(make_cell, make_sweep):
+    cells = [make_cell(mode, YAHOO, encoder="bert-base", variant=name, finals=[(0.8, 0.84)]) for mode, name in THREE]
+    stale = ensemble_of(cells)
+    stale = stale.model_copy(update={"members": tuple(m.model_copy(update={"trials": ("x",)}) for m in stale.members)})
+    sweep = replace(make_sweep(*cells, origin="best_of_both_worlds"), ensembles=[stale])
+    block = with_paper_numbers(sweep).table.blocks[0]
+    assert not [row for row in block.differences if row.title.startswith("Δ ensemble")]
 
 
 def test_another_encoder_in_the_place_of_the_papers_is_said_to_be_another(make_cell, make_sweep):

@@ -84,7 +84,10 @@ def test_what_the_paper_quotes_is_marked_as_its_caption_says(peters):
     assert "BERT fine-tuning results (except on SICK) are from Devlin et al. (2018)" in peters
     quoted = {(row.encoder, row.mode): row.quoted for row in table.rows}
     skip = quoted["skipthoughts", "feature_extraction"]
-    assert {column for column, whose in skip.items() if whose == "Wang et al. 2018"} == {"SST-2", "MNLI", "STS-B"}
+    glue = "Wang et al. 2018, GLUE's Skip-thoughts baseline"
+    assert {column for column, whose in skip.items() if whose == glue} == {"SST-2", "MNLI", "STS-B"}
+    assert skip["SICK-R"] == "Kiros et al. 2015, combine-skip+COCO"
+    assert skip["MRPC"] == "Kiros et al. 2015, combine-skip + feats"
     assert set(skip) == {"SST-2", "MNLI", "STS-B", "SICK-R", "MRPC"}, "all of that row"
     tuned = quoted["bert-base", "fine_tuning"]
     assert set(tuned) == set(table.columns) - {"SICK-E", "SICK-R"}
@@ -115,9 +118,22 @@ def test_each_row_of_a_table_is_a_block_of_its_specification(name):
     for row in table.rows:
         assert {(row.encoder, row.mode, row.variant, column) for column in row.scores} <= cells
     for gap in table.differences:
-        for side in (gap.upper, gap.lower):
-            if side.variant != "ensemble":  # an ensemble is not a cell
-                assert {(gap.encoder, side.mode, side.variant, column) for column in gap.scores} <= cells
+        members = gap.upper.ensemble if isinstance(gap.upper, paper_tables.PaperEnsemble) else (gap.upper,)
+        for side in (*members, gap.lower):
+            assert {(gap.encoder, side.mode, side.variant, column) for column in gap.scores} <= cells
+
+
+def test_experiment_bs_ensemble_is_of_all_its_cells():
+    """So `meltpoint ensemble NAME --task yahoo:…` without --cell combines the paper's three models."""
+    table, file = paper_tables.read("best_of_both_worlds"), spec_files.read("best_of_both_worlds")
+    cells = {
+        (mode, block.variant) for block in file.blocks if block.tasks[0].startswith("yahoo") for mode in block.modes
+    }
+    gaps = [gap.upper for gap in table.differences if "Yahoo" in gap.scores]
+    assert len(gaps) == 2
+    for upper in gaps:
+        assert isinstance(upper, paper_tables.PaperEnsemble)
+        assert {(side.mode, side.variant) for side in upper.ensemble} == cells
 
 
 def test_a_column_takes_the_tasks_that_stand_for_it_and_no_others():

@@ -273,7 +273,7 @@ def test_every_ending_takes_a_trial_off_the_running_ones_and_leads_to_a_record_o
     if record is not None:
         assert (record.error, record.cause) == (outcome.error, outcome.cause)
         assert (record.best_epoch, record.dev, len(record.epochs)) == (2, 0.75, 3)
-        assert record.input_notes == list(outcome.notes)
+        assert (record.input_notes, record.storage_notes) == ([], list(outcome.notes)), "reports speak of the inputs"
 
 
 def test_an_order_that_is_stopped_keeps_what_has_ended_and_lets_go_of_what_never_trained(driver):

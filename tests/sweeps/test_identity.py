@@ -61,6 +61,7 @@ TASK_TABLE: dict[str, list[tuple[object, str]]] = {
     "test_labels": [("hidden", "no trial reads test; only Meltpoint's own tasks say it, and their code counts")],
     "description": [("another", "for people")],
     "notes": [(("a note",), "for people: what the tables say of the data")],
+    "beside": [(("f1",), "shown in tables; nothing is selected by it, and every final has it")],
     "tokenised": [(True, "read for encoders that read words; there it is in the setting (test_words)")],
 }  # fmt: skip
 

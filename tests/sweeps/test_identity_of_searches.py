@@ -146,6 +146,7 @@ SPEC_TABLE: dict[str, tuple[Change, str]] = {
     "data_dir": (lambda s, f: s.model_copy(update={"data_dir": str(f)}), "the examples count"),
     "replaced": (lambda s, f: s.model_copy(update={"replaced": ("elmo=elmo:/x",)}), "the encoder is in the cells"),
     "left_out": (lambda s, f: s.model_copy(update={"left_out": ("elmo",)}), "cells that are not there yet"),
+    "notes": (lambda s, f: s.model_copy(update={"notes": ("a note",)}), "for people: what the tables say"),
 }  # fmt: skip
 BLOCK = Block(encoders=("e",), modes=("feature_extraction",), tasks=("t",), head="linear", trials=3, seeds=2)
 BLOCK_TABLE: dict[str, tuple[object, str]] = {

@@ -74,11 +74,16 @@ def test_auto_measures_where_ray_has_gpus_of_one_kind_that_torch_can_use(has_cud
     assert has_cuda or why.startswith("Ray has 4 GPUs (H100), but torch ")
 
 
-def test_gpus_of_several_kinds_give_each_trial_a_whole_one_and_the_line_says_why():
-    gpus, why = settle(replace(AUTO, address="10.0.0.1:6379"), MIXED)
+def test_auto_measures_on_each_of_several_kinds():
+    assert settle(replace(AUTO, address="10.0.0.1:6379"), MIXED) == ("auto", "")
+
+
+def test_gpus_without_a_name_beside_others_give_each_trial_a_whole_one_and_the_line_says_why():
+    found = ClusterGpus(3, ("A100", UNKNOWN))
+    gpus, why = settle(replace(AUTO, address="10.0.0.1:6379"), found)
     assert gpus == 1.0
-    line = in_words(3, 3, 1.0, (gpus, gpus), MIXED, why)
-    assert line.startswith("3 cells, 3 trials at a time, each on a whole GPU (A100 or T4) and 1 CPU (GPUs of several")
+    line = in_words(3, 3, 1.0, (gpus, gpus), found, why)
+    assert line.startswith("3 cells, 3 trials at a time, each on a whole GPU (A100 or an unknown kind) and 1 CPU (GPUs")
     assert "--gpus-per-trial" in line
 
 
@@ -193,10 +198,12 @@ def order_of(proposal, gpus):
 
 
 def probe(document):
-    mode = document["stacks"][0]["orders"][0]["mode"]
-    assert ray.get_runtime_context().get_assigned_resources()["GPU"] == 1.0
-    gib = 2**30
-    return Need(30 * gib if mode == "fine_tuning" else gib, 80 * gib)
+    mode = document["bundles"][0]["orders"][0]["mode"]
+    given = ray.get_runtime_context().get_assigned_resources()
+    assert given["GPU"] == 1.0
+    (kind,) = [name for name in given if name.startswith("accelerator_type:")]
+    gib, total = 2**30, 80 if kind == "accelerator_type:A100" else 24
+    return Need(8 * gib, total * gib) if mode == "feature_extraction" else Need(20 * gib, total * gib)
 
 
 def trial(config):
@@ -224,7 +231,8 @@ class Driver:
 
 
 if __name__ == "__main__":
-    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    kinds = {"accelerator_type:A100": 1, "accelerator_type:L4": 1}
+    ray.init(num_cpus=2, num_gpus=2, resources=kinds, include_dashboard=False, logging_level="ERROR")
     spec = SweepSpec.model_validate_json(sys.argv[1])
     planner = Planner(spec, open_cells(spec), [])
     torch.cuda.is_available = lambda: True
@@ -244,7 +252,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_probes_and_trials_get_their_own_shares_from_ray(spec, cells, tmp_path):
-    """On a local Ray that believes in one GPU: Ray only counts them."""
+    """On a local Ray that believes in two GPUs of two kinds, which it only counts: the smaller one decides."""
     script = tmp_path / "shares.py"
     script.write_text(SCRIPT, encoding="utf-8")
     done = subprocess.run(
@@ -257,8 +265,9 @@ def test_probes_and_trials_get_their_own_shares_from_ray(spec, cells, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     frozen, tuned = (cell_name(*cell.key) for cell in cells)
     assert done.stdout.splitlines()[-3:] == [
-        "Ray has 1 GPU: each cell's heaviest setting runs on one, to see how many trials share it.",
-        "2 cells, up to 2 trials at a time, each on 1/8 to 1/2 of a GPU and 1 CPU. "
-        f"Of a GPU, measured: {frozen} 1/8, {tuned} 1/2.",
-        "feature_extraction 0.125, fine_tuning 0.5, fine_tuning 0.5",
+        "Ray has 2 GPUs (A100, L4): each cell's heaviest setting runs on one of each kind, to see how many trials "
+        "share it.",
+        "2 cells, up to 2 trials at a time, each on 1/2 to all of a GPU (A100 or L4) and 1 CPU. "
+        f"Of a GPU, measured: {frozen} 1/2, {tuned} all.",
+        "feature_extraction 0.5, fine_tuning 1, fine_tuning 1",
     ]

@@ -83,13 +83,30 @@ def test_classification_equals_scikit_learn(pairs):
         assert matthews == pytest.approx(sk.matthews_corrcoef(gold, predicted), abs=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["sentence_classification", "pair_classification"])
+@pytest.mark.parametrize(
+    ("metric", "labels", "expected"),
+    [
+        ("accuracy", ("no", "yes"), ["accuracy", "f1"]), ("f1", ("no", "yes"), ["f1", "accuracy"]),
+        ("matthews", ("no", "yes"), ["matthews", "accuracy", "f1"]),
+        ("macro_f1", ("no", "yes"), ["macro_f1", "accuracy", "f1"]),
+        ("accuracy", ("a", "b", "c"), ["accuracy", "macro_f1"]),
+        ("macro_f1", ("a", "b", "c"), ["macro_f1", "accuracy"]),
+    ],
+)  # fmt: skip
+def test_f1_is_reported_for_every_classification_of_one_class_of_two_or_as_the_mean_of_more(
+    kind, metric, labels, expected
+):
+    assert list(score(task(kind, metric, labels), [0, 1, 1], [0, 1, 0])) == expected
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=30))
-def test_three_classes_equal_scikit_learn_and_have_no_f1_of_one_class(pairs):
+def test_three_classes_equal_scikit_learn_and_their_f1_is_the_mean_over_classes(pairs):
     gold, predicted = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    assert list(score(THREE, gold, predicted)) == ["accuracy"]
+    assert list(score(THREE, gold, predicted)) == ["accuracy", "macro_f1"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        macro = METRICS["macro_f1"].compute(THREE, gold, predicted)
+        macro = score(THREE, gold, predicted)["macro_f1"]
         assert macro == pytest.approx(sk.f1_score(gold, predicted, average="macro", zero_division=0))
         matthews = METRICS["matthews"].compute(THREE, gold, predicted)
         assert matthews == pytest.approx(sk.matthews_corrcoef(gold, predicted), abs=1e-9)
@@ -137,7 +154,7 @@ def test_what_cannot_be_scored_is_refused(what, gold, predicted, match):
 
 
 def test_the_tasks_own_metric_comes_first():
-    assert list(score(JUDGED, [0, 1], [0, 1])) == ["matthews", "accuracy"]
+    assert list(score(JUDGED, [0, 1], [0, 1])) == ["matthews", "accuracy", "f1"]
     assert score(ENTITIES, [(1, 2, 0)], [[1, 2, 0]]) == {
         "span_f1": 1.0,
         "span_precision": 1.0,
