@@ -68,6 +68,13 @@ class Parameter:
         return f"{kind} from {self.minimum:g} to {self.maximum:g}"
 
 
+MAX_PIECES = Parameter(
+    "max_pieces", 128,
+    "longest input in subword tokens, special tokens included; a sweep's default is by the task's lengths", 8, 8192,
+    shapes=True,
+)  # fmt: skip
+"""Its default here is that of a setting outside a sweep: a cell's names its own (`sweeps/specification/lengths.py`)."""
+
 COMMON = (
     Parameter("learning_rate", 1e-3, "peak learning rate of the top layer group", 0.0, 1.0),
     Parameter("dropout", 0.1, "dropout ratio on the head's input and between its layers", 0.0, 0.95),
@@ -81,7 +88,7 @@ COMMON = (
     Parameter("patience", 0, "epochs without a better dev score after which training ends; 0 trains all", 0, 1000),
     Parameter("batch_size", 32, "examples per step", 1, 4096, shapes=True),
     Parameter("gradient_clip", 1.0, "largest norm of the gradient; 0 is no clipping", 0.0, 1e6),
-    Parameter("max_pieces", 128, "longest input in subword tokens, special tokens included", 8, 8192, shapes=True),
+    MAX_PIECES,
     Parameter(
         "precision", "auto", "bf16 autocast, fp32, or auto: bf16 where the hardware has it",
         choices=("auto", "bf16", "fp32"), shapes=True,

@@ -149,7 +149,7 @@ def show_plan(planned: SweepPlan, console: Console) -> None:
     )
     for line in dict.fromkeys(f"head {cell.head}: {cell.head_source}" for cell in planned.cells):
         say(console, line, style="dim")
-    for note in planned.notes:
+    for note in (*planned.lengths, *planned.notes):
         say(console, note, style="dim")
 
 

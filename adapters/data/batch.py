@@ -73,6 +73,10 @@ class EncodedSplit:
         word_counts: number of words of each sequence-labelling sentence.
         alone: number of sentences that were to be read in document context and have no neighbouring sentence.
         name: "train", "dev" or "test", used in messages; "" if unnamed.
+        whole: of each example, the pieces of its longest input without a length limit, special tokens included: its
+            document's in document context.
+        pieces_cut: number of pieces that the length limit cut off examples.
+        narrowed: number of sentences in document context whose input lacks a part of their document.
     """
 
     rows: list[Row]
@@ -82,6 +86,14 @@ class EncodedSplit:
     word_counts: list[int] = field(default_factory=list)
     alone: int = 0
     name: str = ""
+    whole: list[int] = field(default_factory=list)
+    pieces_cut: int = 0
+    narrowed: int = 0
+
+    @property
+    def pieces(self) -> int:
+        """Number of pieces that the encoder reads, special tokens and context included."""
+        return sum(len(pieces) for row in self.rows for pieces in row.inputs)
 
 
 @dataclass(frozen=True)

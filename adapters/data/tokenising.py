@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -83,22 +84,22 @@ class PieceTokenizer:
         self._unknown = next((piece for piece in candidates if piece is not None), 0)
         self.pad_piece = int(tokenizer.pad_token_id or 0)  # padded positions are masked, so that any piece would do
 
-    def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], bool]:
-        """(pieces, segments or [], whether pieces were cut) of one sentence of at most `limit` pieces."""
+    def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], int]:
+        """(pieces, segments or [], number of pieces cut) of one sentence of at most `limit` pieces."""
         pieces = self._text(text)
         room = limit - self._single.size
         framed, segments = self._single.fill(pieces[:room])
-        return framed, segments if self._token_types else [], len(pieces) > room
+        return framed, segments if self._token_types else [], max(0, len(pieces) - room)
 
-    def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], tuple[Span, Span], bool]:
-        """(pieces, segments or [], each sentence's span, whether pieces were cut) of a pair, encoded jointly.
+    def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], tuple[Span, Span], int]:
+        """(pieces, segments or [], each sentence's span, number of pieces cut) of a pair, encoded jointly.
 
         The longer sentence is truncated first.
         """
         one, two = self._text(first), self._text(second)
         kept_one, kept_two = longest_first(len(one), len(two), limit - self._pair.size)
         framed, segments = self._pair.fill(one[:kept_one], two[:kept_two])
-        cut = kept_one < len(one) or kept_two < len(two)
+        cut = len(one) - kept_one + len(two) - kept_two
         return framed, segments if self._token_types else [], self._pair.spans(kept_one, kept_two), cut
 
     def word(self, word: str) -> list[int]:
@@ -186,55 +187,53 @@ def encode_split(
     input_format = input_format or InputFormat()
     if kind == "sequence_labelling":
         return _encode_words(examples, tokenizer, max_pieces, input_format)
-    rows, truncated = [], 0
+    rows: list[Row] = []
+    cuts: list[tuple[int, ...]] = []
     for position, example in enumerate(examples):
         row, cut = _text_row(position, example, tokenizer, max_pieces, input_format)
         rows.append(row)
-        truncated += cut
-    return EncodedSplit(rows, len(rows), truncated)
+        cuts.append(cut)
+    whole = [max(map(add, map(len, row.inputs), cut)) for row, cut in zip(rows, cuts, strict=True)]
+    return EncodedSplit(rows, len(rows), sum(map(any, cuts)), whole=whole, pieces_cut=sum(map(sum, cuts)))
 
 
 def _text_row(
     position: int, example: Example, tokenizer: Tokenizer, max_pieces: int, input_format: InputFormat
-) -> tuple[Row, bool]:
-    """The row of a sentence or a pair, and whether it was truncated."""
+) -> tuple[Row, tuple[int, ...]]:
+    """The row of a sentence or a pair, and the number of pieces cut off each of its inputs."""
     texts = [separate_words(text, input_format.word_tokenizer) for text in example.texts]
     prefix = tokenizer.prompts.text(input_format.prefix)
     if len(texts) == 1:
         pieces, segments, cut = tokenizer.sentence(prefix + texts[0], max_pieces)
-        return Row(position, 0, tuple(pieces), tuple(segments), (), example.label), cut
+        return Row(position, 0, tuple(pieces), tuple(segments), (), example.label), (cut,)
     if input_format.pairing == "separate" or not tokenizer.joins_pairs:
         if input_format.pairing == "joint":
             raise ValueError("pairing is joint; this encoder reads one sentence at a time: take separate, or auto.")
         return _separate_row(position, [prefix + text for text in texts], example.label, tokenizer, max_pieces)
     pieces, segments, spans, cut = tokenizer.pair(texts[0], texts[1], max_pieces)
-    return Row(position, 0, tuple(pieces), tuple(segments), (), example.label, spans), cut
+    return Row(position, 0, tuple(pieces), tuple(segments), (), example.label, spans), (cut,)
 
 
 def _separate_row(
     position: int, texts: Sequence[str], label: Label, tokenizer: Tokenizer, max_pieces: int
-) -> tuple[Row, bool]:  # fmt: skip
-    """The row of a pair whose sentences are two separate inputs, and whether it was truncated."""
+) -> tuple[Row, tuple[int, ...]]:  # fmt: skip
+    """The row of a pair whose sentences are two separate inputs, and the number of pieces cut off each."""
     (one, first, cut_one), (two, second, cut_two) = (tokenizer.sentence(text, max_pieces) for text in texts)
     framed, _, before = tokenizer.frame(())
     after = len(framed) - before
     spans = ((before, len(one) - after), (len(one) + before, len(one) + len(two) - after))
     row = Row(position, 0, (*one, *two), (*first, *second), (), label, spans, cut=len(one))
-    return row, cut_one or cut_two
+    return row, (cut_one, cut_two)
 
 
 def _encode_words(
     examples: Sequence[Example], tokenizer: Tokenizer, max_pieces: int, input_format: InputFormat
 ) -> EncodedSplit:
     """Rows of a sequence-labelling split."""
-    room = max_pieces - len(tokenizer.frame(())[0])
-    cache: dict[str, list[int]] = {}
-    sentences: list[list[list[int]]] = []
-    truncated = 0
-    for example in examples:
-        whole = [cache.get(word) or cache.setdefault(word, tokenizer.word(word)) for word in example.words]
-        sentences.append([pieces[:room] for pieces in whole])
-        truncated += any(len(pieces) > room for pieces in whole)
+    specials = len(tokenizer.frame(())[0])
+    room = max_pieces - specials
+    uncut = _pieces_of_words(examples, tokenizer)
+    sentences = [[pieces[:room] for pieces in words] for words in uncut]
     windows = [split_windows([len(pieces) for pieces in words], room) for words in sentences]
     around = documents(examples, sentences) if input_format.context == "document" else None
     rows = [
@@ -244,10 +243,27 @@ def _encode_words(
         for position, example in enumerate(examples)
         for window in windows[position]
     ]
-    alone = 0 if around is None else sum(sentence.is_alone for sentence in around)
     counts = [len(example.words) for example in examples]
+    lost = [sum(max(0, len(pieces) - room) for pieces in words) for words in uncut]
     windowed = sum(len(sentence_windows) > 1 for sentence_windows in windows)
-    return EncodedSplit(rows, len(examples), truncated, windowed, counts, alone)
+    whole = [specials + sum(map(len, words)) for words in uncut]
+    split = EncodedSplit(
+        rows, len(examples), sum(map(bool, lost)), windowed, counts, whole=whole, pieces_cut=sum(lost)
+    )  # fmt: skip
+    if around is None:
+        return split
+    documented = [specials + sentence.ends[-1] for sentence in around]
+    narrowed = sum(length > max_pieces for length in documented)
+    return replace(split, alone=sum(sentence.is_alone for sentence in around), whole=documented, narrowed=narrowed)
+
+
+def _pieces_of_words(examples: Sequence[Example], tokenizer: Tokenizer) -> list[list[list[int]]]:
+    """The pieces of each word of each sentence; a word that occurs again is tokenised once."""
+    cache: dict[str, list[int]] = {}
+    return [
+        [cache.get(word) or cache.setdefault(word, tokenizer.word(word)) for word in example.words]
+        for example in examples
+    ]
 
 
 def _window_row(

@@ -26,11 +26,11 @@ class Tokenizer(Protocol):
     joins_pairs: bool
     prompts: Prompts
 
-    def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], bool]:
-        """(pieces, segments or [], whether pieces were cut) of one sentence of at most `limit` pieces."""
+    def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], int]:
+        """(pieces, segments or [], number of pieces cut) of one sentence of at most `limit` pieces."""
 
-    def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], tuple[Span, Span], bool]:
-        """(pieces, segments or [], each sentence's span, whether pieces were cut) of a pair, encoded jointly.
+    def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], tuple[Span, Span], int]:
+        """(pieces, segments or [], each sentence's span, number of pieces cut) of a pair, encoded jointly.
 
         The longer sentence is truncated first.
         """

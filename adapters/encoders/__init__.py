@@ -25,17 +25,18 @@ from meltpoint.tasks.core.paths import expanded, is_folder
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
+    from meltpoint.adapters.data.tokenizer import Tokenizer
     from meltpoint.adapters.encoder import Encoder
     from meltpoint.adapters.families.huggingface.native_head import TransformersHead
 
 __all__ = [
-    "FAMILIES", "EncoderReference", "check", "fingerprint", "load", "longest_input", "names", "native_head", "pooling",
-    "resolve", "state_size", "summary", "traits", "weights_without_embeddings",
+    "FAMILIES", "EncoderReference", "check", "fingerprint", "load", "load_tokenizer", "longest_input", "names",
+    "native_head", "pooling", "resolve", "state_size", "summary", "traits", "weights_without_embeddings",
 ]  # fmt: skip
 
 FAMILIES = {"elmo": "meltpoint.adapters.families.elmo", "skipthoughts": "meltpoint.adapters.families.skip_thoughts"}
 """Prefix before the colon → the package that exports `TRAITS`, `reference(source, kind)`, and, for a reference, `load`,
-`fingerprint`, `state_size`, `longest_input` and `weights_without_embeddings`."""
+`fingerprint`, `load_tokenizer`, `state_size`, `longest_input` and `weights_without_embeddings`."""
 
 
 def names() -> list[str]:
@@ -141,6 +142,19 @@ def longest_input(reference: EncoderReference) -> int | None:
     if reference.family in FAMILIES:
         return cast(int, _family(reference.family).longest_input(reference))
     return sizes.longest_input(locate(reference)[0])
+
+
+def load_tokenizer(reference: EncoderReference) -> Tokenizer:
+    """An encoder's tokenizer without its weights, for counting pieces: it makes as many as the loaded encoder's.
+
+    Raises:
+        ValueError: it cannot be read; one line with the remedy.
+    """
+    if reference.family in FAMILIES:
+        return cast("Tokenizer", _family(reference.family).load_tokenizer(reference))
+    from meltpoint.adapters.families.huggingface.tokenizer import load  # transformers takes seconds to import
+
+    return load(reference)
 
 
 def native_head(reference: EncoderReference) -> TransformersHead | None:

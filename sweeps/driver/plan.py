@@ -25,14 +25,14 @@ from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.results.code_versions import kept_versions
 from meltpoint.sweeps.search.closing import Closing, opened_trials
 from meltpoint.sweeps.search.planner import CellProgress, Planner
-from meltpoint.sweeps.specification.cells import OpenCell, open_cells
+from meltpoint.sweeps.specification.cells import OpenCell, length_lines, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.lengths import CellLength
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.tasks.core.counts import some
 
-PIECES_PER_WORD = 1.3  # English text under WordPiece, special tokens included; measured on SST-2 and MRPC
 SHARE_OF_PEAK = 0.45  # of the matmul rate that a training step reaches, evaluation and padding included
 BEST_EPOCH = 10  # of a trial with patience: the median of 14 on frozen minilm, 5 to 18 (docs/log.md)
 START_UP_SECONDS = 7.0  # Ray and the workers' first imports (docs/log.md)
@@ -49,6 +49,7 @@ class PlannedCell:
         finals: of them, the finals; the search answers one of these.
         answered: of the trials, how many the ledger has.
         estimated_seconds: of one worker, for the rest.
+        length: the longest input of its trials, where it comes from, and what it cuts.
         closed: how its search ended for good (`Closing.as_json`); None while it is open.
     """
 
@@ -62,6 +63,7 @@ class PlannedCell:
     finals: int
     answered: int
     estimated_seconds: float
+    length: CellLength
     closed: dict[str, Any] | None = None
 
 
@@ -72,6 +74,7 @@ class SweepPlan:
     Attributes:
         estimated_seconds: wall time on this machine's workers.
         workers: trials at a time.
+        lengths: what the longest inputs cut, a line for each task, encoder and length.
         left_out: encoders of the specification file that nothing is known of.
         kept: version of Meltpoint's code → trials of it that count, for versions other than the one that runs now.
     """
@@ -80,6 +83,7 @@ class SweepPlan:
     workers: int
     estimated_seconds: float
     notes: list[str] = field(default_factory=list)
+    lengths: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     kept: Mapping[str, int] = field(default_factory=dict)
 
@@ -145,8 +149,9 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     if resources.address is None and not gpus:
         notes += busy_note(load, limits.cores(), workers * max(1, int(resources.cpus)))
     notes += assumed
+    lengths = tuple(length_lines(cells))
     kept = kept_versions(planner.counted(), code_version())
-    return SweepPlan(planned, workers, wall + START_UP_SECONDS if wall else 0.0, notes, spec.left_out, kept)
+    return SweepPlan(planned, workers, wall + START_UP_SECONDS if wall else 0.0, notes, lengths, spec.left_out, kept)
 
 
 def busy_note(load: float, cores: float, wanted: float) -> list[str]:
@@ -178,7 +183,7 @@ def _planned(progress: CellProgress, closing: Closing | None, rate: float) -> Pl
     closed = closing.as_json() if closing else None
     return PlannedCell(
         cell.encoder, cell.mode, cell.task_name, cell.head, cell.head_source, cell.variant, total, cell.seeds, answered,
-        seconds, closed,
+        seconds, cell.length, closed,
     )  # fmt: skip
 
 
@@ -197,7 +202,7 @@ def price_of(cell: OpenCell, rate: float) -> Price:
     head's weights count a piece as well, or a word, or an input, as it reads them.
     """
     setting = complete(cell.space.first(), cell.mode, cell.head)
-    pieces = min(cell.mean_words * PIECES_PER_WORD + 2, float(setting["max_pieces"]))
+    pieces = cell.length.mean
     read = 1.0 if cell.task.kind != "sequence_labelling" else cell.mean_words
     encoding = 2.0 * encoders.weights_without_embeddings(cell.reference) * pieces
     scoring = 2.0 * head_weights(cell, setting) * (read if heads.get(cell.head).reads == "first" else pieces)

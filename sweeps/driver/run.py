@@ -26,7 +26,7 @@ from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.search.closing import opened_trials
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.cells import open_cells
+from meltpoint.sweeps.specification.cells import length_lines, open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import StoragePath, storage_folder
@@ -113,7 +113,7 @@ def _sweep(
     ledger.check_place()
     away = check_before_start(uri, has_begun=ledger.specification.exists())
     cells = open_cells(spec)
-    for line in [*spec.missing(), *([away] if away else [])]:
+    for line in [*spec.missing(), *([away] if away else []), *length_lines(cells)]:
         say(line)
     with ledger.driving(say, on_lost=lambda lost: request_stop(_lost(lost))):
         settled = settle_specification(ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions)

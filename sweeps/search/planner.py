@@ -106,7 +106,7 @@ def can_bundle(cell: OpenCell) -> bool:
 
 
 def work_of(cell: OpenCell) -> float:
-    """The relative duration of a cell's trial among cells of one encoder: number of words × passes through the encoder.
+    """The relative duration of a cell's trial among cells of one encoder: pieces × passes through the encoder.
 
     A training step counts as three forward passes, since a backward pass costs twice as much as a forward pass (Kaplan
     et al. 2020, section 2.1).
@@ -114,7 +114,7 @@ def work_of(cell: OpenCell) -> float:
     setting = complete(cell.space.first(), cell.mode, cell.head)
     phases = modes.get(cell.mode).phases(setting)
     passes = sum(p.epochs * (3 * cell.train_examples + cell.dev_examples) for p in phases if p.encoder_trains)
-    return cell.mean_words * (passes or cell.train_examples + cell.dev_examples)
+    return cell.length.mean * (passes or cell.train_examples + cell.dev_examples)
 
 
 def planned_trials(cell: OpenCell, spec: SweepSpec) -> int:

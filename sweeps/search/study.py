@@ -10,7 +10,7 @@ import numpy as np
 import optuna
 from optuna.trial import TrialState, create_trial
 
-from meltpoint.adapters.hyperparameters import Setting, Value
+from meltpoint.adapters.hyperparameters import MAX_PIECES, Setting, Value
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.specification.sweep_spec import Searcher
@@ -80,9 +80,14 @@ class Study:
         return self._enumerated(identify) if self.space.size() is not None else None
 
     def borrow(self, setting: Setting, identify: Identify) -> tuple[str, dict[str, Value]] | None:
-        """Propose a complete setting of another cell; None if this space does not contain it, or it was tried here."""
+        """Propose a complete setting of another cell; None if this space does not contain it, or it was tried here.
+
+        Its longest input is this cell's where the space fixes one: that is a property of the task.
+        """
+        length = self.space.parameters.get(MAX_PIECES.name)
+        own = {MAX_PIECES.name: length.start} if length is not None and length.count == 1 else {}
         try:
-            trimmed = self.space.trimmed(setting)
+            trimmed = self.space.trimmed({**setting, **own})
         except ValueError:
             return None
         taken = self._take(trimmed, identify)

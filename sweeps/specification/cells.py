@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meltpoint.adapters import encoders, heads, modes, settings
@@ -16,17 +17,15 @@ from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
+from meltpoint.sweeps.specification.lengths import CellLength, InputLengths
 from meltpoint.sweeps.specification.native_pooler import pooler_notes
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, within
 from meltpoint.sweeps.specification.words import with_word_tokenizer
 from meltpoint.tasks import get, names
 from meltpoint.tasks.core import sources
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.registry import is_task_file
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Kind, Task, TrainingData
-
-MAX_PIECES = "max_pieces"
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,7 @@ class OpenCell:
         documents_fingerprint: of the grouping of their sentences by document; "" if no trial reads document context.
         train_examples, dev_examples: numbers of examples.
         mean_words: mean number of words per example, for estimates.
+        length: the longest input of its trials, and what it cuts.
         notes: notes on the data for tables.
         variant: distinguishes cells of the same encoder, mode and task; "" if there is only one.
         trials: number of settings to search.
@@ -69,6 +69,7 @@ class OpenCell:
     train_examples: int
     dev_examples: int
     mean_words: float
+    length: CellLength
     notes: tuple[str, ...]
     variant: str
     trials: int
@@ -143,10 +144,11 @@ def open_cells(spec: SweepSpec) -> list[OpenCell]:
             check_block(spec, block)
     loaded = {word: load_training_data(data_spec(spec, word)) for word in spec.task_words()}
     cells: list[OpenCell] = []
+    lengths = InputLengths()
     for block in spec.products():
         with within(block):
             product = itertools.product(block.encoders, block.modes, block.tasks)
-            cells += [_open(spec, block, encoder, mode, word, loaded[word]) for encoder, mode, word in product]
+            cells += [_open(spec, block, key, loaded[key[2]], lengths) for key in product]
     return cells
 
 
@@ -167,8 +169,11 @@ def check_block(spec: SweepSpec, block: Block) -> None:
             check_possible(reference, head, task.kind, _pairing(space))
 
 
-def _open(spec: SweepSpec, block: Block, encoder: str, mode: str, word: str, data: TrainingData) -> OpenCell:
-    """Open one cell of a block."""
+def _open(
+    spec: SweepSpec, block: Block, key: tuple[str, str, str], data: TrainingData, lengths: InputLengths
+) -> OpenCell:  # fmt: skip
+    """Open one cell of a block: `key` is its encoder, mode and task, as given by the user."""
+    encoder, mode, word = key
     reference = encoders.resolve(encoder, data.task.kind)
     chosen = head_of(block, reference, mode, data.task.kind)
     head = chosen.name
@@ -178,7 +183,7 @@ def _open(spec: SweepSpec, block: Block, encoder: str, mode: str, word: str, dat
     if own is not None and own.match(OWN_POOLING) is not None:
         check_own_pooling(reference)
     documents = _documents(space, data)
-    check_length(space, encoder, encoders.longest_input(reference))
+    space, length = lengths.settle(space, encoder, reference, head, data)
     notes = (*data.notes, *pooler_notes(reference, head, data.task.kind, space))
     words = sum(len(e.words) + sum(len(text.split()) for text in e.texts) for e in data.train)
     return OpenCell(
@@ -186,7 +191,7 @@ def _open(spec: SweepSpec, block: Block, encoder: str, mode: str, word: str, dat
         space=space, reference=reference, encoder_fingerprint=encoders.fingerprint(reference),
         data=data_spec(spec, word), data_fingerprint=data.fingerprint, documents_fingerprint=documents,
         train_examples=len(data.train), dev_examples=len(data.dev),
-        mean_words=words / max(1, len(data.train)), notes=notes,
+        mean_words=words / max(1, len(data.train)), length=length, notes=notes,
         variant=block.variant, trials=block.trials, seeds=block.seeds,
     )  # fmt: skip
 
@@ -204,25 +209,10 @@ def _pairing(space: Space) -> str:
     return "joint" if pairing is not None and pairing.match("joint") is not None else "auto"
 
 
-def check_length(space: Space, encoder: str, longest: int | None) -> None:
-    """Refuse a user's `max_pieces` that is longer than the encoder's input.
-
-    The default value, also in an exported setting, is reduced to the encoder's limit instead, with a note in the trial.
-
-    Raises:
-        ValueError: it is too long; the message names the encoder's longest input.
-    """
-    parameter = space.parameters.get(MAX_PIECES)
-    if parameter is None or longest is None:
-        return
-    asked = max(map(int, parameter.points() or ()))
-    is_default = bool(space.provenance) and asked == space.allowed[MAX_PIECES].default
-    if asked > longest and not is_default:
-        value = f"max_pieces is {asked}" if parameter.count == 1 else f"max_pieces is up to {asked}"
-        raise ValueError(
-            f"{space.sources[MAX_PIECES]}: {value}, but the longest input of {encoder} is {some(longest, 'piece')}; "
-            f"take {longest} or less."
-        )
+def length_lines(cells: Sequence[OpenCell]) -> list[str]:
+    """The longest inputs of cells and what they cut, once for each task, encoder and length."""
+    lines = (f"{cell.task_name}, {cell.encoder}: {line}" for cell in cells for line in cell.length.lines())
+    return list(dict.fromkeys(lines))
 
 
 def _documents(space: Space, data: TrainingData) -> str:

@@ -273,9 +273,9 @@ def test_words_that_elmo_cannot_tell_apart_are_one_piece_and_others_are_not():
 def test_white_space_alone_cuts_a_text_and_no_text_is_empty():
     tokenizer = ElmoTokenizer()
     text = " good\tfilm,\n not\u00a0bad. "
-    assert tokenizer.sentence(text, 9) == ([piece_of(w) for w in ("good", "film,", "not", "bad.")], [], False)
-    assert tokenizer.sentence(text, 2) == ([piece_of("good"), piece_of("film,")], [], True)
-    assert tokenizer.sentence(" \n", 9) == ([piece_of("")], [], False)
+    assert tokenizer.sentence(text, 9) == ([piece_of(w) for w in ("good", "film,", "not", "bad.")], [], 0)
+    assert tokenizer.sentence(text, 2) == ([piece_of("good"), piece_of("film,")], [], 2)
+    assert tokenizer.sentence(" \n", 9) == ([piece_of("")], [], 0)
     assert tokenizer.word("3\u00a01/2") == [piece_of("3\u00a01/2")]
     assert tokenizer.frame([5, 6]) == ([5, 6], [], 0)
     with pytest.raises(ValueError, match="one sentence at a time"):

@@ -74,12 +74,11 @@ def test_a_length_that_the_encoder_cannot_read_is_refused_before_the_first_trial
     assert "\n" not in str(refused.value)
 
 
-def test_an_exported_setting_that_holds_the_default_is_read_as_it_was(tiny_encoder, tiny_task, tmp_path):
+@pytest.mark.parametrize("provenance", ["", "provenance: {seed: 0}\n"])
+def test_a_length_of_a_file_or_of_an_exported_setting_is_refused_too(tiny_encoder, tiny_task, tmp_path, provenance):
     path = tmp_path / "exported.yaml"
     asked = SweepSpec(name="x", encoders=(tiny_encoder,), modes=MODES, tasks=(str(tiny_task),), space=str(path))
-    path.write_text("parameters: {max_pieces: 128}\nprovenance: {seed: 0}\n", encoding="utf-8")
-    assert len(open_cells(asked)) == 1
-    path.write_text("parameters: {max_pieces: 128}\n", encoding="utf-8")
+    path.write_text(f"parameters: {{max_pieces: 128}}\n{provenance}", encoding="utf-8")
     with pytest.raises(ValueError, match=r"exported.yaml: max_pieces is 128, but the longest input of .* is 64 pieces"):
         open_cells(asked)
 

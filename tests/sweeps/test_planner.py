@@ -250,7 +250,7 @@ def test_the_spread_of_one_seed_has_no_deviation():
 
 
 def test_among_equally_served_cells_the_one_with_the_longest_trials_comes_first(spec, cells, make_record):
-    long = replace(cells[1], task_name="long", mean_words=50.0)
+    long = replace(cells[1], task_name="long", length=replace(cells[1].length, mean=50.0))
     planner = planned(spec, [*cells, long], trials=1, seeds=2)
     taken = drive(planner, make_record)
     order = [(p.cell.task_name, p.cell.mode) for p in taken]

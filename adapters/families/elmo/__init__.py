@@ -17,6 +17,7 @@ from meltpoint.tasks.core.paths import expanded
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
+    from meltpoint.adapters.data.tokenizer import Tokenizer
     from meltpoint.adapters.encoder import Encoder
 
 
@@ -66,6 +67,13 @@ def weights_without_embeddings(reference: EncoderReference) -> int:
     from meltpoint.adapters.families.elmo import weights  # imports h5py, which is needed for ELMo only
 
     return weights.weights_without_embeddings(weights_file(Path(reference.source)))
+
+
+def load_tokenizer(reference: EncoderReference) -> Tokenizer:
+    """The tokenizer, which is the same for every ELMo."""
+    from meltpoint.adapters.families.elmo.tokenizer import ElmoTokenizer  # imports torch
+
+    return ElmoTokenizer()
 
 
 def longest_input(reference: EncoderReference) -> int:

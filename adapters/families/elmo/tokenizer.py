@@ -22,12 +22,12 @@ class ElmoTokenizer:
     joins_pairs = False
     prompts = Prompts()
 
-    def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], bool]:
-        """(pieces, [], whether words were cut) of at most `limit` words; a text without words is one empty word."""
+    def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], int]:
+        """(pieces, [], number of words cut) of at most `limit` words; a text without words is one empty word."""
         words = text.split() or [""]
-        return [piece_of(word) for word in words[:limit]], [], len(words) > limit
+        return [piece_of(word) for word in words[:limit]], [], max(0, len(words) - limit)
 
-    def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], tuple[Span, Span], bool]:
+    def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], tuple[Span, Span], int]:
         """Refuse a pair: ELMo encodes the sentences of a pair separately.
 
         Raises:

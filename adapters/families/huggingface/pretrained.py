@@ -53,7 +53,7 @@ def read(
     """
     with quiet():
         config = supported_config(folder, word)
-        tokenizer = _read_tokenizer(folder, word)
+        tokenizer = read_tokenizer(folder, word)
         model = _read_model(config, folder, word, dtype, attention)
     pieces, rows = max(tokenizer.get_vocab().values()) + 1, model.get_input_embeddings().weight.shape[0]
     if pieces > rows:
@@ -79,7 +79,7 @@ def quiet() -> Iterator[None]:
             log.enable_progress_bar()
 
 
-def _read_tokenizer(folder: Path, word: str) -> Any:
+def read_tokenizer(folder: Path, word: str) -> Any:
     """Load a fast tokenizer, without running code from the folder."""
     try:
         tokenizer: Any = transformers.AutoTokenizer.from_pretrained(

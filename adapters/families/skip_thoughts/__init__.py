@@ -19,6 +19,7 @@ from meltpoint.adapters.families.skip_thoughts.variant import FAMILY, Variant
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
+    from meltpoint.adapters.data.tokenizer import Tokenizer
     from meltpoint.adapters.encoder import Encoder
 
 TRAITS = FamilyTraits(joins_pairs=False, has_words=False, of_transformers=False)
@@ -75,6 +76,17 @@ def fingerprint(reference: EncoderReference) -> str:
 def weights_without_embeddings(reference: EncoderReference) -> int:
     """The number of weights that a forward pass multiplies a word vector by."""
     return matrix_weights(Path(reference.source), _variant(reference))
+
+
+def load_tokenizer(reference: EncoderReference) -> Tokenizer:
+    """The tokenizer with no word in its dictionary: it counts words, and knows none of them."""
+    from meltpoint.adapters.families.skip_thoughts.tokenizer import (  # imports torch
+        END,
+        UNKNOWN,
+        SkipThoughtsTokenizer,
+    )
+
+    return SkipThoughtsTokenizer((UNKNOWN, END), _variant(reference).eos)
 
 
 def longest_input(reference: EncoderReference) -> int:

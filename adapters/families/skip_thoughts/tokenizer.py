@@ -93,16 +93,16 @@ class SkipThoughtsTokenizer:
         self._tail = [self._end] if eos else []
         self.pad_piece = self._end
 
-    def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], bool]:
-        """(pieces, [], whether words were cut) of one sentence of at most `limit` words, including `<eos>`.
+    def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], int]:
+        """(pieces, [], number of words cut) of one sentence of at most `limit` words, including `<eos>`.
 
         A text without words is `<eos>` alone, as an empty sentence was in training; the authors' code cannot encode it.
         """
         lines = [self._lines.get(word, self._unknown) for word in words_of(text)]
         room = limit - len(self._tail)
-        return lines[:room] + self._tail or [self._end], [], len(lines) > room
+        return lines[:room] + self._tail or [self._end], [], max(0, len(lines) - room)
 
-    def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], tuple[Span, Span], bool]:
+    def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], tuple[Span, Span], int]:
         """Never called: `joins_pairs` is false, so that the sentences of a pair are encoded separately."""
         raise AssertionError("Skip-thoughts read one sentence at a time")
 

@@ -1,0 +1,107 @@
+"""The lengths of a task's inputs in pieces: the default of `max_pieces`, and what a length limit cuts, in words."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate
+
+from meltpoint.adapters.data.batch import EncodedSplit
+from meltpoint.adapters.hyperparameters import MAX_PIECES
+from meltpoint.tasks.core.counts import counted, some
+from meltpoint.tasks.core.splits import SAMPLE_SEED, sample
+from meltpoint.tasks.core.task import Example
+
+PERCENTILE = "99.5th percentile"
+_PER_MILLE = 995
+
+MULTIPLE = 8
+"""Lengths are rounded up to a multiple: a GPU's matrix units take eight numbers of 16 bits at a time."""
+
+MOST_COUNTED = 2000
+"""Training examples that lengths are counted on; the percentile of so many has ten longer ones beside it."""
+
+
+def sample_of(examples: Sequence[Example], in_documents: bool) -> list[Example]:
+    """The training examples that lengths are counted on: all, or a seeded sample in their order.
+
+    Args:
+        examples: the training split.
+        in_documents: whether sentences are read in document context: whole documents are then drawn.
+    """
+    if len(examples) <= MOST_COUNTED:
+        return list(examples)
+    if not in_documents:
+        return sample(examples, MOST_COUNTED)
+    sizes = Counter(example.group for example in examples)
+    drawn = random.Random(SAMPLE_SEED).sample(list(sizes), len(sizes))
+    before = accumulate((sizes[group] for group in drawn), initial=0)
+    chosen = {group for group, count in zip(drawn, before, strict=False) if count < MOST_COUNTED}
+    return [example for example in examples if example.group in chosen]
+
+
+def percentile(lengths: Sequence[int]) -> int:
+    """The smallest of the lengths that at least 99.5 % of them do not exceed; 0 without lengths."""
+    ranked = sorted(lengths)
+    return ranked[-(-_PER_MILLE * len(ranked) // 1000) - 1] if ranked else 0
+
+
+def rounded(length: int, most: int) -> int:
+    """A length, rounded up to a multiple of 8, but at most `most`."""
+    return min(-(-max(1, length) // MULTIPLE) * MULTIPLE, most)
+
+
+def settable(longest: int) -> int:
+    """The largest `max_pieces` of a setting for an encoder whose longest input is `longest`."""
+    return min(longest, int(MAX_PIECES.maximum))
+
+
+def longest_whole(split: EncodedSplit) -> int:
+    """The length at which nothing of a split would be cut."""
+    return max(split.whole, default=0)
+
+
+def cut_notes(split: EncodedSplit, max_pieces: int, longest: int) -> list[str]:
+    """What a length limit did to a split's inputs, a line for each kind of loss; none where everything fits.
+
+    Args:
+        split: tokenised with the limit.
+        max_pieces: the limit, at most `longest`.
+        longest: the longest input that the encoder takes, special tokens included.
+    """
+    is_own = max_pieces >= longest
+    limit = f"the encoder's longest input, {some(longest, 'piece')}" if is_own else f"max_pieces = {max_pieces}"
+    remedy = _remedy(split, max_pieces, settable(longest))
+    of = f"of {some(split.examples, 'sentence' if split.word_counts else 'example')}"
+    share = f"({percent(split.truncated, split.examples)}; {percent(split.pieces_cut, split.pieces + split.pieces_cut)}"
+    notes = []
+    if split.truncated:
+        what = "with a word cut to" if split.word_counts else "cut to"
+        notes.append(f"{counted(split.truncated)} {of} {what} {limit} {share} of all pieces lost){remedy}")
+    if split.windowed:
+        notes.append(f"{counted(split.windowed)} {of} split into windows of {limit}, no word lost{remedy}")
+    if split.narrowed:
+        seen = f"{_mean(split.pieces, len(split.rows))} of their document's {_mean(sum(split.whole), split.examples)}"
+        part = f"({percent(split.narrowed, split.examples)}; the mean input has {seen} pieces)"
+        notes.append(f"{counted(split.narrowed)} {of} without all of their document in {limit} {part}{remedy}")
+    return notes
+
+
+def percent(part: int, whole: int) -> str:
+    """A share in per cent: `0.4 %`, `<0.1 %`, `100 %`."""
+    share = 100 * part / whole if whole else 0.0
+    return "<0.1 %" if 0 < share < 0.1 else f"{share:.3g} %"
+
+
+def _remedy(split: EncodedSplit, max_pieces: int, most: int) -> str:
+    """The option that would keep what was cut, as far as the encoder can read it."""
+    if max_pieces >= most:
+        return f"; the longest has {counted(longest_whole(split))}"
+    needed = rounded(longest_whole(split), most)
+    lacking = sum(length > needed for length in split.whole)
+    return f"; --set max_pieces={needed} would keep {f'all but {counted(lacking)}' if lacking else 'all'}"
+
+
+def _mean(total: int, count: int) -> str:
+    return counted(round(total / max(1, count)))

@@ -1,0 +1,190 @@
+"""The longest input of a cell: the space's own, or the default by its task and encoder, fixed in every setting.
+
+The default is the 99.5th percentile of the lengths of the training examples, in the pieces of the encoder's own
+tokenizer, and the encoder's longest input where sentences are read in document context. It depends on nothing else, so
+that the modes and heads of a task and encoder read the same text. Imports no torch until lengths are counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from meltpoint.adapters import encoders, heads
+from meltpoint.adapters.data.pairing import (
+    CONTEXT,
+    PREFIX,
+    WORD_TOKENIZER,
+    InputFormat,
+    Prefix,
+    WordTokenizer,
+    input_format_of,
+)
+from meltpoint.adapters.encoders import EncoderReference
+from meltpoint.adapters.hyperparameters import MAX_PIECES, Parameter, Value
+from meltpoint.search_spaces.ranges import Fixed
+from meltpoint.search_spaces.space import Space
+from meltpoint.tasks.core.counts import counted, some
+from meltpoint.tasks.core.task import TrainingData
+
+if TYPE_CHECKING:  # both import torch
+    from meltpoint.adapters.data.batch import EncodedSplit
+    from meltpoint.adapters.data.tokenizer import Tokenizer
+
+NAME = MAX_PIECES.name
+
+
+@dataclass(frozen=True)
+class CellLength:
+    """The longest input of a cell's trials, and what it cuts of the training examples.
+
+    Attributes:
+        max_pieces: the setting's; where it is searched, the smallest.
+        largest: where it is searched, the largest; else the same.
+        source: where it comes from.
+        examples: number of training examples that were counted.
+        examples_cut: the share of them that lose text; for sentences to label, that are split into windows or lack a
+            part of their document.
+        pieces_cut: the share of their pieces that is lost.
+        keeps_all: the length that would keep them whole; it may be more than the encoder takes.
+        mean: pieces that the encoder reads of an example.
+        notes: what is cut, and what would keep it, a line each.
+    """
+
+    max_pieces: int
+    largest: int
+    source: str
+    examples: int
+    examples_cut: float
+    pieces_cut: float
+    keeps_all: int
+    mean: float
+    notes: tuple[str, ...]
+
+    def lines(self) -> tuple[str, ...]:
+        """The length, its source and what it cuts."""
+        length = f"{NAME} = {self.max_pieces}" + (f" to {self.largest}" if self.largest > self.max_pieces else "")
+        counted_on = some(self.examples, "training example")
+        cut = self.notes or (f"none of {counted_on} is cut, the longest has {some(self.keeps_all, 'piece')}",)
+        return tuple(f"{length} ({self.source}): {line}" for line in cut)
+
+
+class InputLengths:
+    """The lengths of a sweep's training examples, counted once for each encoder, task and input format."""
+
+    def __init__(self) -> None:
+        self._tokenizers: dict[str, Tokenizer] = {}
+        self._splits: dict[tuple[str, str, InputFormat, int], EncodedSplit] = {}
+
+    def settle(
+        self, space: Space, encoder: str, reference: EncoderReference, head: str, data: TrainingData
+    ) -> tuple[Space, CellLength]:
+        """A cell's space in which every setting names `max_pieces`, and what that length cuts.
+
+        Args:
+            space: the cell's, with overrides; one that names a length keeps it.
+            encoder: the encoder's name, as given by the user.
+            reference: the encoder.
+            head: the head's name.
+            data: the task's data.
+
+        Raises:
+            ValueError: a length that is more than the encoder takes, or that not every setting has.
+        """
+        longest = self._tokenizer(reference).max_pieces
+        if NAME in space.parameters:
+            check_length(space, encoder, longest)
+        else:
+            pieces, source = self._default(space, reference, data)
+            ranges = {**space.parameters, NAME: Fixed(pieces, source=source)}
+            space = replace(space, parameters=ranges, sources={**space.sources, NAME: source})
+        return space, self._use(space, reference, head, data)
+
+    def _default(self, space: Space, reference: EncoderReference, data: TrainingData) -> tuple[int, str]:
+        """The default length of a cell, and its source."""
+        from meltpoint.adapters.data.lengths import PERCENTILE, percentile, rounded, settable
+
+        longest = self._tokenizer(reference).max_pieces
+        most = settable(longest)
+        if CONTEXT.name in space.parameters and "document" in _possible(space, CONTEXT):
+            return most, "document context: the encoder's longest input"
+        found, counted_on = 0, 0
+        for own in _formats(space):
+            split = self._encoded(reference, data, own, longest)
+            found, counted_on = max(found, percentile(split.whole)), split.examples
+        of = some(counted_on, "training example")
+        if found > most:
+            return most, f"the encoder's longest input; the {PERCENTILE} of {of} is {counted(found)}"
+        return max(int(MAX_PIECES.minimum), rounded(found, most)), f"{PERCENTILE} of {of}"
+
+    def _use(self, space: Space, reference: EncoderReference, head: str, data: TrainingData) -> CellLength:
+        """What the (smallest) length of a space cuts in its first setting's input format."""
+        from meltpoint.adapters.data.lengths import cut_notes, longest_whole
+
+        lengths = [int(value) for value in space.parameters[NAME].points() or ()]
+        smallest, longest = min(lengths), self._tokenizer(reference).max_pieces
+        split = self._encoded(reference, data, _first_format(space, head), smallest)
+        touched = split.truncated + split.windowed + split.narrowed
+        return CellLength(
+            max_pieces=smallest, largest=max(lengths), source=space.sources.get(NAME, "named"), examples=split.examples,
+            examples_cut=min(1.0, touched / max(1, split.examples)),
+            pieces_cut=split.pieces_cut / max(1, split.pieces + split.pieces_cut), keeps_all=longest_whole(split),
+            mean=split.pieces / max(1, split.examples), notes=tuple(cut_notes(split, smallest, longest)),
+        )  # fmt: skip
+
+    def _encoded(
+        self, reference: EncoderReference, data: TrainingData, own: InputFormat, max_pieces: int
+    ) -> EncodedSplit:
+        """The sample of a task's training examples, tokenised once for each encoder, input format and length."""
+        from meltpoint.adapters.data.lengths import sample_of
+        from meltpoint.adapters.data.tokenising import encode_split
+
+        key = (reference.word, data.task.name, own, max_pieces)
+        if key not in self._splits:
+            examples = sample_of(data.train, own.context == "document")
+            self._splits[key] = encode_split(data.task.kind, examples, self._tokenizer(reference), max_pieces, own)
+        return self._splits[key]
+
+    def _tokenizer(self, reference: EncoderReference) -> Tokenizer:
+        if reference.word not in self._tokenizers:
+            self._tokenizers[reference.word] = encoders.load_tokenizer(reference)
+        return self._tokenizers[reference.word]
+
+
+def check_length(space: Space, encoder: str, longest: int) -> None:
+    """Refuse a `max_pieces` that is longer than the encoder's input, or that some settings do not have.
+
+    Raises:
+        ValueError: the message names the encoder's longest input.
+    """
+    parameter, where = space.parameters[NAME], space.sources.get(NAME, "space")
+    if parameter.when:
+        raise ValueError(f"{where}: {NAME} has conditions (when), but every setting needs it; leave them out.")
+    asked = max(map(int, parameter.points() or ()))
+    if asked > longest:
+        value = f"{NAME} is {asked}" if parameter.count == 1 else f"{NAME} is up to {asked}"
+        raise ValueError(
+            f"{where}: {value}, but the longest input of {encoder} is {some(longest, 'piece')}; take {longest} or less."
+        )
+
+
+def _possible(space: Space, parameter: Parameter) -> tuple[Value, ...]:
+    """The values that a hyperparameter has in the settings of a space."""
+    found = space.parameters.get(parameter.name)
+    if found is None:
+        return (parameter.default,)
+    points = tuple(found.points() or ())
+    return (*points, parameter.default) if found.when else points
+
+
+def _formats(space: Space) -> Iterator[InputFormat]:
+    """The formats in which the settings of a space may read texts; both sentences of a pair jointly where they can."""
+    for words, prefix in itertools.product(_possible(space, WORD_TOKENIZER), _possible(space, PREFIX)):
+        yield InputFormat(word_tokenizer=cast(WordTokenizer, words), prefix=cast(Prefix, prefix))
+
+
+def _first_format(space: Space, head: str) -> InputFormat:
+    """The input format of a space's first setting."""
+    return input_format_of(space.first(), heads.get(head).joint_pairs)
