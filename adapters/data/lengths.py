@@ -63,7 +63,7 @@ def longest_whole(split: EncodedSplit) -> int:
 
 
 def cut_notes(split: EncodedSplit, max_pieces: int, longest: int) -> list[str]:
-    """What a length limit did to a split's inputs, a line for each kind of loss; none where everything fits.
+    """The losses of a split's inputs to a length limit, a line for each kind; none where everything fits.
 
     Args:
         split: tokenised with the limit.

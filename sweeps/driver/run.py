@@ -113,7 +113,7 @@ def _sweep(
     ledger.check_place()
     away = check_before_start(uri, has_begun=ledger.specification.exists())
     cells = open_cells(spec)
-    for line in [*spec.missing(), *([away] if away else []), *length_lines(cells)]:
+    for line in [*spec.missing(), *([away] if away else []), *length_lines(cells, only_cut=True)]:
         say(line)
     with ledger.driving(say, on_lost=lambda lost: request_stop(_lost(lost))):
         settled = settle_specification(ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions)

@@ -209,9 +209,15 @@ def _pairing(space: Space) -> str:
     return "joint" if pairing is not None and pairing.match("joint") is not None else "auto"
 
 
-def length_lines(cells: Sequence[OpenCell]) -> list[str]:
-    """The longest inputs of cells and what they cut, once for each task, encoder and length."""
-    lines = (f"{cell.task_name}, {cell.encoder}: {line}" for cell in cells for line in cell.length.lines())
+def length_lines(cells: Sequence[OpenCell], only_cut: bool = False) -> list[str]:
+    """The longest inputs of cells and what they cut, once for each task, encoder and length.
+
+    Args:
+        cells: the cells.
+        only_cut: whether cells that lose nothing are left out.
+    """
+    chosen = (cell for cell in cells if cell.length.notes or not only_cut)
+    lines = (f"{cell.task_name}, {cell.encoder}: {line}" for cell in chosen for line in cell.length.lines())
     return list(dict.fromkeys(lines))
 
 

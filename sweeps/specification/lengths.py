@@ -120,7 +120,7 @@ class InputLengths:
         return max(int(MAX_PIECES.minimum), rounded(found, most)), f"{PERCENTILE} of {of}"
 
     def _use(self, space: Space, reference: EncoderReference, head: str, data: TrainingData) -> CellLength:
-        """What the (smallest) length of a space cuts in its first setting's input format."""
+        """The (smallest) length of a space, and its cuts in the input format of the first setting."""
         from meltpoint.adapters.data.lengths import cut_notes, longest_whole
 
         lengths = [int(value) for value in space.parameters[NAME].points() or ()]

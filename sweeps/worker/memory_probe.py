@@ -129,7 +129,7 @@ def longest_rows(data: EncodedData, train_rows: int) -> EncodedData:
 
 def _longest(split: EncodedSplit, rows: int) -> tuple[EncodedSplit, list[int]]:
     """(the examples that own the longest rows, with all their windows; which they are)."""
-    order = sorted(range(len(split.rows)), key=lambda row: -len(split.rows[row].pieces))
+    order = sorted(range(len(split.rows)), key=lambda row: -sum(map(len, split.rows[row].inputs)))
     chosen = sorted({split.rows[row].example for row in order[:rows]})
     place = {example: index for index, example in enumerate(chosen)}
     kept = [replace(row, example=place[row.example]) for row in split.rows if row.example in place]

@@ -234,10 +234,12 @@ def test_plan_says_what_is_cut_as_counted_by_hand(tiny_encoder: str, texts: Writ
 
 
 def test_the_longest_inputs_are_said_once_for_all_modes(tiny_encoder: str, texts: Write):
-    (line,) = length_lines(open_cells(spec_of(tiny_encoder, texts([5] * 9), modes=MODES)))
+    cells = open_cells(spec_of(tiny_encoder, texts([5] * 9), modes=MODES))
+    (line,) = length_lines(cells)
     assert line.endswith(
         "(99.5th percentile of 9 training examples): none of 9 training examples is cut, the longest has 7 pieces"
     )
+    assert length_lines(cells, only_cut=True) == [], "a sweep says only what is lost"
 
 
 # --- the identity of trials ---

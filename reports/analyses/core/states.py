@@ -35,7 +35,7 @@ from meltpoint.tasks.core.task import Example, Kind, TrainingData
 States: TypeAlias = NDArray[np.float32]
 
 BATCH = 32
-MAX_PIECES = 128  # the default of `max_pieces`, so that frozen and fine-tuned states are of the same inputs
+MAX_PIECES = 128  # for every stage, so that frozen and fine-tuned states are of the same inputs
 
 PRETRAINED = "pretrained"
 STAGES = {"fine_tuning": "fine-tuned", "stack_and_finetune": "stacked, then fine-tuned"}
