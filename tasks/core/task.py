@@ -52,6 +52,7 @@ class HubSource:
             are filled in. The default is the layout of the hub's `refs/convert/parquet` branches.
         columns: the columns to read; empty for all.
         elsewhere: splits that come from another dataset: a release with labels, or a server's test split.
+        rows: split → its number of rows, where `revision` is a branch that may be made anew: another number is refused.
         note: how the copy differs from the original, for the tables; "" if it does not.
     """
 
@@ -64,6 +65,7 @@ class HubSource:
     pattern: str = "{config}/{split}/*.parquet"
     columns: tuple[str, ...] = ()
     elsewhere: Mapping[Split, HubSource] = field(default_factory=dict)
+    rows: Mapping[Split, int] = field(default_factory=dict)
     note: str = ""
 
 

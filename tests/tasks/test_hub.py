@@ -24,9 +24,9 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def mirror(source, folder):
-    """The same source, read from a folder in the dataset's layout."""
+    """The same source, read from a folder in the dataset's layout, with as many rows as a test needs."""
     elsewhere = {split: mirror(other, folder) for split, other in source.elsewhere.items()}
-    return dataclasses.replace(source, id=str(folder), elsewhere=elsewhere)
+    return dataclasses.replace(source, id=str(folder), elsewhere=elsewhere, rows={})
 
 
 def write(folder, path, rows, features):
@@ -89,6 +89,23 @@ def test_sick_has_both_labels_in_one_row(tmp_path, name, label):
     write(tmp_path, "default/train/0000.parquet", [row], features)
     (example,) = load_hub_split(mirror(tasks.get(name).hub, tmp_path), "train")
     assert (example.id, example.texts, example.label) == ("9", ("a", "b"), label)
+
+
+@pytest.mark.parametrize("found", [1, 3])
+def test_a_branch_that_was_made_anew_with_other_rows_is_refused(tmp_path, found):
+    row = {"text": "good", "label": 1, "label_text": "positive"}
+    features = {"text": TEXT, "label": NUMBER, "label_text": TEXT}
+    source = dataclasses.replace(mirror(tasks.get("sst2").hub, tmp_path), rows={"train": 2})
+    write(tmp_path, f"{source.config or 'default'}/train/0000.parquet", [row] * found, features)
+    with pytest.raises(ValueError, match=f"has {found} rows of train instead of 2: .* --data-dir"):
+        load_hub_split(source, "train")
+
+
+def test_every_branch_that_may_move_is_held_to_its_rows():
+    sources = [task.hub for task in map(tasks.get, tasks.names()) if task.hub is not None]
+    branches = [source for source in sources if len(source.revision) != 40]
+    assert {source.id for source in branches} == {"eriktks/conll2003", "SetFit/sst2", "RobZamp/sick"}
+    assert all(set(source.rows) == set(source.splits) for source in branches)
 
 
 def test_sst2_sentences_lose_the_treebanks_escapes(tmp_path):
