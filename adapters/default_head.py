@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from meltpoint.tasks.core.task import Kind
@@ -57,12 +57,12 @@ class DefaultHeads:
 
     Attributes:
         joint: kind of task → the head of an encoder that takes a pair as one input, as BERT does.
-        single: the same for an encoder that reads one sentence at a time, as ELMo does.
+        single: the same for an encoder that reads one sentence at a time, as ELMo does, where it is another head.
         native: the head that comes before `joint` where transformers builds one on the encoder, or None.
     """
 
     joint: Mapping[Kind, DefaultHead]
-    single: Mapping[Kind, DefaultHead]
+    single: Mapping[Kind, DefaultHead] = field(default_factory=dict)
     native: DefaultHead | None = None
 
     def of(self, encoder: EncoderTraits, kind: Kind) -> DefaultHead:
@@ -71,7 +71,7 @@ class DefaultHeads:
             return SENTENCE_VECTORS
         if self.native is not None and encoder.has_native_head(kind):
             return self.native
-        return (self.joint if encoder.joins_pairs else self.single)[kind]
+        return self.joint[kind] if encoder.joins_pairs else self.single.get(kind, self.joint[kind])
 
 
 def by_kind(labels: DefaultHead, sentences: DefaultHead, pairs: DefaultHead) -> Mapping[Kind, DefaultHead]:

@@ -15,6 +15,12 @@ SCHEDULE, CONSTANT = "schedule", "constant"
 PATIENCE = "patience"
 OPTIMISER, ADAMW = "optimiser", "adamw"
 
+LEFT_OUT: Setting = {parameter.name: parameter.default for parameter in INPUT_FORMAT} | {PATIENCE: 0, OPTIMISER: ADAMW}
+"""Hyperparameter → the value at which a complete setting does not name it.
+
+Most tasks have no choice of the input format, and settings of older versions lack the optimiser.
+"""
+
 
 def schedule_parameter() -> Parameter:
     """The hyperparameter that selects one of the tricks that are schedules, or a constant rate."""
@@ -87,9 +93,8 @@ def all_parameters() -> tuple[Parameter, ...]:
 def complete(setting: Setting, mode: str, head: str) -> dict[str, Value]:
     """A setting with every default filled in, and without the hyperparameters that have no effect in it.
 
-    Settings that train the same way complete to the same mapping, and so have one identity. The input format
-    (`input_parameters`) is named only where it differs from the default, since most tasks have no choice of it; so is
-    the optimiser, which settings of older versions lack.
+    Settings that train the same way complete to the same mapping, and so have one identity. Those of `LEFT_OUT` are
+    named only where they differ from it.
 
     Raises:
         ValueError: a key that this mode and head do not have, or a value outside its limits.
@@ -103,11 +108,7 @@ def complete(setting: Setting, mode: str, head: str) -> dict[str, Value]:
     idle = {parameter.name for trick in off for parameter in trick.hyperparameters}
     if full[SCHEDULE] == CONSTANT:
         idle |= {parameter.name for parameter in modes.get(mode).idle_when_constant}
-    if not full[PATIENCE]:
-        idle.add(PATIENCE)
-    if full[OPTIMISER] == ADAMW:
-        idle.add(OPTIMISER)
-    idle |= {parameter.name for parameter in input_parameters(head) if full[parameter.name] == parameter.default}
+    idle |= {name for name, value in LEFT_OUT.items() if full.get(name) == value}
     return {name: value for name, value in sorted(full.items()) if name not in idle}
 
 

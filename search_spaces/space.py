@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from meltpoint.adapters.data.pairing import INPUT_FORMAT
 from meltpoint.adapters.hyperparameters import Parameter, Setting, Value
-from meltpoint.adapters.settings import ADAMW, OPTIMISER, PATIENCE
+from meltpoint.adapters.settings import LEFT_OUT
 from meltpoint.search_spaces import build, documents, entries
 from meltpoint.search_spaces.early_stopping import EarlyStopping
 from meltpoint.search_spaces.ranges import Range, active
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 __all__ = ["EarlyStopping", "Space", "is_one_point"]
-
-_LEFT_OUT: Setting = {parameter.name: parameter.default for parameter in INPUT_FORMAT} | {
-    PATIENCE: 0,
-    OPTIMISER: ADAMW,
-}
 
 
 @dataclass(frozen=True)
@@ -229,7 +223,7 @@ class Space:
 
     def _value(self, name: str, range_: Range, setting: Setting) -> Value:
         """A setting's value of an active parameter, in the parameter's type; a complete setting may leave it out."""
-        setting = {**_LEFT_OUT, **setting}
+        setting = {**LEFT_OUT, **setting}
         if name not in setting:
             raise ValueError(f"{name} is missing from the setting; it takes {build.description(range_)}.")
         value = range_.match(setting[name])

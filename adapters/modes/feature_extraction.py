@@ -25,14 +25,17 @@ def phases(setting: Setting) -> tuple[Phase, ...]:
     return (Phase("train", int(setting["epochs"]), float(setting["learning_rate"]), encoder_trains=False),)
 
 
-_BCN = DefaultHead("bcn", "the biattentive classification network: Peters, Ruder & Smith 2019, A.1")
-_ESIM = DefaultHead("esim", "ESIM: Peters, Ruder & Smith 2019, A.1")
-_TAGGER = DefaultHead("bilstm", "two BiLSTM layers and a softmax, BERT's: Peters, Ruder & Smith 2019, A.1")
-_CRF_TAGGER = DefaultHead("bilstm_crf", "two BiLSTM layers and a CRF, ELMo's: Peters, Ruder & Smith 2019, A.1")
-
 HEADS = DefaultHeads(
-    joint=by_kind(labels=_TAGGER, sentences=_BCN, pairs=_ESIM),
-    single=by_kind(labels=_CRF_TAGGER, sentences=_BCN, pairs=_ESIM),
+    joint=by_kind(
+        labels=DefaultHead("bilstm", "two BiLSTM layers and a softmax, BERT's: Peters, Ruder & Smith 2019, A.1"),
+        sentences=DefaultHead("bcn", "the biattentive classification network: Peters, Ruder & Smith 2019, A.1"),
+        pairs=DefaultHead("esim", "ESIM: Peters, Ruder & Smith 2019, A.1"),
+    ),
+    single={
+        "sequence_labelling": DefaultHead(
+            "bilstm_crf", "two BiLSTM layers and a CRF, ELMo's: Peters, Ruder & Smith 2019, A.1"
+        )
+    },
 )
 """The task models of Peters, Ruder & Smith 2019, appendix A.1."""
 

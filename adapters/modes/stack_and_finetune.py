@@ -28,14 +28,17 @@ def phases(setting: Setting) -> tuple[Phase, ...]:
     return (stack, finetune)
 
 
-_HIGHWAY_LSTM = DefaultHead("highway_lstm", "the Highway-LSTM of arXiv 1907.05338, experiment B")
-_SIM_TRANSFORMER = DefaultHead("sim_transformer", "the Sim-Transformer of arXiv 1907.05338, experiment C")
-_TAGGER = DefaultHead("bilstm", "a BiLSTM on BERT: arXiv 1907.05338, experiment A")
-_CRF_TAGGER = DefaultHead("bilstm_crf", "a BiLSTM and a CRF on ELMo: Peters, Ruder & Smith 2019, table 5")
-
 HEADS = DefaultHeads(
-    joint=by_kind(labels=_TAGGER, sentences=_HIGHWAY_LSTM, pairs=_SIM_TRANSFORMER),
-    single=by_kind(labels=_CRF_TAGGER, sentences=_HIGHWAY_LSTM, pairs=_SIM_TRANSFORMER),
+    joint=by_kind(
+        labels=DefaultHead("bilstm", "a BiLSTM on BERT: arXiv 1907.05338, experiment A"),
+        sentences=DefaultHead("highway_lstm", "the Highway-LSTM of arXiv 1907.05338, experiment B"),
+        pairs=DefaultHead("sim_transformer", "the Sim-Transformer of arXiv 1907.05338, experiment C"),
+    ),
+    single={
+        "sequence_labelling": DefaultHead(
+            "bilstm_crf", "a BiLSTM and a CRF on ELMo: Peters, Ruder & Smith 2019, table 5"
+        )
+    },
 )
 """The stacked networks of arXiv 1907.05338, experiments A to C."""
 

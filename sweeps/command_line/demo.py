@@ -5,25 +5,13 @@ from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 HEADS = {"feature_extraction": "bilstm", "fine_tuning": "linear", "stack_and_finetune": "bilstm"}
 """Mode → a head that serves every kind of task and is quick to train; the papers' own take several times as long."""
 
-OVERRIDES = {"feature_extraction": ("epochs=40", "patience=5")}
-"""Mode → what differs from its space: a frozen encoder's head trains until dev stops improving, since that is cheap."""
-
 TASKS = ("demo_entities", "demo_sentiment", "demo_entailment", "demo_similarity")
 
 
 def demo_spec(name: str) -> SweepSpec:
     """`minilm` × the three modes × one small task of each kind; three settings per cell, two seeds."""
     blocks = (
-        Block(
-            name=mode,
-            encoders=("minilm",),
-            modes=(mode,),
-            tasks=TASKS,
-            head=head,
-            trials=3,
-            seeds=2,
-            overrides=OVERRIDES.get(mode, ()),
-        )
+        Block(name=mode, encoders=("minilm",), modes=(mode,), tasks=TASKS, head=head, trials=3, seeds=2)
         for mode, head in HEADS.items()
     )
-    return SweepSpec(name=name, trials=3, seeds=2, blocks=tuple(blocks))
+    return SweepSpec(name=name, blocks=tuple(blocks))

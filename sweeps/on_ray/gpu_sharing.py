@@ -144,13 +144,12 @@ def probe_orders(planner: Planner, order: MakeOrder, gpus: int) -> dict[CellKey,
 def _bundles(planner: Planner, cell: OpenCell, order: MakeOrder, gpus: int) -> tuple[WorkOrder, ...]:
     """The largest bundles of a cell: search trials read one batch for all, finals read one for each seed."""
     spec = planner.spec
-    search = [spec.seed] * planner.search_bundle(cell, gpus)
-    size = min(LARGEST_BUNDLE, cell.seeds) if BUNDLES_FINALS and can_bundle(cell) else 1
-    finals = [spec.seed + number for number in range(size)]
-    chosen = [one for one in (search, finals) if len(one) > 1] if len(search) > len(finals) else [finals]
+    bundles = [[spec.seed] * planner.search_bundle(cell, gpus)]
+    if BUNDLES_FINALS and can_bundle(cell) and cell.seeds > 1:
+        bundles.append([spec.seed + number for number in range(min(LARGEST_BUNDLE, cell.seeds))])
     return tuple(
         WorkOrder(orders=tuple(_order(cell, order, number, seed) for number, seed in enumerate(seeds)))
-        for seeds in chosen
+        for seeds in bundles
     )
 
 

@@ -127,6 +127,11 @@ def cell_space(spec: SweepSpec, block: Block, encoder: str, mode: str, task: Tas
     return space.with_overrides(block.overrides)
 
 
+def _own_space(spec: SweepSpec, block: Block, reference: EncoderReference, mode: str, task: Task, head: str) -> Space:
+    """A cell's search space, in which every setting names its word tokenizer."""
+    return with_word_tokenizer(cell_space(spec, block, reference.word, mode, task, head), reference, task)
+
+
 def open_cells(spec: SweepSpec) -> list[OpenCell]:
     """Open every cell of a sweep, in the order of blocks and of the matrix; reads train and dev of each task once.
 
@@ -165,7 +170,7 @@ def check_block(spec: SweepSpec, block: Block) -> None:
         for mode in block.modes:
             head = head_of(block, reference, mode, task.kind).name
             heads.get(head, task.kind)
-            space = with_word_tokenizer(cell_space(spec, block, encoder, mode, task, head), reference, task)
+            space = _own_space(spec, block, reference, mode, task, head)
             check_possible(reference, head, task.kind, _pairing(space))
 
 
@@ -178,7 +183,7 @@ def _open(
     chosen = head_of(block, reference, mode, data.task.kind)
     head = chosen.name
     encoders.check(reference)
-    space = with_word_tokenizer(cell_space(spec, block, encoder, mode, data.task, head), reference, data.task)
+    space = _own_space(spec, block, reference, mode, data.task, head)
     own = space.parameters.get(POOLING_KIND)
     if own is not None and own.match(OWN_POOLING) is not None:
         check_own_pooling(reference)
