@@ -16,6 +16,9 @@ from meltpoint.tasks.core.task import Example
 PERCENTILE = "99.5th percentile"
 _PER_MILLE = 995
 
+KEPT_WHOLE = 128
+"""Inputs of up to so many pieces stay whole by default: a batch is as long as its longest row, so they cost little."""
+
 MULTIPLE = 8
 """Lengths are rounded up to a multiple: a GPU's matrix units take eight numbers of 16 bits at a time."""
 
@@ -45,6 +48,20 @@ def percentile(lengths: Sequence[int]) -> int:
     """The smallest of the lengths that at least 99.5 % of them do not exceed; 0 without lengths."""
     ranked = sorted(lengths)
     return ranked[-(-_PER_MILLE * len(ranked) // 1000) - 1] if ranked else 0
+
+
+def default_length(lengths: Sequence[int]) -> tuple[int, str]:
+    """The longest input that inputs of these lengths ask for, before it is rounded, and its source.
+
+    It is the 99.5th percentile, and at least such that no input of up to 128 pieces is cut.
+    """
+    found, longest = percentile(lengths), max(lengths, default=0)
+    counted_on = some(len(lengths), "training example")
+    if longest <= KEPT_WHOLE:
+        return longest, f"the longest of {counted_on}"
+    if found < KEPT_WHOLE:
+        return KEPT_WHOLE, f"inputs of up to {KEPT_WHOLE} stay whole; the {PERCENTILE} of {counted_on} is {found}"
+    return found, f"the {PERCENTILE} of {counted_on}"
 
 
 def rounded(length: int, most: int) -> int:

@@ -1,8 +1,9 @@
 """The longest input of a cell: the space's own, or the default by its task and encoder, fixed in every setting.
 
 The default is the 99.5th percentile of the lengths of the training examples, in the pieces of the encoder's own
-tokenizer, and the encoder's longest input where sentences are read in document context. It depends on nothing else, so
-that the modes and heads of a task and encoder read the same text. Imports no torch until lengths are counted.
+tokenizer, and more where that would cut an input of up to 128 pieces; it is the encoder's longest input where sentences
+are read in document context. It depends on nothing else, so that the modes and heads of a task and encoder read the
+same text. Imports no torch until lengths are counted.
 """
 
 from __future__ import annotations
@@ -104,20 +105,17 @@ class InputLengths:
 
     def _default(self, space: Space, reference: EncoderReference, data: TrainingData) -> tuple[int, str]:
         """The default length of a cell, and its source."""
-        from meltpoint.adapters.data.lengths import PERCENTILE, percentile, rounded, settable
+        from meltpoint.adapters.data.lengths import default_length, rounded, settable
 
         longest = self._tokenizer(reference).max_pieces
         most = settable(longest)
         if CONTEXT.name in space.parameters and "document" in _possible(space, CONTEXT):
             return most, "document context: the encoder's longest input"
-        found, counted_on = 0, 0
-        for own in _formats(space):
-            split = self._encoded(reference, data, own, longest)
-            found, counted_on = max(found, percentile(split.whole)), split.examples
-        of = some(counted_on, "training example")
+        splits = (self._encoded(reference, data, own, longest) for own in _formats(space))
+        found, source = max(default_length(split.whole) for split in splits)
         if found > most:
-            return most, f"the encoder's longest input; the {PERCENTILE} of {of} is {counted(found)}"
-        return max(int(MAX_PIECES.minimum), rounded(found, most)), f"{PERCENTILE} of {of}"
+            return most, f"the encoder's longest input, less than {counted(found)}: {source}"
+        return max(int(MAX_PIECES.minimum), rounded(found, most)), source
 
     def _use(self, space: Space, reference: EncoderReference, head: str, data: TrainingData) -> CellLength:
         """The (smallest) length of a space, and its cuts in the input format of the first setting."""

@@ -95,13 +95,30 @@ def test_the_percentile_is_the_smallest_length_that_995_of_1000_do_not_exceed(co
     assert lengths.percentile(drawn) == min(enough)
 
 
-def test_the_default_is_the_percentile_of_the_task_s_lengths_in_the_encoder_s_pieces(tiny_encoder: str, texts: Write):
-    counts = word_counts(300, 50)
-    (cell,) = open_cells(spec_of(tiny_encoder, texts(counts)))
+def test_the_default_is_the_percentile_of_the_task_s_lengths_in_the_encoder_s_pieces(minilm, texts: Write):
+    counts = [9 * count for count in word_counts(300, 50)]
+    (cell,) = open_cells(spec_of("minilm", texts(counts)))
     pieces = sorted(count + 2 for count in counts)  # one piece a word, [CLS] and [SEP]
     expected = next(n for n in pieces if sum(other <= n for other in pieces) >= 0.995 * len(pieces))
-    assert length_of(cell) == -(-expected // 8) * 8 < 64
-    assert cell.length.source == "99.5th percentile of 300 training examples"
+    assert 128 < expected < pieces[-1]
+    assert length_of(cell) == -(-expected // 8) * 8
+    assert cell.length.source == "the 99.5th percentile of 300 training examples"
+
+
+@pytest.mark.parametrize(
+    ("longest", "expected", "source"),
+    [
+        (1, 8, "the longest of 300 training examples"),
+        (101, 104, "the longest of 300 training examples"),
+        (126, 128, "the longest of 300 training examples"),
+        (127, 128, "inputs of up to 128 stay whole; the 99.5th percentile of 300 training examples is 3"),
+        (300, 128, "inputs of up to 128 stay whole; the 99.5th percentile of 300 training examples is 3"),
+    ],
+)
+def test_inputs_of_up_to_128_pieces_stay_whole(minilm, texts: Write, longest: int, expected: int, source: str):
+    (cell,) = open_cells(spec_of("minilm", texts([1] * 299 + [longest])))
+    assert (length_of(cell), cell.length.source) == (expected, source)
+    assert bool(cell.length.notes) == (longest > 126)
 
 
 def test_only_a_sample_of_a_large_task_is_counted_and_the_same_each_time(tiny_encoder: str, texts: Write):
@@ -128,11 +145,11 @@ def test_a_pair_counts_with_both_sentences_where_the_encoder_reads_them_together
     data = tasks.get("demo_entailment").readers["train"](Path())
     tokenizer = encoders.load_tokenizer(joint.reference)
     pieces = [len(tokenizer.pair(*example.texts, 512)[0]) for example in data]
-    assert length_of(joint) == -(-lengths.percentile(pieces) // 8) * 8
+    assert length_of(joint) == -(-max(pieces) // 8) * 8 < 128
     elmo = f"elmo:{save_tiny_elmo(tmp_path / 'elmo')}"
     apart = open_cells(spec_of(elmo, "demo_entailment", head="pooling"))[0]
     words = [max(len(text.split()) for text in example.texts) for example in data]
-    assert length_of(apart) == -(-lengths.percentile(words) // 8) * 8
+    assert length_of(apart) == -(-max(words) // 8) * 8
 
 
 def test_elmo_counts_the_words_of_the_rule_that_splits_its_texts(texts: Write, tmp_path: Path):
@@ -157,7 +174,7 @@ def test_an_encoder_s_tokenizer_without_its_weights_counts_as_the_loaded_encoder
 def test_longer_texts_than_the_encoder_takes_give_its_longest_input(tiny_encoder: str, texts: Write):
     (cell,) = open_cells(spec_of(tiny_encoder, texts([100] * 20)))
     assert length_of(cell) == 64
-    assert cell.length.source == "the encoder's longest input; the 99.5th percentile of 20 training examples is 102"
+    assert cell.length.source == "the encoder's longest input, less than 102: the longest of 20 training examples"
 
 
 def test_a_named_length_is_kept_and_null_takes_the_default(tiny_encoder: str, texts: Write):
@@ -215,19 +232,19 @@ def test_a_sample_in_document_context_is_of_whole_documents():
 # --- what is said of it ---
 
 
-def test_plan_says_what_is_cut_as_counted_by_hand(tiny_encoder: str, texts: Write, tmp_path: Path):
-    counts = [5] * 990 + [20] * 8 + [30, 40]
-    spec = spec_of(tiny_encoder, texts(counts))
+def test_plan_says_what_is_cut_as_counted_by_hand(minilm, texts: Write, tmp_path: Path):
+    counts = [5] * 990 + [180] * 8 + [190, 200]
+    spec = spec_of("minilm", texts(counts))
     planned = plan_sweep(spec, Resources(storage=str(tmp_path / "runs"), gpus=0.0))
-    every = 7 * 990 + 22 * 8 + 32 + 42
-    at_24, at_8 = (100 * lost / every for lost in (8 + 18, 8 * 14 + 24 + 34))
+    every = 7 * 990 + 182 * 8 + 192 + 202
+    at_184, at_8 = (100 * lost / every for lost in (8 + 18, 8 * 174 + 184 + 194))
     assert planned.lengths == (
-        f"texts, {tiny_encoder}: max_pieces = 24 (99.5th percentile of 1 000 training examples): 2 of 1 000 examples "
-        f"cut to max_pieces = 24 (0.2 %; {at_24:.3g} % of all pieces lost); --set max_pieces=48 would keep all",
+        "texts, minilm: max_pieces = 184 (the 99.5th percentile of 1 000 training examples): 2 of 1 000 examples "
+        f"cut to max_pieces = 184 (0.2 %; {at_184:.3g} % of all pieces lost); --set max_pieces=208 would keep all",
     )
     (cell,) = planned.as_json()["cells"]
     assert cell["length"]["examples_cut"] == pytest.approx(0.002)
-    assert cell["length"]["keeps_all"] == 42
+    assert cell["length"]["keeps_all"] == 202
     short = spec.model_copy(update={"overrides": ("max_pieces=8",)})
     (line,) = length_lines(open_cells(short))
     assert f"10 of 1 000 examples cut to max_pieces = 8 (1 %; {at_8:.3g} % of all pieces lost)" in line
@@ -237,7 +254,7 @@ def test_the_longest_inputs_are_said_once_for_all_modes(tiny_encoder: str, texts
     cells = open_cells(spec_of(tiny_encoder, texts([5] * 9), modes=MODES))
     (line,) = length_lines(cells)
     assert line.endswith(
-        "(99.5th percentile of 9 training examples): none of 9 training examples is cut, the longest has 7 pieces"
+        "(the longest of 9 training examples): none of 9 training examples is cut, the longest has 7 pieces"
     )
     assert length_lines(cells, only_cut=True) == [], "a sweep says only what is lost"
 
