@@ -88,6 +88,8 @@ class Head(nn.Module, ABC):
             `Batch.parts`. A head that reads [CLS] alone cannot.
         joint_pairs: True where it serves pairs whose sentences are encoded together.
         is_native: True where it is the head of the encoder's family, and needs `HeadShape.native`.
+        outputs: size of its scores, the task's; a head whose scores are others (a distribution over scores) sets it in
+            `compose`, and computes `loss` and `decode` itself.
 
     Args:
         shape: the sizes of its input and output.
@@ -106,6 +108,7 @@ class Head(nn.Module, ABC):
     def __init__(self, shape: HeadShape, settings: Sequence[Setting], rng: MemberRng) -> None:
         super().__init__()
         self.shape = shape
+        self.outputs = shape.outputs
         self.rng = rng
         self.compose(Bundle(settings, rng))
 

@@ -1,51 +1,87 @@
-"""A linear classifier on sentence vectors: the task model of Skip-thoughts (Kiros et al. 2015) and of GLUE's baselines.
+"""A classifier on sentence vectors: the task models of Skip-thoughts (Kiros et al. 2015) and of GLUE's baselines.
 
 A sentence is its vector u, the state of its first piece. A pair, whose sentences u and v are encoded separately, is
 [|u − v|; u ∗ v] (Kiros et al. 2015, section 3.2, after Tai et al. 2015) or [u; v; |u − v|; u ∗ v] (Wang et al. 2018,
 section 4). It helps where the encoder was trained to put meaning into one vector; two sentences never see each other.
 
-Kiros et al. fit logistic regression without dropout, and regress scores by a softmax over their whole numbers; here the
-squared error of the one score is the loss, as for every head.
+On it is a linear classifier without dropout (Kiros et al.), or one hidden layer of 512 tanh units (GLUE's baselines,
+but for STS-B, where theirs is linear). Scores are regressed by a softmax over whole scores (Kiros et al., for SICK) or
+as one number by squared error (GLUE's STS-B).
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
-from meltpoint.adapters.layers.affine import Scores
+from meltpoint.adapters.layers.affine import Affine, Scores, elementwise
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.comparison import PARTS, compared
+from meltpoint.adapters.layers.score_distribution import ScoreDistribution
+from meltpoint.tasks.core.metrics import Prediction
 
 PAIR = Parameter(
     "sentence_vectors.pair", "kiros", "what a pair's u and v become: [|u-v|; u*v] (kiros), or u and v before it (glue)",
     choices=("kiros", "glue"), shapes=True,
 )  # fmt: skip
+HIDDEN_SIZE = Parameter(
+    "sentence_vectors.hidden_size", 0, "tanh units of a hidden layer; 0 is a linear classifier", 0, 16384, shapes=True
+)
+REGRESSION = Parameter(
+    "sentence_vectors.regression", "value",
+    "a score as one number by squared error (value), or as a softmax over whole scores (distribution)",
+    choices=("value", "distribution"), shapes=True,
+)  # fmt: skip
 
 
 class SentenceVectors(Head):
-    """u, or u and v compared → dropout → linear."""
+    """u, or u and v compared → dropout → linear; with a hidden layer: dropout → linear → tanh → dropout → linear."""
 
     kinds = ("sentence_classification", "pair_classification", "pair_regression")
-    hyperparameters = (PAIR,)
-    summary = "a sentence's [CLS], or [|u-v|; u*v] of a pair's two → dropout → linear"
+    hyperparameters = (PAIR, HIDDEN_SIZE, REGRESSION)
+    summary = "a sentence's [CLS], or [|u-v|; u*v] of a pair's two → dropout → linear, or a hidden layer before it"
     reads = "first"
     separate_pairs, joint_pairs = True, False
 
     def compose(self, bundle: Bundle) -> None:
-        """The score layer."""
+        """The score layer, and the hidden layer where there is one."""
         self.pair = bundle.choice(PAIR)
-        parts = PARTS[self.pair] if self.shape.kind.startswith("pair") else 1
-        self.scores = Scores(parts * self.shape.dim, self.shape.outputs, bundle)
+        size = self.shape.dim * (PARTS[self.pair] if self.shape.kind.startswith("pair") else 1)
+        spread, limits = bundle.choice(REGRESSION) == "distribution", self.shape.label_range
+        self.distribution = ScoreDistribution(*limits) if spread and limits is not None else None
+        hidden = bundle.size(HIDDEN_SIZE)
+        self.hidden = Affine(size, hidden, bundle, nonlinearity="tanh") if hidden else None
+        self.dropout = bundle.dropout()
+        if self.distribution is not None:
+            self.outputs = self.distribution.points
+        self.scores = Scores(hidden or size, self.outputs, bundle)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
-        first = states[:, :, 0].float()
+        vectors = states[:, :, 0].float()
         if self.shape.kind.startswith("pair"):
-            first = compared(first, _second(states, batch).float(), self.pair)
-        return self.scores(first.contiguous())
+            vectors = compared(vectors, _second(states, batch).float(), self.pair)
+        vectors = vectors.contiguous()
+        if self.hidden is not None:
+            vectors = elementwise(torch.tanh, self.hidden(self.dropout(vectors)))
+        return self.scores(vectors)
+
+    def loss(self, scores: Tensor, batch: Batch) -> Tensor:
+        """See `Head.loss`; of a distribution, the mean cross-entropy against the true scores' distributions."""
+        if self.distribution is None:
+            return super().loss(scores, batch)
+        assert batch.labels is not None, "the loss needs labels"
+        labels = lanes_of(batch.labels, batch.lanes).expand(scores.shape[:2])
+        return self.distribution.loss(scores, labels).mean(1)
+
+    def decode(self, scores: Tensor, batch: Batch, member: int) -> list[Prediction]:
+        """See `Head.decode`; of a distribution, its mean."""
+        if self.distribution is None:
+            return super().decode(scores, batch, member)
+        return list(self.distribution.mean(scores).tolist())
 
 
 def _second(states: Tensor, batch: Batch) -> Tensor:

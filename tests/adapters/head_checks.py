@@ -86,7 +86,7 @@ def kinds(case: Case) -> str | None:
 def shapes(case: Case) -> str | None:
     states, batch = case.batch()
     head = case.build()
-    wanted = (3, 3, 5, OUTPUTS) if case.kind == "sequence_labelling" else (3, 3, head.shape.outputs)
+    wanted = (3, 3, 5, OUTPUTS) if case.kind == "sequence_labelling" else (3, 3, head.outputs)
     for autocast in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             scores = head(states.bfloat16() if autocast else states, batch)

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from meltpoint.adapters import heads, layers
 from meltpoint.adapters.data.batch import Batch
@@ -17,6 +17,7 @@ from meltpoint.adapters.layers.affine import pool
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.tasks.core.task import KINDS, Kind
 from meltpoint.tests.adapters.head_cases import CUTS, DIM, make_batch, native_head, small_setting
+from meltpoint.tests.adapters.head_promises import verify
 
 FEW = {"bimpm.perspectives": 2, "sim_transformer.heads": 4, "sim_transformer.feed_forward_size": 16}
 """Sizes at which a transformer learns three rows at the rate of the other heads."""
@@ -152,6 +153,39 @@ def test_sentence_vectors_never_score_pairs_that_were_encoded_jointly():
     states, batch = make_batch("pair_classification")
     with pytest.raises(AssertionError, match="encoded separately"):
         build("sentence_vectors", "pair_classification")(states, dataclasses.replace(batch, cuts=None))
+
+
+def test_a_hidden_layer_on_sentence_vectors_is_that_of_glues_baselines():
+    head = build("sentence_vectors", "pair_classification", **{
+        "sentence_vectors.pair": "glue", "sentence_vectors.hidden_size": 5,
+    })  # fmt: skip
+    states, batch = make_batch("pair_classification")
+    plain = nn.Sequential(nn.Dropout(0.2), nn.Linear(4 * DIM, 5), nn.Tanh(), nn.Dropout(0.2), nn.Linear(5, 4)).eval()
+    own = [head.hidden.weight, head.hidden.bias, head.scores.linear.weight, head.scores.linear.bias]
+    assert sum(parameter.numel() for parameter in head.parameters()) == sum(one.numel() for one in own)
+    for parameter, one in zip(plain.parameters(), own, strict=True):
+        parameter.data.copy_(one[0])
+    rows = [compared("glue", states[0, row, 0], states[0, row, cut]) for row, cut in enumerate(CUTS.tolist())]
+    torch.testing.assert_close(head(states, batch)[0], plain(torch.tensor(rows)))
+
+
+def test_both_places_of_dropout_are_there_with_a_hidden_layer():
+    head = build("sentence_vectors", "sentence_classification", dropout=0.5, **{"sentence_vectors.hidden_size": 64})
+    states, batch = make_batch("sentence_classification")
+    seen: list[Tensor] = []
+    head.hidden.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    head.scores.linear.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    head(states, batch)
+    for given in seen:
+        assert 0.2 < (given == 0).double().mean().item() < 0.8
+
+
+@pytest.mark.parametrize(("word", "kind"), [pair for pair in SERVED if pair[0] == "sentence_vectors"])
+def test_sentence_vectors_keep_a_heads_promises_with_a_hidden_layer_and_score_distributions(word: str, kind: Kind):
+    other = {"sentence_vectors.hidden_size": 8, "sentence_vectors.regression": "distribution"}
+    head = heads.get(word)
+    own = tuple(dataclasses.replace(one, default=other.get(one.name, one.default)) for one in head.hyperparameters)
+    verify(type("Other", (head,), {"hyperparameters": own}), kind)
 
 
 def test_sentence_vectors_do_not_label_words():
