@@ -14,7 +14,7 @@ from meltpoint.sweeps.ledger.records import TrialRecord
 SHARED = (
     "encoder", "mode", "task", "variant", "role", "seed", "head", "status", "metric", "error", "answered_by",
     "data_fingerprint", "documents_fingerprint", "encoder_fingerprint", "code_version", "cause", "attempts",
-    "driver_attempt", "test_fingerprint", "trained_together",
+    "driver_attempt", "test_fingerprint", "trained_together", "suggested_by",
 )  # fmt: skip
 """Fields whose values many records have in common."""
 OWN = (

@@ -15,7 +15,11 @@ from meltpoint.adapters.training.epoch_result import EpochResult
 
 TrialId = Annotated[str, Field(pattern=r"^[^./\x00][^/\x00]{0,199}$")]
 """A trial's identity; files and folders are named by it, so it leads nowhere else."""
-Role = Literal["search", "final"]
+Role = Literal["search", "final", "default"]
+"""A trial of the search; the best setting with one of the finals' seeds; or the published setting with such a seed."""
+SuggestedBy = Literal["first", "random", "tpe", "sibling", "grid"]
+"""Where a search trial's setting comes from: the space's published one, a random draw, TPE's model, the best setting of
+a cell with the same encoder, mode and head, or the space's points in order."""
 CellKey = tuple[str, ...]
 """What tells cells apart within a sweep: (encoder, mode, task), and the variant behind them where there is one."""
 CELL = ("encoder", "mode", "task", "variant")
@@ -123,6 +127,7 @@ class TrialRecord(TrialDescription):
             the GPU: the gradients are the batch's, the last bits and the masks of dropout are others. None: whole ones.
         seconds_before: what these attempts took for them, which is not in `seconds`.
         answered_by: the trial whose run this one shares, where setting and seed agree.
+        suggested_by: where its setting comes from; None of finals, and in records from before it was recorded.
         cause: why it failed; None where it did not.
         attempts: how many times it began in the command that ended it, lost attempts counted.
         code_version: of the code that ran it; its identity has the one that the sweep was opened with.
@@ -140,6 +145,7 @@ class TrialRecord(TrialDescription):
     test_fingerprint: str | None = None
     error: str | None = None
     answered_by: str | None = None
+    suggested_by: SuggestedBy | None = None
     trained_together: int = 1
     task_parameters: int | None = None
     mlflow_run_id: str | None = None

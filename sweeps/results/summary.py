@@ -105,6 +105,9 @@ class CellSummary:
         failed_finals: the finals that ended without a result.
         closing: how the search was closed; None if it is open.
         code_uses: the versions of the code that ran its search trials and finals, the earliest first.
+        search: its search trials that ended, in the order in which they began.
+        default_finals: the finished finals of the published setting, by seed; `finals` where that is the best one.
+        default_dev, default_test: as `dev` and `test`, of `default_finals`.
     """
 
     header: CellHeader
@@ -119,6 +122,10 @@ class CellSummary:
     failed_finals: list[TrialRecord] = field(default_factory=list)
     closing: Closing | None = None
     code_uses: tuple[CodeUse, ...] = ()
+    search: list[TrialRecord] = field(default_factory=list)
+    default_finals: list[TrialRecord] = field(default_factory=list)
+    default_dev: Spread | None = None
+    default_test: Spread | None = None
 
     @property
     def mixes_code(self) -> bool:
@@ -278,7 +285,7 @@ def _cell(ledger: Ledger, header: CellHeader, records: list[TrialRecord], runnin
         failed_finals=[] if best is None else [
             r for r in finals_of_all if r.status != "finished" and r.setting == best.setting
         ],
-        closing=closing_of(ledger, records, header.planned), code_uses=code_uses(search, finals),
+        closing=closing_of(ledger, records, header.planned), code_uses=code_uses(search, finals), search=search,
     )  # fmt: skip
 
 
