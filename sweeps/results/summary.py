@@ -17,7 +17,7 @@ from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
 from meltpoint.sweeps.search.closing import Closing, closing_of
 from meltpoint.sweeps.search.selection import Spread, best_final, best_of, finals_of, spread
 from meltpoint.sweeps.specification.sweep_spec import Overflow, SweepSpec, check_name
-from meltpoint.sweeps.storage.files import contents
+from meltpoint.sweeps.storage.files import StoragePath, contents
 
 ENDED = ("finished", "stopped", "failed")
 State = Literal["running", "done", "stopped", "failed"]
@@ -160,6 +160,7 @@ class SweepSummary:
         cells: the cells' results.
         ensembles: the ensembles that are stored with the sweep.
         part: the part of its cluster that a running sweep may use; None where that is not known.
+        folder: the sweep's folder, with its finalists' predictions; None of a summary that was not read from one.
         strays: records that belong to no cell of `sweep.json` (another metric, other data or code) and are ignored.
     """
 
@@ -171,6 +172,7 @@ class SweepSummary:
     ensembles: list[Ensemble] = field(default_factory=list)
     strays: list[TrialRecord] = field(default_factory=list)
     part: ClusterPart | None = None
+    folder: StoragePath | None = None
 
     def cell(self, key: CellKey) -> CellSummary:
         """The cell with this key."""
@@ -258,7 +260,9 @@ def summarise(ledger: Ledger) -> SweepSummary:
     seeds = [header.seeds or sweep.spec.seeds for header in sweep.cells]
     state = _state(driven, cells, seeds)
     part = noted_part(ledger.drivers) if driven else None
-    return SweepSummary(sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger), strays, part)
+    return SweepSummary(
+        sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger), strays, part, ledger.folder
+    )
 
 
 def _cell(ledger: Ledger, header: CellHeader, records: list[TrialRecord], running: set[str]) -> CellSummary:
