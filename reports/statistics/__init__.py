@@ -1,1 +1,1 @@
-"""Statistics of sweeps: intervals and tests of differences, tuning curves, cost; read from the ledger, trains nothing."""
+"""Statistics of sweeps: tests of differences, tuning curves, cost; read from the ledger, nothing is trained."""
