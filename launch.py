@@ -13,6 +13,7 @@ except ImportError:
 
 import typer
 
+from meltpoint.reports.commands.browse import best, compare, show
 from meltpoint.reports.commands.cache import cache
 from meltpoint.reports.commands.jobs import logs, stop, submit
 from meltpoint.reports.commands.look_around import doctor, features, list_names, ui
@@ -25,7 +26,8 @@ COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Search": {"sweep": sweep, "plan": plan, "demo": demo},
     "A sweep on a cluster": {"submit": submit, "logs": logs, "stop": stop},
     "Results": {
-        "status": status, "report": report, "export": export, "ensemble": ensemble, "analyse": analyse, "train": train,
+        "status": status, "show": show, "best": best, "compare": compare, "report": report, "export": export,
+        "ensemble": ensemble, "analyse": analyse, "train": train,
     },
     "Look around": {"features": features, "list": list_names, "doctor": doctor, "ui": ui},
 }  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from meltpoint.reports.commands.results import show_sweeps
 from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
 from meltpoint.sweeps.command_line.options import Address, AsJson, DataDir, Listable, OneEncoder, Storage, TrackingUri
 
@@ -41,9 +42,12 @@ def list_names(
     mode: Annotated[str, typer.Option(help="With spaces: what is tried in this mode …")] = "",
     encoder: Annotated[str, typer.Option(help="… of this encoder …")] = "",
     task: Annotated[str, typer.Option(help="… on this task.")] = "",
-    as_json: AsJson = False,
-) -> None:
-    """What there is: encoders, modes, tasks, heads, tricks, spaces or specs; `spaces --mode M`: what is tried in M."""
+    storage: Storage = "runs", as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """What there is: encoders, modes, tasks, heads, tricks, spaces, specs, sweeps; `spaces --mode M`: what M tries."""
+    if what is Listable.sweeps:
+        show_sweeps(storage, as_json)
+        return
     from meltpoint.sweeps.command_line.listing import inventory, parameters_of_cell
 
     if (encoder or task) and not mode:

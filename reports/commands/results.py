@@ -34,13 +34,23 @@ if TYPE_CHECKING:
 
 @exit_on_error()
 def status(
-    name: NameArgument, storage: Storage = "runs", address: JobAddress = None, as_json: AsJson = False
+    name: Annotated[str | None, typer.Argument(help="The sweep's name; every sweep of the storage otherwise.")] = None,
+    storage: Storage = "runs", address: JobAddress = None, as_json: AsJson = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until the sweep ends.")] = False,
 ) -> None:  # fmt: skip
     """Each cell: trials planned, finished, stopped, failed, running; best dev; finals. And a submitted one's job."""
-    if address is not None or (ADDRESS in os.environ and not is_here(name, storage)):
-        status_of_job(name, storage, address, as_json, _summary)
+    if name is None:
+        show_sweeps(storage, as_json)
         return
-    summary = _summary(name, storage)
+    if address is not None or (ADDRESS in os.environ and not is_here(name, storage)):
+        status_of_job(name, storage, address, as_json, read_summary)
+        return
+    if watch and not as_json:
+        from meltpoint.reports.watching import watch as follow
+
+        follow(lambda: read_summary(name, storage), Console(highlight=False))
+        return
+    summary = read_summary(name, storage)
     if as_json:
         print_json(summary.as_json())
         return
@@ -49,7 +59,27 @@ def status(
     show_status(summary, Console(highlight=False))
 
 
-def _summary(name: str, storage: str) -> SweepSummary:
+def show_sweeps(storage: str, as_json: bool) -> None:
+    """Print the sweeps of a storage, a row each: `status` without a name, and `list sweeps`."""
+    from meltpoint.reports.overview import sweep_rows
+    from meltpoint.reports.screen import show_rows
+    from meltpoint.sweeps.storage.files import readable_storage
+
+    rows = sweep_rows(readable_storage(storage))
+    if as_json:
+        print_json([row.as_json() for row in rows])
+    elif rows:
+        show_rows([row.as_row() for row in rows], Console(highlight=False))
+    else:
+        print(f"No sweep in {storage} yet; start one with `meltpoint sweep`, or name another --storage.")
+
+
+def read_summary(name: str, storage: str) -> SweepSummary:
+    """The summary of a sweep in a storage.
+
+    Raises:
+        ValueError: there is no such sweep, or one of its files is damaged.
+    """
     from meltpoint.sweeps.ledger.ledger import Ledger
     from meltpoint.sweeps.results.summary import summarise
     from meltpoint.sweeps.storage.files import readable_storage
@@ -66,7 +96,7 @@ def report(
     """The table of a sweep on standard output, whatever has finished so far."""
     from meltpoint.reports.report import report as make
 
-    print(make(_summary(name, storage), table_format.value, beside), end="")
+    print(make(read_summary(name, storage), table_format.value, beside), end="")
 
 
 @exit_on_error()
@@ -88,7 +118,7 @@ def export(
     from meltpoint.sweeps.storage.files import storage_path
     from meltpoint.sweeps.storage.layout import sweep_folder
 
-    summary, ledger = _summary(name, storage), Ledger(sweep_folder(storage_path(storage), name))
+    summary, ledger = read_summary(name, storage), Ledger(sweep_folder(storage_path(storage), name))
     target = out or ledger.folder / "exports"
     for path in export_cells(ledger, summary, target, cell, export_format.value):
         print(path)
@@ -119,7 +149,7 @@ def ensemble(
 
     place = readable_storage(storage)
     made = combine(place, name, task, cell or [])
-    for file, text in render(_summary(name, storage)).items():
+    for file, text in render(read_summary(name, storage)).items():
         write(place / name / file, text)
     if as_json:
         print_json(made.model_dump(mode="json"))

@@ -57,6 +57,7 @@ class Listable(StrEnum):
     tricks = "tricks"
     spaces = "spaces"
     specs = "specs"
+    sweeps = "sweeps"
 
 
 _search_option = functools.partial(typer.Option, rich_help_panel="What is searched")

@@ -1,0 +1,68 @@
+"""The commands that look into finished and running sweeps: `show`, `best` and `compare`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from meltpoint.reports.commands.results import read_summary
+from meltpoint.sweeps.command_line.errors import exit_on_error, print_json
+from meltpoint.sweeps.command_line.options import AsJson, NameArgument, Storage
+
+
+@exit_on_error()
+def show(
+    name: NameArgument,
+    trial: Annotated[str, typer.Argument(help="A trial's id, or its first characters.", show_default=False)],
+    storage: Storage = "runs", as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """One trial: its setting, epochs, scores, hardware, and what went wrong; --json: its record."""
+    from meltpoint.reports.trial_view import find_trial, trial_lines
+    from meltpoint.sweeps.ledger.ledger import Ledger
+    from meltpoint.sweeps.storage.files import storage_path
+    from meltpoint.sweeps.storage.layout import sweep_folder
+
+    summary = read_summary(name, storage)
+    record = find_trial(Ledger(sweep_folder(storage_path(storage), name)).records(), name, trial)
+    if as_json:
+        print_json(record.model_dump(mode="json"))
+        return
+    print("\n".join(trial_lines(record, summary)))
+
+
+@exit_on_error()
+def best(
+    name: NameArgument,
+    cell: Annotated[str | None, typer.Option(help="One cell, E.M.T or E.M.T.VARIANT; all otherwise.")] = None,
+    storage: Storage = "runs", as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """The best setting of each cell with its scores; --json: every value, for programs."""
+    from meltpoint.reports.best_settings import best_json, best_rows, chosen_cells
+
+    cells = chosen_cells(read_summary(name, storage), cell)
+    if as_json:
+        print_json(best_json(cells))
+        return
+    from meltpoint.reports.screen import show_rows
+
+    show_rows(best_rows(cells), Console(highlight=False))
+
+
+@exit_on_error()
+def compare(
+    a: Annotated[str, typer.Argument(help="A sweep's name.", show_default=False)],
+    b: Annotated[str, typer.Argument(help="Another sweep's name.", show_default=False)],
+    storage: Storage = "runs",
+    other_storage: Annotated[str | None, typer.Option("--other-storage", help="Where b lies, if elsewhere.")] = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Two sweeps: what differs in specification, code and data, and each common cell's setting and scores."""
+    from meltpoint.reports.sweep_comparison import compare_sweeps, lines
+
+    found = compare_sweeps(read_summary(a, storage), read_summary(b, other_storage or storage))
+    if as_json:
+        print_json(found.as_json())
+        return
+    print("\n".join(lines(found)))

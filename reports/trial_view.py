@@ -1,0 +1,95 @@
+"""One trial of a sweep as text: cell, setting, epochs, scores, hardware and what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from meltpoint.adapters.hyperparameters import Value
+from meltpoint.reports.formats import duration, percent, searched_names, title, value_text
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+
+SHORTEST = 4
+"""Characters of a trial's id that name it, where no other trial's id begins so."""
+
+
+def find_trial(records: Sequence[TrialRecord], sweep: str, word: str) -> TrialRecord:
+    """The trial whose id is a word or begins with it.
+
+    Raises:
+        ValueError: none, or several; the message says how to find the ids.
+    """
+    found = [record for record in records if record.id == word]
+    if not found and len(word) >= SHORTEST:
+        found = [record for record in records if record.id.startswith(word)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ValueError(
+            f"{len(found)} trials of '{sweep}' begin with '{word}': {', '.join(r.id for r in found[:4])}; write more."
+        )
+    raise ValueError(
+        f"No trial '{word}' in sweep '{sweep}'; ids are the names of the files in its trials/, and `meltpoint best "
+        f"{sweep}` prints those of the best."
+    )
+
+
+def trial_lines(record: TrialRecord, summary: SweepSummary) -> list[str]:
+    """The description of a trial, one fact a line, then a line an epoch."""
+    cell = next((one for one in summary.cells if one.header.key == record.cell), None)
+    return [
+        f"{record.id}: {_what(record)} of {'.'.join(record.cell)} ({title(record.mode)}, head {record.head})",
+        *_outcome(record, cell), *_setting_lines(record, cell), *_run_lines(record), *_epoch_lines(record),
+    ]  # fmt: skip
+
+
+def _what(record: TrialRecord) -> str:
+    if record.role == "search":
+        origin = f", suggested by: {record.suggested_by}" if record.suggested_by else ""
+        return f"search trial {record.number + 1}, seed {record.seed}{origin}"
+    name = "final" if record.role == "final" else "final of the published setting"
+    return f"{name}, seed {record.seed}"
+
+
+def _outcome(record: TrialRecord, cell: CellSummary | None) -> Iterator[str]:
+    best = cell is not None and cell.best is not None and cell.best.id == record.id
+    scores = "" if record.dev is None else f", dev {record.metric} {percent(record.dev)}"
+    scores += f" in epoch {record.best_epoch} of {record.epoch_count}" if record.best_epoch else ""
+    yield f"{record.status}{scores}{', the best of its cell' if best else ''}"
+    if record.test:
+        yield "test: " + ", ".join(f"{name} {percent(value)}" for name, value in record.test.items())
+    if record.error:
+        yield f"error ({record.cause or 'setting'}): {' '.join(record.error.split())}"
+
+
+def _setting_lines(record: TrialRecord, cell: CellSummary | None) -> Iterator[str]:
+    """The searched parameters, then the others."""
+    searched = searched_names(cell.header) if cell is not None else []
+    first = {name: record.setting[name] for name in searched if name in record.setting}
+    yield f"searched: {_values(first) or 'nothing'}"
+    yield f"fixed: {_values({name: value for name, value in record.setting.items() if name not in first})}"
+
+
+def _values(setting: Mapping[str, Value]) -> str:
+    return ", ".join(f"{name} {value_text(value)}" for name, value in setting.items())
+
+
+def _run_lines(record: TrialRecord) -> Iterator[str]:
+    together = f", beside {record.trained_together - 1} others" if record.trained_together > 1 else ""
+    attempts = f", attempt {record.attempts}" if record.attempts > 1 else ""
+    shared = f", answered by {record.answered_by}" if record.answered_by else ""
+    yield f"ran {duration(record.seconds)}{together}{attempts}{shared}"
+    machine = record.hardware
+    if machine is not None:
+        yield f"on {machine.name} ({machine.device}, {machine.precision}), {machine.host}"
+    yield f"code {record.code_version}, data {record.data_fingerprint}"
+    if record.mlflow_run_id:
+        yield f"MLflow run {record.mlflow_run_id}"
+    yield from (f"note: {note}" for note in (*record.input_notes, *record.storage_notes))
+
+
+def _epoch_lines(record: TrialRecord) -> Iterator[str]:
+    for epoch in record.epochs:
+        shown = ", ".join(f"{name} {percent(value)}" for name, value in epoch.dev.items())
+        mark = " ←" if epoch.epoch == record.best_epoch else ""
+        yield f"epoch {epoch.epoch} ({epoch.phase}): train loss {epoch.train_loss:.4f}, dev {shown}{mark}"

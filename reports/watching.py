@@ -1,0 +1,82 @@
+"""Following a running sweep from another terminal: its status again and again, until it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from meltpoint.reports.formats import percent
+from meltpoint.reports.screen import show_status
+from meltpoint.sweeps.results.summary import SweepSummary
+
+INTERVAL_SECONDS = 2.0
+"""Between two looks: a ledger of a hundred thousand trials takes about as long to read."""
+
+
+def watch(
+    read: Callable[[], SweepSummary], console: Console, wait: Callable[[float], None] = time.sleep
+) -> SweepSummary:  # fmt: skip
+    """Show a sweep's status until no process drives it.
+
+    A terminal shows the table of `status`, renewed; a pipe gets a line whenever something has changed.
+
+    Args:
+        read: gives the sweep as it is now.
+        wait: waits some seconds between two looks.
+
+    Returns:
+        The sweep as it ended.
+    """
+    return _on_terminal(read, console, wait) if console.is_terminal else _in_lines(read, console, wait)
+
+
+def _on_terminal(
+    read: Callable[[], SweepSummary], console: Console, wait: Callable[[float], None]
+) -> SweepSummary:  # fmt: skip
+    summary = read()
+    with Live(_table(summary, console), console=console, auto_refresh=False) as live:
+        while summary.state == "running":
+            wait(INTERVAL_SECONDS)
+            summary = read()
+            live.update(_table(summary, console), refresh=True)
+    return summary
+
+
+def _table(summary: SweepSummary, console: Console) -> RenderableType:
+    """What `status` prints, as one renderable of the console's width."""
+    inner = Console(width=console.width, force_terminal=True, color_system="truecolor", highlight=False)
+    with inner.capture() as captured:
+        show_status(summary, inner)
+    return Group(Text.from_ansi(captured.get()))
+
+
+def _in_lines(read: Callable[[], SweepSummary], console: Console, wait: Callable[[float], None]) -> SweepSummary:
+    before = ""
+    while True:
+        summary = read()
+        line = progress_line(summary)
+        if line != before:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        if summary.state != "running":
+            return summary
+        before = line
+        wait(INTERVAL_SECONDS)
+
+
+def progress_line(summary: SweepSummary) -> str:
+    """One line about a sweep: `first: running, 1 of 3 cells done, trials 14/48, finals 5/15, best dev 81.2 (sst2)`."""
+    cells = summary.cells
+    trials = f"{sum(c.counts['finished'] for c in cells)}/{sum(c.counts['planned'] for c in cells)}"
+    failed = sum(c.counts["failed"] for c in cells)
+    finals = f"{sum(len(c.finals) for c in cells)}/{sum(summary.seeds_of(c) for c in cells)}"
+    done = f"{sum(c.is_done for c in cells)} of {len(cells)} cells done"
+    best = [
+        f"{c.header.mode}.{c.header.task} {percent(c.best.dev)}" for c in cells if c.best and c.best.dev is not None
+    ]
+    parts = [f"{summary.name}: {summary.state}", done, f"trials {trials}", f"finals {finals}"]
+    parts += [f"{failed} failed"] * bool(failed) + [f"best dev {', '.join(best)}"] * bool(best)
+    return ", ".join(parts)

@@ -1,0 +1,149 @@
+"""The commands that look into sweeps: `list sweeps`, `status` without a name, `show`, `best`, `compare`."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from meltpoint.launch import app
+from meltpoint.reports.sweep_comparison import compare_sweeps, lines
+from meltpoint.reports.trial_view import find_trial
+from meltpoint.reports.watching import watch
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.results.summary import CellSummary, SweepFile, SweepSummary, summarise, write_sweep
+
+SETTING = {"learning_rate": 4.25e-5, "dropout": 0.1, "weight_decay": 0.01, "epochs": 3, "batch_size": 32}
+
+
+def stored(storage: Path, summary: SweepSummary, *cells: CellSummary) -> Ledger:
+    """A sweep's folder with the records of hand-made cells."""
+    ledger = Ledger(storage / summary.name)
+    ledger.create()
+    for cell in cells:
+        for record in [*([cell.best] if cell.best else []), *cell.finals]:
+            ledger.write(record)
+    write_sweep(ledger, SweepFile(spec=summary.spec, code=summary.code, cells=tuple(c.header for c in cells)))
+    return ledger
+
+
+@pytest.fixture
+def storage(tmp_path: Path, make_cell, make_sweep) -> Path:
+    """Two sweeps: `first` with two cells, `second` with one of them, another setting and other data."""
+    tuned = make_cell("fine_tuning", search=(0.8,), finals=[(0.79, 0.78), (0.81, 0.8)])
+    frozen = make_cell("feature_extraction", search=(0.7,), finals=[(0.7, 0.69), (0.7, 0.71)])
+    stored(tmp_path, make_sweep(tuned, frozen), tuned, frozen)
+    other = make_cell("fine_tuning", search=(0.9,), finals=[(0.9, 0.9)], setting={**SETTING, "epochs": 4})
+    facts = {"data_fingerprint": "e" * 16}
+    header = other.header.model_copy(update=facts)
+    assert other.best is not None
+    best = other.best.model_copy(update={**facts, "suggested_by": "tpe"})
+    moved = replace(other, header=header, best=best, finals=[f.model_copy(update=facts) for f in other.finals])
+    stored(tmp_path, make_sweep(moved, name="second", trials=8), moved)
+    return tmp_path
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize("words", [("list", "sweeps"), ("status",)])
+def test_every_sweep_of_a_storage_is_listed_also_a_damaged_one(storage: Path, words: tuple[str, ...]) -> None:
+    (storage / "broken").mkdir()
+    (storage / "broken" / "sweep.json").write_text("{", encoding="utf-8")
+    rows = {row["name"]: row for row in json.loads(run(*words, "--storage", str(storage), "--json"))}
+    assert set(rows) == {"first", "second", "broken"}
+    assert (rows["first"]["cells"], rows["first"]["cells_done"], rows["first"]["trials"]) == (2, 2, 2)
+    assert rows["first"]["tasks"] == ["sst2"]
+    assert rows["broken"]["state"] == "damaged"
+    assert "sweep.json" in rows["broken"]["fault"]
+    text = run(*words, "--storage", str(storage))
+    assert all(name in text for name in rows)
+
+
+def test_a_storage_without_sweeps_says_how_to_begin(tmp_path: Path) -> None:
+    assert "meltpoint sweep" in run("status", "--storage", str(tmp_path))
+
+
+def test_show_prints_a_trial_by_the_first_characters_of_its_id(storage: Path) -> None:
+    text = run("show", "second", "fine_tuning.sst2.0", "--storage", str(storage))
+    assert "search trial 1, seed 0, suggested by: tpe of minilm.fine_tuning.sst2" in text
+    assert "finished, dev accuracy 90.0 in epoch 2 of 3, the best of its cell" in text
+    assert "searched: learning_rate 4.25e-5, dropout 0.1, epochs 4" in text
+    assert text.count("epoch ") >= 3
+    record = json.loads(run("show", "second", "fine_tuning.sst2.0", "--storage", str(storage), "--json"))
+    assert record["setting"]["epochs"] == 4
+
+
+def test_show_prints_a_failed_trials_error_and_cause(storage: Path) -> None:
+    ledger = Ledger(storage / "first")
+    failed = ledger.records()[0].model_copy(
+        update={"id": "lost-trial", "status": "failed", "dev": None, "error": "killed\nfor memory", "cause": "memory"}
+    )
+    ledger.write(failed)
+    assert "error (memory): killed for memory" in run("show", "first", "lost", "--storage", str(storage))
+
+
+@pytest.mark.parametrize(("word", "part"), [("nothing", "No trial"), ("fine", "begin with"), ("fi", "No trial")])
+def test_a_word_that_names_no_single_trial_is_refused(storage: Path, word: str, part: str) -> None:
+    with pytest.raises(ValueError, match=part):
+        find_trial(Ledger(storage / "first").records(), "first", word)
+
+
+def test_best_gives_programs_every_value_of_a_cells_setting(storage: Path) -> None:
+    (cell,) = json.loads(run("best", "first", "--cell", "minilm.fine_tuning.sst2", "--storage", str(storage), "--json"))
+    assert cell["setting"] == SETTING
+    assert cell["seeds"] == [0, 1]
+    assert cell["test_mean"] == pytest.approx(0.79)
+    assert "minilm.feature_extraction.sst2" in run("best", "first", "--storage", str(storage))
+
+
+def test_best_refuses_a_cell_that_is_not_there_with_those_that_are(storage: Path) -> None:
+    result = CliRunner().invoke(app, ["best", "first", "--cell", "x.y.z", "--storage", str(storage)])
+    assert result.exit_code == 2
+    assert "minilm.fine_tuning.sst2" in result.stderr
+
+
+def test_compare_says_what_differs_and_that_other_data_lie_under_the_scores(storage: Path) -> None:
+    text = run("compare", "first", "second", "--storage", str(storage))
+    assert "trials 4 → 8" in text
+    assert "Only in first: minilm.feature_extraction.sst2." in text
+    assert "test accuracy 79.0 ± 1.4 → 90.0, Δ +11.0" in text
+    assert f"data: {'d' * 16} → {'e' * 16}" in text
+    assert "epochs 3 → 4" in text
+    found = json.loads(run("compare", "first", "second", "--storage", str(storage), "--json"))
+    assert found["cells"][0]["setting"] == {"epochs": [3, 4]}
+    assert found["cells"][0]["delta"] == pytest.approx(0.11)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_watched_sweep_is_shown_until_it_ends_and_a_pipe_gets_a_line_a_change(make_cell, make_sweep, is_terminal):
+    early = make_sweep(make_cell(search=(0.7,), planned=2, running=1), state="running")
+    late = make_sweep(make_cell(search=(0.7, 0.8), finals=[(0.8, 0.79), (0.8, 0.81)]))
+    looks, waits = iter([early, early, late]), []
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=is_terminal, width=100)
+    assert watch(lambda: next(looks), console, waits.append) is late
+    assert len(waits) == 2
+    if is_terminal:
+        assert "first: done" in out.getvalue()
+    else:
+        assert out.getvalue().splitlines() == [
+            "first: running, 0 of 1 cells done, trials 1/2, finals 0/2, best dev fine_tuning.sst2 70.0",
+            "first: done, 1 of 1 cells done, trials 2/2, finals 2/2, best dev fine_tuning.sst2 80.0",
+        ]
+
+
+def test_a_sweep_compared_with_itself_has_no_difference(storage: Path) -> None:
+    summary = summarise(Ledger(storage / "first"))
+    found = compare_sweeps(summary, summary)
+    assert found.specification == found.only_a == found.only_b == []
+    assert all(not cell.conditions and not cell.setting and cell.delta == 0 for cell in found.cells)
+    assert "Specification: the same." in list(lines(found))
