@@ -47,7 +47,7 @@ def _on_terminal(
 
 
 def _table(summary: SweepSummary, console: Console) -> RenderableType:
-    """What `status` prints, as one renderable of the console's width."""
+    """The output of `status` as one renderable of the console's width."""
     inner = Console(width=console.width, force_terminal=True, color_system="truecolor", highlight=False)
     with inner.capture() as captured:
         show_status(summary, inner)
