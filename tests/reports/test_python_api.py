@@ -1,0 +1,157 @@
+"""`import meltpoint as mp`: the command's names and types, frames, comparison, HTML; nothing is imported early."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pandas
+import pytest
+
+import meltpoint
+from meltpoint.reports import python_api
+from meltpoint.reports.loaded_sweep import LoadedSweep
+from meltpoint.reports.python_api import SweepArguments, SweepFailedError, options_of
+from meltpoint.sweeps.command_line.options import SearcherName, SweepOptions, as_words
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.results.summary import SweepFile, write_sweep
+
+
+@pytest.fixture
+def folder(tmp_path: Path, make_cell, make_sweep) -> Path:
+    """A stored sweep of two cells."""
+    cells = [
+        make_cell("fine_tuning", search=(0.8, 0.75), finals=[(0.79, 0.78), (0.81, 0.8)]),
+        make_cell("feature_extraction", search=(0.7,), finals=[(0.7, 0.69), (0.7, 0.71)]),
+    ]
+    summary = make_sweep(*cells)
+    ledger = Ledger(tmp_path / "runs" / "first")
+    ledger.create()
+    for cell in cells:
+        for record in (cell.best, *cell.finals):
+            ledger.write(record)
+    write_sweep(ledger, SweepFile(spec=summary.spec, code=summary.code, cells=tuple(c.header for c in cells)))
+    return ledger.folder
+
+
+def test_importing_meltpoint_imports_nothing_else() -> None:
+    code = (
+        "import sys, meltpoint; dir(meltpoint); heavy = {'typer', 'pydantic', 'torch', 'pandas', 'numpy'}; "
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules); "
+        "meltpoint.load_sweep; assert not {'torch', 'pandas', 'mlflow', 'ray'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_name_that_is_not_there_is_refused_with_those_that_are() -> None:
+    with pytest.raises(AttributeError, match="load_sweep"):
+        _ = meltpoint.load_sweeps  # type: ignore[attr-defined]
+    assert set(meltpoint.__all__) <= set(dir(meltpoint))
+    assert all(getattr(meltpoint, name) is not None for name in meltpoint.__all__)
+
+
+def test_the_arguments_are_the_options_of_the_command() -> None:
+    assert list(SweepArguments.__annotations__) == [field.name for field in fields(SweepOptions)]
+
+
+def test_words_lists_paths_and_numbers_become_the_words_of_the_command(tmp_path: Path) -> None:
+    options = options_of({
+        "name": "n", "encoder": "minilm", "mode": ("fine_tuning", "feature_extraction"), "task": ["sst2"],
+        "gpus_per_trial": 0.5, "searcher": "random", "data_dir": str(tmp_path), "trials": 3, "head": None,
+    })  # fmt: skip
+    assert options.searcher is SearcherName.random
+    assert as_words(options) == [
+        "--name=n", "--encoder=minilm", "--mode=fine_tuning", "--mode=feature_extraction", "--task=sst2", "--trials=3",
+        "--searcher=random", f"--data-dir={tmp_path.as_posix()}", "--gpus-per-trial=0.5",
+    ]  # fmt: skip
+
+
+def test_an_unknown_argument_is_refused_with_its_near_miss() -> None:
+    with pytest.raises(ValueError, match="Did you mean encoder"):
+        options_of({"encoders": "minilm"})
+
+
+def test_a_wrong_searcher_is_refused() -> None:
+    with pytest.raises(ValueError, match="Did you mean grid"):
+        options_of({"searcher": "grids"})
+
+
+def test_bad_input_raises_what_the_command_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="Did you mean demo_sentiment"):
+        meltpoint.sweep(
+            name="n", encoder="minilm", mode="fine_tuning", task="demo_sentimnt", storage=tmp_path / "runs"
+        )  # fmt: skip
+    assert "demo_sentimnt" in capsys.readouterr().err
+    assert not (tmp_path / "runs" / "n").exists()
+
+
+def test_a_sweep_that_fails_raises_with_what_finished(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "import sys; print('meltpoint: one cell has no result', file=sys.stderr); sys.exit(1)"
+    monkeypatch.setattr(python_api, "PYTHON", ("python", "-c", script))
+    with pytest.raises(SweepFailedError, match="one cell has no result") as caught:
+        meltpoint.sweep(name="first", storage=folder.parent)
+    assert caught.value.exit_status == 1
+    assert caught.value.sweep is not None
+    assert caught.value.sweep.name == "first"
+
+
+def test_an_interrupt_stops_the_sweep_and_waits_for_its_end(tmp_path: Path) -> None:
+    done = tmp_path / "stopped"
+    script = (
+        "import pathlib, sys, time\n"
+        "try:\n    print('ready', flush=True); time.sleep(600)\n"
+        f"except KeyboardInterrupt:\n    pathlib.Path({str(done)!r}).touch()"
+    )
+    with pytest.raises(KeyboardInterrupt), python_api._process([sys.executable, "-c", script]) as process:  # noqa: PT012
+        assert process.stdout is not None
+        process.stdout.readline()
+        raise KeyboardInterrupt
+    assert done.exists()
+    assert process.returncode is not None
+
+
+def test_cells_and_trials_are_frames_with_scores_as_fractions(folder: Path) -> None:
+    loaded = meltpoint.load_sweep(folder)
+    assert isinstance(loaded, LoadedSweep)
+    assert loaded.state == "done"
+    cells = loaded.cells
+    assert list(cells.index) == ["minilm.fine_tuning.sst2", "minilm.feature_extraction.sst2"]
+    assert cells.loc["minilm.fine_tuning.sst2", "test_mean"] == pytest.approx(0.79)
+    trials = loaded.trials
+    assert set(trials["role"]) == {"search", "final"}
+    assert {"learning_rate", "dropout", "epochs"} <= set(trials.columns)
+    assert trials.loc["fine_tuning.sst2.100", "test"] == pytest.approx(0.78)
+
+
+def test_table_best_compare_report_and_html_are_those_of_the_commands(folder: Path) -> None:
+    loaded = meltpoint.load_sweep(str(folder) + "/")
+    table = loaded.table()
+    assert isinstance(table, pandas.DataFrame)
+    assert table.loc[("minilm", "🔥 fine_tuning"), "sst2 (accuracy)"] == "79.0 ± 1.4"
+    assert loaded.best("minilm.fine_tuning.sst2")["setting"]["epochs"] == 3
+    assert all(cell.delta == 0 for cell in loaded.compare(loaded.refreshed()).cells)
+    assert loaded.report("csv").startswith("sweep,encoder")
+    assert "<table>" in loaded._repr_html_()
+    with pytest.raises(ValueError, match="Did you mean html"):
+        loaded.report("htm")
+
+
+def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="No sweep 'none'"):
+        meltpoint.load_sweep(tmp_path / "none")
+
+
+@pytest.mark.slow
+def test_a_sweep_from_python_gives_a_table_and_the_same_call_again_its_ledgers_answer(tmp_path: Path) -> None:
+    arguments: SweepArguments = {
+        "name": "small", "encoder": "minilm", "mode": "feature_extraction", "task": "demo_sentiment",
+        "head": "linear", "trials": 1, "seeds": 2, "max_train_examples": 40, "storage": tmp_path,
+    }  # fmt: skip
+    assert meltpoint.plan(**arguments).trials >= 3
+    first = meltpoint.sweep(**arguments)
+    assert first.state == "done"
+    again = meltpoint.sweep(**arguments)
+    assert list(again.trials.index) == list(first.trials.index)
+    assert meltpoint.plan(**arguments).answered == meltpoint.plan(**arguments).trials
