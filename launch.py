@@ -17,7 +17,7 @@ from meltpoint.reports.commands.browse import best, compare, show
 from meltpoint.reports.commands.cache import cache
 from meltpoint.reports.commands.jobs import logs, stop, submit
 from meltpoint.reports.commands.look_around import doctor, features, list_names, ui
-from meltpoint.reports.commands.results import analyse, ensemble, export, report, status, train
+from meltpoint.reports.commands.results import analyse, ensemble, export, predict, report, status, train
 from meltpoint.reports.commands.search import demo, plan, sweep
 from meltpoint.sweeps.command_line.errors import DONE, accept_any_character
 from meltpoint.sweeps.machine import heap
@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "A sweep on a cluster": {"submit": submit, "logs": logs, "stop": stop},
     "Results": {
         "status": status, "show": show, "best": best, "compare": compare, "report": report, "export": export,
-        "ensemble": ensemble, "analyse": analyse, "train": train,
+        "ensemble": ensemble, "analyse": analyse, "predict": predict, "train": train,
     },
     "Look around": {"features": features, "list": list_names, "doctor": doctor, "ui": ui},
 }  # fmt: skip

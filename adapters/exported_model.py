@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -30,10 +32,12 @@ from meltpoint.adapters.hardware import Precision, resolve_precision
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.model import AdaptedModel, Member, build
 from meltpoint.adapters.settings import complete
-from meltpoint.adapters.training.evaluation import evaluate
+from meltpoint.adapters.training.evaluation import Evaluation, evaluate
 from meltpoint.tasks.core.bounded import parse_json, read_bytes
+from meltpoint.tasks.core.metrics import CLASSIFICATION
 from meltpoint.tasks.core.task import Example, Kind, Task
 
+CPU = torch.device("cpu")
 FACTS, HEAD, ENCODER = "meltpoint.json", "head.safetensors", "encoder"
 
 Text = str | tuple[str, str] | Sequence[str]
@@ -45,12 +49,13 @@ class ExportedModel:
     """A finalist loaded for prediction.
 
     Attributes:
-        model: encoder and head, in evaluation mode on the CPU.
+        model: encoder and head, in evaluation mode on `device`.
         task: the task's kind, labels and range; without data.
         precision: the precision of its forward passes.
         max_pieces: the longest input.
         input_format: the form in which the encoder gets the texts.
         facts: the contents of `meltpoint.json`: cell, setting, scores, seed.
+        device: where it predicts.
     """
 
     model: AdaptedModel
@@ -59,22 +64,50 @@ class ExportedModel:
     max_pieces: int
     input_format: InputFormat
     facts: Mapping[str, Any]
+    device: torch.device = CPU
 
-    def predict(self, texts: Sequence[Text]) -> list[Any]:
+    @property
+    def gives_probabilities(self) -> bool:
+        """True if it classifies sentences or pairs."""
+        return self.task.kind in CLASSIFICATION
+
+    def predict(self, texts: Sequence[Text], probabilities: bool = False) -> list[Any]:
         """For each text a label name, a score, or a list of one label name per word.
 
+        Args:
+            texts: any number of them; they go through the model in batches of texts of about one length.
+            probabilities: for classification: a mapping of each label's name to its probability instead.
+
         Raises:
-            ValueError: a text does not fit the task's kind, or a single string is passed instead of a list.
+            ValueError: a text does not fit the task's kind, a single string is passed instead of a list, or a model
+                that does not classify is asked for probabilities.
         """
-        if isinstance(texts, str):
-            raise ValueError(f"predict takes a list of texts, not the one text {texts!r}; write predict([...]).")
-        examples = [self._example(index, text) for index, text in enumerate(texts)]
-        split = encode_split(self.task.kind, examples, self.model.encoder.tokenizer, self.max_pieces, self.input_format)
-        (result,) = evaluate(self.model, self.task, split, examples, torch.device("cpu"), self.precision)
+        if probabilities:
+            return [dict(zip(self.task.labels, row, strict=True)) for row in self.predict_proba(texts).tolist()]
+        result = self._evaluate(texts)
         if not self.task.labels:
             return list(result.predictions)
         names = self.task.labels
         return [[names[i] for i in p] if isinstance(p, list) else names[int(p)] for p in result.predictions]
+
+    def predict_proba(self, texts: Sequence[Text]) -> NDArray[np.float64]:
+        """The probability of each label, (texts, labels) float64, in the order of `task.labels`.
+
+        Raises:
+            ValueError: as `predict`.
+        """
+        if not self.gives_probabilities:
+            raise ValueError(f"a model of {self.task.kind.replace('_', ' ')} gives no probabilities; use predict.")
+        shares = np.array(self._evaluate(texts).probabilities, dtype=np.float64)
+        return shares.reshape(len(texts), len(self.task.labels))
+
+    def _evaluate(self, texts: Sequence[Text]) -> Evaluation:
+        if isinstance(texts, str):
+            raise ValueError(f"predict takes a list of texts, not the one text {texts!r}; write predict([...]).")
+        examples = [self._example(index, text) for index, text in enumerate(texts)]
+        split = encode_split(self.task.kind, examples, self.model.encoder.tokenizer, self.max_pieces, self.input_format)
+        (result,) = evaluate(self.model, self.task, split, examples, self.device, self.precision)
+        return result
 
     def _example(self, index: int, text: Text) -> Example:
         kind = self.task.kind
@@ -109,19 +142,23 @@ def save_folder(
     (folder / FACTS).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
-def load_folder(folder: str | Path) -> ExportedModel:
+def load_folder(folder: str | Path, device: str = "cpu") -> ExportedModel:
     """Load an exported model.
 
+    Args:
+        device: `cpu`, `cuda` or `cuda:0`.
+
     Raises:
-        ValueError: the folder is not an exported model, or is damaged; one line with the remedy.
+        ValueError: the folder is not an exported model, or is damaged; or the device is not there. One line with the
+            remedy.
     """
-    path = Path(folder)
+    path, place = Path(folder), _device(device)
     try:
         stored = _Stored.model_validate(parse_json(read_bytes(path / FACTS)))
         weights = load_file(path / HEAD)
         task, mode, head = _task(stored), stored.mode, stored.head
         setting = complete(stored.setting, mode, head)
-        precision = resolve_precision(stored.precision, "cpu")
+        precision = resolve_precision(stored.precision, place.type)
     except (OSError, ValueError, SafetensorError) as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split()[:40])}"
         raise ValueError(
@@ -135,7 +172,18 @@ def load_folder(folder: str | Path) -> ExportedModel:
     model.load_state_dict(weights, strict=False)  # the encoder's weights are already loaded
     limit = min(int(setting["max_pieces"]), encoder.max_pieces)
     input_format = input_format_of(setting, heads.get(head).joint_pairs)
-    return ExportedModel(model.eval(), task, precision, limit, input_format, stored.model_dump(mode="json"))
+    facts = stored.model_dump(mode="json")
+    return ExportedModel(model.eval().to(place), task, precision, limit, input_format, facts, place)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device {name!r} is none; write cpu, cuda or cuda:0.") from None
+    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
+        raise ValueError(f"device {name!r} is not here; write cpu, or see `meltpoint doctor`.")
+    return device
 
 
 class _Stored(BaseModel):

@@ -128,15 +128,18 @@ def load_sweep(place: PathLike) -> LoadedSweep:
     return LoadedSweep.at(str(place))
 
 
-def load_model(folder: PathLike) -> ExportedModel:
+def load_model(folder: PathLike, device: str = "cpu") -> ExportedModel:
     """A finalist from the folder that `meltpoint export --model` wrote; its `predict` takes a list of texts.
 
+    Args:
+        device: `cpu`, `cuda` or `cuda:0`.
+
     Raises:
-        ValueError: it is not such a folder, or one of its files is damaged.
+        ValueError: it is not such a folder, one of its files is damaged, or the device is not there.
     """
     from meltpoint.adapters.exported_model import load_folder
 
-    return load_folder(str(folder))
+    return load_folder(str(folder), device)
 
 
 def options_of(arguments: Mapping[str, Any]) -> SweepOptions:

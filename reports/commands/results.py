@@ -184,6 +184,34 @@ def analyse(
 
 
 @exit_on_error()
+def predict(
+    model: Annotated[Path, typer.Argument(help="A folder of `export --model`.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="Texts: csv, tsv, jsonl, parquet or txt.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="A file of one of these formats; else JSON lines, printed.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Option("--text", help="The texts' column, twice for pairs; usual names are found.")
+    ] = None,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for each label's too.")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:0.")] = "cpu",
+) -> None:  # fmt: skip
+    """Predict each row of a file with a finalist; its columns are kept, the prediction stands behind them."""
+    from meltpoint.sweeps.results.prediction_files import format_of
+
+    for named in (file, *([out] if out else [])):
+        format_of(named)
+    if not file.exists():
+        raise ValueError(f"{file} is missing.")
+    from meltpoint.adapters.exported_model import load_folder  # torch, which takes seconds
+    from meltpoint.sweeps.results.predicting import predict_file
+
+    def tell(done: int) -> None:
+        print(f"{done} rows", file=sys.stderr)
+
+    rows = predict_file(load_folder(model, device), file, out, text or (), probabilities, tell=tell)
+    print(f"{rows} rows → {out or 'standard output'}", file=sys.stderr)
+
+
+@exit_on_error()
 def train(
     file: Annotated[Path, typer.Argument(help="An exported setting, E.M.T.yaml.", show_default=False)],
     seed: Annotated[int | None, typer.Option(help="Another seed than the search's.")] = None,

@@ -1,0 +1,106 @@
+"""Predictions of an exported model for a file of texts, piece by piece."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meltpoint.sweeps.results.prediction_files import PREDICTION, read_pieces, writing
+from meltpoint.tasks.core.registry import unknown
+
+if TYPE_CHECKING:  # torch, which takes seconds
+    import pandas
+
+    from meltpoint.adapters.exported_model import ExportedModel
+
+ROWS = 1024
+"""Rows at a time: enough that batches are of texts of about one length."""
+USUAL: dict[int, tuple[tuple[str, ...], ...]] = {
+    1: (("text",), ("sentence",), ("words",), ("tokens",)),
+    2: (("text_a", "text_b"), ("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis")),
+}
+"""Number of texts of an example → names of columns that are taken where none are named."""
+
+
+def predict_file(
+    model: ExportedModel, file: Path, out: Path | None, columns: Sequence[str] = (), probabilities: bool = False,
+    rows: int = ROWS, tell: Callable[[int], None] = lambda done: None,
+) -> int:  # fmt: skip
+    """Predict each row of a file, and write its columns with the prediction behind them.
+
+    Args:
+        model: of any kind of task.
+        file: csv, tsv, jsonl, parquet, or txt with a text a line.
+        out: a file of one of these formats, which is written whole or not at all; None prints JSON lines.
+        columns: those that hold the texts (two for pairs); usual names are found where none is given.
+        probabilities: whether a column `probability.LABEL` a label is written too; classification only.
+        rows: rows at a time.
+        tell: is told after each piece how many rows are done.
+
+    Returns:
+        the number of rows.
+
+    Raises:
+        ValueError: a file that cannot be read, a column that is not there, or a text that does not fit; one line.
+    """
+    if probabilities and not model.gives_probabilities:
+        raise ValueError(f"--probabilities: a model of {model.task.kind.replace('_', ' ')} gives none; leave it out.")
+    done = 0
+    with writing(out, sys.stdout) as write:
+        for piece in read_pieces(file, rows):
+            names = _text_columns(file, piece, columns, 2 if model.task.kind.startswith("pair") else 1)
+            write(_with_predictions(model, piece, names, probabilities, file, done))
+            done += len(piece)
+            tell(done)
+    return done
+
+
+def _text_columns(file: Path, piece: pandas.DataFrame, named: Sequence[str], count: int) -> tuple[str, ...]:
+    """The columns of the texts.
+
+    Raises:
+        ValueError: there are no such columns, or their number does not fit the model.
+    """
+    there = [str(name) for name in piece.columns]
+    for name in named:
+        if name not in there:
+            raise ValueError(f"{file}: {unknown(name, 'column', there)}")
+    if named and len(named) != count:
+        raise ValueError(f"--text: this model reads {count} text{'s' if count > 1 else ''} a row; {len(named)} named.")
+    if named:
+        return tuple(named)
+    found = next((names for names in USUAL[count] if set(names) <= set(there)), None)
+    if found is None and count == 1 and len(there) == 1:
+        return (there[0],)
+    if found is None:
+        raise ValueError(f"{file}: no usual column of texts among {', '.join(there)}; name it with --text.")
+    return found
+
+
+def _with_predictions(
+    model: ExportedModel, piece: pandas.DataFrame, names: tuple[str, ...], probabilities: bool, file: Path, before: int
+) -> pandas.DataFrame:  # fmt: skip
+    texts = [_text(model, [row[name] for name in names]) for _, row in piece[list(names)].iterrows()]
+    result = piece.copy()
+    try:
+        if probabilities:
+            shares = model.predict_proba(texts)
+            result[PREDICTION] = [model.task.labels[int(row.argmax())] for row in shares]
+            for place, label in enumerate(model.task.labels):
+                result[f"probability.{label}"] = shares[:, place]
+        else:
+            result[PREDICTION] = model.predict(texts)
+    except ValueError as error:
+        raise ValueError(f"{file}, rows {before + 1} to {before + len(piece)}: {error}") from None
+    return result
+
+
+def _text(model: ExportedModel, cells: list[Any]) -> Any:
+    """A row's texts as `ExportedModel.predict` takes them."""
+    if model.task.kind == "sequence_labelling":
+        (words,) = cells
+        return words.split() if isinstance(words, str) else [str(word) for word in words]
+    texts = [cell if isinstance(cell, str) else "" if cell is None else str(cell) for cell in cells]
+    return texts[0] if len(texts) == 1 else tuple(texts)

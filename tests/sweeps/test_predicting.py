@@ -1,0 +1,170 @@
+"""`predict`: files of texts in every format, with a real exported model of each kind; whole or nothing written."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+from typer.testing import CliRunner
+
+from meltpoint.adapters import encoders
+from meltpoint.adapters.exported_model import ExportedModel, load_folder, save_folder
+from meltpoint.adapters.model import Member, build
+from meltpoint.adapters.settings import complete
+from meltpoint.launch import app
+from meltpoint.sweeps.results.predicting import predict_file
+from meltpoint.sweeps.results.prediction_files import FORMATS, read_pieces, writing
+from meltpoint.tasks.core.task import KINDS, Kind, Task
+from meltpoint.tests.tiny_parts import BAD, GOOD, save_tiny_bert
+
+LABELS = {"pair_regression": (), "sequence_labelling": ("O", "B-X", "I-X")}
+ROWS = [("the film, was good", "a"), ('a "bad" meal', "b"), ("NA", "c"), ("crème brûlée 🙂", "d"), ("", "e")]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Kind, Path]:
+    """A random exported model of each kind."""
+    bert = tmp_path_factory.mktemp("bert")
+    save_tiny_bert(bert, [*GOOD, *BAD, "film", "meal", "the", "was"])
+    found = {}
+    for kind in KINDS:
+        task = Task(
+            name="t", kind=kind, metric="accuracy", folder="", readers={}, labels=LABELS.get(kind, ("no", "yes")),
+            label_range=(0.0, 5.0) if kind == "pair_regression" else None,
+        )  # fmt: skip
+        setting = complete({}, "fine_tuning", "linear")
+        encoder = encoders.load(encoders.resolve(f"hf:{bert}", kind))
+        model = build(encoder, task, "fine_tuning", "linear", [Member(setting, 0)], "cpu")
+        found[kind] = tmp_path_factory.mktemp(kind)
+        save_folder(found[kind], model, task, "fine_tuning", "linear", setting, "fp32", {})
+    return found
+
+
+@pytest.fixture(scope="module")
+def classifier(folders: dict[Kind, Path]) -> ExportedModel:
+    return load_folder(folders["sentence_classification"])
+
+
+def written(path: Path) -> Path:
+    """A file of `ROWS` in the format of its ending."""
+    frame = pandas.DataFrame(ROWS, columns=["text", "source"])
+    form = path.suffix[1:]
+    if form == "csv":
+        frame.to_csv(path, index=False)
+    elif form == "tsv":
+        path.write_text("text\tsource\n" + "".join(f"{text}\t{source}\n" for text, source in ROWS), encoding="utf-8")
+    elif form == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    elif form == "parquet":
+        frame.to_parquet(path)
+    else:
+        path.write_text("".join(f"{text}\n" for text, _ in ROWS), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("out", FORMATS)
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_in_and_out_has_the_predictions_of_predict(classifier, tmp_path, form, out):
+    source, target = written(tmp_path / f"in.{form}"), tmp_path / f"out.{out}"
+    assert predict_file(classifier, source, target, rows=2) == len(ROWS)
+    texts = [text for text, _ in ROWS]
+    expected = [classifier.predict([text])[0] for text in texts]
+    if out == "txt":
+        assert target.read_text(encoding="utf-8").splitlines() == expected
+        return
+    (read,) = read_pieces(target, 100)
+    assert list(read["prediction"]) == expected
+    assert list(read["text"]) == texts
+    if form != "txt":
+        assert list(read["source"]) == [source for _, source in ROWS]
+
+
+def test_probabilities_are_a_column_a_label_and_sum_to_one(classifier, tmp_path):
+    target = tmp_path / "out.parquet"
+    predict_file(classifier, written(tmp_path / "in.csv"), target, probabilities=True)
+    read = pandas.read_parquet(target)
+    shares = read[["probability.no", "probability.yes"]].to_numpy()
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0, atol=1e-6)
+    assert list(read["prediction"]) == [("no", "yes")[place] for place in shares.argmax(axis=1)]
+    one = classifier.predict(["the film was good"], probabilities=True)
+    assert one[0].keys() == {"no", "yes"}
+    assert classifier.predict_proba([]).shape == (0, 2)
+
+
+def test_pairs_scores_and_labels_of_words_are_predicted_too(folders, tmp_path):
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("sentence1,sentence2\nthe film,the meal\na,b\n", encoding="utf-8")
+    scores = load_folder(folders["pair_regression"])
+    predict_file(scores, pairs, tmp_path / "scores.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["prediction"] for line in lines] == pytest.approx(
+        scores.predict([("the film", "the meal"), ("a", "b")])
+    )
+    words = tmp_path / "words.jsonl"
+    words.write_text('{"tokens": ["the", "film"]}\n{"tokens": ["was", "good", "film"]}\n', encoding="utf-8")
+    predict_file(load_folder(folders["sequence_labelling"]), words, tmp_path / "labels.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [len(line["prediction"]) for line in lines] == [2, 3]
+    predict_file(load_folder(folders["sequence_labelling"]), words, tmp_path / "labels.csv")
+    assert len(pandas.read_csv(tmp_path / "labels.csv")["prediction"][1].split()) == 3
+
+
+def refused(*words: str | Path) -> str:
+    result = CliRunner().invoke(app, ["predict", *map(str, words)])
+    assert result.exit_code == 2, result.output
+    lines = [line for line in result.stderr.splitlines() if not line.endswith(" rows")]
+    assert len(lines) == 1, result.stderr
+    return lines[0]
+
+
+def test_a_wrong_file_column_or_model_is_refused_in_one_line(folders, tmp_path):
+    model, table = folders["sentence_classification"], written(tmp_path / "in.csv")
+    assert "missing" in refused(model, tmp_path / "none.csv")
+    assert "jsonl" in refused(model, written(tmp_path / "in.csv").rename(tmp_path / "in.json"))
+    table = written(tmp_path / "in.csv")
+    assert "parquet" in refused(model, table, "--out", tmp_path / "out.xls")
+    assert "Did you mean text" in refused(model, table, "--text", "txet")
+    assert "reads 1 text" in refused(model, table, "--text", "text", "--text", "source")
+    assert "no exported model" in refused(tmp_path, table)
+    assert "device" in refused(model, table, "--device", "tpu")
+    assert "--probabilities" in refused(folders["pair_regression"], table, "--probabilities")
+    assert "no usual column" in refused(folders["pair_classification"], table)
+    (tmp_path / "latin.csv").write_bytes("text\ncafé\n".encode("latin-1"))
+    assert "UTF-8" in refused(model, tmp_path / "latin.csv")
+    (tmp_path / "broken.csv").write_text('text,b\n"x,1\n', encoding="utf-8")
+    assert "broken.csv" in refused(model, tmp_path / "broken.csv")
+    (tmp_path / "empty.csv").write_text("", encoding="utf-8")
+    assert "empty.csv" in refused(model, tmp_path / "empty.csv")
+
+
+def test_a_file_that_fails_half_way_leaves_the_old_output_as_it_was(classifier, tmp_path):
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.csv"
+    source.write_text('{"text": "good"}\n{"text": "bad"}\n{"text": \n', encoding="utf-8")
+    target.write_text("old", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"in\.jsonl"):
+        predict_file(classifier, source, target, rows=1)
+    assert target.read_text(encoding="utf-8") == "old"
+
+
+def test_without_an_output_file_json_lines_are_printed(folders, tmp_path):
+    result = CliRunner().invoke(
+        app, ["predict", str(folders["sentence_classification"]), str(written(tmp_path / "in.tsv"))]
+    )
+    assert result.exit_code == 0, result.output
+    assert [json.loads(line)["text"] for line in result.stdout.splitlines()] == [text for text, _ in ROWS]
+
+
+def test_a_text_of_a_hundred_thousand_lines_is_read_in_pieces(tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("a\n" * 100_000, encoding="utf-8")
+    sizes = [len(piece) for piece in read_pieces(path, 1024)]
+    assert sum(sizes) == 100_000
+    assert max(sizes) == 1024
+    with writing(tmp_path / "copy.tsv", sys.stdout) as write:
+        for piece in read_pieces(path, 1024):
+            write(piece.assign(prediction="x"))
+    assert sum(1 for _ in (tmp_path / "copy.tsv").open(encoding="utf-8")) == 100_001
