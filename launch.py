@@ -13,7 +13,7 @@ except ImportError:
 
 import typer
 
-from meltpoint.reports.commands.browse import best, compare, show
+from meltpoint.reports.commands.browse import best, compare, remove, show
 from meltpoint.reports.commands.cache import cache
 from meltpoint.reports.commands.jobs import logs, stop, submit
 from meltpoint.reports.commands.look_around import doctor, features, list_names, ui
@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Results": {
         "status": status, "show": show, "best": best, "compare": compare, "report": report, "export": export,
         "ensemble": ensemble, "analyse": analyse, "predict": predict, "train": train,
+        "rm": remove,
     },
     "Look around": {"features": features, "list": list_names, "doctor": doctor, "ui": ui},
 }  # fmt: skip

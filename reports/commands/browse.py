@@ -1,14 +1,15 @@
-"""The commands that look into finished and running sweeps: `show`, `best` and `compare`."""
+"""The commands on sweeps that are there: `show`, `best`, `compare` and `rm`."""
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from meltpoint.reports.commands.results import read_summary
-from meltpoint.sweeps.command_line.errors import exit_on_error, print_json
+from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
 from meltpoint.sweeps.command_line.options import AsJson, NameArgument, Storage
 
 
@@ -48,6 +49,28 @@ def best(
     from meltpoint.reports.screen import show_rows
 
     show_rows(best_rows(cells), Console(highlight=False))
+
+
+@exit_on_error()
+def remove(
+    name: NameArgument,
+    checkpoints: Annotated[bool, typer.Option("--checkpoints", help="Only the finalists' weights.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False, storage: Storage = "runs",
+) -> None:  # fmt: skip
+    """Remove a sweep's folder, or its weights alone; never one that is driven. MLflow's runs stay."""
+    from meltpoint.sweeps.results.removal import removable, remove_sweep
+    from meltpoint.sweeps.storage.files import readable_storage
+    from meltpoint.tasks.core.counts import some
+
+    place = readable_storage(storage)
+    found = removable(place, name, checkpoints)
+    size = f"{found.folder}: {some(found.files, 'file')}, {found.bytes / 1e6:.1f} MB"
+    if not yes and not sys.stdin.isatty():
+        raise ValueError(f"{size}. Nothing was removed; to remove it, add --yes.")
+    if not yes and not typer.confirm(f"Remove {size}?", err=True):
+        raise typer.Exit(FAILED)
+    remove_sweep(place, name, found)
+    print(f"removed {size}", file=sys.stderr)
 
 
 @exit_on_error()

@@ -123,6 +123,41 @@ def test_compare_says_what_differs_and_that_other_data_lie_under_the_scores(stor
     assert found["cells"][0]["delta"] == pytest.approx(0.11)
 
 
+def test_rm_asks_and_then_removes_a_sweep_and_nothing_beside_it(storage: Path) -> None:
+    words = ["rm", "first", "--storage", str(storage)]
+    refused = CliRunner().invoke(app, words)
+    assert refused.exit_code == 2
+    assert "--yes" in refused.stderr
+    assert (storage / "first" / "sweep.json").exists()
+    assert CliRunner().invoke(app, [*words, "--yes"]).exit_code == 0
+    assert not (storage / "first").exists()
+    assert (storage / "second" / "sweep.json").exists()
+    assert "No sweep 'first'" in CliRunner().invoke(app, [*words, "--yes"]).stderr
+
+
+def test_rm_takes_the_weights_alone_of_a_finished_sweep(storage: Path) -> None:
+    weights = storage / "first" / "checkpoints" / "a" / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"0" * 1000)
+    result = CliRunner().invoke(app, ["rm", "first", "--checkpoints", "--yes", "--storage", str(storage)])
+    assert result.exit_code == 0, result.stderr
+    assert "1 file, 0.0 MB" in result.stderr
+    assert not weights.exists()
+    assert len(Ledger(storage / "first").records()) == 6
+
+
+def test_rm_refuses_a_sweep_that_is_driven_and_weights_that_are_needed(storage: Path, make_cell, make_sweep) -> None:
+    open_cell = make_cell("fine_tuning", search=(0.8,), planned=2)
+    stored(storage, make_sweep(open_cell, name="open"), open_cell)
+    needed = CliRunner().invoke(app, ["rm", "open", "--checkpoints", "--yes", "--storage", str(storage)])
+    assert needed.exit_code == 2
+    assert "train again" in needed.stderr
+    with Ledger(storage / "first").driving():
+        driven = CliRunner().invoke(app, ["rm", "first", "--yes", "--storage", str(storage)])
+    assert driven.exit_code == 2, driven.output
+    assert (storage / "first" / "sweep.json").exists()
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_watched_sweep_is_shown_until_it_ends_and_a_pipe_gets_a_line_a_change(make_cell, make_sweep, is_terminal):
     early = make_sweep(make_cell(search=(0.7,), planned=2, running=1), state="running")

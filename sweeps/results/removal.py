@@ -1,0 +1,67 @@
+"""Removal of a sweep, or of its weights alone: never while a process drives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.storage.files import StoragePath, remove
+from meltpoint.sweeps.storage.layout import sweep_folder
+
+
+@dataclass(frozen=True)
+class Removable:
+    """The part of a sweep that would be removed.
+
+    Attributes:
+        folder: with everything in it.
+        files: how many files it has.
+        bytes: their size.
+    """
+
+    folder: StoragePath
+    files: int
+    bytes: int
+
+
+def removable(storage: StoragePath, name: str, only_checkpoints: bool) -> Removable:
+    """The files that `remove_sweep` would remove.
+
+    Raises:
+        ValueError: there is no such sweep; or its weights are still needed, since it is not done.
+    """
+    ledger = Ledger(sweep_folder(storage, name))
+    summary = summarise(ledger)
+    if only_checkpoints and summary.state != "done":
+        raise ValueError(
+            f"Sweep '{name}' is {summary.state}: without its weights its finalists would train again. Finish it, or "
+            "remove it whole."
+        )
+    folder = ledger.folder / "checkpoints" if only_checkpoints else ledger.folder
+    sizes = [path.stat().st_size for path in _files(folder)]
+    return Removable(folder, len(sizes), sum(sizes))
+
+
+def _files(folder: StoragePath) -> Iterator[StoragePath]:
+    if isinstance(folder, Path):
+        return (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return folder.files()
+
+
+def remove_sweep(storage: StoragePath, name: str, found: Removable) -> None:
+    """Remove what `removable` has found. MLflow's runs stay, and so does the cache that sweeps share.
+
+    Raises:
+        ValueError: another process drives the sweep.
+    """
+    ledger = Ledger(sweep_folder(storage, name))
+    if found.folder != ledger.folder:
+        with ledger.driving():
+            remove(found.folder)
+        return
+    with ledger.driving():
+        remove(ledger.specification)  # first, so that what an interruption leaves is no sweep
+    remove(ledger.folder)
