@@ -35,6 +35,7 @@ class CellHeader(BaseModel):
         variant: distinguishes cells of the same encoder, mode and task; "" if there is only one.
         seeds: number of planned finals; None in files of older versions, whose cells all had the sweep's number.
         beside: metrics that tables show beside the cell's own (`Task.beside`).
+        warnings: faults of the data that bear on a conclusion (`tasks.core.data_checks`).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -57,6 +58,7 @@ class CellHeader(BaseModel):
     variant: str = ""
     seeds: int | None = None
     beside: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def key(self) -> CellKey:

@@ -1,0 +1,161 @@
+"""Baselines of a task without an encoder: majority or mean, and a linear model on TF-IDF, tuned on dev; never on test.
+
+They are made with scikit-learn in seconds, from at most `MOST_EXAMPLES` training examples, and kept in the sweep's
+folder, `baselines/TASK.json`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, FiniteFloat
+
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.results.summary import SweepSummary
+from meltpoint.sweeps.specification.cells import data_spec, word_of
+from meltpoint.sweeps.storage.files import contents
+from meltpoint.tasks.core.metrics import Prediction, score
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import Example, Task, TrainingData
+
+MOST_EXAMPLES = 20_000
+STRENGTHS = (0.1, 1.0, 10.0, 100.0)
+"""Inverse strengths of regularisation (C; 1 / alpha of ridge regression) that are tried on dev."""
+LEXICON = "the most frequent tag of each word"
+
+
+class Baseline(BaseModel):
+    """The baselines of a task, on dev.
+
+    Attributes:
+        task, metric: of the scores.
+        data_fingerprint: of train and dev.
+        scores: name of a baseline → its score on dev, a fraction.
+        train_examples: how many examples the linear model was fitted to.
+        chosen: the regularisation that was best on dev; None where there is no linear model.
+        seconds: what it took.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    task: str
+    metric: str
+    data_fingerprint: str
+    scores: dict[str, FiniteFloat]
+    train_examples: int
+    chosen: float | None = None
+    seconds: float = 0.0
+
+    @property
+    def best(self) -> tuple[str, float]:
+        """The best baseline and its score."""
+        return max(self.scores.items(), key=lambda item: item[1])
+
+
+def baseline_of(data: TrainingData) -> Baseline:
+    """Fit the baselines of a task's kind to its training split, and score them on dev."""
+    began, task = time.monotonic(), data.task
+    train = data.train[:: -(-len(data.train) // MOST_EXAMPLES)]
+    names, chosen = _labelling(train, data.dev, task), None
+    if task.kind != "sequence_labelling":
+        constant = "the mean score" if task.kind == "pair_regression" else "the most frequent class"
+        linear, chosen = _linear(train, data.dev, task)
+        names = {constant: _constant(train, data.dev, task), "a linear model on TF-IDF": linear}
+    return Baseline(
+        task=task.name, metric=task.metric, data_fingerprint=data.fingerprint, scores=names,
+        train_examples=len(train), chosen=chosen, seconds=time.monotonic() - began,
+    )  # fmt: skip
+
+
+def _scored(task: Task, examples: Sequence[Example], predicted: Sequence[Prediction]) -> float:
+    return score(task, [example.label for example in examples], predicted)[task.metric]
+
+
+def _constant(train: Sequence[Example], dev: Sequence[Example], task: Task) -> float:
+    labels: list[Any] = [example.label for example in train]
+    value = float(np.mean(labels)) if task.kind == "pair_regression" else Counter(labels).most_common(1)[0][0]
+    return _scored(task, dev, [value] * len(dev))
+
+
+def _labelling(train: Sequence[Example], dev: Sequence[Example], task: Task) -> dict[str, float]:
+    """Each word's most frequent tag in train; the most frequent of all for words that train lacks."""
+    if task.kind != "sequence_labelling":
+        return {}
+    tags: dict[str, Counter[int]] = defaultdict(Counter)
+    for example in train:
+        assert isinstance(example.label, tuple)
+        for word, tag in zip(example.words, example.label, strict=True):
+            tags[word][tag] += 1
+    usual = sum(tags.values(), Counter[int]()).most_common(1)[0][0]
+    lexicon = {word: counts.most_common(1)[0][0] for word, counts in tags.items()}
+    return {LEXICON: _scored(task, dev, [[lexicon.get(word, usual) for word in example.words] for example in dev])}
+
+
+def _linear(train: Sequence[Example], dev: Sequence[Example], task: Task) -> tuple[float, float]:
+    """The best score of a linear model on dev, and the strength that gave it."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=1, token_pattern=r"(?u)\b\w+\b|[^\w\s]")
+    vectors.fit([text for example in train for text in example.texts])
+    features = [_features(split, vectors.transform) for split in (train, dev)]
+    labels: list[Any] = [example.label for example in train]
+    found = [(_fitted(task, strength, *features, labels, dev), strength) for strength in STRENGTHS]
+    return max(found, key=lambda one: one[0])
+
+
+def _features(examples: Sequence[Example], transform: Callable[[list[str]], Any]) -> Any:
+    """TF-IDF of a text; of a pair [u; v; |u − v|; u ∗ v], as in the baselines of GLUE. (examples, features), sparse."""
+    from scipy.sparse import hstack
+
+    sides = [transform([example.texts[side] for example in examples]) for side in range(len(examples[0].texts))]
+    if len(sides) == 1:
+        return sides[0]
+    first, second = sides
+    overlap = first.multiply(second)
+    return hstack([first, second, abs(first - second), overlap, overlap.sum(axis=1)]).tocsr()
+
+
+def _fitted(task: Task, strength: float, train: Any, dev: Any, labels: list[Any], examples: Sequence[Example]) -> float:
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    if task.kind == "pair_regression":
+        model = Ridge(alpha=1 / strength, solver="lsqr").fit(train, labels)
+    elif len(set(labels)) < 2:
+        return _scored(task, examples, [labels[0]] * len(examples))
+    else:
+        model = LogisticRegression(C=strength, max_iter=200).fit(train, labels)
+    return _scored(task, examples, model.predict(dev).tolist())
+
+
+def read_baselines(ledger: Ledger) -> dict[str, Baseline]:
+    """Task → its baseline, of those that are kept with a sweep; a damaged file is left out, since it is made again."""
+    found = {}
+    for path in (ledger.folder / "baselines").glob("*.json"):
+        try:
+            one = Baseline.model_validate_json(contents(path))
+        except ValueError:
+            continue
+        found[one.task] = one
+    return found
+
+
+def settle_baselines(ledger: Ledger, summary: SweepSummary) -> dict[str, Baseline]:
+    """The baselines of every task with finals; those that are missing, or of other data, are made and kept."""
+    found = dict(read_baselines(ledger))
+    for task, fingerprint in _wanted(summary).items():
+        known = found.get(task)
+        if known is not None and known.data_fingerprint == fingerprint:
+            continue
+        data = load_training_data(data_spec(summary.spec, word_of(summary.spec, task)))
+        found[task] = baseline_of(data)
+        ledger.place(ledger.folder / "baselines" / f"{task}.json", found[task].model_dump_json(indent=1) + "\n")
+    return found
+
+
+def _wanted(summary: SweepSummary) -> Mapping[str, str]:
+    """Task → the fingerprint of its data, of cells with finals."""
+    return {cell.header.task: cell.header.data_fingerprint for cell in summary.cells if cell.finals}

@@ -1,0 +1,115 @@
+"""Guards against a wrong conclusion: warnings that follow from a sweep's records, a line each, with the remedy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from meltpoint.adapters import modes
+from meltpoint.search_spaces import documents
+from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
+from meltpoint.sweeps.results.baselines import Baseline
+from meltpoint.sweeps.results.summary import CellHeader, CellSummary, SweepSummary
+from meltpoint.tasks.core.counts import some
+
+Kind = Literal["baseline", "few_steps", "edge", "data"]
+
+FEW_STEPS = 100
+"""Of an encoder that trains. Zhang et al. 2021 (section 6) and Mosbach et al. 2021 (section 6): below some hundreds of
+steps a fine-tuned encoder is often not better than chance, and more of them mend it."""
+EDGE = 0.02
+"""Share of a range, from either end, in which a best value lies at the edge."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A warning about one cell.
+
+    Attributes:
+        cell: its key.
+        kind: which guard.
+        text: the warning, without the cell's name.
+    """
+
+    cell: CellKey
+    kind: Kind
+    text: str
+
+    @property
+    def line(self) -> str:
+        """The warning with the cell's name."""
+        return f"{'.'.join(self.cell)}: {self.text}"
+
+
+def guards(summary: SweepSummary, baselines: Mapping[str, Baseline] | None = None) -> list[Guard]:
+    """Every warning of a sweep, cell by cell.
+
+    Args:
+        summary: its results.
+        baselines: task → its baseline on dev; None where none was made.
+    """
+    return [guard for cell in summary.cells for guard in cell_guards(cell, (baselines or {}).get(cell.header.task))]
+
+
+def cell_guards(cell: CellSummary, baseline: Baseline | None = None) -> Iterator[Guard]:
+    """The warnings of one cell."""
+    key = cell.header.key
+    yield from (Guard(key, "data", line) for line in cell.header.warnings)
+    if cell.best is None:
+        return
+    yield from (Guard(key, "baseline", line) for line in _against(cell, baseline))
+    yield from (Guard(key, "few_steps", line) for line in _few_steps(cell.best))
+    yield from (Guard(key, "edge", line) for line in _edges(cell.header, cell.best))
+
+
+def _against(cell: CellSummary, baseline: Baseline | None) -> Iterator[str]:
+    if baseline is None or cell.dev is None or baseline.metric != cell.header.metric:
+        return
+    name, score = baseline.best
+    if cell.dev.mean <= score:
+        yield (
+            f"dev {100 * cell.dev.mean:.1f} is not above {name} ({100 * score:.1f}): the encoder adds nothing here; "
+            "look at the data, the steps and the trials before you compare this cell"
+        )
+
+
+def _few_steps(best: TrialRecord) -> Iterator[str]:
+    if best.mode not in modes.names() or not modes.get(best.mode).trains_encoder or not best.epochs:
+        return
+    steps = best.epochs[-1].step
+    if steps < FEW_STEPS:
+        yield f"the best setting trained {some(steps, 'step')}: raise epochs or trials (Mosbach et al. 2021)"
+
+
+def _edges(header: CellHeader, best: TrialRecord) -> Iterator[str]:
+    """Best values at an end of a range of numbers that was searched."""
+    space = documents.parse(header.space, f"the space of {'.'.join(header.key)}")
+    entries = space.get("parameters") if isinstance(space, dict) else None
+    for name, entry in (entries or {}).items():
+        value, ends = best.setting.get(name), _ends(entry)
+        if ends is None or isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        place = _place(float(value), *ends)
+        if place <= EDGE or place >= 1 - EDGE:
+            side, end = ("bottom", ends[0]) if place <= EDGE else ("top", ends[1])
+            yield f"{name} {value:.3g} is its range's {side} ({end:g}): widen it with --set or --space"
+
+
+def _ends(entry: object) -> tuple[float, float, bool] | None:
+    """(lowest, highest, whether logarithmic) of a continuous range; None of anything else."""
+    if not isinstance(entry, Mapping):
+        return None
+    for kind, is_log in (("uniform", False), ("log_uniform", True)):
+        ends: Any = entry.get(kind)
+        if isinstance(ends, list) and len(ends) == 2:
+            return float(ends[0]), float(ends[1]), is_log
+    return None
+
+
+def _place(value: float, low: float, high: float, is_log: bool) -> float:
+    """The place of a value in its range, from 0 to 1, in the range's own scale."""
+    if is_log:
+        value, low, high = math.log(value), math.log(low), math.log(high)
+    return (value - low) / (high - low)

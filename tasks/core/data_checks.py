@@ -1,0 +1,68 @@
+"""Checks of a task's train and dev split that bear on what a comparison may conclude; test is never read."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from meltpoint.tasks.core.counts import counted, some
+from meltpoint.tasks.core.task import Example, TrainingData
+
+WIDEST_POINTS = 5.0
+"""A dev split whose scores are known less exactly than ± so many points is named: fewer than 385 examples."""
+NORMAL_95 = 1.959964
+"""The 97.5th percentile of the normal distribution."""
+
+
+def data_warnings(data: TrainingData) -> list[str]:
+    """One line for each fault of a task's data: shared texts, missing classes, a small dev split."""
+    return [*_shared(data), *_missing_classes(data), *_small_dev(data)]
+
+
+def _texts(example: Example) -> tuple[str, ...]:
+    return tuple(text.strip().casefold() for text in example.texts) or tuple(word.casefold() for word in example.words)
+
+
+def _shared(data: TrainingData) -> Iterator[str]:
+    known = {_texts(example) for example in data.train}
+    shared = sum(_texts(example) in known for example in data.dev)
+    if shared:
+        share = 100 * shared / len(data.dev)
+        yield (
+            f"{some(shared, 'dev example')} of {counted(len(data.dev))} ({share:.1f} %) stand in train too: dev "
+            "flatters what remembers them"
+        )
+
+
+def _labels(examples: Sequence[Example]) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for example in examples:
+        label = example.label
+        if isinstance(label, tuple):
+            found.update(label)
+        elif isinstance(label, int):
+            found[label] += 1
+    return found
+
+
+def _missing_classes(data: TrainingData) -> Iterator[str]:
+    """Of labelling, `I-X` may be missing where no span has two words; `O` and `B-X` may not."""
+    names = data.task.labels
+    for split, examples in (("train", data.train), ("dev", data.dev)):
+        found = _labels(examples)
+        missing = [name for number, name in enumerate(names) if not found[number] and not name.startswith("I-")]
+        if missing:
+            shown = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
+            yield f"{split} has no example of {shown}"
+
+
+def _small_dev(data: TrainingData) -> Iterator[str]:
+    """The interval of a share of one half (Wald): the widest; for other metrics a rough figure."""
+    count = max(1, len(data.dev))
+    points = 100 * NORMAL_95 * math.sqrt(0.25 / count)
+    if points > WIDEST_POINTS:
+        yield (
+            f"dev has {some(len(data.dev), 'example')}: a score there is known to about ± {points:.0f} points, and "
+            "settings that differ by less are chosen by chance"
+        )

@@ -1,0 +1,173 @@
+"""Guards against a wrong conclusion: each is tripped by its case, sound cells trip none; baselines of scikit-learn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
+from meltpoint.sweeps.results import baselines
+from meltpoint.sweeps.results.baselines import Baseline, baseline_of, read_baselines, settle_baselines
+from meltpoint.sweeps.results.guards import cell_guards, guards
+from meltpoint.sweeps.results.summary import CellHeader, CellSummary, SweepSummary
+from meltpoint.sweeps.search.selection import spread
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.tasks import get
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import DataSpec, Example, Task, TrainingData
+
+SPACE = """\
+parameters:
+  learning_rate: {log_uniform: [1.0e-5, 1.0e-4]}
+  dropout: {uniform: [0.0, 0.3]}
+  epochs: {choice: [2, 3, 4]}
+  batch_size: {fixed: 32}
+"""
+SOUND = {"learning_rate": 3e-5, "dropout": 0.1, "epochs": 4, "batch_size": 32}
+
+
+def cell(mode: str = "fine_tuning", steps: int = 500, dev: float = 0.8, warnings: tuple[str, ...] = (),
+         **setting: Any) -> CellSummary:  # fmt: skip
+    """A finished cell of one trial."""
+    header = CellHeader(
+        encoder="minilm", mode=mode, task="sst2", head="linear", kind="sentence_classification", metric="accuracy",
+        planned=1, space=SPACE, data_fingerprint="d", train_examples=4000, dev_examples=800, warnings=warnings,
+    )  # fmt: skip
+    epoch = EpochRecord(
+        **EpochResult(
+            epoch=4, phase="train", step=steps, train_loss=0.1, dev={"accuracy": dev}, train_seconds=1.0,
+            dev_seconds=1.0, learning_rate=1e-5,
+        ).model_dump(), finished_at=1.0,
+    )  # fmt: skip
+    best = TrialRecord(
+        id="t", number=0, encoder="minilm", mode=mode, task="sst2", role="search", seed=0, setting={**SOUND, **setting},
+        head="linear", status="finished", metric="accuracy", dev=dev, best_epoch=3, epochs=[epoch],
+        data_fingerprint="d", code_version="0", started_at=1.0, seconds=1.0,
+    )  # fmt: skip
+    return CellSummary(header, {}, best, [best.model_copy(update={"role": "final"})], spread([dev, dev]), None, 1.0)
+
+
+@pytest.mark.parametrize("mode", ["fine_tuning", "feature_extraction", "stack_and_finetune"])
+@pytest.mark.parametrize("rate", [1.2e-5, 3e-5, 9e-5])
+@pytest.mark.parametrize("epochs", [2, 3, 4])
+def test_sound_cells_trip_no_guard(mode: str, rate: float, epochs: int) -> None:
+    known = Baseline(task="sst2", metric="accuracy", data_fingerprint="d", scores={"linear": 0.75}, train_examples=9)
+    assert list(cell_guards(cell(mode, learning_rate=rate, epochs=epochs), known)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "part"),
+    [
+        ({"steps": 28}, "few_steps", "28 steps: raise epochs or trials"),
+        ({"mode": "stack_and_finetune", "steps": 99}, "few_steps", "99 steps"),
+        ({"learning_rate": 9.99e-5}, "edge", "learning_rate 9.99e-05 is its range's top (0.0001): widen it"),
+        ({"dropout": 0.001}, "edge", "dropout 0.001 is its range's bottom (0): widen it"),
+        ({"warnings": ("train has no example of bad",)}, "data", "train has no example of bad"),
+    ],
+)
+def test_each_guard_is_tripped_by_its_case_alone(changes: dict[str, Any], kind: str, part: str) -> None:
+    (found,) = cell_guards(cell(**changes))
+    assert found.kind == kind
+    assert part in found.text
+    assert found.line.startswith("minilm.")
+
+
+def test_a_frozen_encoder_may_train_its_head_in_few_steps() -> None:
+    assert list(cell_guards(cell("feature_extraction", steps=28))) == []
+
+
+def test_a_cell_that_is_not_above_the_best_baseline_is_named_with_it() -> None:
+    scores = {"the most frequent class": 0.6, "a linear model on TF-IDF": 0.8}
+    known = Baseline(task="sst2", metric="accuracy", data_fingerprint="d", scores=scores, train_examples=9)
+    (found,) = cell_guards(cell(dev=0.8), known)
+    assert found.kind == "baseline"
+    assert "dev 80.0 is not above a linear model on TF-IDF (80.0)" in found.text
+    assert list(cell_guards(cell(dev=0.81), known)) == []
+    other = known.model_copy(update={"metric": "f1"})
+    assert list(cell_guards(cell(dev=0.1), other)) == []
+
+
+def test_a_sweep_that_has_only_begun_has_no_guard() -> None:
+    begun = replace(cell(), best=None, finals=[], dev=None)
+    spec = SweepSpec(name="n", encoders=("minilm",), modes=("fine_tuning",), tasks=("sst2",))
+    assert guards(SweepSummary("n", "running", spec, "0", [begun])) == []
+
+
+# --- baselines ---
+
+
+@pytest.mark.parametrize(
+    ("task", "constant"),
+    [
+        ("demo_sentiment", "the most frequent class"), ("demo_entailment", "the most frequent class"),
+        ("demo_similarity", "the mean score"),
+    ],
+)  # fmt: skip
+def test_a_linear_model_beats_the_constant_on_the_demo_tasks(task: str, constant: str) -> None:
+    found = baseline_of(load_training_data(DataSpec(task)))
+    assert found.scores.keys() == {constant, "a linear model on TF-IDF"}
+    assert found.chosen in baselines.STRENGTHS
+    assert found.best[1] == max(found.scores.values())
+    assert found.scores["a linear model on TF-IDF"] > found.scores[constant]
+
+
+def test_the_linear_model_is_scikit_learns_pipeline_with_the_best_c_on_dev() -> None:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    data = load_training_data(DataSpec("demo_sentiment"))
+    texts = [[example.texts[0] for example in split] for split in (data.train, data.dev)]
+    labels = [[example.label for example in split] for split in (data.train, data.dev)]
+    scores = []
+    for strength in baselines.STRENGTHS:
+        vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b|[^\w\s]")
+        model = make_pipeline(vectors, LogisticRegression(C=strength, max_iter=200))
+        scores.append(model.fit(texts[0], labels[0]).score(texts[1], labels[1]))
+    assert baseline_of(data).scores["a linear model on TF-IDF"] == pytest.approx(max(scores), abs=1e-12)
+
+
+def test_words_get_their_most_frequent_tag_and_unknown_ones_the_most_frequent_of_all() -> None:
+    task = Task(
+        name="t", kind="sequence_labelling", metric="span_f1", folder="", readers={}, labels=("O", "B-X", "I-X")
+    )  # fmt: skip
+    train = [
+        Example("1", words=("Rome", "is", "far"), label=(1, 0, 0)), Example("2", words=("Rome", "!"), label=(1, 0)),
+        Example("3", words=("Rome",), label=(0,)),
+    ]  # fmt: skip
+    dev = [Example("d", words=("Rome", "new", "is"), label=(1, 0, 0))]
+    found = baseline_of(TrainingData(task, train, dev, "f"))
+    assert found.scores == {baselines.LEXICON: 1.0}
+    assert found.chosen is None
+
+
+def test_one_class_in_train_is_no_error() -> None:
+    task = get("demo_sentiment")
+    train = [Example(str(n), texts=(f"text {n}",), label=1) for n in range(4)]
+    found = baseline_of(TrainingData(task, train, [*train, Example("d", texts=("x",), label=0)], "f"))
+    assert set(found.scores.values()) == {0.8}
+
+
+def test_baselines_are_made_once_and_again_where_the_data_or_the_file_changed(tmp_path: Path, monkeypatch) -> None:
+    spec = SweepSpec(name="n", encoders=("minilm",), modes=("fine_tuning",), tasks=("demo_sentiment",))
+    data = load_training_data(DataSpec("demo_sentiment"))
+    one = cell()
+    header = one.header.model_copy(update={"task": "demo_sentiment", "data_fingerprint": data.fingerprint})
+    summary = SweepSummary("n", "done", spec, "0", [replace(one, header=header)])
+    ledger = Ledger(tmp_path / "n")
+    ledger.create()
+    made: list[str] = []
+    fit = baselines.baseline_of
+    monkeypatch.setattr(baselines, "baseline_of", lambda data: made.append(data.task.name) or fit(data))
+    first = settle_baselines(ledger, summary)
+    assert settle_baselines(ledger, summary) == first == read_baselines(ledger)
+    assert made == ["demo_sentiment"]
+    (tmp_path / "n" / "baselines" / "demo_sentiment.json").write_text("{", encoding="utf-8")
+    assert read_baselines(ledger) == {}
+    assert settle_baselines(ledger, summary).keys() == {"demo_sentiment"}
+    assert made == ["demo_sentiment"] * 2
