@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from meltpoint.adapters import encoders, heads, modes, settings
 from meltpoint.adapters.compatibility import check_own_pooling, check_possible
@@ -20,9 +20,11 @@ from meltpoint.sweeps.ledger.records import CellKey, cell_key
 from meltpoint.sweeps.specification.lengths import CellLength, InputLengths
 from meltpoint.sweeps.specification.native_pooler import pooler_notes
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, within
+from meltpoint.sweeps.specification.training_length import with_enough_steps
 from meltpoint.sweeps.specification.words import with_word_tokenizer
 from meltpoint.tasks import get, names
 from meltpoint.tasks.core import sources
+from meltpoint.tasks.core.data_checks import data_warnings
 from meltpoint.tasks.core.registry import is_task_file
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Kind, Task, TrainingData
@@ -52,6 +54,7 @@ class OpenCell:
         variant: distinguishes cells of the same encoder, mode and task; "" if there is only one.
         trials: number of settings to search.
         seeds: number of seeds with which the best setting is run again.
+        warnings: faults of the data that bear on a conclusion (`tasks.core.data_checks`).
     """
 
     encoder: str
@@ -74,6 +77,7 @@ class OpenCell:
     variant: str
     trials: int
     seeds: int
+    warnings: tuple[str, ...] = ()
 
     @property
     def key(self) -> CellKey:
@@ -154,7 +158,8 @@ def open_cells(spec: SweepSpec) -> list[OpenCell]:
         with within(block):
             product = itertools.product(block.encoders, block.modes, block.tasks)
             cells += [_open(spec, block, key, loaded[key[2]], lengths) for key in product]
-    return cells
+    warnings = {data.task.name: tuple(data_warnings(data)) for data in loaded.values()}
+    return [replace(cell, warnings=warnings[cell.task_name]) for cell in cells]
 
 
 def check_block(spec: SweepSpec, block: Block) -> None:
@@ -189,7 +194,8 @@ def _open(
         check_own_pooling(reference)
     documents = _documents(space, data)
     space, length = lengths.settle(space, encoder, reference, head, data)
-    notes = (*data.notes, *pooler_notes(reference, head, data.task.kind, space))
+    space, epochs = with_enough_steps(space, mode, len(data.train))
+    notes = (*data.notes, *pooler_notes(reference, head, data.task.kind, space), *([epochs] if epochs else []))
     words = sum(len(e.words) + sum(len(text.split()) for text in e.texts) for e in data.train)
     return OpenCell(
         encoder=encoder, mode=mode, task=data.task, task_name=data.task.name, head=head, head_source=chosen.source,
