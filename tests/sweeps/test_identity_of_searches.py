@@ -200,7 +200,7 @@ REASONS = {
     "train_examples": "counted in the data", "dev_examples": "counted in the data", "mean_words": "for estimates",
     "length": "of the space, which names it; what it cuts is for people and for estimates",
     "head_source": "for people; the head counts",
-    "notes": "for people", "trials": "another number is refused", "seeds": "so it is; each seed is in its identity",
+    "notes": "for people", "warnings": "for people", "trials": "another number is refused", "seeds": "so it is; each seed is in its identity",
 }  # fmt: skip
 
 
