@@ -167,7 +167,7 @@ def _merged(common: SweepSpec, file: SpecFile, wanted: Wanted, options: SweepOpt
                     overrides=tuple(f"{key}={text}" for key, text in overrides.items()),
                     trials=block.trials or file.trials if options.trials is None else options.trials,
                     seeds=block.seeds or file.seeds if options.seeds is None else options.seeds,
-                    searcher=block.searcher or file.searcher if options.searcher is None else None,
+                    searcher=block.searcher if options.searcher is None else None,
                 )
             )  # fmt: skip
     if not blocks:
@@ -177,7 +177,7 @@ def _merged(common: SweepSpec, file: SpecFile, wanted: Wanted, options: SweepOpt
     replaced = [f"{name}={encoder}" for name, encoder in wanted.replaced.items() if name in there]
     from_file = {
         "blocks": tuple(blocks), "origin": file.name, "replaced": tuple(replaced), "left_out": tuple(missing),
-        "notes": file.notes,
+        "notes": file.notes, "searcher": file.searcher if options.searcher is None else common.searcher,
     }  # fmt: skip
     return common.model_copy(update={**from_file, "name": common.name or file.name})
 
