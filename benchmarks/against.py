@@ -61,7 +61,7 @@ def sweep_command(job: Job, space: Path, storage: Path) -> list[str]:
         sys.executable, "-m", "meltpoint.launch", "sweep", "--name", "benchmark", "--encoder", job.encoder,
         "--mode", job.mode, "--task", job.task, "--head", "linear", "--trials", str(len(job.learning_rates)),
         "--searcher", "grid", "--seeds", "1", "--seed", str(job.seed), "--space", str(space),
-        "--storage", str(storage), "--gpus-per-trial", "0", *data, *size,
+        "--no-default-finals", "--storage", str(storage), "--gpus-per-trial", "0", *data, *size,
     ]  # fmt: skip
 
 

@@ -141,6 +141,7 @@ def words_of(command: str, storage: Path, trials: int, encoder: str) -> list[str
     return [
         "plan", "--name", NAME, "--encoder", encoder, "--mode", "fine_tuning", "--task", ",".join(CELLS), "--trials",
         str(specification(trials, encoder).trials), "--seeds", "2", "--searcher", "random", "--storage", str(storage),
+        "--no-default-finals",
     ]  # fmt: skip
 
 

@@ -52,6 +52,9 @@ def trial_notes(summary: SweepSummary) -> list[str]:
         if cell.failed_finals:
             finals = some(summary.seeds_of(cell), "final")
             lines.append(f"{'.'.join(cell.header.key)}: of {finals}, {len(cell.failed_finals)} without a result.")
+        if cell.failed_defaults:
+            finals = f"{some(cell.default_seeds, 'final')} of its published setting"
+            lines.append(f"{'.'.join(cell.header.key)}: of {finals}, {len(cell.failed_defaults)} without a result.")
     return lines
 
 
@@ -83,7 +86,8 @@ def _method(summary: SweepSummary) -> Iterator[str]:
     yield from spec.missing()
     trials = listed(block.trials for block in spec.products())
     noun = "trial" if trials == "1" else plural("trial")
-    yield f"Search: {spec.searcher}, {trials} {noun} planned per cell, seed {spec.seed}."
+    searchers = listed(spec.searcher_of(block) for block in spec.products())
+    yield f"Search: {searchers}, {trials} {noun} planned per cell, seed {spec.seed}."
     planned = listed(block.seeds for block in spec.products())
     yield f"Finals: {f'seeds {listed(seeds)}' if seeds else 'none yet'}; {planned} planned per cell."
     if spec.space is not None:

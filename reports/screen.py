@@ -22,6 +22,7 @@ from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.results.ensemble_record import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.closing import in_words
+from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.specification.tracking_uri import is_database, redacted
 from meltpoint.tasks.core.counts import some
@@ -134,18 +135,22 @@ def show_plan(planned: SweepPlan, console: Console) -> None:
         ScreenColumn("mode", lambda cell: title(cell.mode), narrow=str, is_whole=True),
         ScreenColumn("task", lambda cell: cell.task),
         ScreenColumn("head", lambda cell: cell.head),
-        ScreenColumn("trials", lambda cell: str(cell.trials - cell.finals), is_figure=True),
+        ScreenColumn("trials", lambda cell: str(cell.search_trials), is_figure=True),
         ScreenColumn("finals", lambda cell: str(cell.finals), is_figure=True),
         ScreenColumn("answered", lambda cell: str(cell.answered), is_figure=True),
         ScreenColumn("one worker", lambda cell: duration(cell.estimated_seconds), is_figure=True),
     ]
     if any(cell.variant for cell in planned.cells):
         columns.insert(2, ScreenColumn("variant", lambda cell: cell.variant))
+    if planned.defaults:
+        after = next(index for index, column in enumerate(columns) if column.heading == "finals") + 1
+        columns.insert(after, ScreenColumn("defaults", lambda cell: str(cell.defaults), is_figure=True))
     show_groups(planned.cells, lambda cell: cell.encoder, columns, console)
+    work = planned_work(len(planned.cells), planned.search_trials, planned.finals, planned.defaults)
     say(
         console,
-        f"{planned_work(len(planned.cells), planned.trials - planned.finals, planned.finals)}; the ledger answers "
-        f"{planned.answered}; about {duration(planned.estimated_seconds)} on {some(planned.workers, 'worker')}.",
+        f"{work}; the ledger answers {planned.answered}; "
+        f"about {duration(planned.estimated_seconds)} on {some(planned.workers, 'worker')}.",
     )
     for line in dict.fromkeys(f"head {cell.head}: {cell.head_source}" for cell in planned.cells):
         say(console, line, style="dim")
@@ -163,6 +168,8 @@ def show_status(summary: SweepSummary, console: Console) -> None:
         ScreenColumn("best dev", _best_dev, is_figure=True),
         ScreenColumn("finals", lambda cell: _finals(cell, summary.seeds_of(cell)), narrow=_on_two_lines),
     ]
+    if any(cell.default_seeds for cell in summary.cells):
+        columns.append(ScreenColumn("default", _defaults, narrow=_on_two_lines))
     if summary.has_variants:
         columns.insert(2, ScreenColumn("variant", lambda cell: cell.header.variant))
     show_groups(summary.cells, lambda cell: cell.header.encoder, columns, console)
@@ -196,10 +203,21 @@ def _best_dev(cell: CellSummary) -> str:
 
 
 def _finals(cell: CellSummary, planned: int) -> str:
-    if cell.dev is None:
+    return _scores(len(cell.finals), planned, cell.dev, cell.test)
+
+
+def _defaults(cell: CellSummary) -> str:
+    """The finals of the published setting; where that is the best one, it has none beside the cell's finals."""
+    if not cell.default_seeds:
+        return "is the best" if cell.default_finals else NOTHING
+    return _scores(len(cell.default_finals), cell.default_seeds, cell.default_dev, cell.default_test)
+
+
+def _scores(count: int, planned: int, dev: Spread | None, test: Spread | None) -> str:
+    if dev is None:
         return f"0/{planned}"
-    split, over = ("test", cell.test) if cell.test else ("dev", cell.dev)
-    return f"{len(cell.finals)}/{planned}, {split} {spread_text(over)}"
+    split, over = ("test", test) if test else ("dev", dev)
+    return f"{count}/{planned}, {split} {spread_text(over)}"
 
 
 def show_epoch(epoch: EpochResult, console: Console) -> None:

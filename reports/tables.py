@@ -43,6 +43,7 @@ COLUMNS = (
     "best_dev", "best_trial", "best_epoch", "seeds", "dev_mean", "dev_std", "test_mean", "test_std",
     "train_examples", "dev_examples", "train_seconds", "setting", "notes", "data_fingerprint", "code_version",
     "variant", "task_parameters", "paper_score", "paper_split", "paper_source", "paper_quoted",
+    "default_dev_mean", "default_dev_std", "default_test_mean", "default_test_std",
 )  # fmt: skip
 """The columns of `report.csv`, described in docs/tables.md."""
 
@@ -186,6 +187,10 @@ def _line(cell: CellSummary, summary: SweepSummary, paper: PaperTable | None) ->
         "seeds": " ".join(str(final.seed) for final in cell.finals),
         "dev_mean": cell.dev and cell.dev.mean, "dev_std": cell.dev and cell.dev.std,
         "test_mean": cell.test and cell.test.mean, "test_std": cell.test and cell.test.std,
+        "default_dev_mean": cell.default_dev and cell.default_dev.mean,
+        "default_dev_std": cell.default_dev and cell.default_dev.std,
+        "default_test_mean": cell.default_test and cell.default_test.mean,
+        "default_test_std": cell.default_test and cell.default_test.std,
         "train_examples": head.train_examples, "dev_examples": head.dev_examples, "train_seconds": cell.seconds,
         "setting": best and json.dumps(best.setting, sort_keys=True),
         "notes": "; ".join([*head.notes, *inputs, *ended]),

@@ -24,7 +24,7 @@ from meltpoint.reports.analyses.core.divergence import (
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
 from meltpoint.reports.analyses.core.welch import mean_difference
 from meltpoint.reports.matrix import FROZEN, TUNED
-from meltpoint.sweeps.ledger.predictions import read_predictions
+from meltpoint.sweeps.ledger.predictions import predictions_path, read_predictions
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import Spread, spread
 from meltpoint.sweeps.specification.cells import cell_name
@@ -140,7 +140,7 @@ def _scores(
         return [GenreScore(head.encoder, "its genre", head.mode, variant, over)]
     groups = {example.id: example.group for example in dev}
     by_seed = [
-        accuracies(options.ledger.folder / "predictions" / f"{cell_name(*head.key)}.seed{final.seed}.dev.jsonl", groups)
+        accuracies(predictions_path(options.ledger.folder, cell_name(*head.key), final, "dev"), groups)
         for final in cell.finals
     ]
     spreads = {genre: spread([scores[genre] for scores in by_seed if genre in scores]) for genre in genres}

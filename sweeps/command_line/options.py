@@ -159,7 +159,16 @@ class SweepOptions:
     seeds: Annotated[
         int | None, _search_option(help="Seeds for each cell's best setting; 5, or as the --spec says.")
     ] = None
-    searcher: Annotated[SearcherName, _search_option("--searcher", help="Who proposes settings.")] = SearcherName.tpe
+    searcher: Annotated[
+        SearcherName | None, _search_option(help="Who proposes settings; tpe, or as the --spec says.")
+    ] = None
+    default_finals: Annotated[
+        bool,
+        _search_option(
+            "--default-finals/--no-default-finals",
+            help="Run the published setting with the same seeds too: as many runs again as finals, at most.",
+        ),
+    ] = True
     space: Annotated[Path | None, _search_option("--space", help="A space file, in place of the shipped spaces.")] = (
         None
     )
@@ -207,14 +216,18 @@ def as_words(options: SweepOptions) -> list[str]:
         value = getattr(options, field.name)
         if value == field.default:
             continue
-        option = _option_name(field.name, types[field.name].__metadata__[0])
+        option, _, negation = _option_name(field.name, types[field.name].__metadata__[0]).partition("/")
         values = value if isinstance(value, list) else [value]
-        words += [option] if value is True else [f"{option}={_as_word(each)}" for each in values]
+        switch = {True: option, False: negation}.get(value) if isinstance(value, bool) else None
+        words += [switch] if switch is not None else [f"{option}={_as_word(each)}" for each in values]
     return words
 
 
 def _option_name(field: str, info: OptionInfo) -> str:
-    """The option of a field. Inside `Annotated` typer has the first name of an option in the place of its default."""
+    """The option of a field, `--yes/--no` where it has a word for its contrary.
+
+    Inside `Annotated` typer has the first name of an option in the place of its default.
+    """
     names = [name for name in (info.default, *(info.param_decls or ())) if str(name).startswith("--")]
     return str(names[0]) if names else f"--{field.replace('_', '-')}"
 

@@ -23,18 +23,19 @@ TRIALS, SEEDS = 16, 5
 def asked_spec(options: SweepOptions) -> SweepSpec:
     """The specification that the options ask for.
 
-    Without `--spec` the options name everything. With it the name, trials and seeds that are None are the file's, the
-    encoders, modes and tasks narrow its cells, `--with` replaces its encoders, and a `--set` is laid over every block
-    that has the parameter.
+    Without `--spec` the options name everything. With it the name, trials, seeds and searcher that are None are the
+    file's, the encoders, modes and tasks narrow its cells, `--with` replaces its encoders, and a `--set` is laid over
+    every block that has the parameter.
 
     Raises:
         ValueError: options that are missing or do not fit the file, or a mistake in the file; one line.
     """
     common = SweepSpec(
-        name=options.name or "", searcher=options.searcher.value, overrides=tuple(options.overrides or ()),
+        name=options.name or "", overrides=tuple(options.overrides or ()),
         space=str(options.space.absolute()) if options.space else None,
         data_dir=str(options.data_dir.absolute()) if options.data_dir else None,
         max_train_examples=options.max_train_examples, test_from=options.test_from, seed=options.seed,
+        searcher="tpe" if options.searcher is None else options.searcher.value, default_finals=options.default_finals,
     )  # fmt: skip
     if options.spec is None:
         return common.model_copy(update=_product(options))
@@ -166,6 +167,7 @@ def _merged(common: SweepSpec, file: SpecFile, wanted: Wanted, options: SweepOpt
                     overrides=tuple(f"{key}={text}" for key, text in overrides.items()),
                     trials=block.trials or file.trials if options.trials is None else options.trials,
                     seeds=block.seeds or file.seeds if options.seeds is None else options.seeds,
+                    searcher=block.searcher if options.searcher is None else None,
                 )
             )  # fmt: skip
     if not blocks:
@@ -175,7 +177,7 @@ def _merged(common: SweepSpec, file: SpecFile, wanted: Wanted, options: SweepOpt
     replaced = [f"{name}={encoder}" for name, encoder in wanted.replaced.items() if name in there]
     from_file = {
         "blocks": tuple(blocks), "origin": file.name, "replaced": tuple(replaced), "left_out": tuple(missing),
-        "notes": file.notes,
+        "notes": file.notes, "searcher": file.searcher if options.searcher is None else common.searcher,
     }  # fmt: skip
     return common.model_copy(update={**from_file, "name": common.name or file.name})
 

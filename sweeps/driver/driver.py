@@ -20,8 +20,9 @@ from meltpoint.sweeps.machine.gpu_limits import BUNDLES_FINALS
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.room import ANY_NUMBER
 from meltpoint.sweeps.on_ray.sharing import ClusterShare
+from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.closing import note_spent_budget
-from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.storage.files import scratch_of
@@ -305,6 +306,7 @@ class SweepDriver:
         return Order(
             id=proposal.id, number=proposal.number, role=proposal.role, encoder=cell.encoder, mode=cell.mode,
             task=cell.task_name, head=cell.head, variant=cell.variant, seed=proposal.seed, setting=proposal.setting,
+            suggested_by=proposal.suggested_by,
             data=cell.data, metric=cell.metric, data_fingerprint=cell.data_fingerprint,
             documents_fingerprint=cell.documents_fingerprint, encoder_fingerprint=cell.encoder_fingerprint,
             checkpoint=str(self.ledger.checkpoint(proposal.id)), cpus=self.resources.cpus, gpus=gpus,

@@ -1,4 +1,7 @@
-"""The finals of searched cells: answered by the search where the run is the same, scored on test, the best one kept."""
+"""The finals of searched cells: answered by the search where the run is the same, scored on test, the best one kept.
+
+Those of the published setting come after those of the best one, and are treated alike, but their weights are not kept.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from collections.abc import Callable, Sequence
 from meltpoint.adapters import modes
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.driver.record_writer import RecordWriter
-from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.search.planner import CellProgress, Planner, Proposal
+from meltpoint.sweeps.ledger.records import FINAL_ROLES, Role, TrialRecord
+from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.selection import best_final, finals_of
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
 from meltpoint.sweeps.worker.work_order import Order
@@ -40,7 +44,7 @@ class Finals:
         The search trial's weights become the final's.
         """
         for progress in self.planner.cells.values():
-            for proposal in self.planner.missing_finals(progress):
+            for proposal in (*self.planner.missing_finals(progress), *self.planner.missing_defaults(progress)):
                 source = self.planner.answer(progress, proposal)
                 if source is not None and self.ledger.checkpoint(source.id).exists():
                     self._answer(proposal, source)
@@ -50,24 +54,36 @@ class Finals:
         for epoch in source.epochs:
             self.tracker.epoch(proposal.id, epoch)
         self.ledger.move_checkpoint(source.id, proposal.id)
-        changes = {"id": proposal.id, "role": "final", "number": proposal.number, "answered_by": source.id}
-        record = source.model_copy(update={**changes, "mlflow_run_id": None})
+        changes = {"id": proposal.id, "role": proposal.role, "number": proposal.number, "answered_by": source.id}
+        record = source.model_copy(update={**changes, "mlflow_run_id": None, "suggested_by": None})
         self.writer.write(record)
         self.planner.end(record)
         self.tracker.end(record)
 
     def drop_losers(self, progress: CellProgress, candidates: Sequence[TrialRecord]) -> None:
-        """Delete weights that cannot win any more: all but the best search trial's, until the finals have theirs.
+        """Delete weights that become no final's: the best search trial's do, and the published setting's may.
 
         Args:
             candidates: the trial that ended and the one that was best before it; the others lost long ago.
         """
-        best = progress.best
         for record in candidates:
-            answered = any(final.answered_by == record.id for final in progress.finals.values())
             # A trial that was lost has no weights, and perhaps saved epochs to go on from.
-            if record.role == "search" and not record.is_lost and (best is None or record.id != best.id or answered):
+            if record.role == "search" and not record.is_lost and not self._may_answer(progress, record):
                 self.ledger.drop_checkpoint(record.id)
+
+    def _may_answer(self, progress: CellProgress, record: TrialRecord) -> bool:
+        """True if a search trial's weights may become a final's, and have not yet."""
+        is_best = progress.best is not None and record.id == progress.best.id
+        is_default = bool(progress.planned_defaults) and record.id == progress.published_trial
+        answered = any(final.answered_by == record.id for final in progress.finalists)
+        return (is_best or (is_default and record.status == "finished")) and not answered
+
+    def drop_unasked(self) -> None:
+        """Delete the published setting's weights that an earlier command kept for finals, where none are asked for."""
+        for progress in self.planner.cells.values():
+            published = progress.search.get(progress.published_trial)
+            if published is not None and not progress.planned_defaults:
+                self.drop_losers(progress, [published])
 
     # Once they are trained.
 
@@ -83,16 +99,20 @@ class Finals:
     def _submit(self) -> None:
         """Send a cell's finals to be scored once all of them are trained: together where they share the encoder."""
         for progress in self.planner.cells.values():
-            under_way = [*progress.running.values(), *progress.again]
-            if self.planner.missing_finals(progress) or any(p.role == "final" for p in under_way):
-                continue
-            finals = finals_of(progress.best, progress.finals.values())
-            new = [final for final in finals if final.test is None and not self.scorer.has(final.id)]
-            if not new or not progress.searched:
-                continue
-            together = [new] if not modes.get(progress.cell.mode).trains_encoder else [[final] for final in new]
-            for group in together:
-                self.scorer.submit([self.order_of(final) for final in group], group)
+            for role in FINAL_ROLES:
+                new = [final for final in self._trained(progress, role) if not self.scorer.has(final.id)]
+                together = [new] if not modes.get(progress.cell.mode).trains_encoder else [[final] for final in new]
+                for group in filter(None, together):
+                    self.scorer.submit([self.order_of(final) for final in group], group)
+
+    def _trained(self, progress: CellProgress, role: Role) -> list[TrialRecord]:
+        """The finals of a role that wait for their scores; none before all of them are trained."""
+        under_way = [*progress.running.values(), *progress.again]
+        if not progress.searched or any(p.role == role for p in under_way) or self.planner.missing(progress, role):
+            return []
+        setting = progress.published if role == "default" else progress.best and progress.best.setting
+        unscored = [record for record in progress.unscored if record.role == role and record.setting == setting]
+        return sorted(unscored, key=lambda record: record.seed)
 
     def order_of(self, final: TrialRecord) -> Order:
         """The order to score a final: the test split must be that of the other finals of its task."""
@@ -103,7 +123,7 @@ class Finals:
 
     def _test_of(self, record: TrialRecord) -> str:
         """The fingerprint of the test split that finals like this one were scored on; "" before any was."""
-        alike = [p.finals.values() for p in self.planner.cells.values() if p.cell.task_name == record.task]
+        alike = [p.finalists for p in self.planner.cells.values() if p.cell.task_name == record.task]
         known = (
             final.test_fingerprint for finals in alike for final in finals
             if final.id != record.id and bool(final.documents_fingerprint) == bool(record.documents_fingerprint)
@@ -111,7 +131,7 @@ class Finals:
         return next(filter(None, known), "")
 
     def keep_score(self, record: TrialRecord) -> None:
-        """Write down a finalist that came back with its test scores; keep the weights of the cell's best alone."""
+        """Write down a finalist that came back with its test scores; keep the weights of the best final alone."""
         before = self._test_of(record)
         if before and record.test_fingerprint not in (None, before):  # scored beside the other one: neither knew
             self.scorer.refuse(record, "the test split changed while finals were scored; put the old one back")
@@ -120,6 +140,9 @@ class Finals:
         self.planner.end(record)
         self.tracker.end(record)
         self.progress.scored(record)
+        if record.role == "default":
+            self.ledger.drop_checkpoint(record.id)
+            return
         progress = self.planner.cells[record.cell]
         finals = finals_of(progress.best, progress.finals.values())
         if all(final.test is not None for final in finals):

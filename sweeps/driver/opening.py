@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.code_versions import kept_in_words
 from meltpoint.sweeps.results.summary import CellHeader, SweepFile, read_sweep, write_sweep
+from meltpoint.sweeps.search.cell_progress import CellProgress
+from meltpoint.sweeps.search.cell_work import planned_trials
 from meltpoint.sweeps.search.closing import Closing, closing_of, in_words
-from meltpoint.sweeps.search.planner import CellProgress, Planner, planned_trials
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import Overflow, SweepSpec
@@ -30,7 +33,9 @@ def settle_specification(
         return now
     then = check_same(ledger, now, mix_code_versions)
     ledger.create()
-    base = now if then.spec.blocks != spec.blocks else then  # cells of an encoder that was left out before
+    # Cells of an encoder that was left out before; or finals of the published setting, which older files do not name.
+    is_changed = then.spec.blocks != spec.blocks or then.spec.default_finals != spec.default_finals
+    base = now if is_changed else then
     settled = base.model_copy(update={"code": then.code, "continued_with": continued_with(then, now)})
     if settled != then:
         write_sweep(ledger, settled)
@@ -76,12 +81,12 @@ def header(spec: SweepSpec, cell: OpenCell) -> CellHeader:
     """The entry of `sweep.json` for a cell."""
     return CellHeader(
         encoder=cell.encoder, mode=cell.mode, task=cell.task_name, head=cell.head, kind=cell.task.kind,
-        metric=cell.metric, planned=planned_trials(cell, spec), space=cell.space.dump(),
+        metric=cell.metric, planned=planned_trials(cell), space=cell.space.dump(),
         space_fingerprint=cell.space.fingerprint(),
         data_fingerprint=cell.data_fingerprint, documents_fingerprint=cell.documents_fingerprint,
         encoder_fingerprint=cell.encoder_fingerprint, train_examples=cell.train_examples,
         dev_examples=cell.dev_examples, notes=cell.notes, variant=cell.variant, seeds=cell.seeds,
-        beside=cell.task.beside,
+        beside=cell.task.beside, published=complete(cell.space.first(), cell.mode, cell.head),
     )  # fmt: skip
 
 
@@ -135,4 +140,4 @@ def closed_lines(ledger: Ledger, planner: Planner) -> list[str]:
 
 def planned_closing(ledger: Ledger, progress: CellProgress) -> Closing | None:
     """The closing of a planner's cell; None while it is open."""
-    return closing_of(ledger, [*progress.search.values(), *progress.finals.values()], progress.target)
+    return closing_of(ledger, [*progress.search.values(), *progress.finalists], progress.target)

@@ -23,8 +23,9 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
 from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.results.code_versions import kept_versions
+from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.closing import Closing, opened_trials
-from meltpoint.sweeps.search.planner import CellProgress, Planner
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, length_lines, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.lengths import CellLength
@@ -45,8 +46,9 @@ class PlannedCell:
     Attributes:
         head_source: where the choice of the head comes from.
         variant: what tells it from others of the same encoder, mode and task; "" where there are none.
-        trials: search trials and finals planned.
-        finals: of them, the finals; the search answers one of these.
+        trials: search trials and finals planned, those of the published setting too.
+        finals: of them, the finals of the best setting; the search answers one of these.
+        defaults: of them, the finals of the published setting, at most; the search answers one of these too.
         answered: of the trials, how many the ledger has.
         estimated_seconds: of one worker, for the rest.
         length: the longest input of its trials, where it comes from, and what it cuts.
@@ -61,10 +63,16 @@ class PlannedCell:
     variant: str
     trials: int
     finals: int
+    defaults: int
     answered: int
     estimated_seconds: float
     length: CellLength
     closed: dict[str, Any] | None = None
+
+    @property
+    def search_trials(self) -> int:
+        """Without the finals."""
+        return self.trials - self.finals - self.defaults
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,16 @@ class SweepPlan:
         return sum(cell.finals for cell in self.cells)
 
     @property
+    def search_trials(self) -> int:
+        """Of all cells."""
+        return sum(cell.search_trials for cell in self.cells)
+
+    @property
+    def defaults(self) -> int:
+        """Of all cells."""
+        return sum(cell.defaults for cell in self.cells)
+
+    @property
     def answered(self) -> int:
         """Of all cells."""
         return sum(cell.answered for cell in self.cells)
@@ -110,7 +128,7 @@ class SweepPlan:
                 del cell["variant"]
         left_out = {"left_out": list(self.left_out)} if self.left_out else {}
         return {
-            "cells": cells, "trials": self.trials, "answered": self.answered,
+            "cells": cells, "trials": self.trials, "defaults": self.defaults, "answered": self.answered,
             "estimated_seconds": self.estimated_seconds, **left_out,
             **({"kept_of_other_code": dict(self.kept)} if self.kept else {}),
         }  # fmt: skip
@@ -174,16 +192,19 @@ def busy_note(load: float, cores: float, wanted: float) -> list[str]:
 def _planned(progress: CellProgress, closing: Closing | None, rate: float) -> PlannedCell:
     cell = progress.cell
     target = len(progress.search) if closing else progress.target  # a closed cell's search is over
-    total = target + cell.seeds
-    answered = min(len(progress.search), target) + sum(f.test is not None for f in progress.finals.values())
-    rest = total - answered - (1 if not progress.finals else 0)  # the search's seed is answered
+    defaults = [proposal.id for proposal in progress.wanted_defaults]
+    ended = [*progress.finals.values(), *(record for record in progress.defaults.values() if record.id in defaults)]
+    total = target + cell.seeds + len(defaults)
+    answered = min(len(progress.search), target) + sum(final.test is not None for final in ended)
+    by_search = (not progress.finals) + (bool(defaults) and not progress.defaults)  # the finals with the search's seed
+    rest = total - answered - by_search
     done = [record for record in progress.search.values() if record.status == "finished"]
     price = Price(0.0, worker_seconds(done) / len(done)) if done else price_of(cell, rate)
     seconds = price.once + rest * price.trial if rest > 0 else 0.0
     closed = closing.as_json() if closing else None
     return PlannedCell(
-        cell.encoder, cell.mode, cell.task_name, cell.head, cell.head_source, cell.variant, total, cell.seeds, answered,
-        seconds, cell.length, closed,
+        cell.encoder, cell.mode, cell.task_name, cell.head, cell.head_source, cell.variant, total, cell.seeds,
+        len(defaults), answered, seconds, cell.length, closed,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from meltpoint.adapters import modes
 from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
-from meltpoint.sweeps.search.planner import CellProgress, Proposal
+from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal
 from meltpoint.sweeps.search.selection import finals_of, spread
 
 REFRESH_SECONDS = 0.5
@@ -92,7 +92,8 @@ class Progress:
         if self.live is None:
             score = record.test.get(record.metric) if record.test else None
             text = "no labelled test, predictions saved" if score is None else f"test {record.metric} {100 * score:.1f}"
-            self.say(f"{self._clock()}  {'.'.join(record.cell)} seed {record.seed}: {text}")
+            whose = "default, " if record.role == "default" else ""
+            self.say(f"{self._clock()}  {'.'.join(record.cell)} {whose}seed {record.seed}: {text}")
 
     def refresh(self) -> None:
         """Draw again, if it is time."""
@@ -107,15 +108,18 @@ class Progress:
 
     def planned(self) -> str:
         """The amount of work, in the words of `plan`."""
-        return planned_work(
-            len(self.cells()), sum(p.target for p in self.cells()), sum(p.cell.seeds for p in self.cells())
-        )
+        cells = self.cells()
+        defaults = sum(len(p.wanted_defaults) for p in cells)
+        return planned_work(len(cells), sum(p.target for p in cells), sum(p.cell.seeds for p in cells), defaults)
 
     def _counts(self) -> str:
-        """The numbers of ended and planned search trials and finals."""
+        """The numbers of ended and planned search trials, finals and finals of published settings."""
         cells = self.cells()
         search, finals = sum(len(p.search) for p in cells), sum(len(p.finals) for p in cells)
-        return f"trials {search}/{sum(p.target for p in cells)}, finals {finals}/{sum(p.cell.seeds for p in cells)}"
+        text = f"trials {search}/{sum(p.target for p in cells)}, finals {finals}/{sum(p.cell.seeds for p in cells)}"
+        defaults = sum(len(p.wanted_defaults) for p in cells)
+        ended = sum(proposal.id in p.defaults for p in cells for proposal in p.wanted_defaults)
+        return f"{text}, defaults {ended}/{defaults}" if defaults else text
 
     def _view(self) -> Group:
         table = Table(title=f"{self._counts()} · {self._clock()}", title_justify="left")
@@ -129,7 +133,7 @@ class Progress:
 
 def label(role: str, number: int, seed: int) -> str:
     """A trial's short name within its cell."""
-    return f"final, seed {seed}" if role == "final" else f"trial {number + 1}"
+    return f"trial {number + 1}" if role == "search" else f"{role}, seed {seed}"
 
 
 def describe(record: TrialRecord) -> str:

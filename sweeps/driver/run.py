@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -131,6 +131,8 @@ def _sweep(
         with Progress(lambda: list(planner.cells.values()), console) as progress:
             driver = SweepDriver(planner, ledger, tracker, progress, Scorer(ledger.folder), resources)
 
+            driver.finals.drop_unasked()
+
             def cut_off(lost: cluster_watch.Lost) -> None:
                 request = StopRequest(str(lost), status=1, without_ray=True)
                 say_now(f"{lost}: the sweep ends; what finished is kept, and the same command goes on.")
@@ -247,25 +249,38 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Rende
     troubles = [f"{trial}: not scored on test: {why}" for trial, why in driver.finals.scorer.troubles.items()]
     empty = [".".join(cell.header.key) for cell in summary.cells if done and cell.best is None]
     troubles += [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]
-    without = [missing_finals(summary, cell) for cell in summary.cells if done and cell.best is not None]
-    troubles += [line for line in without if line is not None]
+    searched = [cell for cell in summary.cells if done and cell.best is not None]
+    without = [line for cell in searched for line in (missing_finals(summary, cell), missing_defaults(cell)) if line]
+    troubles += without
     lost = len(driver.writer.unwritten)
     troubles += [f"The disk had no room for the records of {some(lost, 'trial')}: they run again."] if lost else []
     troubles += tracker.notes() + ([tracker.trouble] if tracker.trouble else [])
-    lacks = bool(empty or driver.finals.scorer.troubles or any(without))
+    lacks = bool(empty or driver.finals.scorer.troubles or without)
     state = "stopped" if not done else "failed" if lacks else "done"
     return Outcome(state, summary, ledger.folder, tracker.uri, troubles, driver.stop)
 
 
 def missing_finals(summary: SweepSummary, cell: CellSummary) -> str | None:
     """One line on the finals of a searched cell that have no result; None where all have one."""
-    planned, lost = summary.seeds_of(cell), [final for final in cell.failed_finals if final.is_lost]
-    count = planned - len(cell.finals)
+    planned = summary.seeds_of(cell)
+    return _without(cell, f"{planned} finals", planned - len(cell.finals), cell.failed_finals)
+
+
+def missing_defaults(cell: CellSummary) -> str | None:
+    """One line on the planned finals of a cell's published setting that have no result; None where all have one."""
+    planned = cell.default_seeds
+    ended = len(cell.default_finals) if planned else 0
+    return _without(cell, f"{planned} finals of the published setting", planned - ended, cell.failed_defaults)
+
+
+def _without(cell: CellSummary, what: str, count: int, failed: Sequence[TrialRecord]) -> str | None:
+    """One line on `count` finals without a result, with an error of theirs and what tries them again; None of none."""
     if count <= 0:
         return None
-    why = f" ({cell.failed_finals[0].error})" if cell.failed_finals else ""
-    way = "--retry-failed tries again" if len(lost) < len(cell.failed_finals) else "the same command tries again"
-    return f"{'.'.join(cell.header.key)}: {count} of {planned} finals without a result{why}; {way}."
+    why = f" ({failed[0].error})" if failed else ""
+    is_by_setting = any(not final.is_lost for final in failed)
+    way = "--retry-failed tries again" if is_by_setting else "the same command tries again"
+    return f"{'.'.join(cell.header.key)}: {count} of {what} without a result{why}; {way}."
 
 
 def code_tags(cell: CellSummary) -> dict[str, str]:
@@ -278,7 +293,8 @@ def cell_figures(cell: CellSummary) -> dict[str, float]:
     figures = {"trials_finished": float(cell.counts["finished"]), "train_hours": cell.seconds / 3600}
     if cell.best is not None and cell.best.dev is not None:
         figures["best_dev"] = cell.best.dev
-    for name, over in (("dev", cell.dev), ("test", cell.test)):
+    scores = {"dev": cell.dev, "test": cell.test, "default_dev": cell.default_dev, "default_test": cell.default_test}
+    for name, over in scores.items():
         if over is not None:
             figures[f"{name}_mean"] = over.mean
             figures |= {} if over.std is None else {f"{name}_std": over.std}

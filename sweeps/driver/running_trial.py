@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from meltpoint.adapters.training.epoch_result import best_epoch
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
-from meltpoint.sweeps.search.planner import Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.worker.events import Started
 from meltpoint.sweeps.worker.outcome import TrialOutcome
@@ -47,6 +47,7 @@ class RunningTrial:
         return TrialRecord(
             id=order.id, number=order.number, encoder=order.encoder, mode=order.mode, task=order.task, head=order.head,
             variant=order.variant, role=order.role, seed=order.seed, setting=order.setting,
+            suggested_by=order.suggested_by,
             status=outcome.status, metric=metric,  # type: ignore[arg-type]
             dev=best.dev[metric] if best else None, dev_metrics=best.dev if best else {},
             best_epoch=best.epoch if best else None, epochs=self.epochs, error=outcome.error,

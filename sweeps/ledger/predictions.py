@@ -1,4 +1,7 @@
-"""Reading the predictions that `worker.finalist_scoring` stores: `predictions/E.M.T.seedS.SPLIT.jsonl`."""
+"""Reading the predictions that `worker.finalist_scoring` stores: `predictions/E.M.T.seedS.SPLIT.jsonl`.
+
+Those of the published setting's finals are `predictions/E.M.T.default.seedS.SPLIT.jsonl`.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
+from meltpoint.sweeps.ledger.records import TrialDescription
 from meltpoint.sweeps.storage.files import StoragePath, contents
 from meltpoint.tasks.core.bounded import MOST_DATA_BYTES
 from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.task import Kind, Task
+
+
+def finalist_name(cell: str, record: TrialDescription) -> str:
+    """The name of a finalist in the names of its files: `E.M.T.seed0`, or `E.M.T.default.seed0`.
+
+    Args:
+        cell: its cell's name (`cells.cell_name`).
+    """
+    return f"{cell}.default.seed{record.seed}" if record.role == "default" else f"{cell}.seed{record.seed}"
+
+
+def predictions_path(sweep_folder: StoragePath, cell: str, record: TrialDescription, split: str) -> StoragePath:
+    """The file of a finalist's predictions on a split, "dev" or "test"."""
+    return sweep_folder / "predictions" / f"{finalist_name(cell, record)}.{split}.jsonl"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ TrialId = Annotated[str, Field(pattern=r"^[^./\x00][^/\x00]{0,199}$")]
 """A trial's identity; files and folders are named by it, so it leads nowhere else."""
 Role = Literal["search", "final", "default"]
 """A trial of the search; the best setting with one of the finals' seeds; or the published setting with such a seed."""
+FINAL_ROLES: tuple[Role, ...] = ("final", "default")
+"""The roles of trials that are scored on test, in the order in which a cell's are run."""
 SuggestedBy = Literal["first", "random", "tpe", "sibling", "grid"]
 """Where a search trial's setting comes from: the space's published one, a random draw, TPE's model, the best setting of
 a cell with the same encoder, mode and head, or the space's points in order."""
@@ -85,6 +87,7 @@ class TrialDescription(BaseModel):
         number: its place in the cell's order, from 0.
         variant: what tells its cell from others of the same encoder, mode and task; "" where there are none.
         setting: a complete setting.
+        suggested_by: where its setting comes from; None of finals, and in files from before it was recorded.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -98,6 +101,7 @@ class TrialDescription(BaseModel):
     role: Role
     seed: int
     setting: dict[str, Value]
+    suggested_by: SuggestedBy | None = None
 
     @property
     def cell(self) -> CellKey:
@@ -112,7 +116,7 @@ class TrialRecord(TrialDescription):
         status: `finished`; `stopped` early by the space's rule or the time budget; `failed` with an `error`.
         dev: the task's metric at `best_epoch`, on dev.
         dev_metrics: every metric at that epoch.
-        test: every metric on test; finals only, once they are scored.
+        test: every metric on test, once it is scored; never of a search trial.
         test_fingerprint: of the test split that it was scored on (`locked.TestData`).
         data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `CellFacts`.
         trained_together: how many trials the worker trained side by side with this one, itself counted.
@@ -127,7 +131,6 @@ class TrialRecord(TrialDescription):
             the GPU: the gradients are the batch's, the last bits and the masks of dropout are others. None: whole ones.
         seconds_before: what these attempts took for them, which is not in `seconds`.
         answered_by: the trial whose run this one shares, where setting and seed agree.
-        suggested_by: where its setting comes from; None of finals, and in records from before it was recorded.
         cause: why it failed; None where it did not.
         attempts: how many times it began in the command that ended it, lost attempts counted.
         code_version: of the code that ran it; its identity has the one that the sweep was opened with.
@@ -145,7 +148,6 @@ class TrialRecord(TrialDescription):
     test_fingerprint: str | None = None
     error: str | None = None
     answered_by: str | None = None
-    suggested_by: SuggestedBy | None = None
     trained_together: int = 1
     task_parameters: int | None = None
     mlflow_run_id: str | None = None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.ledger.records import Role, TrialRecord
 from meltpoint.tasks.core.counts import some
 
 
@@ -19,37 +19,50 @@ class CodeUse:
         version: as in `TrialRecord.code_version`.
         search_trials: search trials, however they ended.
         final_seeds: the seeds of the finished finals.
+        default_seeds: those of the published setting's, where it is not the best one.
     """
 
     version: str
     search_trials: int
     final_seeds: tuple[int, ...]
+    default_seeds: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         """`0.1.0+0a1b2c3d (12 search trials, finals of seeds 0, 1)`."""
-        plural = "s" if len(self.final_seeds) > 1 else ""
-        finals = f"final{plural} of seed{plural} {', '.join(map(str, self.final_seeds))}"
         trials = some(self.search_trials, "search trial")
-        parts = [trials] * bool(self.search_trials) + [finals] * bool(self.final_seeds)
+        parts = [trials] * bool(self.search_trials)
+        for what, seeds in (("final", self.final_seeds), ("default final", self.default_seeds)):
+            plural = "s" if len(seeds) > 1 else ""
+            parts += [f"{what}{plural} of seed{plural} {', '.join(map(str, seeds))}"] * bool(seeds)
         return f"{self.version} ({', '.join(parts)})"
 
     def as_json(self) -> dict[str, Any]:
         """The form in `status --json`."""
         return {
-            "version": self.version, "search_trials": self.search_trials, "final_seeds": list(self.final_seeds)
+            "version": self.version, "search_trials": self.search_trials, "final_seeds": list(self.final_seeds),
+            "default_seeds": list(self.default_seeds),
         }  # fmt: skip
 
 
 def code_uses(search: Iterable[TrialRecord], finals: Iterable[TrialRecord]) -> tuple[CodeUse, ...]:
-    """The versions that ran a cell's search trials and finals, the earliest first."""
+    """The versions that ran a cell's search trials and finals, the earliest first.
+
+    Args:
+        search: its search trials.
+        finals: its finished finals, with those of the published setting.
+    """
     finals = list(finals)
+
+    def seeds(version: str, role: Role) -> tuple[int, ...]:
+        return tuple(final.seed for final in finals if (final.code_version, final.role) == (version, role))
+
     begun = [(record.code_version, record.started_at) for record in search]
     counts = Counter(version for version, _ in begun)
     firsts: dict[str, float] = {}
     for version, started_at in (*begun, *((final.code_version, final.started_at) for final in finals)):
         firsts[version] = min(started_at, firsts.get(version, started_at))
     return tuple(
-        CodeUse(version, counts[version], tuple(r.seed for r in finals if r.code_version == version))
+        CodeUse(version, counts[version], seeds(version, "final"), seeds(version, "default"))
         for version in sorted(firsts, key=lambda version: (firsts[version], version))
     )
 

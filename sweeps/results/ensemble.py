@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.predictions import Predictions, averaged, check_aligned, read_predictions, scores
+from meltpoint.sweeps.ledger.predictions import (
+    Predictions,
+    averaged,
+    check_aligned,
+    predictions_path,
+    read_predictions,
+    scores,
+)
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember, ensemble_id, write_ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
@@ -46,7 +53,7 @@ class Candidate:
 
     def predictions(self, final: TrialRecord, split: Scored) -> StoragePath:
         """The file of a finalist's predictions."""
-        return self.ledger.folder / "predictions" / f"{self.name}.seed{final.seed}.{split}.jsonl"
+        return predictions_path(self.ledger.folder, self.name, final, split)
 
 
 def ensemble(storage: StoragePath, name: str, task: str, cells: Sequence[str] = ()) -> Ensemble:

@@ -87,6 +87,7 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
         ],
         "dev_mean": cell.dev.mean if cell.dev else None, "dev_std": cell.dev.std if cell.dev else None,
         "test_mean": cell.test.mean if cell.test else None, "test_std": cell.test.std if cell.test else None,
+        **_of_the_default(cell, best),
         "data": {
             "task": data.task, "data_dir": data.data_dir, "max_train_examples": data.max_train_examples,
             "test_from": data.test_from, "fingerprint": best.data_fingerprint,
@@ -96,6 +97,20 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
         **({} if best.micro_batch_size is None else {"micro_batch_size": best.micro_batch_size}),
         "hardware": best.hardware.model_dump() if best.hardware else None,
         "code": best.code_version, **mixed, "versions": versions(),
+    }  # fmt: skip
+
+
+def _of_the_default(cell: CellSummary, best: TrialRecord) -> dict[str, Any]:
+    """The scores of the published setting's finals; nothing where there are none."""
+    dev, test = cell.default_dev, cell.default_test
+    if not cell.default_finals:
+        return {}
+    return {
+        "default": {
+            "is_best": best.setting == cell.header.published, "seeds": [final.seed for final in cell.default_finals],
+            "dev_mean": dev.mean if dev else None, "dev_std": dev.std if dev else None,
+            "test_mean": test.mean if test else None, "test_std": test.std if test else None,
+        }
     }  # fmt: skip
 
 

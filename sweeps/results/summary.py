@@ -9,13 +9,22 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from meltpoint.adapters.hyperparameters import Setting, Value
 from meltpoint.sweeps.ledger.cluster_part import ClusterPart, noted_part
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import CELL, CellKey, TrialRecord, by_cell, cell_key, worker_seconds
+from meltpoint.sweeps.ledger.records import CELL, CellKey, Role, TrialRecord, by_cell, cell_key, worker_seconds
 from meltpoint.sweeps.results.code_versions import CodeUse, code_uses
 from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
 from meltpoint.sweeps.search.closing import Closing, closing_of
-from meltpoint.sweeps.search.selection import Spread, best_final, best_of, finals_of, spread
+from meltpoint.sweeps.search.selection import (
+    Spread,
+    best_final,
+    best_of,
+    default_finals_of,
+    finals_of,
+    spread_on_dev,
+    spread_on_test,
+)
 from meltpoint.sweeps.specification.sweep_spec import Overflow, SweepSpec, check_name
 from meltpoint.sweeps.storage.files import StoragePath, contents
 
@@ -36,6 +45,7 @@ class CellHeader(BaseModel):
         seeds: number of planned finals; None in files of older versions, whose cells all had the sweep's number.
         beside: metrics that tables show beside the cell's own (`Task.beside`).
         warnings: faults of the data that bear on a conclusion (`tasks.core.data_checks`).
+        published: the space's published setting, complete; None in files of older versions.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -59,6 +69,7 @@ class CellHeader(BaseModel):
     seeds: int | None = None
     beside: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    published: dict[str, Value] | None = None
 
     @property
     def key(self) -> CellKey:
@@ -110,6 +121,9 @@ class CellSummary:
         search: its search trials that ended, in the order in which they began.
         default_finals: the finished finals of the published setting, by seed; `finals` where that is the best one.
         default_dev, default_test: as `dev` and `test`, of `default_finals`.
+        default_seeds: number of planned finals of the published setting; 0 if they are not asked for, or that setting
+            is the best one.
+        failed_defaults: those of them that ended without a result.
     """
 
     header: CellHeader
@@ -128,6 +142,8 @@ class CellSummary:
     default_finals: list[TrialRecord] = field(default_factory=list)
     default_dev: Spread | None = None
     default_test: Spread | None = None
+    default_seeds: int = 0
+    failed_defaults: list[TrialRecord] = field(default_factory=list)
 
     @property
     def mixes_code(self) -> bool:
@@ -146,8 +162,10 @@ class CellSummary:
 
     @property
     def is_done(self) -> bool:
-        """True if the search is over and every finalist is scored."""
-        return bool(self.finals) and all(final.test is not None for final in self.finals)
+        """True if the search is over and every finalist is scored, with as many of the published setting as asked."""
+        wanted = self.default_finals if self.default_seeds else []
+        scored = all(final.test is not None for final in (*self.finals, *wanted))
+        return bool(self.finals) and scored and len(wanted) >= self.default_seeds
 
 
 @dataclass(frozen=True)
@@ -204,20 +222,25 @@ class SweepSummary:
 
 def _cell_json(cell: CellSummary) -> dict[str, Any]:
     head, best = cell.header, cell.best
-    final = None
-    if cell.finals:
-        final = {
-            "seeds": len(cell.finals),
-            "dev_mean": cell.dev.mean if cell.dev else None, "dev_std": cell.dev.std if cell.dev else None,
-            "test_mean": cell.test.mean if cell.test else None, "test_std": cell.test.std if cell.test else None,
-        }  # fmt: skip
     return {
         "encoder": head.encoder, "mode": head.mode, "task": head.task, "head": head.head,
         **({"variant": head.variant} if head.variant else {}), "metric": head.metric,
         "trials": cell.counts,
         "best": None if best is None else {"dev": best.dev, "trial": best.id, "setting": best.setting},
-        "final": final, "closed": cell.closing.as_json() if cell.closing else None,
+        "final": _scores_json(cell.finals, cell.dev, cell.test),
+        "default": _scores_json(cell.default_finals, cell.default_dev, cell.default_test),
+        "closed": cell.closing.as_json() if cell.closing else None,
         "code_versions": [use.as_json() for use in cell.code_uses],
+    }  # fmt: skip
+
+
+def _scores_json(finals: list[TrialRecord], dev: Spread | None, test: Spread | None) -> dict[str, Any] | None:
+    """The scores of finals over their seeds; None where there are none."""
+    if not finals:
+        return None
+    return {
+        "seeds": len(finals), "dev_mean": dev.mean if dev else None, "dev_std": dev.std if dev else None,
+        "test_mean": test.mean if test else None, "test_std": test.std if test else None,
     }  # fmt: skip
 
 
@@ -258,7 +281,7 @@ def summarise(ledger: Ledger) -> SweepSummary:
         if order["role"] == "search":
             key = cell_key(*(str(order.get(word, "")) for word in CELL))
             running.setdefault(key, set()).add(str(order["id"]))
-    cells = [_cell(ledger, header, past[header.key], running.get(header.key, set())) for header in sweep.cells]
+    cells = [_cell(ledger, sweep, header, past[header.key], running.get(header.key, set())) for header in sweep.cells]
     seeds = [header.seeds or sweep.spec.seeds for header in sweep.cells]
     state = _state(driven, cells, seeds)
     part = noted_part(ledger.drivers) if driven else None
@@ -267,8 +290,9 @@ def summarise(ledger: Ledger) -> SweepSummary:
     )
 
 
-def _cell(ledger: Ledger, header: CellHeader, records: list[TrialRecord], running: set[str]) -> CellSummary:
-    finals_of_all = [record for record in records if record.role == "final"]
+def _cell(
+    ledger: Ledger, sweep: SweepFile, header: CellHeader, records: list[TrialRecord], running: set[str]
+) -> CellSummary:  # fmt: skip
     search = [r for r in records if r.role == "search" and r.id not in running]  # a failed one may run again
     failed = [record for record in records if record.status == "failed"]
     counted = Counter[str](r.status for r in search)
@@ -280,19 +304,34 @@ def _cell(ledger: Ledger, header: CellHeader, records: list[TrialRecord], runnin
         "missing": missing,
     }
     best = best_of(search)
-    finals = finals_of(best, finals_of_all)
+    finalists = [record for record in records if record.role != "search"]
+    finals, defaults = finals_of(best, finalists), default_finals_of(best, header.published, finalists)
+    default_seeds = _default_seeds(sweep.spec, header, best)
+    uses = code_uses(search, [*finals, *(defaults if default_seeds else [])])
     return CellSummary(
         header=header, counts=counts, best=best, finals=finals,
-        dev=spread([final.dev for final in finals if final.dev is not None]),
-        test=spread([final.test[header.metric] for final in finals if final.test]),
+        dev=spread_on_dev(finals), test=spread_on_test(finals, header.metric),
         seconds=worker_seconds(records),
         errors=[f"{record.id}: {record.error}" for record in failed],
         lost=sum(record.is_lost for record in failed if record.role == "search" and record.id not in running),
-        failed_finals=[] if best is None else [
-            r for r in finals_of_all if r.status != "finished" and r.setting == best.setting
-        ],
-        closing=closing_of(ledger, records, header.planned), code_uses=code_uses(search, finals), search=search,
+        failed_finals=_unfinished(finalists, "final", best.setting if best else None),
+        closing=closing_of(ledger, records, header.planned), code_uses=uses, search=search,
+        default_finals=defaults, default_seeds=default_seeds,
+        default_dev=spread_on_dev(defaults), default_test=spread_on_test(defaults, header.metric),
+        failed_defaults=_unfinished(finalists, "default", header.published) if default_seeds else [],
     )  # fmt: skip
+
+
+def _default_seeds(spec: SweepSpec, header: CellHeader, best: TrialRecord | None) -> int:
+    """The number of planned finals of a cell's published setting, as far as can be told."""
+    is_best = best is not None and best.setting == header.published
+    asked = spec.default_finals and header.published is not None and header.planned > 1
+    return (header.seeds or spec.seeds) if asked and not is_best else 0
+
+
+def _unfinished(finalists: list[TrialRecord], role: Role, setting: Setting | None) -> list[TrialRecord]:
+    """The finals of a role and a setting that ended without a result."""
+    return [r for r in finalists if r.role == role and r.status != "finished" and r.setting == setting]
 
 
 def _state(driven: bool, cells: list[CellSummary], seeds: list[int]) -> State:
@@ -310,6 +349,13 @@ def _is_hopeless(cell: CellSummary, seeds: int) -> bool:
     ended = cell.counts["missing"] == 0 and cell.counts["running"] == 0 and cell.lost == 0
     if cell.best is None:
         return ended
-    scored = [final for final in cell.finals if final.test is not None]
-    given_up = [final for final in cell.failed_finals if not final.is_lost]
-    return bool(given_up) and len(scored) + len(given_up) >= seeds
+    groups = [(cell.finals, cell.failed_finals, seeds)]
+    if cell.default_seeds:
+        groups.append((cell.default_finals, cell.failed_defaults, cell.default_seeds))
+    given_up = any(not final.is_lost for _, failed, _ in groups for final in failed)
+    return given_up and all(_have_ended(*group) for group in groups)
+
+
+def _have_ended(finals: list[TrialRecord], failed: list[TrialRecord], count: int) -> bool:
+    """True if each of so many finals is scored or has failed by its setting."""
+    return sum(final.test is not None for final in finals) + sum(not final.is_lost for final in failed) >= count

@@ -55,7 +55,7 @@ class Closing:
 
 
 def opened_trials(ledger: Ledger) -> frozenset[str]:
-    """The ids of the finals for which the test split was opened, whether or not a score came of it.
+    """The ids of the finalists for which the test split was opened, whether or not a score came of it.
 
     Raises:
         ValueError: a line of the log of openings is damaged.
@@ -64,7 +64,11 @@ def opened_trials(ledger: Ledger) -> frozenset[str]:
 
 
 def is_closed(finals: Iterable[TrialRecord], opened: Collection[str]) -> bool:
-    """True if the test split was opened for any of a cell's finals, or a score of one is recorded."""
+    """True if the test split was opened for any of a cell's finalists, or a score of one is recorded.
+
+    Args:
+        finals: its finals, those of the published setting too.
+    """
     return any(final.test is not None or final.id in opened for final in finals)
 
 
@@ -75,7 +79,7 @@ def closing_of(ledger: Ledger, records: Iterable[TrialRecord], planned: int) -> 
         ValueError: a line of the ledger's logs (`openings`, `budgets`) is damaged.
     """
     roles = [(record.role, record) for record in records]
-    finals = {record.id: record for role, record in roles if role == "final"}
+    finals = {record.id: record for role, record in roles if role != "search"}
     if not is_closed(finals.values(), opened_trials(ledger)):
         return None
     openings = _lines(ledger.openings, _Opening)

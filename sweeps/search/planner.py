@@ -5,18 +5,25 @@ It imports neither Ray nor MLflow.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
-from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import Setting, Value
 from meltpoint.adapters.settings import complete
-from meltpoint.sweeps.ledger.records import CELL, FACTS, Role, TrialRecord, by_cell, cell_key, identity
+from meltpoint.sweeps.ledger.records import (
+    CELL,
+    FACTS,
+    Role,
+    TrialDescription,
+    TrialRecord,
+    by_cell,
+    cell_key,
+    identity,
+)
+from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal
+from meltpoint.sweeps.search.cell_work import can_bundle, default_seeds, planned_trials, work_of
 from meltpoint.sweeps.search.closing import is_closed
-from meltpoint.sweeps.search.selection import best_of
-from meltpoint.sweeps.search.study import Identify, Study
+from meltpoint.sweeps.search.study import Identify, Study, Suggestion
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
@@ -27,107 +34,6 @@ Wait = Literal["wait"]
 Done = Literal["done"]
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """A trial that the planner proposes: `id` is its identity, `number` counts the cell's trials of its role."""
-
-    id: str
-    number: int
-    role: Role
-    cell: OpenCell
-    setting: dict[str, Value]
-    seed: int
-
-
-@dataclass
-class CellProgress:
-    """The progress of a cell.
-
-    Attributes:
-        cell: the cell.
-        target: number of planned search trials: `--trials`, or the number of points of a smaller space.
-        study: the cell's searcher.
-        work: relative duration of one of its trials (`work_of`).
-        search, finals: trial id → record, of trials that ended.
-        running: trial id → proposal, of trials that have begun and not ended.
-        again: interrupted or lost trials, which run again before any new one.
-        cut: whether the search ended before `target`, by the time budget or because the cell is closed.
-        best: the best finished search trial so far; stored, since searching thousands of records for it takes time.
-    """
-
-    cell: OpenCell
-    target: int
-    study: Study
-    work: float
-    search: dict[str, TrialRecord] = field(default_factory=dict)
-    finals: dict[str, TrialRecord] = field(default_factory=dict)
-    running: dict[str, Proposal] = field(default_factory=dict)
-    again: list[Proposal] = field(default_factory=list)
-    cut: bool = False
-    best: TrialRecord | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.best = best_of(self.search.values())
-
-    def ended(self, record: TrialRecord) -> None:
-        """Add the record of a trial that ended, or replace a changed one."""
-        self.running.pop(record.id, None)
-        if record.role == "search":
-            is_new = record.id not in self.search
-            self.search[record.id] = record
-            # A new record is compared with the best one only; after a change, any other record may be the best.
-            rivals = filter(None, (record, self.best)) if is_new else self.search.values()
-            self.best = best_of(rivals)
-        else:
-            self.finals[record.id] = record
-
-    @property
-    def begun(self) -> int:
-        """The number of search trials that have ended, are running, or will run again."""
-        under_way = [*self.running.values(), *self.again]
-        return len(self.search) + sum(proposal.role == "search" for proposal in under_way)
-
-    @property
-    def due_again(self) -> list[Proposal]:
-        """The trials that run again. Search trials do not, once the search is cut and the cell has a result."""
-        is_over = self.cut and self.best is not None
-        return [proposal for proposal in self.again if proposal.role == "final" or not is_over]
-
-    @property
-    def searched(self) -> bool:
-        """True if the search is over."""
-        under_way = [*self.running.values(), *self.due_again]
-        return not any(p.role == "search" for p in under_way) and (len(self.search) >= self.target or self.cut)
-
-
-def can_bundle(cell: OpenCell) -> bool:
-    """True if trials of a cell can train as a bundle: the encoder is frozen, and there is no early stopping."""
-    return not modes.get(cell.mode).trains_encoder and cell.space.early_stopping is None
-
-
-def work_of(cell: OpenCell) -> float:
-    """The relative duration of a cell's trial among cells of one encoder: pieces × passes through the encoder.
-
-    A training step counts as three forward passes, since a backward pass costs twice as much as a forward pass (Kaplan
-    et al. 2020, section 2.1).
-    """
-    setting = complete(cell.space.first(), cell.mode, cell.head)
-    phases = modes.get(cell.mode).phases(setting)
-    passes = sum(p.epochs * (3 * cell.train_examples + cell.dev_examples) for p in phases if p.encoder_trains)
-    return cell.length.mean * (passes or cell.train_examples + cell.dev_examples)
-
-
-def planned_trials(cell: OpenCell, spec: SweepSpec) -> int:
-    """The number of search trials of a cell: `--trials`, or the number of points of a smaller space.
-
-    Raises:
-        ValueError: the grid searcher is used with a range without grid points.
-    """
-    if spec.searcher == "grid" or cell.space.size() is not None:
-        return sum(1 for _ in itertools.islice(cell.space.points(), cell.trials))
-    return cell.trials
-
-
 class Planner:
     """The state of a sweep's search, built from the ledger's records and updated by `begin` and `end`.
 
@@ -136,7 +42,7 @@ class Planner:
         closed_for_search: whether the time budget is spent.
         alone: ids of trials that no longer train in a bundle.
         codes: the versions of the code whose records count; the first of them is part of trials' identities.
-        opened: ids of the finals for which a test split was opened; their cells are closed.
+        opened: ids of the finalists for which a test split was opened; their cells are closed.
     """
 
     def __init__(
@@ -152,31 +58,42 @@ class Planner:
 
     def counted(self) -> list[TrialRecord]:
         """The records of every cell, without those of trials that run again."""
-        return [r for p in self.cells.values() for r in (*p.search.values(), *p.finals.values())]
+        return [r for p in self.cells.values() for r in (*p.search.values(), *p.finalists)]
 
     def _open(self, cell: OpenCell, past: list[TrialRecord]) -> CellProgress:
         """The progress of a cell according to its records."""
-        target = planned_trials(cell, self.spec)
-        closed = is_closed([record for record in past if record.role == "final"], self.opened)
-        again = {r.id: r for r in past if self._runs_again(r) and (r.role == "final" or not closed)}
-        kept = [record for record in past if record.id not in again]
-        search = {record.id: record for record in kept if record.role == "search"}
-        finals = {record.id: record for record in kept if record.role == "final"}
-        study = Study(cell.space, self.spec.searcher, (self.spec.seed, *cell.key), list(search.values()))
-        progress = CellProgress(cell, target, study, work_of(cell), search, finals, cut=closed)
+        closed = is_closed([record for record in past if record.role != "search"], self.opened)
+        again = {r.id: r for r in past if self._runs_again(r) and (r.role != "search" or not closed)}
+        kept: dict[Role, dict[str, TrialRecord]] = {"search": {}, "final": {}, "default": {}}
+        for record in past:
+            if record.id not in again:
+                kept[record.role][record.id] = record
+        study = Study(cell.space, cell.searcher, (self.spec.seed, *cell.key), list(kept["search"].values()))
+        published = complete(cell.space.first(), cell.mode, cell.head)
+        progress = CellProgress(
+            cell, planned_trials(cell), study, work_of(cell), kept["search"], kept["final"], kept["default"],
+            cut=closed, published=published, planned_defaults=self._planned_defaults(cell, published),
+            published_trial=self.trial_id(cell, published, self.spec.seed, "search"),
+        )  # fmt: skip
         for record in again.values():
             if record.role == "search":  # `missing_finals` proposes finals again if their setting is still the best
-                self._expect(progress, record.id, record.number, record.setting, record.seed)
+                self._expect(progress, Proposal.of(record, cell))
         return progress
+
+    def _planned_defaults(self, cell: OpenCell, published: dict[str, Value]) -> tuple[Proposal, ...]:
+        """The finals of a cell's published setting: once per seed, where they are asked for."""
+        seeds = range(self.spec.seed, self.spec.seed + default_seeds(cell, self.spec))
+        trials = [(self.trial_id(cell, published, seed, "default"), seed) for seed in seeds]
+        return tuple(Proposal(one, n, "default", cell, dict(published), seed) for n, (one, seed) in enumerate(trials))
 
     def _runs_again(self, record: TrialRecord) -> bool:
         """True if a trial that ended without a result runs again; its record is kept until a new one replaces it."""
         return record.is_lost or (self.retry_failed and record.status == "failed")
 
-    def _expect(self, progress: CellProgress, trial: str, number: int, setting: dict[str, Value], seed: int) -> None:
+    def _expect(self, progress: CellProgress, proposal: Proposal) -> None:
         """Queue a search trial to run again."""
-        progress.study.expect(trial, setting)
-        progress.again.append(Proposal(trial, number, "search", progress.cell, setting, seed))
+        progress.study.expect(proposal.id, proposal.setting)
+        progress.again.append(proposal)
 
     def trial_id(self, cell: OpenCell, setting: Setting, seed: int, role: Role) -> str:
         """The identity of a trial: a digest of everything that determines its numbers, and of the metric."""
@@ -190,14 +107,12 @@ class Planner:
         """Queue the search trials that began before the sweep was interrupted, so that they run first."""
         for order in orders:
             progress = self.cells.get(cell_key(*(str(order.get(word, "")) for word in CELL)))
-            setting = dict(order["setting"])  # type: ignore[call-overload]
-            seed, role = int(str(order["seed"])), "final" if order["role"] == "final" else "search"
-            if progress is None or self.trial_id(progress.cell, setting, seed, role) != order["id"]:  # type: ignore[arg-type]
+            if progress is None or order["role"] != "search" or progress.cut:
                 continue
-            trial, is_closed = str(order["id"]), progress.cut
-            known = trial in progress.search or any(trial == proposal.id for proposal in progress.again)
-            if role == "search" and not known and not is_closed:
-                self._expect(progress, trial, int(str(order["number"])), setting, seed)
+            begun = TrialDescription.model_validate(order)
+            known = begun.id in progress.search or any(begun.id == proposal.id for proposal in progress.again)
+            if not known and self.trial_id(progress.cell, begun.setting, begun.seed, "search") == begun.id:
+                self._expect(progress, Proposal.of(begun, progress.cell))
 
     def next(self) -> Proposal | Wait | Done:
         """The next trial; "wait" if it depends on running trials; "done" if there is none left."""
@@ -224,7 +139,7 @@ class Planner:
         self.begin(first)
         together = [first]
         finals = LARGEST_BUNDLE if mixes_seeds and can_bundle(first.cell) else 1
-        size = finals if first.role == "final" else self.search_bundle(first.cell, slots)
+        size = finals if first.role != "search" else self.search_bundle(first.cell, slots)
         size = 1 if first.id in self.alone else size
         while len(together) < size:
             other = self._next_beside(first)
@@ -244,7 +159,7 @@ class Planner:
         target = self.cells[cell.key].target
         open_cells = sum(can_bundle(p.cell) and p.begun < p.target for p in self.cells.values())
         even = -(-target * max(1, open_cells) // slots)
-        learning = max(LARGEST_BUNDLE // 2, -(-target // 4)) if self.spec.searcher == "tpe" else LARGEST_BUNDLE
+        learning = max(LARGEST_BUNDLE // 2, -(-target // 4)) if cell.searcher == "tpe" else LARGEST_BUNDLE
         return min(LARGEST_BUNDLE, even, learning)
 
     def _next_beside(self, first: Proposal) -> Proposal | None:
@@ -254,8 +169,8 @@ class Planner:
         again = next(due, None)
         if again is not None:
             return self._take_again(progress, again)
-        if first.role == "final":
-            return next(iter(self.missing_finals(progress)), None)
+        if first.role != "search":
+            return next(iter(self.missing(progress, first.role)), None)
         if self.closed_for_search or progress.cut or progress.begun >= progress.target:
             return None
         return self._propose(progress)
@@ -274,7 +189,8 @@ class Planner:
             and not progress.running
             and not progress.due_again
             and not self.missing_finals(progress)
-            and all(f.test is not None for f in progress.finals.values() if f.status == "finished")
+            and not self.missing_defaults(progress)
+            and not progress.unscored
         )
 
     def has_work_again(self) -> bool:
@@ -287,9 +203,13 @@ class Planner:
     def _next_final(self) -> Proposal | None:
         """The next final, of the cell with the longest trials."""
         for progress in sorted(self.cells.values(), key=lambda p: -p.work):
-            for proposal in self.missing_finals(progress):
+            for proposal in (*self.missing_finals(progress), *self.missing_defaults(progress)):
                 return proposal
         return None
+
+    def missing(self, progress: CellProgress, role: Role) -> list[Proposal]:
+        """The finals of the best setting, or of the published one, that a searched cell still lacks."""
+        return self.missing_defaults(progress) if role == "default" else self.missing_finals(progress)
 
     def missing_finals(self, progress: CellProgress) -> list[Proposal]:
         """The finals that a searched cell still lacks: its best setting, once per seed."""
@@ -305,11 +225,18 @@ class Planner:
                 missing.append(Proposal(trial, number, "final", progress.cell, dict(best.setting), seed))
         return missing
 
+    def missing_defaults(self, progress: CellProgress) -> list[Proposal]:
+        """The finals that a searched cell still lacks of its published setting."""
+        if progress.best is None or not progress.searched:
+            return []
+        known = {*progress.defaults, *progress.running, *(proposal.id for proposal in progress.again)}
+        return [proposal for proposal in progress.wanted_defaults if proposal.id not in known]
+
     def answer(self, progress: CellProgress, proposal: Proposal) -> TrialRecord | None:
         """The search trial with the same setting and seed as a final, which then need not run; else None."""
-        best = progress.best
-        same = best is not None and proposal.role == "final" and best.seed == proposal.seed
-        return best if same else None
+        source = progress.best if proposal.role == "final" else progress.search.get(progress.published_trial)
+        same = source is not None and source.status == "finished" and source.seed == proposal.seed
+        return source if same else None
 
     def _next_search(self) -> Proposal | None:
         """The next search trial, of the cell with the smallest share of its trials begun."""
@@ -335,17 +262,17 @@ class Planner:
         if asked is None:
             progress.target = progress.begun
             return None
-        trial, setting = asked
-        return Proposal(trial, progress.begun, "search", cell, setting, self.spec.seed)
+        return Proposal(asked.trial, progress.begun, "search", cell, asked.setting, self.spec.seed, asked.by)
 
-    def _borrow(self, progress: CellProgress, identify: Identify) -> tuple[str, dict[str, Value]] | None:
+    def _borrow(self, progress: CellProgress, identify: Identify) -> Suggestion | None:
         """The best setting of a cell with the same encoder, mode and head, if it was not tried in this cell; or None.
 
-        At most a quarter of a cell's trials are borrowed.
+        At most a quarter of a cell's trials are borrowed, and by TPE alone: random trials are a sample of the space,
+        whose number is fixed before any has a result.
         Peters, Ruder & Smith 2019, section 5: "once tuned for one task, other tasks have similar hyper-parameters".
         """
         study, cell = progress.study, progress.cell
-        if self.spec.searcher == "grid" or not study.seen or study.borrowed >= progress.target // 4:
+        if cell.searcher != "tpe" or not study.seen or study.borrowed >= progress.target // 4:
             return None
         like = (cell.encoder, cell.mode, cell.head)
         siblings = [p for p in self.cells.values() if (p.cell.encoder, p.cell.mode, p.cell.head) == like]
@@ -383,14 +310,14 @@ class Planner:
     def retrain(self, final: TrialRecord) -> Proposal:
         """Discard a final's result and queue it to run again; returns its proposal."""
         proposal = self.proposal_of(final)
-        self.cells[final.cell].finals.pop(final.id, None)
+        for ended in (self.cells[final.cell].finals, self.cells[final.cell].defaults):
+            ended.pop(final.id, None)
         self.retry(proposal, alone=False)
         return proposal
 
     def proposal_of(self, record: TrialRecord) -> Proposal:
         """The proposal of the trial that a record describes."""
-        cell = self.cells[record.cell].cell
-        return Proposal(record.id, record.number, record.role, cell, record.setting, record.seed)
+        return Proposal.of(record, self.cells[record.cell].cell)
 
     def close_search(self) -> None:
         """End the search when the time budget is spent; cells with a finished trial continue with their finals."""

@@ -10,7 +10,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.adapters.hyperparameters import Setting
+from meltpoint.sweeps.ledger.records import Role, TrialRecord
 
 
 def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
@@ -40,12 +41,42 @@ def spread(values: Sequence[float]) -> Spread | None:
     return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
 
 
+def spread_on_dev(finals: Iterable[TrialRecord]) -> Spread | None:
+    """The spread of the dev scores of finals."""
+    return spread([final.dev for final in finals if final.dev is not None])
+
+
+def spread_on_test(finals: Iterable[TrialRecord], metric: str) -> Spread | None:
+    """The spread of a metric on test; None where no final has it (yet)."""
+    return spread([final.test[metric] for final in finals if final.test])
+
+
 def finals_of(best: TrialRecord | None, records: Iterable[TrialRecord]) -> list[TrialRecord]:
     """The finished finals of a cell's best setting, by seed."""
     if best is None:
         return []
-    finals = [r for r in records if r.role == "final" and r.status == "finished" and r.setting == best.setting]
-    return sorted(finals, key=lambda record: record.seed)
+    return _finished(records, "final", best.setting)
+
+
+def default_finals_of(
+    best: TrialRecord | None, published: Setting | None, records: Iterable[TrialRecord]
+) -> list[TrialRecord]:
+    """The finished finals of a cell's published setting, by seed; the best one's where both are one setting.
+
+    Args:
+        best: the best search trial.
+        published: the space's published setting, complete; None where a file of an older version does not say it.
+        records: of the cell.
+    """
+    if best is None or published is None:
+        return []
+    return _finished(records, "final" if best.setting == published else "default", published)
+
+
+def _finished(records: Iterable[TrialRecord], role: Role, setting: Setting) -> list[TrialRecord]:
+    """The finished trials of a role and a setting, by seed."""
+    found = [r for r in records if r.role == role and r.status == "finished" and r.setting == setting]
+    return sorted(found, key=lambda record: record.seed)
 
 
 def best_final(finals: Sequence[TrialRecord]) -> TrialRecord | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import optuna
@@ -12,14 +13,22 @@ from optuna.trial import TrialState, create_trial
 
 from meltpoint.adapters.hyperparameters import MAX_PIECES, Setting, Value
 from meltpoint.search_spaces.space import Space
-from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.ledger.records import SuggestedBy, TrialRecord
 from meltpoint.sweeps.specification.sweep_spec import Searcher
 
 ATTEMPTS = 30  # repeated draws in a row after which a finite space is enumerated instead
-STARTUP_TRIALS = 5  # drawn at random before TPE has a model, the published one among them
+STARTUP_TRIALS = 5  # results that TPE needs for its model, the published setting's among them; random draws before
 
 Identify = Callable[[Setting], tuple[str, dict[str, Value]]]
 """A space's setting → (the trial's identity, the complete setting)."""
+
+
+class Suggestion(NamedTuple):
+    """A setting to try: its trial's identity, the complete setting, and where that comes from."""
+
+    trial: str
+    setting: dict[str, Value]
+    by: SuggestedBy
 
 
 def derived_seed(*parts: object) -> int:
@@ -63,9 +72,9 @@ class Study:
         for record in past:
             self._add(record)
 
-    def ask(self, identify: Identify) -> tuple[str, dict[str, Value]] | None:
-        """Propose an untried setting: (its trial's identity, the complete setting); None if none is left."""
-        published = self._take(self.space.first(), identify)
+    def ask(self, identify: Identify) -> Suggestion | None:
+        """Propose an untried setting; None if none is left."""
+        published = self._take(self.space.first(), identify, "first")
         if published is not None:
             return published
         if self.searcher == "grid":
@@ -79,7 +88,7 @@ class Study:
                 return taken
         return self._enumerated(identify) if self.space.size() is not None else None
 
-    def borrow(self, setting: Setting, identify: Identify) -> tuple[str, dict[str, Value]] | None:
+    def borrow(self, setting: Setting, identify: Identify) -> Suggestion | None:
         """Propose a complete setting of another cell; None if this space does not contain it, or it was tried here.
 
         Its longest input is this cell's where the space fixes one: that is a property of the task.
@@ -90,7 +99,7 @@ class Study:
             trimmed = self.space.trimmed({**setting, **own})
         except ValueError:
             return None
-        taken = self._take(trimmed, identify)
+        taken = self._take(trimmed, identify, "sibling")
         self.borrowed += taken is not None
         return taken
 
@@ -116,10 +125,11 @@ class Study:
         # TPE ranks a pruned trial without values below all others; FAIL would be ignored, and the region drawn again.
         self.study.tell(trial, state=TrialState.PRUNED)
 
-    def _drawn(self, identify: Identify) -> tuple[str, dict[str, Value]] | None:
+    def _drawn(self, identify: Identify) -> Suggestion | None:
         """Draw a setting at random or by TPE; None if it was tried before."""
         if self.searcher == "random":
-            return self._take(self.space.sample(self.random), identify)
+            return self._take(self.space.sample(self.random), identify, "random")
+        by: SuggestedBy = "tpe" if self._has_model() else "random"
         trial = self.study.ask()
         setting = self.space.suggest(trial)
         identity, full = identify(setting)
@@ -128,20 +138,28 @@ class Study:
             return None
         self.seen.add(identity)
         self.asked[identity] = trial
-        return identity, full
+        return Suggestion(identity, full, by)
 
-    def _take(self, setting: Setting, identify: Identify) -> tuple[str, dict[str, Value]] | None:
+    def _has_model(self) -> bool:
+        """True if TPE draws by its model: enough trials have a result (optuna 5.0, `TPESampler._sample_relative`).
+
+        Running trials and those that failed do not count; a pruned one does.
+        """
+        states = (TrialState.COMPLETE, TrialState.PRUNED)
+        return len(self.study.get_trials(deepcopy=False, states=states)) >= STARTUP_TRIALS
+
+    def _take(self, setting: Setting, identify: Identify, by: SuggestedBy) -> Suggestion | None:
         """Propose a given setting; None if it was tried before."""
         identity, full = identify(setting)
         if identity in self.seen:
             return None
         self._running(identity, setting)
-        return identity, full
+        return Suggestion(identity, full, by)
 
-    def _enumerated(self, identify: Identify) -> tuple[str, dict[str, Value]] | None:
+    def _enumerated(self, identify: Identify) -> Suggestion | None:
         """Propose the first untried point of the space, in order; None if there is none."""
         for setting in self.space.points():
-            taken = self._take(setting, identify)
+            taken = self._take(setting, identify, "grid")
             if taken is not None:
                 return taken
         return None

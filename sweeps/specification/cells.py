@@ -19,7 +19,7 @@ from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
 from meltpoint.sweeps.specification.lengths import CellLength, InputLengths
 from meltpoint.sweeps.specification.native_pooler import pooler_notes
-from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, within
+from meltpoint.sweeps.specification.sweep_spec import Block, Searcher, SweepSpec, check, within
 from meltpoint.sweeps.specification.training_length import with_enough_steps
 from meltpoint.sweeps.specification.words import with_word_tokenizer
 from meltpoint.tasks import get, names
@@ -55,6 +55,7 @@ class OpenCell:
         trials: number of settings to search.
         seeds: number of seeds with which the best setting is run again.
         warnings: faults of the data that bear on a conclusion (`tasks.core.data_checks`).
+        searcher: "tpe", "random" or "grid".
     """
 
     encoder: str
@@ -77,6 +78,7 @@ class OpenCell:
     variant: str
     trials: int
     seeds: int
+    searcher: Searcher
     warnings: tuple[str, ...] = ()
 
     @property
@@ -203,7 +205,7 @@ def _open(
         data=data_spec(spec, word), data_fingerprint=data.fingerprint, documents_fingerprint=documents,
         train_examples=len(data.train), dev_examples=len(data.dev),
         mean_words=words / max(1, len(data.train)), length=length, notes=notes,
-        variant=block.variant, trials=block.trials, seeds=block.seeds,
+        variant=block.variant, trials=block.trials, seeds=block.seeds, searcher=spec.searcher_of(block),
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from meltpoint.search_spaces import documents
+from meltpoint.sweeps.specification.sweep_spec import SEARCHERS, Searcher
 from meltpoint.tasks.core.mistakes import first_mistake
 from meltpoint.tasks.core.paths import is_file
 from meltpoint.tasks.core.registry import unknown
@@ -32,6 +33,7 @@ Count = Annotated[int, Field(ge=1, strict=True)]
 
 NAMES = "write a word or a list of words, as in"
 COUNTED = "write a whole number of at least 1"
+SEARCHED = f"write {', '.join(SEARCHERS[:-1])} or {SEARCHERS[-1]}, as in searcher: random"
 BLOCK_WANTED = {
     "": "write a mapping with name, encoders, modes and tasks",
     "name": "write a few words, as in name: fine-tuned",
@@ -43,6 +45,7 @@ BLOCK_WANTED = {
     "set": "write a mapping, as in set: {epochs: 3}",
     "trials": COUNTED,
     "seeds": COUNTED,
+    "searcher": SEARCHED,
     "source": "write one line of text in quotes",
 }
 """Key of a block → the remedy in error messages."""
@@ -52,6 +55,7 @@ WANTED = {
     "source": "write one line of text in quotes",
     "trials": COUNTED,
     "seeds": COUNTED,
+    "searcher": SEARCHED,
     "folders": "write a mapping of encoders to what their folders must hold, as in folders: {elmo: the released files}",
     "notes": "write a list of lines of text in quotes",
     "blocks": "write a list of blocks, each with name, encoders, modes and tasks",
@@ -68,7 +72,7 @@ class FileBlock(BaseModel):
         head: a head's name, or None for each mode's default.
         variant: part of its cells' names, if the same encoder, mode and task occur in several blocks.
         set: parameter → a value or a range, as in a space file; overrides the cells' spaces.
-        trials, seeds: as `--trials` and `--seeds`; None for the file's.
+        trials, seeds, searcher: as `--trials`, `--seeds` and `--searcher`; None for the file's.
         source: the source in the paper, for readers of the file only.
     """
 
@@ -83,6 +87,7 @@ class FileBlock(BaseModel):
     set: dict[str, Any] = Field(default_factory=dict)
     trials: Count | None = None
     seeds: Count | None = None
+    searcher: Searcher | None = None
     source: str = ""
 
     @property
@@ -102,7 +107,7 @@ class SpecFile(BaseModel):
         name: the default name of the sweep, and the name of the paper's table to compare with.
         summary: one line for `meltpoint list specs`.
         source: the experiment that it reproduces.
-        trials, seeds: defaults for the blocks.
+        trials, seeds, searcher: defaults for the blocks.
         folders: encoder → a description of the files that its folder must hold. The user gives the folder of such an
             encoder with `--with elmo=FOLDER`; otherwise its cells are left out.
         notes: what a reader of the tables has to know of what the cells compare, one line each.
@@ -116,6 +121,7 @@ class SpecFile(BaseModel):
     source: str = ""
     trials: Count = 16
     seeds: Count = 5
+    searcher: Searcher = "tpe"
     folders: dict[str, str] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     blocks: tuple[FileBlock, ...] = Field(min_length=1)

@@ -31,6 +31,7 @@ class Block(BaseModel):
         overrides: `--set` options.
         trials: number of settings to search per cell.
         seeds: number of seeds with which each cell's best setting is run again.
+        searcher: its cells' searcher; None for the sweep's.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,6 +45,7 @@ class Block(BaseModel):
     overrides: tuple[str, ...] = ()
     trials: int = 16
     seeds: int = 5
+    searcher: Searcher | None = None
 
     def keys(self) -> list[CellKey]:
         """The keys of its cells, with names as given by the user: a task file is a path here."""
@@ -60,7 +62,7 @@ class SweepSpec(BaseModel):
         head: the head of every cell, or None for each mode's default.
         trials: number of settings to search per cell.
         seeds: number of seeds with which each cell's best setting is run again.
-        searcher: "tpe", "random" or "grid".
+        searcher: "tpe", "random" or "grid", of the blocks that name none.
         space: a space file for every cell, or None for the shipped ones.
         overrides: `--set` options.
         data_dir, max_train_examples, test_from: see `tasks.core.task.DataSpec`.
@@ -71,6 +73,8 @@ class SweepSpec(BaseModel):
         replaced: `NAME=ENCODER` options: the encoder to use for an encoder's name in the file.
         left_out: encoders in the file whose location was not given, so that their cells are left out.
         notes: the file's notes on what its cells compare, for tables.
+        default_finals: whether the published setting is run with the finals' seeds too, and scored on test; False in
+            files of older versions.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -94,11 +98,16 @@ class SweepSpec(BaseModel):
     replaced: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    default_finals: bool = False
 
     def products(self) -> tuple[Block, ...]:
         """The blocks that make up the matrix; for a plain command line, its product as the only block."""
         product = {name: getattr(self, name) for name in PRODUCT}
         return self.blocks or (Block.model_validate(product),)
+
+    def searcher_of(self, block: Block) -> Searcher:
+        """The searcher of a block's cells."""
+        return block.searcher or self.searcher
 
     def task_words(self) -> tuple[str, ...]:
         """The tasks as given by the user (names or files), each once."""
@@ -124,12 +133,13 @@ class SweepSpec(BaseModel):
     def differences(self, other: SweepSpec) -> list[str]:
         """The differences from another specification, one text per field: `field OTHER → THIS`.
 
-        Paths are not compared: data are compared by their fingerprints, and spaces by their contents.
+        Paths are not compared: data are compared by their fingerprints, and spaces by their contents. Finals of the
+        published setting may be asked for later, or no longer: no other trial depends on them.
         """
         mine, theirs = self.model_dump(), other.model_dump()
-        ignored = {"data_dir", "space", "blocks", "replaced", "left_out", "notes"}
+        ignored = {"data_dir", "space", "blocks", "replaced", "left_out", "notes", "default_finals"}
         has_blocks = bool(self.blocks or other.blocks)
-        ignored |= set(PRODUCT) if has_blocks else set()
+        ignored |= {*PRODUCT, "searcher"} if has_blocks else set()
         differing = [key for key in mine if key not in ignored and mine[key] != theirs[key]]
         fields = [f"{key} {theirs[key]!r} → {mine[key]!r}" for key in differing]
         return fields + (self._cell_differences(other) if has_blocks else [])
@@ -144,9 +154,13 @@ class SweepSpec(BaseModel):
             new, old = mine[key], theirs[key]
             fields = ("head", "overrides", "trials", "seeds")
             pairs = [(field, getattr(old, field), getattr(new, field)) for field in fields]
+            pairs.append(("searcher", other.searcher_of(old), self.searcher_of(new)))
             lines += [f"{field} {before!r} → {now!r}" for field, before, now in pairs if before != now]
         return sorted(dict.fromkeys(lines))
 
+
+DEFAULT = "default"
+"""The role of the published setting's finals; it is a word in the names of their files, where a variant is one too."""
 
 PRODUCT = ("encoders", "modes", "tasks", "head", "overrides", "trials", "seeds")
 """The fields that the only block of a plain command line takes from the specification."""
@@ -212,6 +226,11 @@ def check(spec: SweepSpec) -> None:
     for block in spec.products():
         with within(block):
             _check_block(block)
+            if spec.default_finals and block.variant == DEFAULT:
+                raise ValueError(
+                    f"variant {DEFAULT!r}: files of the published setting's finals are named by that word; take "
+                    "another variant, or add --no-default-finals."
+                )
     _check_clashes(spec.products())
     if spec.searcher not in SEARCHERS:
         raise unknown(spec.searcher, "searcher", SEARCHERS)

@@ -7,7 +7,7 @@ from typing import Any
 from mlflow.entities import Metric, Param, Run, RunTag
 
 from meltpoint.sweeps.ledger.records import CELL, EpochRecord, TrialRecord, cell_key
-from meltpoint.sweeps.search.planner import Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 
 Key = tuple[str, ...]
@@ -18,6 +18,7 @@ CODE = "meltpoint.code_version"
 DRIVER_ATTEMPT = "meltpoint.driver_attempt"
 RESUMED = "meltpoint.resumed_after_epochs"
 MICRO_BATCH = "meltpoint.micro_batch_size"
+SUGGESTED_BY = "meltpoint.suggested_by"
 OF_ATTEMPT = (RESUMED, MICRO_BATCH)
 """Tags of the attempt that ended a trial, where they apply: another attempt begins without them."""
 LAST_METRIC = "dev_seconds"
@@ -61,6 +62,12 @@ def trial_params(proposal: Proposal) -> list[Param]:
     """A trial's parameters: those of its cell, its setting, and its seed."""
     setting = {**proposal.setting, "seed": proposal.seed}
     return cell_params(proposal.cell) + [Param(name, str(value)) for name, value in setting.items()]
+
+
+def run_label(proposal: Proposal) -> str:
+    """A trial's name within its cell: `trial 3`, `seed 1`, or `default seed 1`."""
+    labels = {"search": f"trial {proposal.number}", "final": f"seed {proposal.seed}"}
+    return labels.get(proposal.role, f"default seed {proposal.seed}")
 
 
 def cell_tags(sweep: str, cell: OpenCell, trial: str, role: str, status: str) -> dict[str, str]:

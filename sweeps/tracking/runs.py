@@ -23,7 +23,7 @@ from mlflow.tracking import MlflowClient
 from meltpoint.adapters.files import acquire, give_usual_mode
 from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
 from meltpoint.sweeps.machine.services import DATABASE_PORTS, connection_fault
-from meltpoint.sweeps.search.planner import Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import is_database, sqlite_file
 from meltpoint.sweeps.storage.files import StoragePath
@@ -35,6 +35,7 @@ from meltpoint.sweeps.tracking.run_contents import (
     LAST_METRIC,
     OF_ATTEMPT,
     STATUS,
+    SUGGESTED_BY,
     Key,
     cell_params,
     cell_tags,
@@ -44,6 +45,7 @@ from meltpoint.sweeps.tracking.run_contents import (
     identity,
     is_complete,
     milliseconds,
+    run_label,
     trial_params,
 )
 
@@ -314,7 +316,8 @@ class Runs:
         tags = cell_tags(self.sweep, proposal.cell, proposal.id, proposal.role, "running")
         tags |= {"mlflow.parentRunId": self.parents[proposal.cell.key], CODE: code}
         tags |= {DRIVER_ATTEMPT: str(self.driver_attempt)}
-        label = f"seed {proposal.seed}" if proposal.role == "final" else f"trial {proposal.number}"
+        tags |= {SUGGESTED_BY: proposal.suggested_by} if proposal.suggested_by else {}
+        label = run_label(proposal)
         self.doubtful.add((proposal.id, code))
         run = self.client.create_run(
             self.experiment, start_time=started_at, tags=tags, run_name=f"{proposal.cell.name} {label}"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
-from meltpoint.sweeps.search.planner import Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import redacted
 from meltpoint.sweeps.storage.files import StoragePath

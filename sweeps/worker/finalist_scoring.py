@@ -20,6 +20,7 @@ from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.predictions import finalist_name, predictions_path
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath, local_copy, storage_path, storing_folder, write
@@ -66,7 +67,8 @@ def score_finalists(
                 return [
                     {"test": None, "error": why if one is record else None, "again": one is record} for one in records
                 ]
-            _save_predictions(folder, f"{name}.seed{record.seed}.dev", trainer, found, trainer.data.dev_examples)
+            path = predictions_path(folder, name, record, "dev")
+            _save_predictions(path, trainer, found, trainer.data.dev_examples)
         scores, fingerprint = _score_test(orders[0], records, trainer, folder, name)
         return [{"test": score, "fingerprint": fingerprint, "error": None, "again": False} for score in scores]
     except (ValueError, OSError, RuntimeError) as error:
@@ -122,10 +124,10 @@ def _score_test(
         raise ValueError(f"the test split of {order.task} is not the one that others were scored on; put it back")
     results = _predict_test(order, trainer, test)
     for record, result in zip(records, results, strict=True):
-        _save_predictions(folder, f"{name}.seed{record.seed}.test", trainer, result, test.examples)
+        _save_predictions(predictions_path(folder, name, record, "test"), trainer, result, test.examples)
         if not test.labelled:
             ids = [example.id for example in test.examples]
-            with storing_folder(folder / "submissions" / f"{name}.seed{record.seed}") as where:
+            with storing_folder(folder / "submissions" / finalist_name(name, record)) as where:
                 write_glue_submission(trainer.data.task, result.predictions, ids, where)
     return [result.metrics for result in results], fingerprint
 
@@ -161,9 +163,7 @@ def _write_down(folder: StoragePath, record: TrialRecord) -> None:
     ledger.append(ledger.openings, {"trial": record.id, "cell": name, "seed": record.seed, "opened_at": time.time()})
 
 
-def _save_predictions(
-    folder: StoragePath, name: str, trainer: Trainer, result: Evaluation, examples: list[Example]
-) -> None:  # fmt: skip
+def _save_predictions(path: StoragePath, trainer: Trainer, result: Evaluation, examples: list[Example]) -> None:
     """One JSON line an example: id, gold, prediction, and for classification the probabilities."""
     task = trainer.data.task
     lines = []
@@ -177,7 +177,7 @@ def _save_predictions(
             shares = zip(task.labels, result.probabilities[index], strict=True)
             line["probabilities"] = {label: round(share, 6) for label, share in shares}
         lines.append(json.dumps(line, ensure_ascii=False))
-    write(folder / "predictions" / f"{name}.jsonl", "\n".join(lines) + "\n")
+    write(path, "\n".join(lines) + "\n")
 
 
 def named(task: Task, label: Any) -> Any:

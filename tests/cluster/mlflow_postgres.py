@@ -144,7 +144,7 @@ def record_of(proposal: Any) -> Any:
 
 def write(name: str, uri: str, folder: Path) -> None:
     """Drive the trials of one sweep, and print what they took and what was said."""
-    from meltpoint.sweeps.search.planner import Proposal
+    from meltpoint.sweeps.search.cell_progress import Proposal
     from meltpoint.sweeps.tracking.tracker import Tracker
 
     said: list[str] = []

@@ -27,7 +27,7 @@ NEEDED = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "squeue", "scontrol
 TRIALS = 6
 SWEEP = [
     "--name", "slurm", "--encoder", "minilm", "--mode", "fine_tuning", "--task", "demo_sentiment", "--head", "linear",
-    "--trials", str(TRIALS), "--seeds", "1", "--set", "epochs=1", "--max-train-examples", "32",
+    "--trials", str(TRIALS), "--seeds", "1", "--no-default-finals", "--set", "epochs=1", "--max-train-examples", "32",
     "--gpus-per-trial", "0",
 ]  # fmt: skip
 

@@ -13,8 +13,9 @@ from meltpoint.sweeps.ledger import lease, predictions
 from meltpoint.sweeps.ledger.claim import latest
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialDescription, TrialRecord
+from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.closing import opened_trials
-from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec

@@ -10,7 +10,8 @@ import pytest
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.sweeps.driver.opening import asked_sweep, differences
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
-from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
@@ -61,7 +62,8 @@ def make_record() -> MakeRecord:
             "id": proposal.id, "number": proposal.number, "encoder": cell.encoder, "mode": cell.mode,  # type: ignore[attr-defined]
             "task": cell.task_name, "head": cell.head, "variant": cell.variant,
             "role": proposal.role, "seed": proposal.seed,  # type: ignore[attr-defined]
-            "setting": proposal.setting, "status": "finished", "metric": cell.task.metric,  # type: ignore[attr-defined]
+            "setting": proposal.setting, "suggested_by": proposal.suggested_by,  # type: ignore[attr-defined]
+            "status": "finished", "metric": cell.task.metric,
             "dev": best.dev[cell.task.metric] if best else None, "dev_metrics": best.dev if best else {},
             "best_epoch": best.epoch if best else None, "epochs": epochs,
             "hardware": HardwareRecord(

@@ -20,7 +20,8 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import cell_key
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import SweepFile, read_sweep, summarise
-from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import cell_name, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import Block, Resources, SweepSpec, check
@@ -265,6 +266,7 @@ def test_a_specification_runs_whole_through_ray_and_mlflow_and_trains_again(tiny
     path.write_text(FILE.format(task=tiny_task, set=values), encoding="utf-8")
     door = [sys.executable, "-m", "meltpoint.launch"]
     words = [*door, "sweep", "--spec", str(path), "--with", f"tiny={tiny_encoder}", "--storage", str(tmp_path)]
+    words += ["--no-default-finals"]
     done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     summary = summarise(Ledger(tmp_path / "whole"))

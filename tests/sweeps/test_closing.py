@@ -13,8 +13,9 @@ from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.closing import Closing, closing_of, in_words, note_spent_budget, opened_trials
-from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 

@@ -46,7 +46,7 @@ RESOURCES: Mapping[str, tuple[object, set[str]]] = {
 
 IDENTITY = "in the trial's identity"
 ORDER = {
-    "id": "the identity itself", "number": "for people",
+    "id": "the identity itself", "number": "for people", "suggested_by": "for the record",
     **dict.fromkeys(("role", "encoder", "mode", "task", "head", "variant", "seed", "setting", "metric"), IDENTITY),
     **dict.fromkeys(("data_fingerprint", "documents_fingerprint", "encoder_fingerprint"), IDENTITY),
     "data": "the worker refuses data of another fingerprint",
@@ -68,7 +68,7 @@ SPECIFICATION = {
     "name": "name", "encoder": "encoders", "mode": "modes", "task": "tasks", "spec": "blocks", "replacing": "replaced",
     "head": "head", "trials": "trials", "seeds": "seeds", "searcher": "searcher", "space": "space",
     "overrides": "overrides", "data_dir": "data_dir", "max_train_examples": "max_train_examples",
-    "test_from": "test_from", "seed": "seed",
+    "test_from": "test_from", "seed": "seed", "default_finals": "default_finals",
 }  # fmt: skip
 MACHINE = {
     "storage": "storage", "tracking_uri": "tracking_uri", "address": "address", "cpus_per_trial": "cpus",

@@ -9,7 +9,7 @@ import pytest
 
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.on_ray import trainable
-from meltpoint.sweeps.search.planner import Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.worker import fitness
 from meltpoint.sweeps.worker.finalist_scoring import score_finalists

@@ -17,7 +17,8 @@ from meltpoint.sweeps.machine.gpu_limits import MARGIN
 from meltpoint.sweeps.on_ray import gpu_sharing
 from meltpoint.sweeps.on_ray.gpu_sharing import share_of
 from meltpoint.sweeps.on_ray.tune_adapters import resources_of
-from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.worker import memory_probe, worker
 from meltpoint.sweeps.worker.memory_probe import Need, ProbeOrder

@@ -147,6 +147,7 @@ SPEC_TABLE: dict[str, tuple[Change, str]] = {
     "replaced": (lambda s, f: s.model_copy(update={"replaced": ("elmo=elmo:/x",)}), "the encoder is in the cells"),
     "left_out": (lambda s, f: s.model_copy(update={"left_out": ("elmo",)}), "cells that are not there yet"),
     "notes": (lambda s, f: s.model_copy(update={"notes": ("a note",)}), "for people: what the tables say"),
+    "default_finals": (lambda s, f: s.model_copy(update={"default_finals": True}), "more finals; no trial is another"),
 }  # fmt: skip
 BLOCK = Block(encoders=("e",), modes=("feature_extraction",), tasks=("t",), head="linear", trials=3, seeds=2)
 BLOCK_TABLE: dict[str, tuple[object, str]] = {
@@ -159,6 +160,7 @@ BLOCK_TABLE: dict[str, tuple[object, str]] = {
     "overrides": (("epochs=3",), CHANGES),
     "trials": (4, CHANGES),
     "seeds": (3, CHANGES),
+    "searcher": ("random", CHANGES),
 }
 
 
@@ -200,7 +202,9 @@ REASONS = {
     "train_examples": "counted in the data", "dev_examples": "counted in the data", "mean_words": "for estimates",
     "length": "of the space, which names it; what it cuts is for people and for estimates",
     "head_source": "for people; the head counts",
-    "notes": "for people", "warnings": "for people", "trials": "another number is refused", "seeds": "so it is; each seed is in its identity",
+    "notes": "for people", "warnings": "for people", "trials": "another number is refused",
+    "seeds": "so it is; each seed is in its identity",
+    "searcher": "another is refused",
 }  # fmt: skip
 
 

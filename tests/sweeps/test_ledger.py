@@ -19,7 +19,8 @@ from meltpoint.adapters.files import write_atomically
 from meltpoint.sweeps.ledger import file_lock
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import storage_folder

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.planner import Planner
 
 
 def planned(spec, cells, **changes: object) -> Planner:

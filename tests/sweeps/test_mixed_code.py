@@ -31,7 +31,8 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import SweepSummary, read_sweep, summarise
 from meltpoint.sweeps.search import planner as planner_module
-from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.tracking.runs import Runs
 from meltpoint.sweeps.tracking.tracker import Tracker

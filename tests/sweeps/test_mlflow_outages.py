@@ -14,7 +14,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.search.planner import Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.tracker import Tracker

@@ -19,7 +19,7 @@ from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 from mlflow.tracking import MlflowClient
 
 from meltpoint.adapters.files import acquire
-from meltpoint.sweeps.search.planner import Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.tracking import runs as mlflow_runs
 from meltpoint.sweeps.tracking.runs import Runs

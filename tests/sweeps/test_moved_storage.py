@@ -11,7 +11,8 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking import run_files

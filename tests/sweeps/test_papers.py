@@ -117,6 +117,18 @@ def test_finetune_only_and_stack_and_finetune_have_equal_searches_and_the_tables
     assert any("epochs are not equal" in note for note in spec.notes)
 
 
+@EACH
+def test_a_frozen_cell_has_64_random_trials_beside_the_published_one_and_any_other_sixteen_by_tpe(name, block):
+    spec, own = shipped(name), block_of(name, block)
+    is_frozen = own.modes == ("feature_extraction",)
+    assert is_frozen or "feature_extraction" not in own.modes, "such a block would give 🔥 the trials of ❄"
+    assert (own.trials, spec.searcher_of(own)) == ((65, "random") if is_frozen else (16, "tpe"))
+    if is_frozen:
+        sizes = [space.size() for space in spaces(own).values()]
+        assert all(size is None for size in sizes), "a finite space would have fewer trials"
+        assert all(space.early_stopping is None for space in spaces(own).values()), "each is run to its end"
+
+
 def test_the_first_specification_is_the_papers_matrix_with_five_seeds_for_ner():
     spec = shipped("to_tune_or_not")
     cells = {key[:3]: block for block in spec.blocks for key in block.keys()}  # noqa: SIM118

@@ -183,7 +183,8 @@ from ray import tune
 from meltpoint.sweeps.on_ray import experiment, gpu_sharing, placement
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
-from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.worker.memory_probe import Need
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 

@@ -9,7 +9,8 @@ import pytest
 from optuna.trial import TrialState
 
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.selection import best_of, spread
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
@@ -30,7 +31,8 @@ def drive(planner: Planner, make_record, score=lambda proposal: 0.5, limit: int 
 def planned(spec: SweepSpec, cells: list[OpenCell], **changes: object) -> Planner:
     """A planner of cells with the counts of the changed specification."""
     spec = spec.model_copy(update=changes)
-    return Planner(spec, [replace(cell, trials=spec.trials, seeds=spec.seeds) for cell in cells], [])
+    own = {"trials": spec.trials, "seeds": spec.seeds, "searcher": spec.searcher}
+    return Planner(spec, [replace(cell, **own) for cell in cells], [])
 
 
 def test_every_cell_gets_its_trials_and_then_its_finals(spec, cells, make_record):
@@ -54,7 +56,7 @@ def test_the_published_setting_is_the_first_trial_of_each_cell(spec, cells, make
 @pytest.mark.parametrize("is_cut_off", [False, True], ids=["between trials", "within trials"])
 def test_an_interrupted_search_proposes_what_an_undisturbed_one_does(spec, cells, make_record, searcher, is_cut_off):
     spec = spec.model_copy(update={"trials": 12, "searcher": searcher})
-    one = [replace(cells[0], trials=12)]
+    one = [replace(cells[0], trials=12, searcher=searcher)]
 
     def score(proposal: Proposal) -> float:
         return 1 / (1 + abs(float(proposal.setting["learning_rate"]) - 3e-3))
@@ -87,7 +89,7 @@ def note_of(proposal: Proposal) -> dict[str, object]:
     return {
         "id": proposal.id, "number": proposal.number, "role": proposal.role, "seed": proposal.seed,
         "setting": proposal.setting, "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name,
-        "variant": cell.variant,
+        "variant": cell.variant, "suggested_by": proposal.suggested_by,
     }  # fmt: skip
 
 
@@ -336,7 +338,7 @@ def sister(cell, name: str):
 
 def test_a_setting_that_won_in_a_sibling_cell_is_tried_early(spec, cells, make_record):
     one, two = cells[1], sister(cells[1], "sister")
-    planner = planned(spec, [one, two], trials=8, searcher="random")
+    planner = planned(spec, [one, two], trials=8)
     for number in range(3):  # both cells' published setting, and the first cell's second trial, which is good
         proposal = planner.next()
         planner.begin(proposal)
@@ -349,13 +351,14 @@ def test_a_setting_that_won_in_a_sibling_cell_is_tried_early(spec, cells, make_r
 
 def test_at_most_a_quarter_of_a_cells_trials_are_taken_over(spec, cells, make_record):
     tasks = [cells[1], *(sister(cells[1], f"task {number}") for number in range(6))]
-    planner = planned(spec, tasks, trials=8, searcher="random")
+    planner = planned(spec, tasks, trials=8)
     drive(planner, make_record, score=lambda p: 0.5 + 0.01 * p.number)
     assert all(0 < progress.study.borrowed <= 2 for progress in planner.cells.values())
 
 
-def test_other_modes_and_a_grid_are_no_siblings(spec, cells, make_record):
-    for searcher, some in (("random", cells), ("grid", [cells[1], sister(cells[1], "sister")])):
+def test_other_modes_are_no_siblings_and_neither_a_grid_nor_random_draws_borrow(spec, cells, make_record):
+    siblings = [cells[1], sister(cells[1], "sister")]
+    for searcher, some in (("tpe", cells), ("grid", siblings), ("random", siblings)):
         planner = planned(spec, some, trials=4, searcher=searcher)
         drive(planner, make_record)
         assert all(progress.study.borrowed == 0 for progress in planner.cells.values())

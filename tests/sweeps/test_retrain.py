@@ -19,7 +19,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import summarise
-from meltpoint.sweeps.search.planner import Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec

@@ -72,6 +72,8 @@ def test_a_value_in_a_block_means_the_same_as_behind_set(value):
         ("trials: 4", "trails: 4", ("Unknown key of a specification 'trails'", "Did you mean trials")),
         ("    head: linear", "    haed: linear", ("block 1 'first'", "'haed'", "Did you mean head")),
         ("trials: 4", "trials: 0", ("trials is 0", "write a whole number of at least 1")),
+        ("trials: 4", "searcher: luck", ("searcher is 'luck'", "write tpe, random or grid, as in searcher: random")),
+        ("    trials: 2", "    searcher: 3", ("block 2 'second'", "searcher is 3", "write tpe, random or grid")),
         ("    trials: 2", "    trials: two", ("block 2 'second'", "trials is 'two'", "whole number")),
         ("    modes: fine_tuning", "    modes: []", ("block 2 'second'", "modes is []", "a word or a list of words")),
         ('  - name: "second"\n', "  - source: a paper\n", ("block 2", "name is missing", "as in name: ")),

@@ -55,7 +55,7 @@ def test_a_plain_command_line_is_the_specification_that_it_always_was():
     plain = asked(None, name="n", **words, head="mlp")
     assert plain == SweepSpec(
         name="n", encoders=("minilm",), modes=("fine_tuning", "feature_extraction"), tasks=("mrpc",), head="mlp",
-        trials=16, seeds=5,
+        trials=16, seeds=5, default_finals=True,
     )  # fmt: skip
     assert cells(plain) == ["minilm.fine_tuning.mrpc", "minilm.feature_extraction.mrpc"]
 
@@ -153,6 +153,34 @@ def test_the_other_options_are_the_sweeps(file, tmp_path):
     assert (spec.name, spec.data_dir, spec.max_train_examples) == ("other", str(tmp_path), 64)
     assert (spec.seed, spec.searcher, spec.test_from) == (7, "random", "dev[:40]")
     assert spec.space == str(tmp_path / "s.yaml")
+
+
+def test_a_block_names_its_searcher_the_file_the_others_and_the_option_all(file):
+    text = file.read_text(encoding="utf-8")
+    assert [asked(file).searcher_of(block) for block in asked(file).blocks] == ["tpe", "tpe"]
+    lines = text.replace("    head: mlp\n", "    head: mlp\n    searcher: random\n", 1)
+    assert lines != text
+    file.write_text(f"searcher: grid\n{lines}", encoding="utf-8")
+    spec = asked(file)
+    assert sorted(spec.searcher_of(block) for block in spec.blocks) == ["grid", "random"]
+    spec = asked(file, searcher=SearcherName.tpe)
+    assert {spec.searcher_of(block) for block in spec.blocks} == {"tpe"}
+
+
+def test_another_searcher_of_one_block_is_another_specification_and_the_same_word_elsewhere_is_not(file):
+    then = asked(file)
+    first, second = then.blocks
+    moved = then.model_copy(update={"searcher": "random", "blocks": tuple(
+        block.model_copy(update={"searcher": "tpe"}) for block in then.blocks
+    )})  # fmt: skip
+    assert moved.differences(then) == []
+    other = then.model_copy(update={"blocks": (first.model_copy(update={"searcher": "random"}), second)})
+    assert other.differences(then) == ["searcher 'tpe' → 'random'"]
+
+
+def test_the_published_settings_finals_are_asked_for_unless_told_otherwise(file):
+    assert asked(file).default_finals
+    assert not asked(file, default_finals=False).default_finals
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import FACTS
 from meltpoint.sweeps.results.summary import summarise
-from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.worker.events import EpochEnded

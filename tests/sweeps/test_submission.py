@@ -24,7 +24,7 @@ DRAWN: dict[str, Any] = {
     "name": st.none() | TEXTS, "encoder": LISTS, "mode": LISTS, "task": LISTS, "spec": st.none() | TEXTS,
     "replacing": LISTS,
     "head": st.none() | TEXTS, "trials": st.none() | st.integers(-3, 99), "seeds": st.none() | st.integers(0, 9),
-    "searcher": st.sampled_from(SearcherName), "space": PATHS, "overrides": LISTS, "data_dir": PATHS,
+    "searcher": st.none() | st.sampled_from(SearcherName), "default_finals": st.booleans(), "space": PATHS, "overrides": LISTS, "data_dir": PATHS,
     "max_train_examples": st.none() | st.integers(0, 10**6),
     "test_from": st.none() | TEXTS, "seed": st.integers(-5, 2**40),
     "storage": TEXTS, "tracking_uri": st.none() | TEXTS, "address": st.none() | TEXTS,

@@ -14,7 +14,7 @@ from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.driver.run import note_runs
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.search.planner import Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking import tracker as tracking

@@ -19,7 +19,8 @@ from meltpoint.adapters.features.entries import entries
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.sweeps.machine.limits import Memory
 from meltpoint.sweeps.on_ray.trainable import result_of
-from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.layout import features_folder
 from meltpoint.sweeps.worker import memory, worker

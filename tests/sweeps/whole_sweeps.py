@@ -30,7 +30,8 @@ def command(spec: SweepSpec, storage: Path, *more: str, **changes: object) -> li
     return [
         sys.executable, "-m", "meltpoint.launch", "sweep", "--name", spec.name, "--encoder", spec.encoders[0],
         "--mode", ",".join(spec.modes), "--task", spec.tasks[0], "--head", "linear", "--trials", str(spec.trials),
-        "--seeds", str(spec.seeds), "--space", spec.space, "--storage", str(storage), *more,
+        "--seeds", str(spec.seeds), "--space", spec.space, "--storage", str(storage),
+        "--default-finals" if spec.default_finals else "--no-default-finals", *more,
     ]  # fmt: skip
 
 

@@ -1,0 +1,117 @@
+"""A cell's progress through its search and its finals, and the trials that are proposed for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from meltpoint.adapters.hyperparameters import Value
+from meltpoint.sweeps.ledger.records import Role, SuggestedBy, TrialDescription, TrialRecord
+from meltpoint.sweeps.search.selection import best_of
+from meltpoint.sweeps.search.study import Study
+from meltpoint.sweeps.specification.cells import OpenCell
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A trial that the planner proposes: `id` is its identity, `number` counts the cell's trials of its role.
+
+    `suggested_by` is None of finals, and of a search trial that began before it was recorded.
+    """
+
+    id: str
+    number: int
+    role: Role
+    cell: OpenCell
+    setting: dict[str, Value]
+    seed: int
+    suggested_by: SuggestedBy | None = None
+
+    @classmethod
+    def of(cls, trial: TrialDescription, cell: OpenCell) -> Proposal:
+        """The proposal of a trial that a file describes."""
+        return cls(trial.id, trial.number, trial.role, cell, dict(trial.setting), trial.seed, trial.suggested_by)
+
+
+@dataclass
+class CellProgress:
+    """The progress of a cell.
+
+    Attributes:
+        cell: the cell.
+        target: number of planned search trials: `--trials`, or the number of points of a smaller space.
+        study: the cell's searcher.
+        work: relative duration of one of its trials (`work_of`).
+        search, finals, defaults: trial id → record, of trials that ended, by their role.
+        running: trial id → proposal, of trials that have begun and not ended.
+        again: interrupted or lost trials, which run again before any new one.
+        cut: whether the search ended before `target`, by the time budget or because the cell is closed.
+        published: the space's published setting, complete; `published_trial` is the identity of its search trial.
+        planned_defaults: the finals of the published setting; none where they are not asked for.
+        best: the best finished search trial so far; stored, since searching thousands of records for it takes time.
+    """
+
+    cell: OpenCell
+    target: int
+    study: Study
+    work: float
+    search: dict[str, TrialRecord] = field(default_factory=dict)
+    finals: dict[str, TrialRecord] = field(default_factory=dict)
+    defaults: dict[str, TrialRecord] = field(default_factory=dict)
+    running: dict[str, Proposal] = field(default_factory=dict)
+    again: list[Proposal] = field(default_factory=list)
+    cut: bool = False
+    published: dict[str, Value] = field(default_factory=dict)
+    published_trial: str = ""
+    planned_defaults: tuple[Proposal, ...] = ()
+    best: TrialRecord | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.best = best_of(self.search.values())
+
+    def ended(self, record: TrialRecord) -> None:
+        """Add the record of a trial that ended, or replace a changed one."""
+        self.running.pop(record.id, None)
+        if record.role == "search":
+            is_new = record.id not in self.search
+            self.search[record.id] = record
+            # A new record is compared with the best one only; after a change, any other record may be the best.
+            rivals = filter(None, (record, self.best)) if is_new else self.search.values()
+            self.best = best_of(rivals)
+        else:
+            (self.finals if record.role == "final" else self.defaults)[record.id] = record
+
+    @property
+    def finalists(self) -> list[TrialRecord]:
+        """The finals of the best and of the published setting: what test scores."""
+        return [*self.finals.values(), *self.defaults.values()]
+
+    @property
+    def wanted_defaults(self) -> tuple[Proposal, ...]:
+        """The finals of the published setting that are run: none once that is found to be the best one."""
+        is_best = self.searched and self.best is not None and self.best.setting == self.published
+        return () if is_best else self.planned_defaults
+
+    @property
+    def unscored(self) -> list[TrialRecord]:
+        """The finished finals, and wanted ones of the published setting, that test has not scored."""
+        wanted = {proposal.id for proposal in self.wanted_defaults}
+        ended = [*self.finals.values(), *(record for record in self.defaults.values() if record.id in wanted)]
+        return [record for record in ended if record.status == "finished" and record.test is None]
+
+    @property
+    def begun(self) -> int:
+        """The number of search trials that have ended, are running, or will run again."""
+        under_way = [*self.running.values(), *self.again]
+        return len(self.search) + sum(proposal.role == "search" for proposal in under_way)
+
+    @property
+    def due_again(self) -> list[Proposal]:
+        """The trials that run again. Search trials do not, once the search is cut and the cell has a result."""
+        is_over = self.cut and self.best is not None
+        return [proposal for proposal in self.again if proposal.role != "search" or not is_over]
+
+    @property
+    def searched(self) -> bool:
+        """True if the search is over."""
+        under_way = [*self.running.values(), *self.due_again]
+        return not any(p.role == "search" for p in under_way) and (len(self.search) >= self.target or self.cut)

@@ -1,0 +1,196 @@
+"""Where a search trial's setting comes from: recorded as it was, whatever happens to the trial since."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import optuna
+import pytest
+from scipy import stats
+
+from meltpoint.search_spaces.space import Space
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.search.study import STARTUP_TRIALS, Study
+from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.tracking.run_contents import run_label
+
+
+def planned(spec: SweepSpec, cell: OpenCell, searcher: str, trials: int = 12, records=(), **fields: object) -> Planner:
+    """A planner of one cell, by a searcher."""
+    return Planner(spec, [replace(cell, searcher=searcher, trials=trials, **fields)], records)
+
+
+def drive(planner: Planner, make_record) -> list[Proposal]:
+    """The search trials, one after the other."""
+    found = []
+    while isinstance(proposal := planner.next(), Proposal) and proposal.role == "search":
+        planner.begin(proposal)
+        planner.end(make_record(proposal, (0.5 + 0.01 * (proposal.number % 7),)))
+        found.append(proposal)
+    return found
+
+
+@pytest.mark.parametrize("searcher", ["tpe", "random", "grid"])
+def test_the_published_setting_is_first_and_the_others_have_their_searchers_word(spec, cells, make_record, searcher):
+    space = cells[0].space.with_overrides(["epochs={choice: [1, 2, 3]}"])
+    if searcher == "grid":
+        space = space.with_overrides(["learning_rate={choice: [0.001, 0.01]}", "dropout={choice: [0.1, 0.2]}"])
+    found = drive(planned(spec, cells[0], searcher, space=space), make_record)
+    by = [proposal.suggested_by for proposal in found]
+    assert by[0] == "first"
+    assert by[1:] == {
+        "tpe": ["random"] * (STARTUP_TRIALS - 1) + ["tpe"] * (12 - STARTUP_TRIALS),
+        "random": ["random"] * 11, "grid": ["grid"] * 11,
+    }[searcher]  # fmt: skip
+
+
+class CountedRandom:
+    """Counts what optuna's random sampler draws."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.draws = 0
+        own = optuna.samplers.RandomSampler.sample_independent
+
+        def counted(sampler, study, trial, name, distribution):
+            self.draws += 1
+            return own(sampler, study, trial, name, distribution)
+
+        monkeypatch.setattr(optuna.samplers.RandomSampler, "sample_independent", counted)
+
+    def has_drawn(self) -> bool:
+        """True if it drew since the last call."""
+        found, self.draws = self.draws > 0, 0
+        return found
+
+
+@pytest.mark.parametrize("ends", ["finished", "failed", "lost", "stopped", "running", "mixed"])
+def test_random_is_said_exactly_where_tpes_sampler_draws_at_random(spec, cells, make_record, monkeypatch, ends):
+    """However earlier trials ended: lost and running ones do not count as results, pruned ones do."""
+    planner, sampler = planned(spec, cells[0], "tpe", trials=24), CountedRandom(monkeypatch)
+    kinds = ("finished", "failed", "lost", "stopped", "running")
+    said = []
+    for number in range(18):
+        sampler.has_drawn()
+        proposal = planner.next()
+        said.append(proposal.suggested_by)
+        assert (proposal.suggested_by == "random") == sampler.has_drawn() or number == 0
+        planner.begin(proposal)
+        end = ends if ends != "mixed" else kinds[number % 5]
+        changes = {
+            "finished": {}, "stopped": {"status": "stopped"}, "failed": {"status": "failed", "error": "nan"},
+            "lost": {"status": "failed", "error": "lost", "cause": "worker"},
+        }  # fmt: skip
+        if end != "running":
+            planner.end(make_record(proposal, (0.5 + 0.02 * number,), **changes[end]))
+    count = Counter(said)
+    learns = {"finished": 13, "failed": 13, "stopped": 13, "lost": 0, "running": 0}
+    if ends in learns:
+        assert count == {"first": 1, "random": 17 - learns[ends], "tpe": learns[ends]} or learns[ends] == 0
+        assert count["tpe"] == learns[ends]
+    else:
+        assert 0 < count["tpe"] < 13
+
+
+def test_random_is_said_exactly_also_by_a_study_that_was_built_again(spec, cells, make_record, monkeypatch):
+    records, sampler = [], CountedRandom(monkeypatch)
+    for _ in range(10):
+        planner = planned(spec, cells[0], "tpe", records=records)
+        sampler.has_drawn()
+        proposal = planner.next()
+        assert (proposal.suggested_by == "random") == sampler.has_drawn() or not records
+        records.append(make_record(proposal, (0.5,)))
+    assert [record.suggested_by for record in records] == [
+        "first", *["random"] * (STARTUP_TRIALS - 1), *["tpe"] * (10 - STARTUP_TRIALS)
+    ]  # fmt: skip
+
+
+def test_a_borrowed_setting_is_a_siblings(spec, cells, make_record):
+    one, two = (replace(cells[1], trials=8, task_name=name) for name in ("one", "two"))
+    planner = Planner(spec, [one, two], [])
+    for number in range(3):  # both cells' published setting, and the first cell's second trial, which is good
+        planner.begin(proposal := planner.next())
+        planner.end(make_record(proposal, (0.9 if number == 2 else 0.1,)))
+    later = planner.next()
+    assert (later.suggested_by, later.setting) == ("sibling", proposal.setting)
+
+
+@pytest.mark.parametrize("searcher", ["random", "grid"])
+def test_points_that_are_enumerated_once_draws_repeat_are_of_the_grid(cells, monkeypatch, searcher):
+    space = cells[0].space.with_overrides(
+        ["learning_rate={choice: [0.001, 0.01]}", "epochs={choice: [1, 2]}", "dropout=0.1"]
+    )
+    assert space.size() == 4
+    monkeypatch.setattr(Space, "sample", lambda space, generator: space.first())  # draws that repeat the published one
+    study, by = Study(space, searcher, (0,), []), []
+    while (asked := study.ask(lambda setting: (repr(sorted(setting.items())), dict(setting)))) is not None:
+        by.append(asked.by)
+    assert by == ["first", "grid", "grid", "grid"]
+
+
+def test_a_trial_that_runs_again_keeps_its_own(spec, cells, make_record):
+    planner = planned(spec, cells[0], "tpe")
+    trials = [planner.next() for _ in range(1)]
+    planner.begin(trials[0])
+    second = planner.next()
+    planner.begin(second)
+    planner.retry(second, alone=True)
+    assert planner.next() == second, "lost"
+    lost = make_record(second, (), status="failed", error="lost", cause="worker")
+    again = planned(spec, cells[0], "tpe", records=[make_record(trials[0]), lost])
+    assert again.next().suggested_by == second.suggested_by == "random"
+    note = {**lost.model_dump(include={"id", "number", "role", "seed", "setting", "encoder", "mode", "task"})}
+    for said, expected in (({"suggested_by": "sibling"}, "sibling"), ({}, None)):  # {}: of an older version
+        after = planned(spec, cells[0], "tpe", records=[make_record(trials[0])])
+        after.recall([{**note, **said}])
+        assert (after.next().id, after.cells[cells[0].key].running) == (second.id, {})
+        after.recall([{**note, **said}])
+        assert after.next().suggested_by == expected
+
+
+def test_it_is_no_part_of_a_trials_identity(spec, cells):
+    by_tpe, by_draws = (planned(spec, cells[0], searcher).next() for searcher in ("tpe", "random"))
+    assert by_tpe.id == by_draws.id
+    planner = planned(spec, cells[0], "tpe")
+    assert planner.trial_id(cells[0], by_tpe.setting, 0, "search") == by_tpe.id
+
+
+def test_finals_have_none(spec, cells, make_record):
+    spec = spec.model_copy(update={"default_finals": True})
+    planner = planned(spec, cells[0], "tpe", trials=3)
+    drive(planner, make_record)
+    (progress,) = planner.cells.values()
+    finals = [*planner.missing_finals(progress), *planner.missing_defaults(progress)]
+    assert {(proposal.role, proposal.suggested_by) for proposal in finals} == {("final", None), ("default", None)}
+    assert [run_label(proposal) for proposal in finals] == ["seed 0", "seed 1", "default seed 0", "default seed 1"]
+
+
+def test_random_trials_are_a_sample_of_the_space_whatever_siblings_find(spec, cells, make_record):
+    """With a sibling whose settings win, and without: the same draws, as many as were planned, from the whole range."""
+    alone = drive(planned(spec, cells[1], "random", trials=40), make_record)
+    other = replace(cells[1], task_name="other", searcher="random", trials=40)
+    both = Planner(spec, [replace(cells[1], searcher="random", trials=40), other], [])
+    with_sibling = [
+        p for p in drive_all(both, make_record, lambda p: 0.9 if p.cell.task_name == "other" else 0.1)
+        if p.cell.key == cells[1].key
+    ]  # fmt: skip
+    assert [p.setting for p in with_sibling] == [p.setting for p in alone]
+    assert Counter(p.suggested_by for p in alone) == {"first": 1, "random": 39}
+    low, high = 1e-4, 1e-1
+    space = cells[1].space.with_overrides([f"learning_rate={{log_uniform: [{low}, {high}]}}"])
+    drawn = drive(planned(spec, cells[1], "random", trials=201, space=space), make_record)[1:]
+    places = [np.log(float(p.setting["learning_rate"]) / low) / np.log(high / low) for p in drawn]
+    assert stats.kstest(places, "uniform").pvalue > 0.001
+
+
+def drive_all(planner: Planner, make_record, score) -> list[Proposal]:
+    """All search trials of several cells."""
+    found = []
+    while isinstance(proposal := planner.next(), Proposal):
+        planner.begin(proposal)
+        planner.end(make_record(proposal, (score(proposal),)))
+        found += [proposal] if proposal.role == "search" else []
+    return found
