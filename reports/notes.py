@@ -8,6 +8,7 @@ from pathlib import Path
 from meltpoint.reports.formats import listed, symbol
 from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord, strays_in_words
 from meltpoint.sweeps.results.code_versions import mixture_in_words
+from meltpoint.sweeps.results.guards import guard_lines
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.counts import counted, plural, some
 
@@ -20,7 +21,14 @@ SELECTION = (
 
 def notes(summary: SweepSummary) -> list[str]:
     """Every note of a sweep's tables, one line each."""
-    return [*data_notes(summary), *trial_notes(summary), *input_notes(summary), *_method(summary)]
+    return [
+        *warning_notes(summary), *data_notes(summary), *trial_notes(summary), *input_notes(summary), *_method(summary),
+    ]  # fmt: skip
+
+
+def warning_notes(summary: SweepSummary) -> list[str]:
+    """The guards against a wrong conclusion that the sweep has tripped, a line each."""
+    return [f"Warning: {line}." for line in guard_lines(summary)]
 
 
 def task_notes(summary: SweepSummary) -> list[str]:

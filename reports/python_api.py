@@ -41,6 +41,7 @@ class SweepArguments(TypedDict, total=False):
     trials: int
     seeds: int
     searcher: Literal["tpe", "random", "grid"]
+    default_finals: bool
     space: PathLike
     overrides: Words
     data_dir: PathLike

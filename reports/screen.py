@@ -14,7 +14,7 @@ from meltpoint.reports.ensembles import ENSEMBLE_NOTE, members_text
 from meltpoint.reports.formats import NOTHING, duration, listed, marks, percent, spread_text, title
 from meltpoint.reports.layout import ScreenColumn, new_table, say, show_groups, stacked, width_of
 from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, EncoderBlock, TableEntry, TableRow
-from meltpoint.reports.notes import code_notes, task_notes, trial_notes
+from meltpoint.reports.notes import code_notes, task_notes, trial_notes, warning_notes
 from meltpoint.reports.paper_comparison import QUOTED, with_paper_numbers
 from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.ledger.records import strays_in_words
@@ -41,6 +41,8 @@ def show_summary(summary: SweepSummary, console: Console) -> None:
         _show_block(f"{summary.name} · {block.encoder}", block, console)
     for number, text in enumerate(table.footnotes, 1):
         say(console, f"{marks([number])} {text}")
+    for line in warning_notes(summary):
+        say(console, line, style="yellow")
     for line in (*summary.spec.notes, *task_notes(summary), *trial_notes(summary)):
         say(console, line)
     legend = [SPREAD_NOTE, DIFFERENCE_NOTE, *([BOLD_NOTE] if console.is_terminal else [])]  # a pipe has no bold
@@ -181,6 +183,8 @@ def show_status(summary: SweepSummary, console: Console) -> None:
         say(console, f"It may use {summary.part}.")
     if summary.strays:
         say(console, strays_in_words(summary.strays))
+    for line in warning_notes(summary):
+        say(console, line, style="yellow")
     for line in code_notes(summary):
         say(console, line)
     for cell in summary.cells:

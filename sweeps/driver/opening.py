@@ -86,7 +86,7 @@ def header(spec: SweepSpec, cell: OpenCell) -> CellHeader:
         data_fingerprint=cell.data_fingerprint, documents_fingerprint=cell.documents_fingerprint,
         encoder_fingerprint=cell.encoder_fingerprint, train_examples=cell.train_examples,
         dev_examples=cell.dev_examples, notes=cell.notes, variant=cell.variant, seeds=cell.seeds,
-        beside=cell.task.beside, published=complete(cell.space.first(), cell.mode, cell.head),
+        beside=cell.task.beside, warnings=cell.warnings, published=complete(cell.space.first(), cell.mode, cell.head),
     )  # fmt: skip
 
 

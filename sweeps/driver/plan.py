@@ -26,7 +26,7 @@ from meltpoint.sweeps.results.code_versions import kept_versions
 from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.closing import Closing, opened_trials
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.cells import OpenCell, length_lines, open_cells
+from meltpoint.sweeps.specification.cells import OpenCell, fault_lines, length_lines, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.lengths import CellLength
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
@@ -159,7 +159,7 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     workers = worker_count(resources.cpus, gpus)
     wall = sum(cell.estimated_seconds for cell in planned) / workers
     left_out = [strays_in_words(planner.strays)] if planner.strays else []
-    notes += [*spec.missing(), *kept_lines(planner), *left_out, *closed_lines(ledger, planner)]
+    notes += [*spec.missing(), *fault_lines(cells), *kept_lines(planner), *left_out, *closed_lines(ledger, planner)]
     notes.append(
         f"estimated from a measured {rate / 1e9:.0f} GFLOP/s a trial, for cores that nothing else uses; expect a "
         "factor of two either way"

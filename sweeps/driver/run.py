@@ -23,10 +23,11 @@ from meltpoint.sweeps.on_ray.placement import place
 from meltpoint.sweeps.on_ray.preflight import require_fit_nodes
 from meltpoint.sweeps.on_ray.sharing import WHOLE, Board, ClusterShare
 from meltpoint.sweeps.results.export import export_cells
+from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.search.closing import opened_trials
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.cells import length_lines, open_cells
+from meltpoint.sweeps.specification.cells import fault_lines, length_lines, open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import StoragePath, storage_folder
@@ -113,7 +114,7 @@ def _sweep(
     ledger.check_place()
     away = check_before_start(uri, has_begun=ledger.specification.exists())
     cells = open_cells(spec)
-    for line in [*spec.missing(), *([away] if away else []), *length_lines(cells, only_cut=True)]:
+    for line in [*spec.missing(), *([away] if away else []), *length_lines(cells, only_cut=True), *fault_lines(cells)]:
         say(line)
     with ledger.driving(say, on_lost=lambda lost: request_stop(_lost(lost))):
         settled = settle_specification(ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions)
@@ -237,6 +238,7 @@ def _close(driver: SweepDriver, render: Render) -> Outcome:
 
 
 def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Render) -> Outcome:
+    troubles = _settle_baselines(ledger) if driver.is_done else []
     summary = summarise(ledger)
     export_cells(ledger, summary, ledger.folder / "exports")
     tables = render(summary)
@@ -244,9 +246,9 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Rende
         ledger.place(ledger.folder / name, text)
     done = driver.is_done and not driver.finals.scorer.pending
     figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
-    mixed = {cell.header.key: code_tags(cell) for cell in summary.cells if cell.mixes_code}
-    tracker.close(figures, done, dict(tables), mixed)
-    troubles = [f"{trial}: not scored on test: {why}" for trial, why in driver.finals.scorer.troubles.items()]
+    tags = {cell.header.key: cell_tags(cell, summary) for cell in summary.cells}
+    tracker.close(figures, done, dict(tables), {key: own for key, own in tags.items() if own})
+    troubles += [f"{trial}: not scored on test: {why}" for trial, why in driver.finals.scorer.troubles.items()]
     empty = [".".join(cell.header.key) for cell in summary.cells if done and cell.best is None]
     troubles += [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]
     searched = [cell for cell in summary.cells if done and cell.best is not None]
@@ -258,6 +260,17 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Rende
     lacks = bool(empty or driver.finals.scorer.troubles or without)
     state = "stopped" if not done else "failed" if lacks else "done"
     return Outcome(state, summary, ledger.folder, tracker.uri, troubles, driver.stop)
+
+
+def _settle_baselines(ledger: Ledger) -> list[str]:
+    """Make the baselines of the sweep's tasks that are not there yet; a line where that was not possible."""
+    from meltpoint.sweeps.results.baselines import settle_baselines  # scikit-learn, which takes a second
+
+    try:
+        settle_baselines(ledger, summarise(ledger))
+    except (ValueError, OSError) as error:
+        return [f"no baselines to compare with: {error}"]
+    return []
 
 
 def missing_finals(summary: SweepSummary, cell: CellSummary) -> str | None:
@@ -283,9 +296,13 @@ def _without(cell: CellSummary, what: str, count: int, failed: Sequence[TrialRec
     return f"{'.'.join(cell.header.key)}: {count} of {what} without a result{why}; {way}."
 
 
-def code_tags(cell: CellSummary) -> dict[str, str]:
-    """The tag of a cell's MLflow run whose trials are of several versions of the code."""
-    return {"meltpoint.code_versions": "; ".join(map(str, cell.code_uses))}
+def cell_tags(cell: CellSummary, summary: SweepSummary) -> dict[str, str]:
+    """The tags of a cell's MLflow run: its warnings, and the versions of the code where its trials are of several."""
+    warnings = [guard.text for guard in cell_guards(cell, summary.baselines.get(cell.header.task))]
+    return {
+        **({"meltpoint.warnings": "; ".join(warnings)} if warnings else {}),
+        **({"meltpoint.code_versions": "; ".join(map(str, cell.code_uses))} if cell.mixes_code else {}),
+    }
 
 
 def cell_figures(cell: CellSummary) -> dict[str, float]:

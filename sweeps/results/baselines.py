@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.results.baseline_record import Baseline, read_baselines
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.specification.cells import data_spec, word_of
-from meltpoint.sweeps.storage.files import contents
 from meltpoint.tasks.core.metrics import Prediction, score
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Example, Task, TrainingData
@@ -26,34 +25,6 @@ MOST_EXAMPLES = 20_000
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)
 """Inverse strengths of regularisation (C; 1 / alpha of ridge regression) that are tried on dev."""
 LEXICON = "the most frequent tag of each word"
-
-
-class Baseline(BaseModel):
-    """The baselines of a task, on dev.
-
-    Attributes:
-        task, metric: of the scores.
-        data_fingerprint: of train and dev.
-        scores: name of a baseline → its score on dev, a fraction.
-        train_examples: how many examples the linear model was fitted to.
-        chosen: the regularisation that was best on dev; None where there is no linear model.
-        seconds: what it took.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    task: str
-    metric: str
-    data_fingerprint: str
-    scores: dict[str, FiniteFloat]
-    train_examples: int
-    chosen: float | None = None
-    seconds: float = 0.0
-
-    @property
-    def best(self) -> tuple[str, float]:
-        """The best baseline and its score."""
-        return max(self.scores.items(), key=lambda item: item[1])
 
 
 def baseline_of(data: TrainingData) -> Baseline:
@@ -129,18 +100,6 @@ def _fitted(task: Task, strength: float, train: Any, dev: Any, labels: list[Any]
     else:
         model = LogisticRegression(C=strength, max_iter=200).fit(train, labels)
     return _scored(task, examples, model.predict(dev).tolist())
-
-
-def read_baselines(ledger: Ledger) -> dict[str, Baseline]:
-    """Task → its baseline, of those that are kept with a sweep; a damaged file is left out, since it is made again."""
-    found = {}
-    for path in (ledger.folder / "baselines").glob("*.json"):
-        try:
-            one = Baseline.model_validate_json(contents(path))
-        except ValueError:
-            continue
-        found[one.task] = one
-    return found
 
 
 def settle_baselines(ledger: Ledger, summary: SweepSummary) -> dict[str, Baseline]:

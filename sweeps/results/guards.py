@@ -10,7 +10,7 @@ from typing import Any, Literal
 from meltpoint.adapters import modes
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
-from meltpoint.sweeps.results.baselines import Baseline
+from meltpoint.sweeps.results.baseline_record import Baseline
 from meltpoint.sweeps.results.summary import CellHeader, CellSummary, SweepSummary
 from meltpoint.tasks.core.counts import some
 
@@ -43,14 +43,16 @@ class Guard:
         return f"{'.'.join(self.cell)}: {self.text}"
 
 
-def guards(summary: SweepSummary, baselines: Mapping[str, Baseline] | None = None) -> list[Guard]:
-    """Every warning of a sweep, cell by cell.
+def guards(summary: SweepSummary) -> list[Guard]:
+    """Every warning of a sweep, cell by cell."""
+    return [guard for cell in summary.cells for guard in cell_guards(cell, summary.baselines.get(cell.header.task))]
 
-    Args:
-        summary: its results.
-        baselines: task → its baseline on dev; None where none was made.
-    """
-    return [guard for cell in summary.cells for guard in cell_guards(cell, (baselines or {}).get(cell.header.task))]
+
+def guard_lines(summary: SweepSummary) -> list[str]:
+    """A line a warning, for tables and terminals; a fault of a task's data once for all of its cells."""
+    found = guards(summary)
+    data = dict.fromkeys(f"{guard.cell[2]}: {guard.text}" for guard in found if guard.kind == "data")
+    return [*data, *(guard.line for guard in found if guard.kind != "data")]
 
 
 def cell_guards(cell: CellSummary, baseline: Baseline | None = None) -> Iterator[Guard]:

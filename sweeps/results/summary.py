@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from meltpoint.adapters.hyperparameters import Setting, Value
 from meltpoint.sweeps.ledger.cluster_part import ClusterPart, noted_part
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CELL, CellKey, Role, TrialRecord, by_cell, cell_key, worker_seconds
+from meltpoint.sweeps.results.baseline_record import Baseline, read_baselines
 from meltpoint.sweeps.results.code_versions import CodeUse, code_uses
 from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
 from meltpoint.sweeps.search.closing import Closing, closing_of
@@ -180,6 +182,7 @@ class SweepSummary:
         cells: the cells' results.
         ensembles: the ensembles that are stored with the sweep.
         part: the part of its cluster that a running sweep may use; None where that is not known.
+        baselines: task → its baselines on dev, of a sweep that has come to its end.
         folder: the sweep's folder, with its finalists' predictions; None of a summary that was not read from one.
         strays: records that belong to no cell of `sweep.json` (another metric, other data or code) and are ignored.
     """
@@ -193,6 +196,7 @@ class SweepSummary:
     strays: list[TrialRecord] = field(default_factory=list)
     part: ClusterPart | None = None
     folder: StoragePath | None = None
+    baselines: Mapping[str, Baseline] = field(default_factory=dict)
 
     def cell(self, key: CellKey) -> CellSummary:
         """The cell with this key."""
@@ -286,8 +290,9 @@ def summarise(ledger: Ledger) -> SweepSummary:
     state = _state(driven, cells, seeds)
     part = noted_part(ledger.drivers) if driven else None
     return SweepSummary(
-        sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger), strays, part, ledger.folder
-    )
+        sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger), strays, part, ledger.folder,
+        read_baselines(ledger),
+    )  # fmt: skip
 
 
 def _cell(

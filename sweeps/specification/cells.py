@@ -234,6 +234,11 @@ def length_lines(cells: Sequence[OpenCell], only_cut: bool = False) -> list[str]
     return list(dict.fromkeys(lines))
 
 
+def fault_lines(cells: Sequence[OpenCell]) -> list[str]:
+    """The faults of the tasks' data that bear on a conclusion, once a task."""
+    return list(dict.fromkeys(f"{cell.task_name}: {line}" for cell in cells for line in cell.warnings))
+
+
 def _documents(space: Space, data: TrainingData) -> str:
     """The fingerprint of the data's documents if a trial may read document context; else "".
 

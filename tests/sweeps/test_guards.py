@@ -12,7 +12,8 @@ from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
 from meltpoint.sweeps.results import baselines
-from meltpoint.sweeps.results.baselines import Baseline, baseline_of, read_baselines, settle_baselines
+from meltpoint.sweeps.results.baseline_record import Baseline, read_baselines
+from meltpoint.sweeps.results.baselines import baseline_of, settle_baselines
 from meltpoint.sweeps.results.guards import cell_guards, guards
 from meltpoint.sweeps.results.summary import CellHeader, CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import spread
