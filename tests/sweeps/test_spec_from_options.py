@@ -156,11 +156,11 @@ def test_the_other_options_are_the_sweeps(file, tmp_path):
 
 
 def test_a_block_names_its_searcher_the_file_the_others_and_the_option_all(file):
-    text = file.read_text(encoding="utf-8")
+    text = Path(file).read_text(encoding="utf-8")
     assert [asked(file).searcher_of(block) for block in asked(file).blocks] == ["tpe", "tpe"]
     lines = text.replace("    head: mlp\n", "    head: mlp\n    searcher: random\n", 1)
     assert lines != text
-    file.write_text(f"searcher: grid\n{lines}", encoding="utf-8")
+    Path(file).write_text(f"searcher: grid\n{lines}", encoding="utf-8")
     spec = asked(file)
     assert sorted(spec.searcher_of(block) for block in spec.blocks) == ["grid", "random"]
     spec = asked(file, searcher=SearcherName.tpe)
