@@ -37,6 +37,7 @@ class Planned:
     variant: str = ""
     trials: int = 21
     finals: int = 5
+    defaults: int = 0
     answered: int = 3
     estimated_seconds: float = 4800.0
 
@@ -48,6 +49,7 @@ class Plan:
     cells: list[Planned]
     trials: int = 252
     finals: int = 60
+    defaults: int = 0
     answered: int = 36
     estimated_seconds: float = 4800.0
     workers: int = 2
