@@ -40,7 +40,7 @@ class CodeUse:
         """The form in `status --json`."""
         return {
             "version": self.version, "search_trials": self.search_trials, "final_seeds": list(self.final_seeds),
-            "default_seeds": list(self.default_seeds),
+            **({"default_seeds": list(self.default_seeds)} if self.default_seeds else {}),
         }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ def specification(encoder: str) -> SweepSpec:
     """A sweep of one small cell."""
     return SweepSpec(
         name=NAME, encoders=(encoder,), modes=("feature_extraction",), tasks=("demo_sentiment",), head="linear",
-        trials=4, seeds=2, max_train_examples=20,
+        trials=4, seeds=2, max_train_examples=20, default_finals=True,
     )  # fmt: skip
 
 
@@ -48,7 +48,8 @@ def record_of(proposal: Proposal, dev: float, **changes: object) -> TrialRecord:
     facts = {
         "id": proposal.id, "number": proposal.number, "encoder": cell.encoder, "mode": cell.mode,
         "task": cell.task_name, "head": cell.head, "role": proposal.role, "seed": proposal.seed,
-        "setting": proposal.setting, "status": "finished", "metric": cell.metric, "dev": dev,
+        "setting": proposal.setting, "suggested_by": proposal.suggested_by,
+        "status": "finished", "metric": cell.metric, "dev": dev,
         "dev_metrics": {"accuracy": dev}, "best_epoch": 1, "epochs": [epoch],
         "hardware": HardwareRecord(device="cpu", name="AVX2", threads=1, gpu_share=0, precision="fp32", host="here"),
         "data_fingerprint": cell.data_fingerprint, "encoder_fingerprint": cell.encoder_fingerprint,
@@ -82,6 +83,7 @@ def _finals(ledger: Ledger, planner: Planner) -> None:
     progress.cut = True
     first, second = planner.missing_finals(progress)
     ledger.write(record_of(first, 0.7, test={"accuracy": 0.65}, test_fingerprint="abc"))
+    ledger.write(record_of(planner.missing_defaults(progress)[0], 0.5, test={"accuracy": 0.6}, test_fingerprint="abc"))
     ledger.start({
         **record_of(second, 0.7).model_dump(include=set(TrialDescription.model_fields)),
     })  # fmt: skip

@@ -18,6 +18,7 @@ from meltpoint.sweeps.command_line.listing import ROWS, inventory
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.closing import Closing
+from meltpoint.sweeps.search.selection import Spread
 
 MakeCell = Callable[..., CellSummary]
 MakeSweep = Callable[..., SweepSummary]
@@ -41,6 +42,10 @@ class Planned:
     answered: int = 3
     estimated_seconds: float = 4800.0
 
+    @property
+    def search_trials(self) -> int:
+        return self.trials - self.finals - self.defaults
+
 
 @dataclass
 class Plan:
@@ -57,6 +62,10 @@ class Plan:
     lengths: tuple[str, ...] = (
         "yahoo, minilm: max_pieces = 512 (the 99.5th percentile of 2 000 training examples): 7 are cut",
     )
+
+    @property
+    def search_trials(self) -> int:
+        return self.trials - self.finals - self.defaults
 
 
 def shown(show: Callable[[Any, Console], None], what: object, width: int = 80) -> str:
@@ -163,6 +172,33 @@ def test_a_plan_has_a_line_a_cell_and_its_total_time_in_words() -> None:
     assert "expect a factor of two either way" in joined
     assert plan.lengths[0] in joined
     assert joined.count("head bilstm_crf: two BiLSTM layers and a CRF") == 1, "once for all cells that have it"
+
+
+def test_a_plan_has_a_column_of_default_finals_where_there_are_any() -> None:
+    cells = [Planned("minilm", mode, task, trials=26, defaults=5) for mode in MODES for task in TASKS]
+    text = shown(show_plan, Plan(cells, trials=312, defaults=60))
+    assert widest(text) <= 80
+    assert "…" not in text
+    joined = " ".join(text.split())
+    assert "192 search trials + 60 finals + up to 60 default finals, 12 of each answered by their" in joined
+    assert "finals defaults answered" in joined
+    assert "defaults" not in shown(show_plan, Plan([Planned("minilm", "fine_tuning", "sst2")]))
+
+
+def test_status_shows_the_published_settings_finals_beside_the_cells_own_where_they_are_asked_for(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    cell = make_cell(finals=[(0.8, 0.75), (0.8, 0.77)])
+    default = [record.model_copy(update={"role": "default"}) for record in cell.finals]
+    asked = replace(
+        cell, default_seeds=3, default_finals=default, default_dev=cell.dev, default_test=Spread(0.7, 0.01, 2)
+    )
+    best = replace(make_cell("feature_extraction", finals=[(0.8, 0.8)] * 2), default_finals=cell.finals)
+    assert widest(shown(show_status, make_sweep(asked, best))) <= 80
+    text = shown(show_status, make_sweep(asked, best), 120)
+    assert "2/3, test 70.0 ± 1.0" in text
+    assert "is the best" in text
+    assert "is the best" not in shown(show_status, make_sweep(best)), "nowhere asked for"
 
 
 def test_each_encoder_of_a_plan_has_its_own_table() -> None:

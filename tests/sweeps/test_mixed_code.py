@@ -191,7 +191,8 @@ def test_a_trial_that_was_cut_off_comes_first_by_the_new_code(begun, one_cell, c
     settled = settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
     planner = Planner(one_cell, own(cells), begun.records(), codes=settled.codes)
     note = {"id": cut.id, "number": cut.number, "encoder": cut.cell.encoder, "mode": cut.cell.mode, "role": "search"}
-    planner.recall([{**note, "task": cut.cell.task_name, "seed": cut.seed, "setting": cut.setting}])
+    note |= {"task": cut.cell.task_name, "seed": cut.seed, "suggested_by": cut.suggested_by}
+    planner.recall([{**note, "setting": cut.setting}])
     assert planner.next() == cut
 
 
