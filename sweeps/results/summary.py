@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -13,6 +14,7 @@ from meltpoint.sweeps.ledger.cluster_part import ClusterPart, noted_part
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CELL, CellKey, TrialRecord, by_cell, cell_key, worker_seconds
 from meltpoint.sweeps.results.code_versions import CodeUse, code_uses
+from meltpoint.sweeps.results.cost import CellCost, cell_cost
 from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
 from meltpoint.sweeps.search.closing import Closing, closing_of
 from meltpoint.sweeps.search.selection import Spread, best_final, best_of, finals_of, spread
@@ -108,6 +110,7 @@ class CellSummary:
         search: its search trials that ended, in the order in which they began.
         default_finals: the finished finals of the published setting, by seed; `finals` where that is the best one.
         default_dev, default_test: as `dev` and `test`, of `default_finals`.
+        records: all of its records, finals of earlier best settings among them; its `cost` is computed from them.
     """
 
     header: CellHeader
@@ -126,6 +129,12 @@ class CellSummary:
     default_finals: list[TrialRecord] = field(default_factory=list)
     default_dev: Spread | None = None
     default_test: Spread | None = None
+    records: list[TrialRecord] = field(default_factory=list)
+
+    @cached_property
+    def cost(self) -> CellCost:
+        """What all its trials took; computed when it is asked for, since it reads the finals' epochs."""
+        return cell_cost(self.records, self.best, self.finals)
 
     @property
     def mixes_code(self) -> bool:
@@ -290,6 +299,7 @@ def _cell(ledger: Ledger, header: CellHeader, records: list[TrialRecord], runnin
             r for r in finals_of_all if r.status != "finished" and r.setting == best.setting
         ],
         closing=closing_of(ledger, records, header.planned), code_uses=code_uses(search, finals), search=search,
+        records=records,
     )  # fmt: skip
 
 

@@ -100,7 +100,7 @@ def make_cell() -> MakeCell:
         return CellSummary(
             header, counts, best, kept, spread([final.dev for final in kept if final.dev is not None]),
             spread([final.test[metric] for final in kept if final.test]), 60.0 * len([*tried, *broken, *ended]),
-            [f"{one.id}: {one.error}" for one in broken],
+            [f"{one.id}: {one.error}" for one in broken], search=[*tried, *broken], records=[*tried, *broken, *ended],
         )  # fmt: skip
 
     return make
