@@ -281,15 +281,23 @@ def _started(trainer: Trainer, orders: Sequence[Order], past: Resumed, notes: tu
     """
     limit, hardware = int(orders[0].setting["max_pieces"]), hardware_record(trainer)
     inputs = tuple(input_notes(trainer.data, limit, trainer.model.encoder.max_pieces))
-    sizes, table = trainer.model.group_sizes(), trainer.trials[0].table
-    trained = sum(size for group, size in enumerate(sizes) if table.ever_trains(group))
+    own = sum(one[0].numel() for one in trainer.model.own_parameters().values())
+    of_encoder = trained_of_encoder(trainer)
     return [
         Started(
             trial=order.id, hardware=hardware, trained_together=len(orders), input_notes=inputs,
-            task_parameters=sizes[-1], trained_parameters=trained, resumed_after_epochs=len(past.epochs),
+            task_parameters=own, trained_parameters=own + of_encoder, resumed_after_epochs=len(past.epochs),
             seconds_before=past.seconds, checkpoint_notes=notes, micro_batch_size=trainer.micro_batch,
         ) for order in orders
     ]  # fmt: skip
+
+
+def trained_of_encoder(trainer: Trainer) -> int:
+    """How many of the encoder's numbers a trainer's plan trains: those of layer groups that are open in any epoch."""
+    if not trainer.trains_encoder:
+        return 0
+    table = trainer.trials[0].table
+    return sum(size for group, size in enumerate(trainer.model.encoder_sizes()) if table.ever_trains(group))
 
 
 def hardware_record(trainer: Trainer) -> HardwareRecord:

@@ -180,6 +180,17 @@ def test_a_real_trial_tells_its_peak_its_energy_and_what_it_trained_and_the_reco
     assert TrialRecord.model_validate_json(record.model_dump_json()) == record
 
 
+def test_layers_that_a_plan_never_opens_are_not_counted_as_trained(tuned) -> None:
+    proposal, order = tuned
+    setting = {**order.setting, "gradual_unfreezing": True, "epochs": 2}
+    work = WorkOrder(orders=(order.model_copy(update={"setting": setting}),))
+    started = next(worker.run(work))[0]
+    assert isinstance(started, Started)
+    encoder = worker.warm_encoder(order.encoder, proposal.cell.task.kind)
+    *_, top = encoder.layer_groups()
+    assert started.trained_parameters == started.task_parameters + sum(p.numel() for p in top.parameters)
+
+
 def test_a_frozen_encoder_is_not_counted_as_trained_and_side_by_side_energy_is_shared(spec, cells, tmp_path, counted):
     planner = Planner(spec, [replace(cells[0], trials=2)], [])
     orders = tuple(order_of(proposal, tmp_path) for proposal in planner.next_together(slots=1))
