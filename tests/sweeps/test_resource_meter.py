@@ -180,15 +180,18 @@ def test_a_real_trial_tells_its_peak_its_energy_and_what_it_trained_and_the_reco
     assert TrialRecord.model_validate_json(record.model_dump_json()) == record
 
 
-def test_layers_that_a_plan_never_opens_are_not_counted_as_trained(tuned) -> None:
+@pytest.mark.parametrize(("pace", "opened"), [(1.0, 1), (0.75, 2), (0.5, 3), (9.0, 0)])
+def test_layers_that_a_plan_never_opens_are_not_counted_as_trained(tuned, pace, opened) -> None:
+    """Two epochs of four steps: the groups thaw at the steps 4 × pace, 8 × pace, …"""
     proposal, order = tuned
-    setting = {**order.setting, "gradual_unfreezing": True, "epochs": 2}
+    setting = {**order.setting, "gradual_unfreezing": True, "gradual_unfreezing.epochs_per_group": pace, "epochs": 2}
     work = WorkOrder(orders=(order.model_copy(update={"setting": setting}),))
     started = next(worker.run(work))[0]
     assert isinstance(started, Started)
     encoder = worker.warm_encoder(order.encoder, proposal.cell.task.kind)
-    *_, top = encoder.layer_groups()
-    assert started.trained_parameters == started.task_parameters + sum(p.numel() for p in top.parameters)
+    groups = encoder.layer_groups()
+    tops = groups[len(groups) - opened :]
+    assert started.trained_parameters == started.task_parameters + sum(p.numel() for g in tops for p in g.parameters)
 
 
 def test_a_frozen_encoder_is_not_counted_as_trained_and_side_by_side_energy_is_shared(spec, cells, tmp_path, counted):
