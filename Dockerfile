@@ -25,9 +25,9 @@ COPY search_spaces ./search_spaces
 COPY sweeps ./sweeps
 COPY reports ./reports
 # Without the extra `cpu`: its kernels make training on a CPU faster, and none acts on a GPU. With `cluster`: a head
-# without it has no dashboard, takes no jobs and answers no probe of Kubernetes.
+# without it has no dashboard, takes no jobs and answers no probe of Kubernetes. With `energy`: GPUs tell theirs by it.
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
-    pip install --constraint constraints.txt ".[minilm,cluster,s3]"
+    pip install --constraint constraints.txt ".[minilm,cluster,energy,s3]"
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="meltpoint" \

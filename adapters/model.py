@@ -100,6 +100,10 @@ class AdaptedModel(nn.Module):
         assert covered == {id(parameter) for parameter in self.parameters()}, "a parameter is in no layer group"
         return groups
 
+    def encoder_sizes(self) -> list[int]:
+        """How many numbers each layer group of the encoder has, as it was loaded: with its whole table."""
+        return [sum(p.numel() for p in group.parameters) for group in self._pretrained[0].layer_groups()]
+
     def own_weights(self, member: int) -> Snapshot:
         """A copy of a member's head and mix, in the shapes of a bundle of one."""
         own = self.own_parameters().items()

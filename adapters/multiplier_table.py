@@ -175,6 +175,12 @@ class MultiplierTable:
         """A group's learning rate at a step: the phase's rate times the multiplier."""
         return self.plan.phase_at(step)[0].learning_rate * self.multiplier(group, step)
 
+    def ever_trains(self, group: int) -> bool:
+        """True if a group is open at the first or the last step of any epoch of the plan."""
+        size = self.plan.steps_per_epoch
+        steps = (step for first in range(0, self.plan.total_steps, size) for step in (first, first + size - 1))
+        return any(self.multiplier(group, step) != 0.0 for step in reversed([*steps]))  # most are open at the end
+
     def encoder_is_frozen(self, step: int) -> bool:
         """True if every row of the encoder is 0, so that cached features can be used instead of running it."""
         return all(self.multiplier(group, step) == 0.0 for group in range(self.plan.groups - 1))

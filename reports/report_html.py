@@ -8,8 +8,10 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
+from meltpoint.reports.cost_plot import draw_cost
 from meltpoint.reports.drawing import COLOURS, MARKERS, legend, sheet
 from meltpoint.reports.formats import symbol
+from meltpoint.reports.statistics.cost import trade_offs
 from meltpoint.reports.tables import markdown
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import Spread
@@ -53,7 +55,18 @@ def html(summary: SweepSummary, beside: str | None = None) -> str:
         f"<figure>{drawn}<figcaption>Finals: mean and sample standard deviation over seeds, ×100; on test, or on dev "
         "(hollow) where test is not scored.</figcaption></figure>"
     )  # fmt: skip
-    return PAGE.format(title=escape(f"Sweep {summary.name}"), body=body.replace("</h1>", f"</h1>\n{figure}", 1))
+    body = body.replace("</h1>", f"</h1>\n{figure}", 1)
+    body = body.replace("<h2>Cost</h2>", f"<h2>Cost</h2>\n{_cost_figure(summary)}", 1)
+    return PAGE.format(title=escape(f"Sweep {summary.name}"), body=body)
+
+
+def _cost_figure(summary: SweepSummary) -> str:
+    groups = trade_offs(summary.cells)
+    if not groups:
+        return ""
+    drawn = draw_cost(groups, "svg").decode()
+    said = "Score against the seconds of one run of the best setting; filled: the Pareto set of each encoder."
+    return f"<figure>{drawn[drawn.index('<svg') :]}<figcaption>{said}</figcaption></figure>"
 
 
 def _plot(summary: SweepSummary) -> str:

@@ -31,6 +31,7 @@ from meltpoint.reports.notes import notes
 from meltpoint.reports.paper_comparison import paper_score, paper_table_of, with_paper_numbers
 from meltpoint.reports.paper_tables import PaperTable
 from meltpoint.reports.report_tex import latex
+from meltpoint.reports.statistics.cost import PARETO_NOTE, cost_notes, cost_rows, pareto_rows
 from meltpoint.sweeps.results.code_versions import mixture_in_words
 from meltpoint.sweeps.results.ensemble_record import Ensemble
 from meltpoint.sweeps.results.summary import CellHeader, CellSummary, SweepSummary
@@ -44,6 +45,7 @@ COLUMNS = (
     "train_examples", "dev_examples", "train_seconds", "setting", "notes", "data_fingerprint", "code_version",
     "variant", "task_parameters", "paper_score", "paper_split", "paper_source", "paper_quoted",
     "default_dev_mean", "default_dev_std", "default_test_mean", "default_test_std",
+    "gpu_hours", "energy_joules", "peak_memory_bytes", "trained_parameters", "seconds_of_a_final",
 )  # fmt: skip
 """The columns of `report.csv`, described in docs/tables.md."""
 
@@ -70,7 +72,7 @@ def markdown(summary: SweepSummary, beside: str | None = None) -> str:
     parts.append("\n".join(f"{marks([number])} {text}.  " for number, text in enumerate(table.footnotes, 1)).rstrip())
     legend = [SPREAD_NOTE, DIFFERENCE_NOTE, BOLD_NOTE, *([ENSEMBLE_NOTE] if summary.ensembles else [])]
     parts += [_bullets([*comparison.notes, *legend])]
-    parts += ["## Cells", _cells(summary), "## Best settings", SETTINGS_NOTE, _settings(summary)]
+    parts += ["## Cells", _cells(summary), *_cost(summary), "## Best settings", SETTINGS_NOTE, _settings(summary)]
     parts += ["## Notes", _bullets(notes(summary))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -106,6 +108,14 @@ def _cells(summary: SweepSummary) -> str:
     heads = [*names, "head", "trials finished", "best dev", "best epoch", "dev", "test", "training"]
     rows = [_cell_row(cell, len(names)) for cell in summary.cells]
     return _table(heads, rows, "l" * len(names) + "lrrrrrr")
+
+
+def _cost(summary: SweepSummary) -> list[str]:
+    """The section on costs: what each cell took, and which cells no other one beats in score and cost."""
+    heads, *rows = ([*map(_plain, row)] for row in cost_rows(summary))
+    parts = ["## Cost", _table(heads, rows, "l" * len(_names(summary)) + "r" * 7), _bullets(cost_notes(summary))]
+    heads, *rows = ([*map(_plain, row)] for row in pareto_rows(summary))
+    return [*parts, *([_table(heads, rows, "lllll"), _bullets([PARETO_NOTE])] if rows else [])]
 
 
 def _names(summary: SweepSummary) -> list[str]:
@@ -198,6 +208,9 @@ def _line(cell: CellSummary, summary: SweepSummary, paper: PaperTable | None) ->
         "task_parameters": best and best.task_parameters,
         "paper_score": published and published.score, "paper_split": published and published.split,
         "paper_source": published and published.source, "paper_quoted": published and published.quoted,
+        "gpu_hours": cell.cost.gpu_hours, "energy_joules": cell.cost.energy_joules,
+        "peak_memory_bytes": cell.cost.peak_memory_bytes, "trained_parameters": cell.cost.trained_parameters,
+        "seconds_of_a_final": cell.cost.seconds_of_a_final,
     }  # fmt: skip
 
 

@@ -181,10 +181,12 @@ class SweepDriver:
                 self.progress.resumed(trial.proposal, event.resumed_after_epochs, event.checkpoint_notes)
                 self.writer.room.note_some(by_trial=True)  # which it looked for, before it said so
             case EpochEnded(epoch=epoch):
+                trial.resource_use = event.resource_use
                 trial.epochs.append(epoch)
                 self.tracker.epoch(event.trial, epoch)
                 self.progress.epoch(trial.proposal, epoch)
             case TrialEnded(outcome=outcome):
+                trial.resource_use = event.resource_use
                 self.on_end(trial.order, outcome)
 
     def on_order_end(self, work: WorkOrder, outcome: TrialOutcome) -> None:

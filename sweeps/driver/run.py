@@ -22,6 +22,7 @@ from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.on_ray.placement import place
 from meltpoint.sweeps.on_ray.preflight import require_fit_nodes
 from meltpoint.sweeps.on_ray.sharing import WHOLE, Board, ClusterShare
+from meltpoint.sweeps.results.cost import CellCost
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
@@ -315,4 +316,14 @@ def cell_figures(cell: CellSummary) -> dict[str, float]:
         if over is not None:
             figures[f"{name}_mean"] = over.mean
             figures |= {} if over.std is None else {f"{name}_std": over.std}
-    return figures
+    return figures | cost_figures(cell.cost)
+
+
+def cost_figures(cost: CellCost) -> dict[str, float]:
+    """What is known of a cell's cost beside its hours."""
+    peak, joules = cost.peak_memory_bytes, cost.energy_joules
+    figures = {"gpu_hours": cost.gpu_hours, "trained_parameters": cost.trained_parameters}
+    figures |= {"seconds_of_a_final": cost.seconds_of_a_final}
+    figures |= {"peak_memory_gb": None if peak is None else peak / 1e9}
+    figures |= {"energy_kj": None if joules is None else joules / 1e3}
+    return {name: float(value) for name, value in figures.items() if value is not None}

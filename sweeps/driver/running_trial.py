@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from meltpoint.adapters.training.epoch_result import best_epoch
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
+from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN, ResourceUse
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.worker.events import Started
@@ -20,6 +21,7 @@ class RunningTrial:
 
     Attributes:
         began: when it was handed out, then when a worker took it up, in seconds since 1970.
+        resource_use: what it has used so far, as its worker last said.
         counted_from: the same on the monotonic clock, so that a trial's seconds are right where the other one is set.
         started: its worker's first event; None before.
         epochs: those that its worker has reported so far.
@@ -30,6 +32,7 @@ class RunningTrial:
     began: float
     started: Started | None = None
     epochs: list[EpochRecord] = field(default_factory=list)
+    resource_use: ResourceUse | None = None
     counted_from: float = field(default_factory=time.monotonic)
 
     def take_up(self, at: float) -> None:
@@ -44,6 +47,8 @@ class RunningTrial:
         """The ledger's record of the trial, now that it ended; not of one that was interrupted."""
         order, started, metric = self.order, self.started, self.proposal.cell.task.metric
         best = best_epoch(self.epochs, metric)
+        # What a worker used between its last word and its loss is not known, so that nothing is.
+        use = NOTHING_KNOWN if outcome.cause in ("worker", "memory") else self.resource_use or NOTHING_KNOWN
         return TrialRecord(
             id=order.id, number=order.number, encoder=order.encoder, mode=order.mode, task=order.task, head=order.head,
             variant=order.variant, role=order.role, seed=order.seed, setting=order.setting,
@@ -58,6 +63,7 @@ class RunningTrial:
             started_at=self.began, seconds=time.monotonic() - self.counted_from,
             trained_together=started.trained_together if started else 1,
             task_parameters=started.task_parameters if started else None,
+            trained_parameters=started.trained_parameters if started else None, **use.model_dump(),
             resumed_after_epochs=started.resumed_after_epochs if started else 0,
             seconds_before=started.seconds_before if started else 0.0,
             micro_batch_size=started.micro_batch_size if started else None,

@@ -14,23 +14,28 @@ from meltpoint.sweeps.ledger.records import TrialRecord
 SHARED = (
     "encoder", "mode", "task", "variant", "role", "seed", "head", "status", "metric", "error", "answered_by",
     "data_fingerprint", "documents_fingerprint", "encoder_fingerprint", "code_version", "cause", "attempts",
-    "driver_attempt", "test_fingerprint", "trained_together", "suggested_by",
+    "driver_attempt", "test_fingerprint", "trained_together", "suggested_by", "trained_parameters", "peak_memory_kind",
+    "energy_source", "energy_share",
 )  # fmt: skip
 """Fields whose values many records have in common."""
 OWN = (
     "id", "number", "dev", "best_epoch", "mlflow_run_id", "started_at", "seconds", "seconds_before", "test",
+    "peak_memory_bytes", "energy_joules",
 )  # fmt: skip
 """Fields of one record's own, all of them JSON as they are."""
+GPU_SHARE = "_gpu_share"
+COMMON = (*SHARED, GPU_SHARE)
+"""Names of what `shared_values` gives."""
 COUNT, LAST, SETTING = "_epoch_count", "_last_epoch", "_setting_json"
 ENTRY = (*OWN, COUNT, LAST, SETTING)
 """Names of what `own_values` gives."""
 READ, FOLDER = "_read", "_folder"
 
-_shared, _own = attrgetter(*SHARED), attrgetter(*OWN)
+_shared, _own = attrgetter(*SHARED, "gpu_share"), attrgetter(*OWN)
 
 
 def shared_values(record: TrialRecord) -> tuple[Any, ...]:
-    """The values of `SHARED`."""
+    """The values of `SHARED`, then the share of a GPU."""
     values: tuple[Any, ...] = _shared(record)
     return values
 
@@ -51,7 +56,7 @@ def shared_part(values: Iterable[Any], folder: Path, read: Callable[[Path], Tria
         read: reads one.
     """
     places = dict.fromkeys(ENTRY)  # so that a copy of it need not grow
-    return {**places, **dict(zip(SHARED, values, strict=True)), FOLDER: folder, READ: read}
+    return {**places, **dict(zip(COMMON, values, strict=True)), FOLDER: folder, READ: read}
 
 
 class LazyRecord(TrialRecord):
@@ -104,6 +109,13 @@ class LazyRecord(TrialRecord):
         """The number of the last epoch, without reading them."""
         last: int | None = self.__dict__.get(LAST)
         return self._number_of_last() if last is None else last
+
+    @property
+    def gpu_share(self) -> float | None:
+        """The share of a GPU, without reading the file."""
+        known = self.__dict__
+        share: float | None = known[GPU_SHARE] if GPU_SHARE in known else self._share_of_hardware()
+        return share
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A whole record, changed."""

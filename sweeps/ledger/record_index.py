@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from pydantic_core import from_json, to_json
 
-from meltpoint.sweeps.ledger.lazy_record import ENTRY, SHARED, LazyRecord, own_values, shared_part, shared_values
+from meltpoint.sweeps.ledger.lazy_record import COMMON, ENTRY, LazyRecord, own_values, shared_part, shared_values
 from meltpoint.sweeps.ledger.records import TrialRecord
 
 Stamp = tuple[int, int, int, int]
@@ -38,7 +38,7 @@ SETTLED_NS = 2 * 10**9
 MOST_BYTES = 2**31
 BETWEEN = b"\x1e"
 FORMAT = hashlib.sha256(
-    repr((3, SHARED, ENTRY, sorted(TrialRecord.model_json_schema().items(), key=str))).encode()
+    repr((3, COMMON, ENTRY, sorted(TrialRecord.model_json_schema().items(), key=str))).encode()
 ).hexdigest()
 """Another version of the code that has other fields begins a new index."""
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.sweeps.ledger.resource_use import EnergySource, MemoryKind
 
 TrialId = Annotated[str, Field(pattern=r"^[^./\x00][^/\x00]{0,199}$")]
 """A trial's identity; files and folders are named by it, so it leads nowhere else."""
@@ -124,6 +125,10 @@ class TrialRecord(TrialDescription):
         storage_notes: what became of cached hidden states and of saved epochs, a line each; no report prints them.
         task_parameters: how many numbers are learned beside the encoder's: the head's, and a mix of layers'; None where
             no worker came to build it.
+        trained_parameters: how many numbers its plan trains: these, and of the encoder the layer groups that are open
+            in any epoch (the whole table of subword tokens, if its group is).
+        peak_memory_bytes, peak_memory_kind, energy_joules, energy_source, energy_share: as in `ResourceUse`; None where
+            nothing tells, of trials lost with their worker, and in records from before they were recorded.
         started_at: when a worker took it up; trials of one order have the same.
         seconds: from then to its end; trials of one order share that time.
         resumed_after_epochs: how many of its epochs earlier attempts had trained and saved; it went on from there.
@@ -150,6 +155,12 @@ class TrialRecord(TrialDescription):
     answered_by: str | None = None
     trained_together: int = 1
     task_parameters: int | None = None
+    trained_parameters: int | None = None
+    peak_memory_bytes: int | None = None
+    peak_memory_kind: MemoryKind | None = None
+    energy_joules: FiniteFloat | None = None
+    energy_source: EnergySource | None = None
+    energy_share: FiniteFloat | None = None
     mlflow_run_id: str | None = None
     hardware: HardwareRecord | None = None
     input_notes: list[str] = Field(default_factory=list)
@@ -186,6 +197,14 @@ class TrialRecord(TrialDescription):
 
     def _number_of_last(self) -> int:
         return self.epochs[-1].epoch if self.epochs else 0
+
+    @property
+    def gpu_share(self) -> float | None:
+        """The share of a GPU that Ray gave it, 0 on a CPU; None where no worker came to say."""
+        return self._share_of_hardware()
+
+    def _share_of_hardware(self) -> float | None:
+        return self.hardware.gpu_share if self.hardware is not None else None
 
     @property
     def is_lost(self) -> bool:

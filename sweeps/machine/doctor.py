@@ -16,7 +16,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from meltpoint.sweeps.machine import gpu_limits, limits
+from meltpoint.sweeps.machine import energy, gpu_limits, limits
 from meltpoint.sweeps.machine.limits import text
 from meltpoint.sweeps.machine.ray_address import ray_cluster
 from meltpoint.sweeps.machine.services import STORE, Check, existing, tracking_store
@@ -135,7 +135,26 @@ def accelerators() -> list[Check]:
     found = "native: precision auto trains in bf16" if bf16_is_native("cpu") else "not native: precision auto is fp32"
     simd = torch.backends.cpu.get_cpu_capability()
     gpus = [gpu(index) for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else [no_gpu()]
-    return [Check("bf16 on the CPU", True, f"{found} ({simd})"), cpu_kernels(), *gpus]
+    uuid = str(torch.cuda.get_device_properties(0).uuid) if torch.cuda.is_available() else None
+    return [Check("bf16 on the CPU", True, f"{found} ({simd})"), cpu_kernels(), *gpus, energy_counters(uuid)]
+
+
+def energy_counters(uuid: str | None, powercap: Path = energy.POWERCAP) -> Check:
+    """Check for counters of energy; a sweep runs without them.
+
+    Args:
+        uuid: of the GPU that trials would train on; None without one.
+        powercap: the system's folder of RAPL counters.
+    """
+    by_rapl = energy.package_energy(powercap) is not None
+    unread = "not readable by this user" if energy.packages(powercap) else "no counter here"
+    cpu = f"processor: {'RAPL, whole packages' if by_rapl else f'none (RAPL: {unread})'}"
+    if uuid is None:
+        return Check("energy", True, cpu)
+    if energy.gpu_energy(uuid) is not None:
+        return Check("energy", True, f"GPU: NVML, whole board; {cpu}")
+    lacks = "no counter here" if find_spec("pynvml") else "pip install 'meltpoint[energy]' adds nvidia-ml-py"
+    return Check("energy", True, f"GPU: none (NVML: {lacks}); {cpu}")
 
 
 def cpu_kernels() -> Check:

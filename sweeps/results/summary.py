@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -16,6 +17,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CELL, CellKey, Role, TrialRecord, by_cell, cell_key, worker_seconds
 from meltpoint.sweeps.results.baseline_record import Baseline, read_baselines
 from meltpoint.sweeps.results.code_versions import CodeUse, code_uses
+from meltpoint.sweeps.results.cost import CellCost, cell_cost
 from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
 from meltpoint.sweeps.search.closing import Closing, closing_of
 from meltpoint.sweeps.search.selection import (
@@ -126,6 +128,7 @@ class CellSummary:
         default_seeds: number of planned finals of the published setting; 0 if they are not asked for, or that setting
             is the best one.
         failed_defaults: those of them that ended without a result.
+        records: all of its records, finals of earlier best settings among them; its `cost` is computed from them.
     """
 
     header: CellHeader
@@ -146,6 +149,12 @@ class CellSummary:
     default_test: Spread | None = None
     default_seeds: int = 0
     failed_defaults: list[TrialRecord] = field(default_factory=list)
+    records: list[TrialRecord] = field(default_factory=list)
+
+    @cached_property
+    def cost(self) -> CellCost:
+        """What all its trials took; computed when it is asked for, since it reads the finals' epochs."""
+        return cell_cost(self.records, self.best, self.finals)
 
     @property
     def mixes_code(self) -> bool:
@@ -324,6 +333,7 @@ def _cell(
         default_finals=defaults, default_seeds=default_seeds,
         default_dev=spread_on_dev(defaults), default_test=spread_on_test(defaults, header.metric),
         failed_defaults=_unfinished(finalists, "default", header.published) if default_seeds else [],
+        records=records,
     )  # fmt: skip
 
 

@@ -94,12 +94,21 @@ def ended_at(record: TrialRecord) -> int:
     return milliseconds(record.started_at + record.seconds)
 
 
+def cost_metrics(record: TrialRecord) -> dict[str, float]:
+    """A trial's cost beside its seconds, as far as it is known."""
+    peak, joules, trained = record.peak_memory_bytes, record.energy_joules, record.trained_parameters
+    values = {"trained_parameters": trained, "peak_memory_gb": None if peak is None else peak / 1e9}
+    values |= {"energy_kj": None if joules is None else joules / 1e3}
+    return {name: float(value) for name, value in values.items() if value is not None}
+
+
 def ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
     """The metrics and tags of an ended trial; the same at each call, so that MLflow takes them once."""
     last = record.epochs[-1] if record.epochs else None
     when = milliseconds(last.finished_at) if last else ended_at(record)
     step = last.step if last else 0
     values = {"seconds": record.seconds} | ({} if record.dev is None else {"best_dev": record.dev})
+    values |= cost_metrics(record)
     values |= {f"test/{name}": value for name, value in (record.test or {}).items()}
     if record.best_epoch is not None:
         values["best_epoch"] = float(record.best_epoch)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
+from meltpoint.sweeps.ledger.resource_use import ResourceUse
 from meltpoint.sweeps.worker.outcome import TrialOutcome
 
 
@@ -25,7 +26,7 @@ class Started(_OfTrial):
     Attributes:
         trained_together: how many trials train side by side with this one, itself counted.
         input_notes: what does not fit the encoder's input, a line each.
-        task_parameters: as in `TrialRecord`.
+        task_parameters, trained_parameters: as in `TrialRecord`.
         micro_batch_size: as in `TrialRecord`.
         resumed_after_epochs, seconds_before: as in `TrialRecord`; these epochs are reported next, once more.
         checkpoint_notes: what was wrong with saved epochs, a line each.
@@ -35,6 +36,7 @@ class Started(_OfTrial):
     trained_together: int
     input_notes: tuple[str, ...]
     task_parameters: int
+    trained_parameters: int | None = None
     resumed_after_epochs: int = 0
     seconds_before: float = 0.0
     checkpoint_notes: tuple[str, ...] = ()
@@ -47,17 +49,24 @@ class EpochEnded(_OfTrial):
     Attributes:
         score: the task's metric on dev.
         percent: how much of the trial's own schedule is trained, 0 to 100.
+        resource_use: of this attempt so far; None for an epoch of an earlier one.
     """
 
     epoch: EpochRecord
     score: float
     percent: float
+    resource_use: ResourceUse | None = None
 
 
 class TrialEnded(_OfTrial):
-    """The worker is done with a trial, whatever happened."""
+    """The worker is done with a trial, whatever happened.
+
+    Attributes:
+        resource_use: of this attempt; None where its worker did not come to train.
+    """
 
     outcome: TrialOutcome
+    resource_use: ResourceUse | None = None
 
 
 Event = Started | EpochEnded | TrialEnded

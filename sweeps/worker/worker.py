@@ -46,6 +46,7 @@ from meltpoint.sweeps.worker.outcome import (
     is_out_of_memory,
     outcome_of_error,
 )
+from meltpoint.sweeps.worker.resource_meter import ResourceMeter
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Kind, TrainingData
@@ -146,16 +147,17 @@ def run(work: WorkOrder) -> Iterator[list[Event]]:
     Returns:
         The events that happened at once, a list at a time.
     """
+    meter = ResourceMeter()
     for orders in bundles(work.orders):
-        yield from _run_stack(orders)
+        yield from _run_stack(orders, meter)
 
 
-def _run_stack(orders: Sequence[Order]) -> Iterator[list[Event]]:
+def _run_stack(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Event]]:
     """Train trials side by side; where memory is too small for that, half of them at a time."""
     open_trials = [order.id for order in orders]
     has_trained = False
     try:
-        for events in _train(orders):
+        for events in _train(orders, meter):
             has_trained = has_trained or any(isinstance(event, EpochEnded) for event in events)
             for event in events:
                 if isinstance(event, TrialEnded):
@@ -168,10 +170,11 @@ def _run_stack(orders: Sequence[Order]) -> Iterator[list[Event]]:
     if is_halved:
         release_memory()
         half = len(orders) // 2
-        yield from _run_stack(orders[:half])
-        yield from _run_stack(orders[half:])
+        yield from _run_stack(orders[:half], meter)
+        yield from _run_stack(orders[half:], meter)
         return
-    yield [TrialEnded(trial=trial, outcome=outcome) for trial in open_trials]
+    meter.lap(open_trials)
+    yield [TrialEnded(trial=trial, outcome=outcome, resource_use=meter.of(trial)) for trial in open_trials]
 
 
 def _outcome_of(error: Exception, orders: Sequence[Order]) -> TrialOutcome:
@@ -187,10 +190,12 @@ def _outcome_of(error: Exception, orders: Sequence[Order]) -> TrialOutcome:
         return outcome_of_error(error)
 
 
-def _train(orders: Sequence[Order]) -> Iterator[list[Event]]:
+def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Event]]:
     """Train trials side by side; their events, an epoch of all of them at a time."""
     first = orders[0]
-    trainer = training(orders, claim_device(int(first.cpus), first.gpus))
+    hardware = claim_device(int(first.cpus), first.gpus)
+    meter.begin(hardware)
+    trainer = training(orders, hardware)
     check_room(trainer, scratch_of(storage_path(first.checkpoint)))
     # Trials side by side have short epochs, and would have to find the same company again.
     saves = first.saving_share > 0 and len(orders) == 1
@@ -204,7 +209,8 @@ def _train(orders: Sequence[Order]) -> Iterator[list[Event]]:
         events = [
             event for member, result in results for event in _events(trainer, orders[member], member, result, notes)
         ]
-        yield events
+        meter.lap([orders[member].id for member, _ in results])
+        yield [event.model_copy(update={"resource_use": meter.of(event.trial)}) for event in events]
         if saved is not None:
             saved.after_epoch(trainer, [event.epoch for event in events if isinstance(event, EpochEnded)])
 
@@ -242,7 +248,7 @@ def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
 
 def _events(
     trainer: Trainer, order: Order, member: int, result: EpochResult | NotFiniteError, notes: Sequence[str]
-) -> list[Event]:
+) -> list[EpochEnded | TrialEnded]:
     """The events of a member's epoch, its end among them where that was the last one.
 
     Args:
@@ -275,14 +281,23 @@ def _started(trainer: Trainer, orders: Sequence[Order], past: Resumed, notes: tu
     """
     limit, hardware = int(orders[0].setting["max_pieces"]), hardware_record(trainer)
     inputs = tuple(input_notes(trainer.data, limit, trainer.model.encoder.max_pieces))
-    parameters = sum(own[0].numel() for own in trainer.model.own_parameters().values())
+    own = sum(one[0].numel() for one in trainer.model.own_parameters().values())
+    of_encoder = trained_of_encoder(trainer)
     return [
         Started(
             trial=order.id, hardware=hardware, trained_together=len(orders), input_notes=inputs,
-            task_parameters=parameters, resumed_after_epochs=len(past.epochs), seconds_before=past.seconds,
-            checkpoint_notes=notes, micro_batch_size=trainer.micro_batch,
+            task_parameters=own, trained_parameters=own + of_encoder, resumed_after_epochs=len(past.epochs),
+            seconds_before=past.seconds, checkpoint_notes=notes, micro_batch_size=trainer.micro_batch,
         ) for order in orders
     ]  # fmt: skip
+
+
+def trained_of_encoder(trainer: Trainer) -> int:
+    """How many of the encoder's numbers a trainer's plan trains: those of layer groups that are open in any epoch."""
+    if not trainer.trains_encoder:
+        return 0
+    table = trainer.trials[0].table
+    return sum(size for group, size in enumerate(trainer.model.encoder_sizes()) if table.ever_trains(group))
 
 
 def hardware_record(trainer: Trainer) -> HardwareRecord:

@@ -12,6 +12,7 @@ from meltpoint.adapters import settings
 from meltpoint.adapters.training.epoch_result import best_epoch
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
+from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN
 from meltpoint.sweeps.results.summary import CellHeader, CellSummary, State, SweepFile, SweepSummary, write_sweep
 from meltpoint.sweeps.search.selection import best_of, finals_of, spread
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
@@ -100,7 +101,7 @@ def make_cell() -> MakeCell:
         return CellSummary(
             header, counts, best, kept, spread([final.dev for final in kept if final.dev is not None]),
             spread([final.test[metric] for final in kept if final.test]), 60.0 * len([*tried, *broken, *ended]),
-            [f"{one.id}: {one.error}" for one in broken],
+            [f"{one.id}: {one.error}" for one in broken], search=[*tried, *broken], records=[*tried, *broken, *ended],
         )  # fmt: skip
 
     return make
@@ -140,7 +141,8 @@ def trained(ledger: Ledger, cell: OpenCell, searched: dict[str, Any], seed: int)
         **order.model_dump(include={"id", "number", "encoder", "mode", "task", "head", "role", "seed", "setting"}),
         status="finished", metric="accuracy", dev=best.dev["accuracy"], best_epoch=best.epoch, test={},
         epochs=epochs, data_fingerprint=cell.data_fingerprint, code_version="0", started_at=1.0, seconds=1.0,
-        hardware=started.hardware,
+        hardware=started.hardware, task_parameters=started.task_parameters,
+        trained_parameters=started.trained_parameters, **(last.resource_use or NOTHING_KNOWN).model_dump(),
     )  # fmt: skip
 
 

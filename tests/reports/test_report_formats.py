@@ -81,8 +81,8 @@ def test_the_html_page_is_whole_and_has_the_tables_figures_and_a_plot(summary):
     reader = Reader()
     reader.feed(page)
     assert reader.open == []
-    assert reader.tags.count("table") == 3
-    assert reader.tags.count("svg") == 1
+    assert reader.tags.count("table") == 5
+    assert reader.tags.count("svg") == 2
     assert "script" not in reader.tags
     text = " ".join(reader.text)
     for figure in ("82.0 ± 1.4", "90.0 ± 1.4", "dev 89.0 ± 1.4", "+8.0 ± 1.4"):

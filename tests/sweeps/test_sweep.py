@@ -70,6 +70,21 @@ def test_test_is_opened_once_a_finalist_after_selection_and_on_the_record(done):
         assert line["opened_at"] > max(r["epochs"][-1]["finished_at"] for r in searched)
 
 
+def test_each_trial_tells_its_peak_memory_and_its_size_to_the_ledger_and_to_mlflow(done):
+    _, storage = done
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{storage}/mlflow.db")
+    for record in records(storage):
+        assert record["peak_memory_kind"] in ("process", "process_lifetime")
+        assert record["peak_memory_bytes"] > 50 * 2**20
+        is_frozen = record["mode"] == "feature_extraction"
+        assert (record["trained_parameters"] == record["task_parameters"]) is is_frozen
+        metrics = client.get_run(record["mlflow_run_id"]).data.metrics
+        assert metrics["peak_memory_gb"] == pytest.approx(record["peak_memory_bytes"] / 1e9)
+        assert metrics["trained_parameters"] == record["trained_parameters"]
+
+
 def test_only_the_best_finalist_of_a_cell_keeps_its_weights(done):
     _, storage = done
     kept = {path.name for path in (storage / "tiny" / "checkpoints").iterdir()}

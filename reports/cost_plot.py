@@ -1,0 +1,71 @@
+"""The plot of score against cost: a panel a task, the Pareto set of each encoder filled and joined."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from meltpoint.adapters import modes
+from meltpoint.reports.drawing import COLOURS, MARKERS, legend, sheet
+from meltpoint.reports.statistics.cost import Point, TradeOff, pareto
+
+ACROSS, PANEL_INCHES, DOTS_PER_INCH = 4, (2.8, 2.5), 200
+SHORTEST_SECONDS = 1e-3
+"""Where a run of less is drawn: the axis is logarithmic."""
+
+
+def draw_cost(groups: Sequence[TradeOff], form: str) -> bytes:
+    """Draw scores against the seconds of one run.
+
+    Args:
+        groups: at least one.
+        form: "svg" or "png"; equal data give equal bytes.
+    """
+    tasks = list(dict.fromkeys((group.task, group.metric) for group in groups))
+    encoders = list(dict.fromkeys(group.encoder for group in groups))
+    rows, columns = -(-len(tasks) // ACROSS), min(ACROSS, len(tasks))
+    with sheet(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows + 0.5) as figure:
+        places = list(figure.subplots(rows, columns, squeeze=False).flat)
+        for axes, (task, metric) in zip(places, tasks, strict=False):
+            _panel(axes, f"{task} ({metric})", [group for group in groups if group.task == task], encoders)
+        for axes in places[len(tasks) :]:
+            axes.set_axis_off()
+        labels = list(dict.fromkeys(_label(group.encoder, point) for group in groups for point in group.by_run))
+        legend(figure, labels, columns=min(ACROSS, 2 * columns))
+        file = io.BytesIO()
+        figure.savefig(file, format=form, dpi=DOTS_PER_INCH, metadata={"Date": None} if form == "svg" else None)
+    return file.getvalue()
+
+
+def _panel(axes: Any, title: str, groups: Sequence[TradeOff], encoders: Sequence[str]) -> None:
+    axes.set_title(title)
+    axes.set_xscale("log")
+    axes.set_xlabel("seconds of one run")
+    axes.set_ylabel("score ×100" + (" (dev)" if any(group.split == "dev" for group in groups) else ""))
+    axes.grid(visible=True, linewidth=0.4, color="0.88")
+    axes.spines[["top", "right"]].set_visible(False)
+    for group in groups:
+        colour, best = COLOURS[encoders.index(group.encoder) % len(COLOURS)], pareto(group.by_run)
+        axes.plot(
+            [_seconds(point) for point in best], [100 * point.score for point in best], color=colour, linewidth=0.9,
+            drawstyle="steps-post",
+        )  # fmt: skip
+        for point in group.by_run:
+            axes.plot(
+                _seconds(point), 100 * point.score, color=colour, marker=_marker(point), markersize=5, linestyle="none",
+                markerfacecolor=colour if point in best else "white", label=_label(group.encoder, point),
+            )  # fmt: skip
+
+
+def _seconds(point: Point) -> float:
+    return max(SHORTEST_SECONDS, point.cost)
+
+
+def _marker(point: Point) -> str:
+    known = modes.names()
+    return MARKERS[known.index(point.cell[1]) % len(MARKERS)] if point.cell[1] in known else MARKERS[-1]
+
+
+def _label(encoder: str, point: Point) -> str:
+    return f"{encoder}, {point.cell[1]}"

@@ -1,0 +1,184 @@
+"""Score against cost: the tables of `report` on it, and which cells no other one beats in both (the Pareto set)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from meltpoint.reports.formats import NOTHING, duration, listed, percent, title
+from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.results.cost import CellCost
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.search.selection import Spread
+from meltpoint.tasks.core.counts import counted, some
+
+Split = Literal["dev", "test"]
+
+KINDS = {
+    "gpu_allocated": "tensors on the GPU",
+    "process": "the worker process",
+    "process_lifetime": "the worker process",
+}
+SOURCES = {"nvml": "NVML (the GPU's board)", "rapl": "RAPL (the processor packages, without memory modules)"}
+
+COST_NOTE = (
+    "Seconds are those in which workers were busy; trials that train side by side share them. GPU-hours: seconds × the "
+    "share of a GPU. Energy: of all the cell's trials. Peak memory: the most that any of them had. One run: the best "
+    "setting's epochs, the median over its finals, without set-up; with cached hidden states, without computing them."
+)
+PARETO_NOTE = (
+    "The Pareto set has the cells that no other one equals or beats in score and cost, being better in one. It takes "
+    "the means as they are: where intervals overlap, other seeds may give another set."
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A cell's score and cost.
+
+    Attributes:
+        cell: its key.
+        score: higher is better.
+        cost: lower is better.
+    """
+
+    cell: CellKey
+    score: float
+    cost: float
+
+    def beats(self, other: Point) -> bool:
+        """True if it is at least as good in both and better in one."""
+        at_least = self.score >= other.score and self.cost <= other.cost
+        return at_least and (self.score, self.cost) != (other.score, other.cost)
+
+
+def pareto(points: Sequence[Point]) -> list[Point]:
+    """The points that no other one beats, by cost, then in the order given; equal ones are in it together."""
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.cost, -point.score)):
+        last = kept[-1] if kept else None
+        if last is None or point.score > last.score or (point.score, point.cost) == (last.score, last.cost):
+            kept.append(point)
+    return kept
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """The cells of one encoder on one task, by their scores on one split.
+
+    Attributes:
+        split: test where all of them are scored there, else dev.
+        by_run: each with the seconds of one run of its best setting.
+        by_search: each with the seconds of its search.
+    """
+
+    encoder: str
+    task: str
+    metric: str
+    split: Split
+    by_run: tuple[Point, ...]
+    by_search: tuple[Point, ...]
+
+
+def trade_offs(cells: Sequence[CellSummary]) -> list[TradeOff]:
+    """Each encoder's cells on each task that have finals; those without are left out."""
+    groups: dict[tuple[str, str], list[CellSummary]] = {}
+    for cell in cells:
+        if cell.dev is not None and cell.cost.seconds_of_a_final is not None:
+            groups.setdefault((cell.header.encoder, cell.header.task), []).append(cell)
+    return [_trade_off(encoder, task, group) for (encoder, task), group in groups.items()]
+
+
+def _trade_off(encoder: str, task: str, cells: Sequence[CellSummary]) -> TradeOff:
+    split: Split = "test" if all(cell.test is not None for cell in cells) else "dev"
+    scores = {cell.header.key: score for cell in cells if (score := score_of(cell, split)) is not None}
+    runs = [Point(cell.header.key, scores[cell.header.key].mean, cell.cost.seconds_of_a_final or 0.0) for cell in cells]
+    searches = [Point(cell.header.key, scores[cell.header.key].mean, cell.cost.search_seconds) for cell in cells]
+    return TradeOff(encoder, task, cells[0].header.metric, split, tuple(runs), tuple(searches))
+
+
+def score_of(cell: CellSummary, split: Split) -> Spread | None:
+    """A cell's mean over seeds on a split."""
+    return cell.test if split == "test" else cell.dev
+
+
+# Tables.
+
+
+def cost_rows(summary: SweepSummary) -> list[list[str]]:
+    """The table of costs as text: its heads, then a row a cell."""
+    names = ["encoder", "mode", "task", *(["variant"] if summary.has_variants else [])]
+    heads = ["search", "finals", "GPU-hours", "energy", "peak memory", "numbers trained", "one run"]
+    rows = [[*name_of(cell, len(names)), *cost_texts(cell.cost)] for cell in summary.cells]
+    return [[*names, *heads], *rows]
+
+
+def name_of(cell: CellSummary, columns: int = 4) -> list[str]:
+    """The words that tell a cell from others: encoder, mode, task, and its variant in a fourth column."""
+    head = cell.header
+    return [head.encoder, title(head.mode), head.task, head.variant][:columns]
+
+
+def cost_texts(cost: CellCost) -> list[str]:
+    """A cell's cost in the columns of `cost_rows`."""
+    peak, trained, run = cost.peak_memory_bytes, cost.trained_parameters, cost.seconds_of_a_final
+    return [
+        duration(cost.search_seconds), duration(cost.final_seconds),
+        f"{cost.gpu_hours:.3g}", energy_text(cost),
+        NOTHING if peak is None else f"{peak / 1e9:.2f} GB",
+        NOTHING if trained is None else counted(trained),
+        NOTHING if run is None else seconds_text(run),
+    ]  # fmt: skip
+
+
+def energy_text(cost: CellCost) -> str:
+    """`12.3 kJ`; a dash where a trial does not tell, and how many do not where others do."""
+    if cost.energy_joules is not None:
+        return f"{cost.energy_joules / 1e3:.3g} kJ"
+    is_mixed = 0 < cost.energy_lacking < cost.trials
+    return f"{NOTHING} ({cost.energy_lacking} of {some(cost.trials, 'trial')} without)" if is_mixed else NOTHING
+
+
+def seconds_text(seconds: float) -> str:
+    """A duration, with a decimal where it is short."""
+    return duration(seconds) if seconds >= 10 else f"{seconds:.2g} s"
+
+
+def cost_notes(summary: SweepSummary) -> list[str]:
+    """What the figures of the table are, and what hardware told of them."""
+    costs = [cell.cost for cell in summary.cells]
+    kinds = sorted({kind for cost in costs for kind in cost.peak_memory_kinds})
+    sources = sorted({source for cost in costs for source in cost.energy_sources})
+    lines = [COST_NOTE]
+    if kinds:
+        lines.append(f"Peak memory is of {listed(KINDS[kind] for kind in kinds)}.")
+    if "process_lifetime" in kinds:
+        lines.append("Some peaks are since the worker began, earlier trials included: its system counts no other.")
+    if sources:
+        lines.append(f"Energy by {listed(SOURCES[source] for source in sources)}, × each trial's share of it.")
+    elif any(cost.trials for cost in costs):
+        lines.append("No trial tells its energy: the hardware has no counter, or none that may be read.")
+    return lines
+
+
+def pareto_rows(summary: SweepSummary) -> list[list[str]]:
+    """The Pareto sets as text: the heads, then a row for each encoder × task with several cells."""
+    groups = [group for group in trade_offs(summary.cells) if len(group.by_run) > 1]
+    rows = [
+        [group.encoder, group.task, group.split, pareto_text(group.by_run), pareto_text(group.by_search)]
+        for group in groups
+    ]
+    return [["encoder", "task", "split", "score against one run", "score against the search"], *rows]
+
+
+def pareto_text(points: Sequence[Point]) -> str:
+    """`❄ feature_extraction 81.2 (12 s), 🔥 fine_tuning 85.3 (2 min 5 s)`: a Pareto set, the cheapest first."""
+    return ", ".join(
+        f"{cell_title(point.cell)} {percent(point.score)} ({seconds_text(point.cost)})" for point in pareto(points)
+    )
+
+
+def cell_title(key: CellKey) -> str:
+    """The mode of a key, and its variant if it has one."""
+    return " · ".join([title(key[1]), *key[3:]])

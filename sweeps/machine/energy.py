@@ -1,0 +1,167 @@
+"""Counters of energy that hardware has: NVML's of a GPU, RAPL's of the processor packages.
+
+A counter costs two reads, counts what every program did on its hardware, and never raises: what cannot be read, or
+counted without doubt, is None.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from meltpoint.sweeps.ledger.resource_use import EnergySource
+from meltpoint.sweeps.machine.limits import text
+
+POWERCAP = Path("/sys/class/powercap")
+
+MOST_WATTS = 1000.0
+"""More than one processor package draws (the largest have 500 W, with excursions to twice that): it tells how soon a
+counter may have come round."""
+
+MICRO, MILLI = 1e-6, 1e-3
+
+
+class EnergyCounter(Protocol):
+    """A counter of energy.
+
+    Attributes:
+        source: which one.
+    """
+
+    source: EnergySource
+
+    def joules(self) -> float | None:
+        """The energy since the last call, or since it was made; None where that cannot be told."""
+
+
+class GpuEnergy:
+    """The counter of one GPU board: `nvmlDeviceGetTotalEnergyConsumption`, in mJ since its driver was loaded.
+
+    Args:
+        nvml: the module `pynvml`.
+        handle: NVML's, of the GPU.
+    """
+
+    source: EnergySource = "nvml"
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self.nvml, self.handle = nvml, handle
+        self.last = self._read()
+
+    def joules(self) -> float | None:
+        """The energy since the last call; None if the driver was loaded anew, or does not answer."""
+        before, self.last = self.last, self._read()
+        if before is None or self.last is None or self.last < before:
+            return None
+        return MILLI * (self.last - before)
+
+    def _read(self) -> int | None:
+        try:
+            return int(self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle))
+        except self.nvml.NVMLError:
+            return None
+
+
+def gpu_energy(uuid: str, nvml: Any | None = None) -> GpuEnergy | None:
+    """The counter of a GPU; None without `nvidia-ml-py` or a counter, and for a part of a GPU (MIG), which has none.
+
+    Args:
+        uuid: the GPU's, as torch says it (`get_device_properties(0).uuid`): Ray may show a worker one GPU of several.
+        nvml: the module `pynvml`; None imports it.
+    """
+    nvml = nvml if nvml is not None else load_nvml()
+    if nvml is None:
+        return None
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+    except nvml.NVMLError:
+        return None
+    counter = GpuEnergy(nvml, handle)
+    return None if counter.last is None or _is_divided(nvml, handle) else counter
+
+
+def load_nvml() -> Any | None:
+    """The module `pynvml` (package `nvidia-ml-py`, extra `energy`), ready; None without it, or without a driver."""
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return None
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return None
+    return nvml
+
+
+def _is_divided(nvml: Any, handle: Any) -> bool:
+    """True for a GPU in MIG mode; GPUs that know no such mode raise."""
+    try:
+        return bool(nvml.nvmlDeviceGetMigMode(handle)[0])
+    except nvml.NVMLError:
+        return False
+
+
+class PackageEnergy:
+    """The counters of all processor packages together (powercap, `intel-rapl`; AMD's processors have it too).
+
+    A counter comes round at its range, after some 20 minutes at 200 W. Where the time since the last call would do for
+    a whole round, at twice the package's own limit of power, the energy cannot be told.
+
+    Args:
+        zones: the packages' folders.
+        clock: seconds, monotonic.
+    """
+
+    source: EnergySource = "rapl"
+
+    def __init__(self, zones: Sequence[Path], clock: Callable[[], float] = time.monotonic) -> None:
+        self.zones, self.clock = tuple(zones), clock
+        self.ranges = [_number(zone / "max_energy_range_uj") for zone in self.zones]
+        self.watts = [_most_watts(zone) for zone in self.zones]
+        self.last, self.at = self._read(), self.clock()
+
+    def joules(self) -> float | None:
+        """The energy of all packages since the last call."""
+        before, began = self.last, self.at
+        self.last, self.at = self._read(), self.clock()
+        seconds = self.at - began
+        each = [self._of_one(place, before[place], self.last[place], seconds) for place in range(len(self.zones))]
+        known = [joules for joules in each if joules is not None]
+        return sum(known) if len(known) == len(each) else None
+
+    def _of_one(self, place: int, before: int | None, now: int | None, seconds: float) -> float | None:
+        around = self.ranges[place]
+        if before is None or now is None or around is None or MICRO * around <= seconds * self.watts[place]:
+            return None
+        return MICRO * (now - before if now >= before else now - before + around)
+
+    def _read(self) -> list[int | None]:
+        return [_number(zone / "energy_uj") for zone in self.zones]
+
+
+def package_energy(folder: Path = POWERCAP) -> PackageEnergy | None:
+    """The packages' counter; None where there is none, or this user may not read all of it (root only, mostly)."""
+    zones = packages(folder)
+    counter = PackageEnergy(zones)
+    return counter if zones and all(value is not None for value in counter.last) else None
+
+
+def packages(folder: Path = POWERCAP) -> list[Path]:
+    """The zones of whole packages: not their parts (`intel-rapl:0:0`), nor the platform (`psys`), which holds them."""
+    zones = [zone for zone in sorted(folder.glob("intel-rapl:*")) if zone.name.count(":") == 1]
+    return [zone for zone in zones if text(zone / "name").startswith("package")]
+
+
+def _most_watts(zone: Path) -> float:
+    """Twice the package's short-term limit where it says one, and at most `MOST_WATTS`."""
+    limits = [_number(zone / f"constraint_{number}_power_limit_uw") for number in (0, 1)]
+    known = [MICRO * limit for limit in limits if limit]
+    return min(MOST_WATTS, 2 * max(known)) if known else MOST_WATTS
+
+
+def _number(path: Path) -> int | None:
+    found = text(path)
+    return int(found) if found.isdigit() else None

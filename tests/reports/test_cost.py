@@ -1,0 +1,188 @@
+"""Score against cost: the Pareto set by brute force, the tables, the plot, and the analysis of a trained sweep."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meltpoint.reports.analyses import analyse
+from meltpoint.reports.cost_plot import draw_cost
+from meltpoint.reports.formats import NOTHING
+from meltpoint.reports.report import report
+from meltpoint.reports.statistics.cost import (
+    Point,
+    cost_notes,
+    cost_rows,
+    energy_text,
+    pareto,
+    pareto_rows,
+    seconds_text,
+    trade_offs,
+)
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.cost import CellCost
+from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.tests.tiny_parts import BAD, GOOD, TASK_YAML, write_splits
+
+ICE, FIRE, BOTH = "feature_extraction", "fine_tuning", "stack_and_finetune"
+
+few = st.integers(0, 4).map(float)
+"""Few values, so that many points are equal in one or both."""
+clouds = st.lists(st.tuples(few, few), max_size=12) | st.lists(
+    st.tuples(st.floats(-1, 1), st.floats(0, 1e9)), max_size=12
+)
+
+
+@given(clouds)
+def test_the_pareto_set_is_what_brute_force_finds(cloud) -> None:
+    points = [Point((str(number),), score, cost) for number, (score, cost) in enumerate(cloud)]
+    brute = [
+        one for one in points
+        if not any(
+            (o.score >= one.score and o.cost <= one.cost) and (o.score > one.score or o.cost < one.cost) for o in points
+        )
+    ]  # fmt: skip
+    found = pareto(points)
+    assert sorted(point.cell for point in found) == sorted(point.cell for point in brute)
+    assert [point.cost for point in found] == sorted(point.cost for point in found)
+    assert all(any(kept.beats(point) for kept in found) for point in points if point not in found)
+    assert pareto(found) == found
+
+
+@given(clouds.filter(bool))
+def test_the_cheapest_of_the_best_and_the_best_of_the_cheapest_are_in_it(cloud) -> None:
+    points = [Point((str(number),), score, cost) for number, (score, cost) in enumerate(cloud)]
+    best, cheapest = max(p.score for p in points), min(p.cost for p in points)
+    found = pareto(points)
+    assert found[-1].score == best
+    assert found[0].cost == cheapest
+
+
+def with_use(cell: CellSummary, seconds: float, **fields: object) -> CellSummary:
+    """The cell, each of whose trials had one epoch of so many seconds."""
+
+    def changed(record: TrialRecord) -> TrialRecord:
+        epochs = [record.epochs[0].model_copy(update={"train_seconds": seconds, "dev_seconds": 0.0})]
+        return record.model_copy(update={"epochs": epochs, **fields})
+
+    lists = {name: [changed(one) for one in getattr(cell, name)] for name in ("finals", "search", "records")}
+    return replace(cell, best=changed(cell.best), **lists)
+
+
+ENERGY = {"energy_joules": 500.0, "energy_source": "nvml", "energy_share": 1.0}
+GPU = {"peak_memory_bytes": 3_210_000_000, "peak_memory_kind": "gpu_allocated", "trained_parameters": 109_483_778}
+
+
+@pytest.fixture
+def cells(make_cell) -> list[CellSummary]:
+    """Three modes of a task, the third of which is beaten by the second; a task with hidden labels in one cell."""
+    return [
+        with_use(make_cell(ICE, finals=[(0.8, 0.81)] * 2), 2.0, **ENERGY),
+        with_use(make_cell(FIRE, finals=[(0.9, 0.91)] * 2), 40.0, **ENERGY, **GPU),
+        with_use(make_cell(BOTH, finals=[(0.9, 0.90)] * 2), 50.0, **GPU),
+        with_use(make_cell(ICE, "mnli", finals=[(0.7, 0.1)]), 3.0),
+        with_use(make_cell(FIRE, "mnli", finals=[(0.6, "hidden")]), 9.0),
+    ]
+
+
+def test_cells_are_compared_within_an_encoder_and_a_task_on_a_split_that_all_have(cells) -> None:
+    first, second = trade_offs(cells)
+    assert (first.task, first.split, second.task, second.split) == ("sst2", "test", "mnli", "dev")
+    assert [(point.cell[1], point.cost) for point in pareto(first.by_run)] == [(ICE, 2.0), (FIRE, 40.0)]
+    assert [point.cell[1] for point in pareto(second.by_run)] == [ICE], "by dev, where 0.7 beats 0.6"
+    assert {point.cost for point in first.by_search} == {60.0}
+
+
+def test_cells_without_finals_have_no_point_and_no_row_of_one_cell_alone(make_cell, make_sweep) -> None:
+    summary = make_sweep(make_cell(ICE, finals=[(0.8, 0.8)]), make_cell(FIRE, search=()))
+    assert [len(group.by_run) for group in trade_offs(summary.cells)] == [1]
+    assert len(pareto_rows(summary)) == 1, "the heads"
+    assert "Pareto" not in report(summary, "md")
+
+
+def test_the_report_has_a_row_a_cell_with_what_hardware_told(cells, make_sweep) -> None:
+    summary = make_sweep(*cells)
+    heads, ice, fire, both, *_ = cost_rows(summary)
+    assert heads[3:] == ["search", "finals", "GPU-hours", "energy", "peak memory", "numbers trained", "one run"]
+    assert ice[3:] == ["1 min", "2 min", "0", "1.5 kJ", NOTHING, NOTHING, "2 s"]
+    assert fire[3:] == ["1 min", "2 min", "0", "1.5 kJ", "3.21 GB", "109 483 778", "40 s"]
+    assert both[6] == NOTHING
+    section = report(summary, "md").partition("## Cost\n")[2].partition("\n## ")[0]
+    assert "| minilm | sst2 | test | ❄ feature_extraction 81.0 (2 s), 🔥 fine_tuning 91.0 (40 s) |" in section
+    assert "Energy by NVML (the GPU's board), × each trial's share of it." in section
+    assert "Peak memory is of tensors on the GPU." in section
+    assert "other seeds may give another set" in section
+
+
+def test_energy_that_some_trials_lack_is_not_shown_as_if_it_were_whole(cells) -> None:
+    assert energy_text(CellCost(trials=4, energy_known_joules=5.0, energy_lacking=1)) == "– (1 of 4 trials without)"
+    assert energy_text(CellCost(trials=4, energy_lacking=4)) == NOTHING
+    assert (seconds_text(0.4321), seconds_text(9.94), seconds_text(75)) == ("0.43 s", "9.9 s", "1 min 15 s")
+
+
+def test_peaks_that_count_earlier_trials_and_a_lack_of_counters_are_said(make_cell, make_sweep) -> None:
+    told = with_use(make_cell(ICE), 1.0, peak_memory_bytes=5, peak_memory_kind="process_lifetime")
+    text = " ".join(cost_notes(make_sweep(told)))
+    assert "since the worker began, earlier trials included" in text
+    assert "No trial tells its energy" in text
+
+
+def test_the_csv_has_the_cost_in_plain_numbers(cells, make_sweep) -> None:
+    _, fire, both, *_ = csv.DictReader(io.StringIO(report(make_sweep(*cells), "csv")))
+    assert float(fire["energy_joules"]) == 1500.0
+    assert (fire["peak_memory_bytes"], fire["trained_parameters"]) == ("3210000000", "109483778")
+    assert (float(fire["gpu_hours"]), float(fire["seconds_of_a_final"])) == (0.0, 40.0)
+    assert both["energy_joules"] == ""
+
+
+def test_the_html_page_has_the_plot_and_equal_data_give_equal_bytes(cells, make_sweep) -> None:
+    page = report(make_sweep(*cells), "html")
+    assert page.count("<svg") == 2
+    assert page.index("<h2>Cost</h2>") < page.index("filled: the Pareto set")
+    groups = trade_offs(cells)
+    assert draw_cost(groups, "svg") == draw_cost(groups, "svg")
+    assert draw_cost(groups, "png").startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def storage(tiny_bert: Path, train_sweep, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep of ❄ and 🔥 that the worker trained."""
+    folder = tmp_path_factory.mktemp("data")
+    words = (GOOD[0], "good"), (BAD[0], "bad")
+    write_splits(
+        folder,
+        {"train": 16, "dev": 8, "test": 8},
+        lambda number, _: (f"the film was {words[number % 2][0]}", words[number % 2][1]),
+    )
+    task = folder / "reviews.yaml"
+    task.write_text(TASK_YAML, encoding="utf-8")
+    spec = SweepSpec(
+        name="costly",
+        encoders=(f"hf:{tiny_bert}",),
+        modes=(ICE, FIRE),
+        tasks=(str(task),),
+        trials=1,
+        seeds=2,
+        head="linear",
+    )
+    setting = {"learning_rate": 2e-3, "epochs": 2, "batch_size": 8, "max_pieces": 16}
+    return train_sweep(tmp_path_factory.mktemp("storage"), spec, setting)
+
+
+def test_the_analysis_of_a_trained_sweep_has_every_cells_cost_and_a_figure(storage, tmp_path) -> None:
+    written = analyse("costly", ["cost"], storage, out=tmp_path)
+    assert [path.suffix for path in written] == [".md", ".csv", ".tex", ".svg", ".png"]
+    ice, fire = csv.DictReader(io.StringIO((tmp_path / "cost.csv").read_text(encoding="utf-8")))
+    for row in (ice, fire):
+        assert float(row["one run (s)"]) > 0
+        assert int(row["peak memory (bytes)"]) > 50 * 2**20, "Python with torch"
+        assert {row["in the set by one run"], row["in the set by search"]} <= {"yes", "no"}
+    assert int(fire["numbers trained"]) > int(ice["numbers trained"]) > 0, "the encoder's are among the first"
+    assert "yes" in (ice["in the set by one run"], fire["in the set by one run"])

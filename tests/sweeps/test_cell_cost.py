@@ -1,0 +1,105 @@
+"""The cost of a cell: sums that count a run once, what is unknown said as unknown, and MLflow's figures of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.sweeps.driver.run import cost_figures
+from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
+from meltpoint.sweeps.ledger.resource_use import ResourceUse
+from meltpoint.sweeps.results.cost import CellCost, cell_cost
+from meltpoint.sweeps.tracking.run_contents import ending
+
+
+def hardware(share: float) -> HardwareRecord:
+    device = "cuda:0" if share else "cpu"
+    return HardwareRecord(device=device, name="x", threads=1, gpu_share=share, precision="bf16", host="here")
+
+
+def record(number: int, share: float = 0.0, epochs: int = 2, **fields: object) -> TrialRecord:
+    """A trial of one minute, whose epochs take 2 s each."""
+    each = [
+        EpochRecord(
+            epoch=n, phase="train", step=n, train_loss=1.0, dev={"accuracy": 0.5}, train_seconds=1.5, dev_seconds=0.5,
+            learning_rate=1e-3, finished_at=1.0,
+        )
+        for n in range(1, epochs + 1)
+    ]  # fmt: skip
+    facts: dict[str, object] = {
+        "id": f"t{number}", "number": number, "encoder": "e", "mode": "fine_tuning", "task": "t", "role": "search",
+        "seed": 0, "head": "linear", "setting": {}, "metric": "accuracy", "status": "finished", "dev": 0.5,
+        "epochs": each, "best_epoch": 1, "data_fingerprint": "d", "code_version": "c", "started_at": 100.0 * number,
+        "seconds": 60.0, "hardware": hardware(share),
+    }  # fmt: skip
+    return TrialRecord.model_validate(facts | fields)
+
+
+def joules(amount: float, **fields: object) -> dict[str, object]:
+    return {"energy_joules": amount, "energy_source": "rapl", "energy_share": 0.5, **fields}
+
+
+def test_search_and_finals_add_up_and_a_shared_run_is_counted_once() -> None:
+    search = [record(0, **joules(10.0)), record(1, **joules(30.0))]
+    shared = record(2, role="final", answered_by="t1", started_at=100.0, **joules(30.0))
+    final = record(3, role="final", seed=1, **joules(20.0))
+    default = record(4, role="default", seed=1, **joules(5.0))
+    cost = cell_cost([*search, shared, final, default], search[1], [shared, final])
+    assert (cost.trials, cost.search_seconds, cost.final_seconds, cost.seconds) == (4, 120.0, 120.0, 240.0)
+    assert (cost.energy_joules, cost.energy_lacking, cost.energy_sources) == (65.0, 0, ("rapl",))
+    assert cost.energy_of_a_final == 25.0
+    assert cost.gpu_hours == 0.0
+    assert cost.seconds_of_a_final == 4.0
+
+
+def test_gpu_hours_are_seconds_by_share_and_trials_side_by_side_share_them() -> None:
+    together = [
+        record(n, share=0.5, started_at=7.0, seconds=s, trained_together=2) for n, s in ((0, 3600.0), (1, 1800.0))
+    ]
+    alone = record(2, share=1.0, started_at=9000.0, seconds=900.0, seconds_before=900.0)
+    unknown = record(3, epochs=0, hardware=None, status="failed", dev=None, best_epoch=None, error="x")
+    assert cell_cost([*together, alone, unknown], alone, []).gpu_hours == pytest.approx(0.5 + 0.5)
+
+
+def test_energy_is_none_where_a_trial_or_an_earlier_attempt_does_not_tell_it() -> None:
+    whole, without = record(0, **joules(10.0)), record(1)
+    resumed = record(2, seconds_before=30.0, resumed_after_epochs=1, **joules(4.0))
+    assert cell_cost([whole], whole, []).energy_joules == 10.0
+    cost = cell_cost([whole, without, resumed], whole, [])
+    assert (cost.energy_joules, cost.energy_known_joules, cost.energy_lacking) == (None, 10.0, 2)
+    assert cell_cost([], None, []) == CellCost()
+
+
+def test_peak_is_the_largest_and_size_the_best_settings() -> None:
+    small = record(0, peak_memory_bytes=10, peak_memory_kind="process", trained_parameters=3)
+    large = record(1, peak_memory_bytes=30, peak_memory_kind="process_lifetime", trained_parameters=5)
+    cost = cell_cost([small, large, record(2)], small, [])
+    assert (cost.peak_memory_bytes, cost.trained_parameters) == (30, 3)
+    assert cost.peak_memory_kinds == ("process", "process_lifetime")
+
+
+def test_one_run_is_the_median_of_the_finals_and_the_search_trials_before_there_are_any() -> None:
+    best = record(0, epochs=1)
+    assert cell_cost([best], best, []).seconds_of_a_final == 2.0
+    finals = [record(n, role="final", seed=n, epochs=n) for n in (2, 3, 9)]
+    assert cell_cost([best, *finals], best, finals).seconds_of_a_final == 6.0
+    assert set(EpochResult.model_fields) >= {"train_seconds", "dev_seconds"}
+
+
+def test_a_record_of_an_older_version_reads_and_costs_what_it_tells() -> None:
+    old = record(0).model_dump(exclude={"trained_parameters", *ResourceUse.model_fields})
+    read = TrialRecord.model_validate(old)
+    cost = cell_cost([read], read, [])
+    assert (cost.search_seconds, cost.energy_joules, cost.peak_memory_bytes) == (60.0, None, None)
+
+
+def test_mlflow_gets_what_is_known_of_a_trial_and_of_a_cell() -> None:
+    told = record(0, peak_memory_bytes=2 * 10**9, trained_parameters=7, **joules(1500.0))
+    metrics = {metric.key: metric.value for metric in ending(told)[0]}
+    assert {"peak_memory_gb": 2.0, "energy_kj": 1.5, "trained_parameters": 7.0}.items() <= metrics.items()
+    assert not {"peak_memory_gb", "energy_kj", "trained_parameters"} & {m.key for m in ending(record(1))[0]}
+    figures = cost_figures(cell_cost([told], told, []))
+    assert figures == {
+        "gpu_hours": 0.0, "trained_parameters": 7.0, "seconds_of_a_final": 4.0, "peak_memory_gb": 2.0, "energy_kj": 1.5,
+    }  # fmt: skip
+    assert cost_figures(CellCost()) == {"gpu_hours": 0.0}

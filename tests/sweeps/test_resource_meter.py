@@ -1,0 +1,244 @@
+"""The meter of an order: whose energy and memory it was, that it costs nothing, and what the ledger has of it."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meltpoint.adapters.hardware import Hardware
+from meltpoint.sweeps.driver.running_trial import RunningTrial
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN, ResourceUse
+from meltpoint.sweeps.machine.peak_memory import ProcessPeak
+from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.worker import resource_meter, worker
+from meltpoint.sweeps.worker.events import EpochEnded, Started, TrialEnded
+from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialOutcome, lost_worker
+from meltpoint.sweeps.worker.resource_meter import ResourceMeter
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+
+CPU = Hardware("cpu", "AVX512", 1)
+
+
+class Counter:
+    """A counter of energy that gives what it is told to."""
+
+    source = "rapl"
+
+    def __init__(self, *joules: float | None) -> None:
+        self.left = itertools.chain(joules, itertools.repeat(8.0))
+
+    def joules(self) -> float | None:
+        return next(self.left)
+
+
+class Peak:
+    """Memory that grows by one byte a look."""
+
+    kind = "process"
+
+    def __init__(self) -> None:
+        self.begun, self.bytes = 0, 0
+
+    def begin(self) -> None:
+        self.begun, self.bytes = self.begun + 1, 0
+
+    def read(self) -> int:
+        self.bytes += 1
+        return self.bytes
+
+
+def meter_of(*joules: float | None, share: float = 1.0) -> ResourceMeter:
+    meter = ResourceMeter()
+    meter.open(Peak(), Counter(*joules), share)
+    meter.begin(CPU)
+    return meter
+
+
+laps = st.lists(st.tuples(st.floats(0, 1e6), st.sets(st.sampled_from("abcdef"), min_size=1)), min_size=1, max_size=20)
+
+
+@given(laps=laps, share=st.floats(0.01, 1.0))
+def test_the_energy_of_an_orders_trials_adds_up_to_the_counters(laps, share) -> None:
+    meter = meter_of(*(joules for joules, _ in laps), share=share)
+    for _, trials in laps:
+        meter.lap(sorted(trials))
+    seen = set().union(*(trials for _, trials in laps))
+    total = sum(meter.of(trial).energy_joules for trial in seen)
+    assert total == pytest.approx(share * sum(joules for joules, _ in laps), abs=0.001 * len(seen))
+
+
+def test_a_trial_that_leaves_early_has_no_part_in_what_comes_after() -> None:
+    meter = meter_of(10.0, 6.0, share=0.5)
+    meter.lap(["a", "b"])
+    meter.lap(["b"])
+    assert [meter.of(trial).energy_joules for trial in "ab"] == [2.5, 5.5]
+    assert meter.of("b").energy_share == 0.5
+    assert [meter.of(trial).peak_memory_bytes for trial in "ab"] == [1, 2]
+
+
+def test_a_time_that_the_counter_does_not_tell_leaves_a_trials_energy_unknown_and_not_too_small() -> None:
+    meter = meter_of(10.0, None, 6.0)
+    meter.lap(["a"])
+    meter.lap(["b"])
+    meter.lap(["b", "c"])
+    assert [meter.of(trial).energy_joules for trial in "abc"] == [10.0, None, 3.0]
+    assert meter.of("b").energy_source is None
+    assert meter.of("b").peak_memory_bytes == 3, "its memory is known all the same"
+    assert meter.of("d") == NOTHING_KNOWN
+    assert ResourceMeter().of("a") == NOTHING_KNOWN, "the device was never claimed"
+
+
+@pytest.mark.parametrize(("threads", "share"), [(1, 1 / 8), (4, 1 / 2), (16, 1.0)])
+def test_a_cpus_energy_counts_by_threads_of_all_logical_cores(threads, share, monkeypatch) -> None:
+    monkeypatch.setattr(resource_meter.os, "cpu_count", lambda: 8)
+    assert resource_meter.instruments(replace(CPU, threads=threads))[2] == share
+
+
+# --- peak memory ---
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_the_peak_is_of_the_time_since_it_began_and_not_of_an_earlier_trial() -> None:
+    peak = ProcessPeak()
+    earlier = np.ones(64 * 2**20 // 8)
+    del earlier
+    peak.begin()
+    if peak.kind != "process":
+        pytest.skip("this sandbox does not let a process set its peak back")
+    before = peak.read()
+    mine = np.ones(32 * 2**20 // 8)
+    assert 30 * 2**20 < peak.read() - before < 60 * 2**20
+    assert mine.nbytes == 32 * 2**20
+
+
+def test_where_it_cannot_be_set_back_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "status").write_text("VmPeak:\t  900 kB\nVmHWM:\t     512 kB\n", encoding="ascii")
+    (tmp_path / "clear_refs").mkdir()  # nothing can be written there, whoever runs the test
+    peak = ProcessPeak(tmp_path)
+    peak.begin()
+    assert (peak.kind, peak.read()) == ("process_lifetime", 512 * 1024)
+
+
+def test_without_a_proc_folder_getrusage_answers(tmp_path: Path) -> None:
+    peak = ProcessPeak(tmp_path / "nowhere")
+    peak.begin()
+    assert peak.kind == "process_lifetime"
+    assert peak.read() > 10 * 2**20, "Python with torch"
+
+
+# --- real trials ---
+
+
+def order_of(proposal: Proposal, folder: Path) -> Order:
+    cell = proposal.cell
+    return Order(
+        id=proposal.id, number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name,
+        head=cell.head, seed=0, setting=proposal.setting, data=cell.data, data_fingerprint=cell.data_fingerprint,
+        encoder_fingerprint=cell.encoder_fingerprint, checkpoint=str(folder / proposal.id), cpus=1, gpus=0,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def tuned(spec, cells, tmp_path) -> tuple[Proposal, Order]:
+    """A fine-tuning trial of the tiny encoder."""
+    proposal = Planner(spec.model_copy(update={"modes": ("fine_tuning",)}), cells[1:], []).next()
+    return proposal, order_of(proposal, tmp_path)
+
+
+@pytest.fixture
+def counted(monkeypatch) -> None:
+    """A counter of 8 J a look."""
+    monkeypatch.setattr(resource_meter, "package_energy", Counter)
+    monkeypatch.setattr(resource_meter.os, "cpu_count", lambda: 4)
+
+
+def test_a_real_trial_tells_its_peak_its_energy_and_what_it_trained_and_the_record_has_it(tuned, counted) -> None:
+    proposal, order = tuned
+    started, *epochs, ended = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
+    assert isinstance(started, Started)
+    encoder = worker.warm_encoder(order.encoder, proposal.cell.task.kind)
+    assert started.trained_parameters == started.task_parameters + sum(p.numel() for p in encoder.parameters())
+    assert [event.resource_use.energy_joules for event in epochs] == [2.0, 4.0], "a quarter of 8 J, each epoch"
+    use = ended.resource_use
+    assert use.peak_memory_bytes > 50 * 2**20
+    assert (use.energy_joules, use.energy_source, use.energy_share) == (4.0, "rapl", 0.25)
+    trial = RunningTrial(order, proposal, time.time(), started, [event.epoch for event in epochs], use)
+    record = trial.record(ended.outcome)
+    told = {name: getattr(record, name) for name in ResourceUse.model_fields}
+    assert told == use.model_dump()
+    assert record.trained_parameters == started.trained_parameters
+    assert TrialRecord.model_validate_json(record.model_dump_json()) == record
+
+
+@pytest.mark.parametrize(("pace", "opened"), [(1.0, 1), (0.75, 2), (0.5, 3), (9.0, 0)])
+def test_layers_that_a_plan_never_opens_are_not_counted_as_trained(tuned, pace, opened) -> None:
+    """Two epochs of four steps: the groups thaw at the steps 4 × pace, 8 × pace, …"""
+    proposal, order = tuned
+    setting = {**order.setting, "gradual_unfreezing": True, "gradual_unfreezing.epochs_per_group": pace, "epochs": 2}
+    work = WorkOrder(orders=(order.model_copy(update={"setting": setting}),))
+    started = next(worker.run(work))[0]
+    assert isinstance(started, Started)
+    encoder = worker.warm_encoder(order.encoder, proposal.cell.task.kind)
+    groups = encoder.layer_groups()
+    tops = groups[len(groups) - opened :]
+    assert started.trained_parameters == started.task_parameters + sum(p.numel() for g in tops for p in g.parameters)
+
+
+def test_a_frozen_encoder_is_not_counted_as_trained_and_side_by_side_energy_is_shared(spec, cells, tmp_path, counted):
+    planner = Planner(spec, [replace(cells[0], trials=2)], [])
+    orders = tuple(order_of(proposal, tmp_path) for proposal in planner.next_together(slots=1))
+    assert len(orders) == 2
+    events = [event for events in worker.run(WorkOrder(orders=orders)) for event in events]
+    for event in events:
+        if isinstance(event, Started):
+            assert event.trained_parameters == event.task_parameters
+    ends = [event for event in events if isinstance(event, TrialEnded)]
+    epochs = sum(isinstance(event, EpochEnded) for event in events) / 2
+    assert [event.resource_use.energy_joules for event in ends] == [epochs, epochs], "half of a quarter of 8 J each"
+
+
+def test_a_trial_that_fails_tells_what_it_used_and_one_that_cannot_begin_tells_nothing(tuned, counted, monkeypatch):
+    _, order = tuned
+    monkeypatch.setattr("meltpoint.adapters.head.Head.loss", lambda self, scores, batch: scores.sum() * float("nan"))
+    *_, ended = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
+    assert ended.outcome.status == "failed"
+    assert ended.resource_use.energy_joules == 2.0
+    gone = order.model_copy(update={"gpus": 1.0})
+    (ended,) = [event for events in worker.run(WorkOrder(orders=(gone,))) for event in events]
+    assert "torch sees none" in ended.outcome.error
+    assert ended.resource_use == NOTHING_KNOWN
+
+
+@pytest.mark.parametrize(
+    ("outcome", "joules"),
+    [(TrialOutcome(status="finished"), 4.0), (STOPPED_EARLY, 4.0), (lost_worker("it died"), None)],
+)
+def test_a_stopped_trial_has_its_use_so_far_and_a_lost_one_none(tuned, outcome, joules) -> None:
+    proposal, order = tuned
+    use = ResourceUse(energy_joules=4.0, energy_source="nvml", energy_share=0.5)
+    trial = RunningTrial(order, proposal, time.time(), resource_use=use)
+    assert trial.record(outcome).energy_joules == joules
+
+
+def test_recording_takes_less_than_a_millisecond_an_epoch() -> None:
+    """The median of several trials of ten epochs, in this thread's own time, since other programs run too."""
+    times = []
+    for _ in range(25):
+        began = time.thread_time()
+        meter = ResourceMeter()
+        meter.begin(CPU)
+        for _ in range(10):
+            meter.lap(["a"])
+            meter.of("a")
+        times.append((time.thread_time() - began) / 10)
+    assert statistics.median(times) < 1e-3, f"{1e3 * statistics.median(times):.3f} ms an epoch"
