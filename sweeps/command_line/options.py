@@ -66,7 +66,9 @@ NameArgument = Annotated[str, typer.Argument(help="The sweep's name.", show_defa
 AnalysesArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="ANALYSIS…", help="guidelines, genres, diagnostic_classifiers, mutual_information.", show_default=False
+        metavar="ANALYSIS…",
+        help="guidelines, tuning_curves, genres, diagnostic_classifiers, mutual_information.",
+        show_default=False,
     ),
 ]
 
