@@ -7,12 +7,12 @@ mode. Only random trials count, and each curve ends where its bands say nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_images, write_table
+from meltpoint.adapters.files import replacing
+from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
 from meltpoint.reports.analyses.core.curve_figures import BandLine, BandPanel, Shade, draw_bands
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
 from meltpoint.reports.statistics.cell_curves import CellCurve, CurveRow, cell_curve, rows_of
@@ -62,8 +62,17 @@ def run(options: AnalysisOptions) -> list[Path]:
     by_trials, by_seconds = _panels(curves, by_seconds=False), _panels(curves, by_seconds=True)
     for name, panels in ((NAME, by_trials), (f"{NAME}_seconds", by_seconds)):
         if panels:
-            written += write_images(name, partial(draw_bands, panels), options)
+            written += _write_figure(name, panels, options)
     return written
+
+
+def _write_figure(name: str, panels: Sequence[BandPanel], options: AnalysisOptions) -> list[Path]:
+    forms = [form for form in ("svg", "png") if form in options.formats]
+    paths = [options.out / f"{name}.{form}" for form in forms]
+    for path, form in zip(paths, forms, strict=True):
+        with replacing(path) as temporary:
+            temporary.write_bytes(draw_bands(panels, form))
+    return paths
 
 
 def _values(row: CurveRow) -> tuple[Value, ...]:

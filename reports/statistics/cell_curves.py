@@ -62,7 +62,7 @@ def cell_curve(cell: CellSummary) -> CellCurve:
 
 
 def _reason(cell: CellSummary, trials: RandomTrials) -> str:
-    """Why the trials of a cell allow no curve, however many they are; "" if they do."""
+    """The reason why the trials of a cell allow no curve, however many they are; "" if they do."""
     if cell.search and not trials.is_recorded:
         return NOT_RECORDED
     if trials.stopped:

@@ -1,4 +1,4 @@
-"""What a number of seeds and of test examples can show: the smallest p-value and the smallest difference."""
+"""The smallest p-value and the smallest difference that numbers of seeds and of test examples can show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the budget of a plan can and cannot show: tuning curves, tests over seeds, differences (`plan --explain`)."""
+"""The reach of a planned budget (`plan --explain`): tuning curves, tests over seeds, smallest differences."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(frozen=True)
 class CurvePart:
-    """What the search trials of some cells allow to say about tuning.
+    """The reach of the search trials of some cells: up to which number of trials a tuning curve is valid.
 
     Attributes:
         cells: the cells' names.
@@ -64,7 +64,7 @@ class CurvePart:
 
 @dataclass(frozen=True)
 class SeedPart:
-    """What the seeds of some cells allow to say.
+    """The reach of the seeds of some cells: the smallest p-value.
 
     Attributes:
         smallest_p: of an exact two-sided sign-flip test over the seeds.
@@ -103,7 +103,7 @@ class DifferencePart:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a planned sweep can and cannot show, in three parts, and what the figures assume."""
+    """The reach of a planned sweep in three parts, and the assumptions of its figures."""
 
     curves: tuple[CurvePart, ...]
     seeds: tuple[SeedPart, ...]
@@ -123,7 +123,7 @@ class Explanation:
 
 
 def explain(cells: Iterable[PlannedCell]) -> Explanation:
-    """What the cells of a plan can and cannot show; cells of which the same is said are one part."""
+    """The reach of the cells of a plan; cells of which the same is said are one part."""
     planned = list(cells)
     curves = _grouped(planned, lambda cell: (cell.searcher, cell.trials - cell.finals))
     seeds = _grouped(planned, lambda cell: cell.finals)
@@ -137,7 +137,7 @@ def explain(cells: Iterable[PlannedCell]) -> Explanation:
 
 
 def planned_random(searcher: str, trials: int) -> int:
-    """How many of a cell's search trials are random: all but the published setting, or TPE's first ones.
+    """The number of a cell's search trials that are random: all but the published setting, or TPE's first ones.
 
     TPE may draw some more at random, where trials begin before others have results.
     """
@@ -181,7 +181,7 @@ def _range_words(ranges: list[int], more: bool) -> str:
 
 
 def _needed_words(ranges: list[int]) -> str:
-    """What it would take for a longer range, with the published setting, which is always one of the trials."""
+    """The trials for a longer range, with the published setting, which is always one of them."""
     level, reached = LEVELS[-1], ranges[-1]
     needed = {k: count + 1 for k, count in NEEDED_TRIALS[level].items() if k > reached}
     if not needed:
@@ -215,7 +215,7 @@ def _difference_part(task: str, metric: str, seeds: int, dev: int, test: int | N
 
 
 def _two_points(needed: int | None, examples: int) -> str:
-    """What a difference of two points would take."""
+    """The seeds or examples that a difference of two points would take."""
     if needed is not None:
         return f"Two points would take about {some(needed, 'seed')}."
     if (least := detectable.least_difference(examples)) > NOTABLE:

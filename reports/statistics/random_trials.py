@@ -113,7 +113,7 @@ def _share(record: TrialRecord) -> float:
 
 
 def sample_notes(trials: RandomTrials, metric: str, missing: int) -> list[str]:
-    """What a curve of these trials leaves out or assumes, one line each.
+    """Notes on the trials that a curve leaves out or counts by convention, one line each.
 
     Args:
         metric: of the scores.

@@ -138,21 +138,12 @@ def write_table(table: AnalysisTable, options: AnalysisOptions) -> list[Path]:
 
 
 def write_figure(name: str, rows: Sequence[Sequence[Panel]], options: AnalysisOptions) -> list[Path]:
-    """Write a figure of panels over layers in every requested image format."""
-    return write_images(name, lambda form: draw(rows, form), options)
-
-
-def write_images(name: str, drawn: Callable[[str], bytes], options: AnalysisOptions) -> list[Path]:
-    """Write a figure in every requested image format.
-
-    Args:
-        drawn: ("svg" or "png") → the bytes of the file.
-    """
+    """Write a figure in every requested image format."""
     written = []
     for form in ("svg", "png"):
         if form in options.formats:
             path = options.out / f"{name}.{form}"
             with replacing(path) as temporary:
-                temporary.write_bytes(drawn(form))
+                temporary.write_bytes(draw(rows, form))
             written.append(path)
     return written

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from meltpoint.reports.analyses.core.figures import DASHES, draw_grid, in_rows
-from meltpoint.reports.drawing import COLOURS
+from meltpoint.reports.analyses.core.figures import ACROSS, DASHES, DOTS_PER_INCH, PANEL_INCHES
+from meltpoint.reports.drawing import COLOURS, legend, sheet
 
 SHADES = (0.14, 0.26)
 """Opacity of the bands, from the widest to the narrowest; they lie upon one another."""
@@ -49,11 +51,18 @@ def draw_bands(panels: Sequence[BandPanel], form: str) -> bytes:
         form: "svg" or "png".
     """
     labels = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
-
-    def paint(panel: BandPanel, axes: Any) -> None:
-        _paint(panel, labels, axes)
-
-    return draw_grid(in_rows(panels), paint, labels, form)
+    columns, rows = min(ACROSS, len(panels)), math.ceil(len(panels) / ACROSS)
+    width, height = PANEL_INCHES
+    with sheet(width * columns, height * rows + 0.3) as figure:
+        places = list(figure.subplots(rows, columns, squeeze=False).flat)
+        for axes, panel in zip(places, panels, strict=False):
+            _paint(panel, labels, axes)
+        for axes in places[len(panels) :]:
+            axes.set_axis_off()
+        legend(figure, labels, columns=min(4, 2 * columns))
+        file = io.BytesIO()
+        figure.savefig(file, format=form, dpi=DOTS_PER_INCH, metadata={"Date": None} if form == "svg" else None)
+    return file.getvalue()
 
 
 def _paint(panel: BandPanel, labels: Sequence[str], axes: Any) -> None:

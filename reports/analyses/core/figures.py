@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from meltpoint.reports.drawing import COLOURS, MARKERS, legend, sheet
 
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)))
 PANEL_INCHES, DOTS_PER_INCH, ACROSS = (3.2, 2.5), 200, 4
-
-P = TypeVar("P")
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Panel:
     y_range: tuple[float, float] | None = None
 
 
-def in_rows(panels: Sequence[P]) -> list[Sequence[P]]:
+def in_rows(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
     """Arrange panels in rows of at most four, the width of a page."""
     return [panels[start : start + ACROSS] for start in range(0, len(panels), ACROSS)]
 
@@ -54,17 +52,6 @@ def draw(rows: Sequence[Sequence[Panel]], form: str) -> bytes:
         rows: each has at least one panel; shorter rows are padded with empty space.
         form: "svg" or "png".
     """
-    labels = [line.label for row in rows for panel in row for line in panel.lines]
-    return draw_grid(rows, _panel, labels, form)
-
-
-def draw_grid(rows: Sequence[Sequence[P]], paint: Callable[[P, Any], None], labels: Iterable[str], form: str) -> bytes:
-    """Draw panels of any kind in rows, with one legend below them, and return the bytes of the file.
-
-    Args:
-        paint: draws a panel on its axes.
-        labels: of the legend, in order; repeats are dropped, and each must occur in a panel.
-    """
     columns = max(len(row) for row in rows)
     width, height = PANEL_INCHES
     with sheet(width * columns, height * len(rows) + 0.3) as figure:
@@ -72,10 +59,11 @@ def draw_grid(rows: Sequence[Sequence[P]], paint: Callable[[P, Any], None], labe
         for row, across in zip(rows, places, strict=True):
             for place, axes in enumerate(across):
                 if place < len(row):
-                    paint(row[place], axes)
+                    _panel(row[place], axes)
                 else:
                     axes.set_axis_off()
-        legend(figure, list(dict.fromkeys(labels)), columns=min(4, 2 * columns))
+        labels = list(dict.fromkeys(line.label for row in rows for panel in row for line in panel.lines))
+        legend(figure, labels, columns=min(4, 2 * columns))
         file = io.BytesIO()
         figure.savefig(file, format=form, dpi=DOTS_PER_INCH, metadata={"Date": None} if form == "svg" else None)
     return file.getvalue()
