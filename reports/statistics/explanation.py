@@ -125,7 +125,7 @@ class Explanation:
 def explain(cells: Iterable[PlannedCell]) -> Explanation:
     """The reach of the cells of a plan; cells of which the same is said are one part."""
     planned = list(cells)
-    curves = _grouped(planned, lambda cell: (cell.searcher, cell.trials - cell.finals))
+    curves = _grouped(planned, lambda cell: (cell.searcher, cell.search_trials))
     seeds = _grouped(planned, lambda cell: cell.finals)
     tasks = _grouped(planned, lambda cell: (cell.task, cell.metric, cell.finals, cell.dev_examples, cell.test_examples))
     return Explanation(

@@ -75,6 +75,11 @@ class PlannedCell:
     test_examples: int | None
     closed: dict[str, Any] | None = None
 
+    @property
+    def search_trials(self) -> int:
+        """Without the finals."""
+        return self.trials - self.finals
+
 
 @dataclass(frozen=True)
 class SweepPlan:
