@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -29,6 +30,7 @@ from meltpoint.tasks.core.counts import some
 
 if TYPE_CHECKING:  # they import torch, which takes seconds and a table does not need
     from meltpoint.adapters.training.epoch_result import EpochResult
+    from meltpoint.reports.statistics.explanation import Explanation
     from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
     from meltpoint.sweeps.driver.run import Outcome
 
@@ -158,6 +160,16 @@ def show_plan(planned: SweepPlan, console: Console) -> None:
         say(console, line, style="dim")
     for note in (*planned.lengths, *planned.notes):
         say(console, note, style="dim")
+
+
+def show_explanation(explanation: Explanation, console: Console) -> None:
+    """Print what a plan's budget can and cannot show: a heading and its lines for each part."""
+    for heading, lines in explanation.sections().items():
+        say(console, heading, style="bold")
+        for line in lines:
+            console.print(Padding(Text(line), (0, 0, 0, 2)))
+    for line in explanation.assumptions:
+        say(console, line, style="dim")
 
 
 def show_status(summary: SweepSummary, console: Console) -> None:

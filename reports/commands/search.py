@@ -11,6 +11,7 @@ from meltpoint.sweeps.command_line.errors import DONE, again, exit_on_error, pri
 from meltpoint.sweeps.command_line.options import (
     AsJson,
     CpusPerTrial,
+    Explain,
     GpusPerTrial,
     MixCode,
     Name,
@@ -20,6 +21,8 @@ from meltpoint.sweeps.command_line.options import (
 )
 
 if TYPE_CHECKING:
+    from meltpoint.reports.statistics.explanation import Explanation
+    from meltpoint.sweeps.driver.plan import SweepPlan
     from meltpoint.sweeps.driver.run import Outcome
     from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 
@@ -71,7 +74,7 @@ def _show(outcome: Outcome, resources: Resources) -> None:
 
 @exit_on_error()
 @with_sweep_options(without=("cache_budget", "cache_dir", "cache_keep"))
-def plan(options: SweepOptions, as_json: AsJson = False) -> None:
+def plan(options: SweepOptions, as_json: AsJson = False, explain: Explain = False) -> None:
     """Show what `sweep` with the same options would do and cost; trains nothing."""
     from meltpoint.sweeps.command_line.option_values import resources_of
     from meltpoint.sweeps.command_line.spec_from_options import checked_spec
@@ -81,12 +84,22 @@ def plan(options: SweepOptions, as_json: AsJson = False) -> None:
     from meltpoint.sweeps.driver.plan import plan_sweep  # torch, which takes seconds
 
     planned = plan_sweep(spec, resources)
+    explanation = _explanation(planned) if explain else None
     if as_json:
-        print_json(planned.as_json())
+        print_json(planned.as_json() | ({"explain": explanation.as_json()} if explanation else {}))
         return
-    from meltpoint.reports.screen import show_plan
+    from meltpoint.reports.screen import show_explanation, show_plan
 
-    show_plan(planned, Console(highlight=False))
+    console = Console(highlight=False)
+    show_plan(planned, console)
+    if explanation:
+        show_explanation(explanation, console)
+
+
+def _explanation(planned: SweepPlan) -> Explanation:
+    from meltpoint.reports.statistics.explanation import explain  # SciPy, which takes a second
+
+    return explain(planned.cells)
 
 
 @exit_on_error()

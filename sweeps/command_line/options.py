@@ -67,7 +67,9 @@ NameArgument = Annotated[str, typer.Argument(help="The sweep's name.", show_defa
 AnalysesArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="ANALYSIS…", help="guidelines, genres, diagnostic_classifiers, mutual_information.", show_default=False
+        metavar="ANALYSIS…",
+        help="guidelines, tuning_curves, genres, diagnostic_classifiers, mutual_information.",
+        show_default=False,
     ),
 ]
 
@@ -118,6 +120,9 @@ JobAddress = Annotated[
     ),
 ]  # fmt: skip
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Say what the trials, seeds and examples can and cannot show.")
+]
 OneEncoder = Annotated[
     str, typer.Option("--encoder", help="bert-base, minilm, hf:ID, hf:FOLDER or elmo:FOLDER.", show_default=False)
 ]

@@ -29,7 +29,8 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, fault_lines, length_lines, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.lengths import CellLength
-from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.sweeps.specification.sweep_spec import Resources, Searcher, SweepSpec
+from meltpoint.sweeps.specification.test_size import declared_test_examples
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.tasks.core.counts import some
@@ -52,6 +53,10 @@ class PlannedCell:
         answered: of the trials, how many the ledger has.
         estimated_seconds: of one worker, for the rest.
         length: the longest input of its trials, where it comes from, and what it cuts.
+        metric: by which settings are chosen.
+        searcher: who proposes them.
+        dev_examples: number of dev examples.
+        test_examples: declared number of labelled test examples; None if unknown before the split is opened.
         closed: how its search ended for good (`Closing.as_json`); None while it is open.
     """
 
@@ -67,6 +72,10 @@ class PlannedCell:
     answered: int
     estimated_seconds: float
     length: CellLength
+    metric: str
+    searcher: Searcher
+    dev_examples: int
+    test_examples: int | None
     closed: dict[str, Any] | None = None
 
     @property
@@ -204,7 +213,8 @@ def _planned(progress: CellProgress, closing: Closing | None, rate: float) -> Pl
     closed = closing.as_json() if closing else None
     return PlannedCell(
         cell.encoder, cell.mode, cell.task_name, cell.head, cell.head_source, cell.variant, total, cell.seeds,
-        len(defaults), answered, seconds, cell.length, closed,
+        len(defaults), answered, seconds, cell.length, cell.metric, progress.study.searcher, cell.dev_examples,
+        declared_test_examples(cell), closed,
     )  # fmt: skip
 
 

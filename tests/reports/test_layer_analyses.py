@@ -73,14 +73,16 @@ def column(rows: list[dict[str, str]], stage: str, name: str) -> list[float]:
     return [float(row[name]) for row in rows if row["stage"] == stage]
 
 
-def test_the_names_are_the_papers_tables_and_figures():
-    assert names() == ["diagnostic_classifiers", "genres", "guidelines", "mutual_information"]
+def test_the_papers_tables_and_figures_are_among_the_names():
+    assert {"diagnostic_classifiers", "genres", "guidelines", "mutual_information"} <= set(names())
     assert all(get(name).name == name and get(name).summary for name in names())
 
 
 def test_a_sweeps_finalist_is_measured_beside_the_encoder_it_began_as(storage, tiny_bert, tmp_path):
     lines: list[str] = []
-    written = analyse("tiny", names()[:1] + names()[3:], storage, out=tmp_path, tell=lines.append)
+    written = analyse(
+        "tiny", ["diagnostic_classifiers", "mutual_information"], storage, out=tmp_path, tell=lines.append
+    )
     assert {path.name for path in written} == {
         f"{name}.{form}" for name in ("diagnostic_classifiers", "mutual_information") for form in FORMATS
     }

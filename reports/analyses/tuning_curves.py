@@ -1,0 +1,125 @@
+"""Tuning curves (Lourie, Cho & He 2023): the median best dev score against trials and against training seconds.
+
+A row for each cell and number of trials, two figures with a panel for each task and a line with its bands for each
+mode. Only random trials count, and each curve ends where its bands say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from meltpoint.adapters.files import replacing
+from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
+from meltpoint.reports.analyses.core.curve_figures import BandLine, BandPanel, Shade, draw_bands
+from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
+from meltpoint.reports.statistics.cell_curves import CellCurve, CurveRow, cell_curve, rows_of
+from meltpoint.reports.statistics.tuning_curves import LEVELS, CurvePoint
+
+NAME = "tuning_curves"
+LINE_POINTS = 200
+"""Points of a line; the curve is a step function of the number of trials."""
+
+COLUMNS = (
+    Column("encoder"), Column("mode"), Column("task"), Column("variant"), Column("metric"), Column("suggested by"),
+    figures("random trials", "d"), figures("valid, 95 %", "d"), figures("valid, 80 %", "d"), figures("k", "d"),
+    figures("seconds", ".0f"), Column("unit"), points("low, 95 %"), points("low, 80 %"), points("median"),
+    points("high, 80 %"), points("high, 95 %"), Column("note"),
+)  # fmt: skip
+
+METHOD = (
+    "median: of the best dev score of k random trials ×100, F̂⁻¹(0.5^(1/k)), where F̂ is the distribution of the scores "
+    "of the cell's random trials. low and high: exact bands, simultaneous for the whole curve (Lourie, Cho & He 2023; "
+    "opda, ld_equal_tailed); of 100 such bands at 80 %, some 20 leave the true curve somewhere. Scores that occur "
+    "twice make them wider than need be, not narrower.",
+    "valid: the largest k for which the band says anything. Beyond it, its upper side is the highest value that the "
+    "metric can have, whatever the scores are: the dashes, and the end of the lines.",
+    "Only random trials count: the bands hold for independent draws whose number is fixed beforehand, not for TPE's, "
+    "the published setting, or one that won in another cell. A space with few settings is drawn from without "
+    "repeats, which makes the bands wider than need be.",
+    "seconds: k times the mean cost of a random trial: trial seconds times its share of the GPU (GPU-seconds), or the "
+    "seconds of a CPU worker, whatever its threads; trials side by side share theirs equally. The bands do not cover "
+    "the error of that mean, nor do trials take equally long.",
+    "A trial whose setting failed counts as the metric's lowest value: a search that draws it has nothing from it. All "
+    "trials have the search's seed, so that nothing here covers seeds; the best of k scores on dev is higher than that "
+    "setting's score elsewhere.",
+)
+
+
+def run(options: AnalysisOptions) -> list[Path]:
+    """Compute the curves from the sweep's search trials; figures only if a cell has a curve.
+
+    Raises:
+        ValueError: no sweep.
+    """
+    sweep = options.needed_sweep(NAME)
+    curves = [cell_curve(cell) for encoder, task in options.pairs() for cell in options.cells(encoder, task)]
+    rows = tuple(_values(row) for curve in curves for row in rows_of(curve))
+    table = AnalysisTable(NAME, f"Tuning curves of sweep {sweep.name}", COLUMNS, rows, (*_ranges(curves), *METHOD))
+    written = write_table(table, options)
+    by_trials, by_seconds = _panels(curves, by_seconds=False), _panels(curves, by_seconds=True)
+    for name, panels in ((NAME, by_trials), (f"{NAME}_seconds", by_seconds)):
+        if panels:
+            written += _write_figure(name, panels, options)
+    return written
+
+
+def _write_figure(name: str, panels: Sequence[BandPanel], options: AnalysisOptions) -> list[Path]:
+    forms = [form for form in ("svg", "png") if form in options.formats]
+    paths = [options.out / f"{name}.{form}" for form in forms]
+    for path, form in zip(paths, forms, strict=True):
+        with replacing(path) as temporary:
+            temporary.write_bytes(draw_bands(panels, form))
+    return paths
+
+
+def _values(row: CurveRow) -> tuple[Value, ...]:
+    head, point = row.header, row.point
+    wide, narrow = row.valid or (None, None)
+    (low_95, high_95), (low_80, high_80) = (band or (None, None) for band in (point.bands if point else (None, None)))
+    return (
+        head.encoder, head.mode, head.task, head.variant, head.metric, row.suggested, row.random_trials, wide, narrow,
+        row.trials, row.seconds, row.unit, low_95, low_80, point.median if point else None, high_80, high_95, row.note,
+    )  # fmt: skip
+
+
+def _ranges(curves: Sequence[CellCurve]) -> list[str]:
+    """The valid range of each curve, a line for each."""
+    return [f"{'.'.join(one.header.key)}: {one.valid_words}." for one in curves if one.curve is not None]
+
+
+def _panels(curves: Sequence[CellCurve], *, by_seconds: bool) -> list[BandPanel]:
+    """One panel for each encoder, task and unit of the horizontal axis, for cells with a curve."""
+    grouped: dict[tuple[str, ...], list[CellCurve]] = {}
+    several = len({one.header.encoder for one in curves}) > 1
+    for one in curves:
+        if one.curve is None or (by_seconds and one.trials.cost is None):
+            continue
+        unit = one.trials.cost.unit if by_seconds and one.trials.cost else "random trials"
+        heading = f"{one.header.encoder}, {one.header.task}" if several else one.header.task
+        grouped.setdefault((heading, unit, one.header.metric), []).append(one)
+    return [
+        BandPanel(heading, unit, f"dev {metric}", tuple(_line(one, by_seconds=by_seconds) for one in members))
+        for (heading, unit, metric), members in grouped.items()
+    ]
+
+
+def _line(one: CellCurve, *, by_seconds: bool) -> BandLine:
+    assert one.curve is not None
+    grid = [float(k) for k in np.geomspace(1.0, one.curve.end, LINE_POINTS)]
+    shown = one.curve.at(grid)
+    scale = one.trials.cost.seconds if by_seconds and one.trials.cost else 1.0
+    label = f"{one.header.mode} {one.header.variant}".strip()
+    shades = tuple(_shade(shown, place, scale) for place in range(len(LEVELS)))
+    return BandLine(label, tuple(scale * p.trials for p in shown), tuple(p.median for p in shown), shades)
+
+
+def _shade(shown: Sequence[CurvePoint], place: int, scale: float) -> Shade:
+    inside = [(scale * point.trials, *band) for point in shown if (band := point.bands[place]) is not None]
+    x, low, high = zip(*inside, strict=True) if inside else ((), (), ())
+    return Shade(tuple(x), tuple(low), tuple(high))
+
+
+ANALYSIS = Analysis(NAME, "the best dev score against trials and seconds, with bands, from random trials", run)

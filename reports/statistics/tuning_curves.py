@@ -1,0 +1,157 @@
+"""Tuning curves: the median best dev score of a random search against its number of trials, with confidence bands.
+
+The median curve is F̂⁻¹(0.5^(1/k)), where F̂ is the distribution of the scores of independent random trials; its bands
+are exact and hold for the whole curve at once (Lourie, Cho & He 2023, arXiv 2311.09480). Both are computed by opda.
+
+Bands with equal tails (Learned-Miller & DeStefano 2008) are nearly as narrow as opda's default, those of the highest
+density, and take a tenth of its time.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from opda.nonparametric import EmpiricalDistribution
+
+LEVELS = (0.95, 0.80)
+"""Confidence levels of the bands; 80 % is that of the paper's figures and of opda's rule for the number of trials."""
+
+MOST_TRIALS = 256
+"""Of more trials the first so many count: opda's simulation takes minutes and gigabytes for a thousand."""
+
+LOWEST = {"matthews": -1.0, "pearson": -1.0, "spearman": -1.0}
+"""Metric → its lowest value, where that is not 0. The highest value of every metric is 1 (`tasks.core.metrics`)."""
+
+
+def bounds(metric: str) -> tuple[float, float]:
+    """The lowest and the highest value of a metric."""
+    return LOWEST.get(metric, 0.0), 1.0
+
+
+@functools.cache
+def simulation_source(count: int) -> np.random.Generator:
+    """The source of opda's simulation for so many trials: equal trials give equal bands in any order of calls.
+
+    opda keeps the simulation's result for each generator, so there is one generator for each number of trials.
+    """
+    return np.random.default_rng(count)
+
+
+def distribution_bands(
+    scores: Sequence[float], limits: tuple[float, float], level: float
+) -> tuple[EmpiricalDistribution, EmpiricalDistribution]:
+    """The lower and the upper band of the distribution of scores.
+
+    Equal scores make opda warn, since the coverage is exact for continuous distributions only. With ties it is at
+    least the level: scores are a monotone function of uniform variables, and the band of those is exact.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Duplicates detected in ys", category=RuntimeWarning)
+        lower, _, upper = EmpiricalDistribution.confidence_bands(
+            list(scores), level, a=limits[0], b=limits[1],
+            generator=simulation_source(len(scores)), method="ld_equal_tailed", n_jobs=1,
+        )  # fmt: skip
+    return lower, upper
+
+
+@functools.cache
+def largest_k(count: int, level: float) -> float:
+    """The largest number k of trials, not rounded, up to which the band from `count` random trials says anything.
+
+    Beyond it the quantile 0.5^(1/k) is one that the lower band of the distribution does not reach at the best score,
+    so that the upper band of the curve is the highest value that the metric can have, whatever the scores are.
+    """
+    if count < 1:
+        return 0.0
+    scores = np.arange(1, count + 1) / (count + 1)
+    lower, _ = distribution_bands(scores.tolist(), (0.0, 1.0), level)
+    return math.log(0.5) / math.log(float(lower.cdf(scores[-1])))
+
+
+def valid_trials(count: int, level: float) -> int:
+    """The largest whole k up to which the curve of `count` random trials is valid; 0 if there is no curve."""
+    return math.floor(largest_k(count, level))
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """A point of a tuning curve.
+
+    Attributes:
+        trials: the number of random trials, not necessarily whole.
+        median: the median of the best score of so many trials.
+        bands: for each of `LEVELS` the lower and the upper end of the band; None beyond its valid range.
+    """
+
+    trials: float
+    median: float
+    bands: tuple[tuple[float, float] | None, ...]
+
+
+@dataclass(frozen=True)
+class TuningCurve:
+    """The median tuning curve of a random search with its bands.
+
+    Attributes:
+        scores: the best dev score of each trial, in any order.
+        limits: the lowest and the highest value of the metric.
+    """
+
+    scores: tuple[float, ...]
+    limits: tuple[float, float]
+
+    @property
+    def valid(self) -> tuple[int, ...]:
+        """For each of `LEVELS` the largest whole number of trials up to which the band says anything."""
+        return tuple(valid_trials(len(self.scores), level) for level in LEVELS)
+
+    @property
+    def end(self) -> float:
+        """The number of trials, not rounded, at which the last band ends."""
+        return max(largest_k(len(self.scores), level) for level in LEVELS)
+
+    def at(self, trials: Sequence[float]) -> list[CurvePoint]:
+        """The curve's points at some numbers of trials, each at least 1."""
+        median = median_curve(self.scores, trials, self.limits)
+        columns = [self._band(level, trials) for level in LEVELS]
+        bands = zip(*columns, strict=True)
+        return [CurvePoint(k, y, band) for k, y, band in zip(trials, median, bands, strict=True)]
+
+    def _band(self, level: float, trials: Sequence[float]) -> list[tuple[float, float] | None]:
+        last = largest_k(len(self.scores), level)
+        lower, upper = distribution_bands(self._clipped, self.limits, level)
+        lows, highs = (band.quantile_tuning_curve(list(trials)) for band in (upper, lower))  # F below: the curve above
+        pairs = zip(trials, lows, highs, strict=True)
+        return [(float(low), float(high)) if k <= last else None for k, low, high in pairs]
+
+    @property
+    def _clipped(self) -> list[float]:
+        return _within(self.scores, self.limits)
+
+
+def _within(scores: Sequence[float], limits: tuple[float, float]) -> list[float]:
+    """The scores between the metric's limits, which a correlation may leave by a rounding error."""
+    return [min(max(score, limits[0]), limits[1]) for score in scores]
+
+
+def median_curve(scores: Sequence[float], trials: Sequence[float], limits: tuple[float, float]) -> list[float]:
+    """The median of the best of k scores, F̂⁻¹(0.5^(1/k)), for each k.
+
+    Args:
+        scores: of independent random trials.
+        trials: the numbers k, each at least 1, not necessarily whole.
+        limits: the lowest and the highest value that a score can have.
+    """
+    distribution = EmpiricalDistribution(_within(scores, limits), a=limits[0], b=limits[1])
+    return [float(score) for score in distribution.quantile_tuning_curve(list(trials))]
+
+
+def shown_trials(last: int) -> list[int]:
+    """The numbers of trials of a table: 1, 2, 4, 8, … and the last one."""
+    doubling = [2**power for power in range(last.bit_length())]
+    return sorted({*doubling, last} if last else set())

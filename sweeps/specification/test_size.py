@@ -1,0 +1,36 @@
+"""The size of a cell's test split as it is declared; the split is not opened."""
+
+from __future__ import annotations
+
+from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.tasks.core.slices import Slice, parse_slice
+from meltpoint.tasks.core.task import HubSource, Task
+
+
+def declared_test_examples(cell: OpenCell) -> int | None:
+    """The number of labelled test examples of a cell, by `--test-from` or by the task.
+
+    Returns:
+        None where neither says it, or where the labels are hidden.
+    """
+    if cell.data.test_from is not None:
+        return _length(parse_slice(cell.data.test_from))
+    return None if cell.task.test_labels == "hidden" else _published(cell.task)
+
+
+def _length(cut: Slice) -> int | None:
+    """The length of a slice whose ends are counted from the same side, of a split that is long enough."""
+    start, stop = cut.start, cut.stop
+    if start is not None and start < 0 and (stop is None or stop < 0):
+        return (stop or 0) - start
+    if stop is not None and stop >= 0 and (start is None or start >= 0):
+        return stop - (start or 0)
+    return None
+
+
+def _published(task: Task) -> int | None:
+    """The published number of test examples, where the task pins it."""
+    source: HubSource | None = task.hub
+    if source is not None and "test" in source.elsewhere:
+        source = source.elsewhere["test"]
+    return None if source is None else source.rows.get("test")

@@ -1,0 +1,164 @@
+"""Tuning curves: opda's golden values, the range in which their bands say anything, and what they promise."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from meltpoint.reports.statistics.tuning_curves import (
+    LEVELS,
+    LOWEST,
+    TuningCurve,
+    bounds,
+    distribution_bands,
+    largest_k,
+    median_curve,
+    shown_trials,
+    simulation_source,
+    valid_trials,
+)
+from meltpoint.tasks.core.metrics import METRICS
+from meltpoint.tasks.core.task import Task
+
+DEBERTA = json.loads((Path(__file__).with_name("deberta_tuning.json")).read_text(encoding="utf-8"))
+UNIT = (0.0, 1.0)
+
+scores = st.lists(st.integers(0, 40).map(lambda hits: hits / 40), min_size=6, max_size=12)  # with many ties
+
+
+@pytest.mark.parametrize(
+    ("model", "published"),
+    [("v1", [0.8726, 0.8819, 0.8855, 0.8875]), ("v3", [0.8940, 0.9008, 0.9038, 0.9049])],
+)
+def test_the_median_curve_of_deberta_is_the_published_one(model: str, published: list[float]):
+    """Of the best matched accuracy of each of the 1,024 random trials, over its learning curve."""
+    accuracies = [hits / DEBERTA["examples"] for hits in DEBERTA[model]]
+    assert len(accuracies) == 1024
+    assert [round(score, 4) for score in median_curve(accuracies, [1, 2, 4, 8], UNIT)] == published
+
+
+@pytest.mark.parametrize(
+    ("count", "at_95", "at_80"),
+    [
+        (16, 1, 2), (32, 3, 4), pytest.param(48, 5, 6, marks=pytest.mark.slow),
+        pytest.param(64, 6, 8, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_the_valid_range_is_where_opdas_band_leaves_the_metrics_bound(count: int, at_95: int, at_80: int):
+    """The issue's figures (16 → 2, 48 → 6, 64 → 8) are those of 80 % bands."""
+    for level, expected in zip(LEVELS, (at_95, at_80), strict=True):
+        assert valid_trials(count, level) == expected
+        lower, _ = distribution_bands(np.linspace(0.3, 0.9, count).tolist(), UNIT, level)
+        upper_side = lower.quantile_tuning_curve([*range(1, expected + 1), expected + 1])
+        assert (upper_side[:-1] <= 0.9).all()
+        assert upper_side[-1] == 1.0
+
+
+def test_too_few_trials_have_no_valid_range_and_more_trials_never_a_smaller_one():
+    for level in LEVELS:
+        ranges = [largest_k(count, level) for count in (0, 1, 5, 8, 9, 12)]
+        assert ranges[0] == 0.0
+        assert ranges == sorted(ranges)
+        assert valid_trials(5, level) == 0
+        assert valid_trials(9, level) >= 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(scores)
+def test_bands_contain_the_median_curve_and_the_wider_band_the_narrower(values: list[float]):
+    curve = TuningCurve(tuple(values), UNIT)
+    for point in curve.at([1.0, 1.25, 1.5]):
+        wide, narrow = point.bands
+        for band in filter(None, (wide, narrow)):
+            assert band[0] <= point.median <= band[1]
+        if wide and narrow:
+            assert wide[0] <= narrow[0] <= narrow[1] <= wide[1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(scores)
+def test_curves_rise_with_the_number_of_trials_to_the_best_score(values: list[float]):
+    curve = TuningCurve(tuple(values), UNIT).at([1.0, 1.1, 1.3, 1.6, 2.0, 4.0, 1000.0])
+    medians = [point.median for point in curve]
+    assert medians == sorted(medians)
+    assert medians[-1] == max(values)
+    for place in range(len(LEVELS)):
+        ends = [point.bands[place] for point in curve if point.bands[place]]
+        assert ends == [(low, high) for low, high in zip(*map(sorted, zip(*ends, strict=True)), strict=True)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(scores, st.randoms(use_true_random=False))
+def test_the_order_of_the_trials_changes_nothing(values: list[float], shuffle):
+    shuffled = list(values)
+    shuffle.shuffle(shuffled)
+    trials = [1.0, 1.5, 3.0]
+    assert TuningCurve(tuple(values), UNIT).at(trials) == TuningCurve(tuple(shuffled), UNIT).at(trials)
+
+
+def test_no_band_is_given_beyond_its_valid_range():
+    curve = TuningCurve(tuple(np.linspace(0.5, 0.8, 16)), UNIT)
+    ends = [largest_k(16, level) for level in LEVELS]
+    points = curve.at([math.nextafter(end, 0.0) for end in ends] + [math.nextafter(curve.end, 99.0)])
+    assert points[0].bands[0] is not None
+    assert [band is None for band in points[1].bands] == [True, False]
+    assert points[2].bands == (None, None)
+    assert all(high <= 0.8 for point in points for _, high in filter(None, point.bands))
+
+
+@pytest.mark.parametrize("distinct", [True, False])
+def test_an_eighty_percent_band_contains_the_whole_distribution_in_at_least_eighty_of_a_hundred_searches(distinct):
+    """In exactly so many where scores are continuous; 500 simulated searches, three standard errors."""
+    draw, repeats, count = np.random.default_rng(0), 500, 16
+    grid = np.linspace(0.0, 1.0, 501) if distinct else np.arange(5) / 4
+    true = grid if distinct else (np.arange(5) + 1) / 5
+    covered = 0
+    for _ in range(repeats):
+        sample = draw.random(count) if distinct else draw.integers(0, 5, count) / 4
+        lower, upper = distribution_bands(sample.tolist(), UNIT, 0.8)
+        covered += bool((lower.cdf(grid) <= true + 1e-9).all() and (upper.cdf(grid) >= true - 1e-9).all())
+    error = math.sqrt(0.8 * 0.2 / repeats)
+    assert covered / repeats > 0.8 - 3 * error
+    assert not distinct or covered / repeats < 0.8 + 4 * error
+
+
+def test_equal_trials_have_equal_bands_whatever_was_computed_before():
+    values = tuple(np.linspace(0.1, 0.7, 10))
+    before = TuningCurve(values, UNIT).at([1.0])
+    TuningCurve(values[:7], UNIT).at([1.0])
+    simulation_source.cache_clear()
+    assert TuningCurve(values, UNIT).at([1.0]) == before
+
+
+def test_a_rounding_error_beyond_the_metrics_bound_is_no_error():
+    values = (1.0000000000000002, 0.5, -0.2, 0.1, 0.9, 0.8, 0.3, 0.2)
+    assert TuningCurve(values, (-1.0, 1.0)).at([1000.0])[0].median == 1.0
+
+
+@pytest.mark.parametrize("name", list(METRICS))
+def test_every_metrics_worst_and_best_predictions_are_its_bounds(name: str):
+    metric = METRICS[name]
+    labels = ("O", "B-PER", "I-PER") if "sequence_labelling" in metric.kinds else ("no", "yes")
+    task = Task(name="made", kind=metric.kinds[0], metric=name, folder="", readers={}, labels=labels)
+    gold: list[object] = [0, 1, 0, 1]
+    worst: list[object] = [1, 0, 1, 0]
+    if "sequence_labelling" in metric.kinds:
+        gold, worst = [(1, 0), (0, 1)], [[0, 1], [1, 0]]
+    best = [list(label) if isinstance(label, tuple) else label for label in gold]
+    assert (metric.compute(task, gold, worst), metric.compute(task, gold, best)) == pytest.approx(bounds(name))
+
+
+def test_every_metric_with_another_lowest_value_exists():
+    assert set(LOWEST) <= set(METRICS)
+
+
+def test_a_table_shows_powers_of_two_and_the_last_valid_number_of_trials():
+    assert [shown_trials(last) for last in (0, 1, 2, 3, 6, 8)] == [
+        [], [1], [1, 2], [1, 2, 3], [1, 2, 4, 6], [1, 2, 4, 8],
+    ]  # fmt: skip
