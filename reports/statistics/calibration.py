@@ -184,7 +184,7 @@ def cooled(one: Scored, temperature: float) -> Scored:
 
 
 def fitted_temperature(dev: Scored) -> float:
-    """The temperature with the highest likelihood on dev, between `COLDEST` and `HOTTEST`; above 1 for overconfidence."""
+    """The temperature with the highest likelihood on dev, from `COLDEST` to `HOTTEST`; above 1 for overconfidence."""
     from scipy.optimize import minimize_scalar  # takes a second to import
 
     def loss(log_temperature: float) -> float:

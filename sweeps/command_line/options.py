@@ -66,7 +66,10 @@ NameArgument = Annotated[str, typer.Argument(help="The sweep's name.", show_defa
 AnalysesArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="ANALYSIS…", help="guidelines, genres, diagnostic_classifiers, mutual_information.", show_default=False
+        metavar="ANALYSIS…",
+        show_default=False,
+        help="best_epochs, calibration, diagnostic_classifiers, genres, guidelines, importance, mutual_information, "
+        "variance.",
     ),
 ]
 
