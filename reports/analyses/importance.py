@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
-from meltpoint.reports.analyses.core.cell_columns import CELL_COLUMNS, cell_values
+from meltpoint.reports.analyses.core.cell_columns import CELL_COLUMNS, cell_values, panel_title
 from meltpoint.reports.analyses.core.figures import BarPanel, Bars, in_rows
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures
 from meltpoint.reports.formats import value_text
@@ -63,7 +63,7 @@ def run(options: AnalysisOptions) -> list[Path]:
         notes += _note(cell, found)
         shown = [one for one in found if one.ped_anova is not None][:SHOWN]
         if shown:
-            panels.append(_panel(name, shown))
+            panels.append(_panel(cell, shown))
     title = f"Importance of hyperparameters in sweep {options.needed_sweep(NAME).name}"
     table = AnalysisTable(NAME, title, COLUMNS, tuple(rows), tuple(notes))
     written = write_table(table, options)
@@ -90,12 +90,12 @@ def _note(cell: CellSummary, found: list[Importance]) -> list[str]:
     return [f"{name}: all its {trials} finished trials have the same score, so that no parameter moved it."]
 
 
-def _panel(name: str, shown: list[Importance]) -> BarPanel:
+def _panel(cell: CellSummary, shown: list[Importance]) -> BarPanel:
     bars = (
         Bars("PED-ANOVA", tuple(math.nan if one.ped_anova is None else one.ped_anova for one in shown)),
         Bars("fANOVA", tuple(math.nan if one.fanova is None else one.fanova for one in shown)),
     )
-    return BarPanel(name, "importance", tuple(one.name for one in shown), bars)
+    return BarPanel(panel_title(cell), "importance", tuple(one.name for one in shown), bars)
 
 
 ANALYSIS = Analysis(NAME, "which searched hyperparameters moved dev, by PED-ANOVA and fANOVA", run)

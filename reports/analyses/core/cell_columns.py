@@ -12,3 +12,9 @@ def cell_values(cell: CellSummary) -> tuple[str, str, str]:
     """The cell's values of `CELL_COLUMNS`; a variant stands in brackets behind its mode."""
     head = cell.header
     return head.encoder, f"{head.mode} ({head.variant})" if head.variant else head.mode, head.task
+
+
+def panel_title(cell: CellSummary) -> str:
+    """The cell's name above a panel, in two lines, which fit its width."""
+    encoder, mode, task = cell_values(cell)
+    return f"{encoder}, {task}\n{mode}"
