@@ -25,7 +25,8 @@ MOST_EXAMPLES = 2000
 
 COLUMNS = (
     *CELL_COLUMNS, Column("trials"), figures("count", "d"), figures("best epoch", ".1f"), figures("last epoch", ".1f"),
-    figures("cap", ".1f"), points("best is last", ".0f"), points("best is last, constant rate", ".0f"), figures("train loss", ".3f"),
+    figures("cap", ".1f"), points("best is last", ".0f"), points("best is last, constant rate", ".0f"),
+    figures("train loss", ".3f"),
     points("dev"), points("gap recorded"), figures("with a gap", "d"),
 )  # fmt: skip
 GAP_COLUMNS = (
@@ -35,7 +36,7 @@ GAP_COLUMNS = (
 METHOD = (
     "`best epoch`, `last epoch`, `cap`: medians over the finished search trials, and over the finals. The cap is what "
     "the setting allows, all phases together; `patience` may end a trial before it.",
-    "`best is last`: share of trials whose best epoch is their last one; `best is last, constant rate`: share that also "
+    "`best is last`: share of trials whose best epoch is their last; `best is last, constant rate`: share that also "
     "has no schedule. There more epochs may be better. Under a schedule that ends with the last epoch the best one is "
     "expected there, so that it says nothing.",
     "`train loss`, `dev`: medians at the best epoch. The loss is the mean over the epoch's steps, with dropout, while "

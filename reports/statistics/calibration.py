@@ -92,9 +92,11 @@ def calibration_error(confidence: Floats, is_right: Floats, binning: Binning = "
         is_right: (examples,), 0 or 1.
         bins: the number of bins; equal confidences share one, so that there may be fewer.
     """
-    places = _places(confidence, binning, bins)
-    gaps = np.bincount(places, weights=is_right - confidence, minlength=bins)
-    return float(np.abs(gaps).sum() / len(confidence))
+    return _error(_places(confidence, binning, bins), is_right - confidence)
+
+
+def _error(places: NDArray[np.int64], differences: Floats) -> float:
+    return float(np.abs(np.bincount(places, weights=differences)).sum() / len(differences))
 
 
 def reliability(confidence: Floats, is_right: Floats, binning: Binning = "mass", bins: int = BINS) -> list[Bin]:
@@ -128,11 +130,11 @@ def calibrated_errors(seeds: Sequence[Scored], rng: np.random.Generator, draws: 
     Whether a prediction is right is drawn by its confidence, from one uniform number an example for all seeds
     (consistency resampling: Bröcker & Smith 2007; Vaicenavicius et al. 2019).
     """
-    confidences = [one.confidence for one in seeds]
+    binned = [(one.confidence, _places(one.confidence, "mass", BINS)) for one in seeds]
     errors = np.empty(draws)
     for draw in range(draws):
-        uniform = rng.random(len(confidences[0]))
-        errors[draw] = np.mean([calibration_error(own, (uniform < own).astype(np.float64)) for own in confidences])
+        uniform = rng.random(len(seeds[0].gold))
+        errors[draw] = np.mean([_error(places, (uniform < own) - own) for own, places in binned])
     return errors
 
 
