@@ -1,4 +1,4 @@
-"""`Parameter`, the declaration of a hyperparameter (type, limits, default), and the hyperparameters of every cell."""
+"""`Parameter`, a hyperparameter's declaration (type, limits, default), those of every cell, and `Seeds`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,26 @@ Value = bool | int | float | str
 Setting = Mapping[str, Value]
 """One point of a search space: parameter name → value. A name is plain (`learning_rate`) or dotted by the
 plug-in that declares it (`slanted_triangular.cut_fraction`, `bilstm.hidden_size`)."""
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The seeds of a trial's sources of randomness, so that one can vary while the others stay.
+
+    Attributes:
+        order: of the order of the training examples.
+        initial: of the head's first weights.
+        dropout: of the masks of dropout, the head's and the encoder's.
+    """
+
+    order: int
+    initial: int
+    dropout: int
+
+    @classmethod
+    def all_of(cls, seed: int) -> Seeds:
+        """The seeds of an ordinary trial, whose sources share one seed."""
+        return cls(seed, seed, seed)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from meltpoint.adapters import heads, modes
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.head import Head, HeadShape
-from meltpoint.adapters.hyperparameters import Setting
+from meltpoint.adapters.hyperparameters import Seeds, Setting
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.layers.scalar_mix import ScalarMix
 from meltpoint.adapters.snapshot import Snapshot, snapshot
@@ -22,10 +22,22 @@ from meltpoint.tasks.core.task import Task
 
 @dataclass(frozen=True)
 class Member:
-    """One trial of a bundle: a complete setting (`settings.complete`) and its seed."""
+    """One trial of a bundle.
+
+    Attributes:
+        setting: a complete setting (`settings.complete`).
+        seed: the trial's.
+        separate: the seeds of its sources of randomness where they differ; None where all of them are `seed`.
+    """
 
     setting: Setting
     seed: int
+    separate: Seeds | None = None
+
+    @property
+    def seeds(self) -> Seeds:
+        """The seed of each source of randomness."""
+        return self.separate or Seeds.all_of(self.seed)
 
 
 class AdaptedModel(nn.Module):
@@ -148,7 +160,7 @@ class AdaptedModel(nn.Module):
 
 
 def build(encoder: Encoder, task: Task, mode: str, head: str, members: Sequence[Member], device: str) -> AdaptedModel:
-    """A fresh model on a device; a head's first weights are a function of its member's seed.
+    """A fresh model on a device; a head's first weights are a function of its member's `seeds.initial`.
 
     The encoder that is handed in stays as it was: where it will train, the model gets a copy.
 
@@ -161,7 +173,8 @@ def build(encoder: Encoder, task: Task, mode: str, head: str, members: Sequence[
         task.kind, encoder.dim, task.outputs, task.label_range,
         native=encoder.native, pooling=encoder.pooling, joins_pairs=encoder.tokenizer.joins_pairs,
     )  # fmt: skip
-    rng = MemberRng([member.seed for member in members])
+    seeds = [member.seeds for member in members]
+    rng = MemberRng([each.dropout for each in seeds], [each.initial for each in seeds])
     top = heads.get(head)(shape, [member.setting for member in members], rng)
     mix = ScalarMix(encoder.layers, len(members)) if adaptation.layers(members[0].setting) == "mix" else None
     pretrained = encoder

@@ -23,20 +23,22 @@ class MemberRng:
     Members with the same seed share their draws.
 
     Args:
-        seeds: one a member.
+        seeds: of the masks, one a member.
+        initial_seeds: of the first weights, one a member; None for `seeds`.
 
     Attributes:
-        seeds: one a member.
+        seeds, initial_seeds: one a member.
         seed_rows: index of each member's seed among the distinct ones, hence its row of `bits`.
     """
 
-    def __init__(self, seeds: Sequence[int]) -> None:
+    def __init__(self, seeds: Sequence[int], initial_seeds: Sequence[int] | None = None) -> None:
         self._step, self._call = 0, 0
         self._generators: dict[torch.device, torch.Generator] = {}
-        self._take(tuple(seeds))
+        self._take(tuple(seeds), tuple(seeds if initial_seeds is None else initial_seeds))
 
-    def _take(self, seeds: tuple[int, ...]) -> None:
-        self.seeds = seeds
+    def _take(self, seeds: tuple[int, ...], initial_seeds: tuple[int, ...]) -> None:
+        assert len(seeds) == len(initial_seeds), "one seed of each kind a member"
+        self.seeds, self.initial_seeds = seeds, initial_seeds
         self._distinct = tuple(dict.fromkeys(seeds))
         self.seed_rows = [self._distinct.index(seed) for seed in seeds]
 
@@ -68,11 +70,12 @@ class MemberRng:
 
     def initial(self, member: int) -> torch.Generator:
         """A fresh CPU generator for a member's first weights: members with the same seed start alike."""
-        return torch.Generator().manual_seed(_mixed(self.seeds[member]))
+        return torch.Generator().manual_seed(_mixed(self.initial_seeds[member]))
 
     def keep(self, members: Sequence[int]) -> None:
         """Continue with some members, in this order."""
-        self._take(tuple(self.seeds[member] for member in members))
+        kept = ([seeds[member] for member in members] for seeds in (self.seeds, self.initial_seeds))
+        self._take(*map(tuple, kept))
 
 
 def _mixed(*numbers: int) -> int:

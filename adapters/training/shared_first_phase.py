@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -142,7 +142,8 @@ def first_phase_key(trainer: Trainer, facts: Mapping[str, object]) -> str:
     rates = [table.learning_rate(table.plan.groups - 1, step) for step in range(table.plan.first_phase_steps)]
     shaping = first_phase_parameters(str(facts["mode"]), str(facts["head"]))
     own = {parameter.name: setting.get(parameter.name, parameter.default) for parameter in shaping}
-    parts = {**facts, **own, "seed": trial.member.seed, "rates": rates, "precision": trainer.precision}
+    seeds = {} if trial.member.separate is None else {"seeds": asdict(trial.member.separate)}
+    parts = {**facts, **own, **seeds, "seed": trial.member.seed, "rates": rates, "precision": trainer.precision}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

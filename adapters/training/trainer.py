@@ -131,13 +131,15 @@ class Trainer:
     def _train(self, epoch: int) -> list[float]:
         """One pass over train; each active trial's mean loss, NaN where its loss or a weight is not finite."""
         trials = [self.trials[index] for index in self.active]
-        seeds = [trial.member.seed for trial in trials]
+        seeds = [trial.member.seeds for trial in trials]
+        orders = [each.order for each in seeds]
         clips = torch.tensor([float(trial.member.setting["gradient_clip"]) for trial in trials], device=self.device)
         rates = torch.tensor([trial.head_rates(self.step) for trial in trials], device=self.device).T.contiguous()
         total, steps, is_new = torch.zeros(len(trials), device=self.device), 0, True
         self.model.train()
-        torch.manual_seed(_epoch_seed(seeds[0], epoch))  # of the encoder's dropout; a resumed trial draws the same
-        for batch in self._batches(epoch, trials[0].is_frozen_epoch(self.step), seeds):
+        # Of the encoder's dropout; a resumed trial draws the same.
+        torch.manual_seed(_epoch_seed(seeds[0].dropout, epoch))
+        for batch in self._batches(epoch, trials[0].is_frozen_epoch(self.step), orders):
             if is_new:
                 self._set_encoder_rates(trials[0].table)
                 self.model.rng.begin(self.step)
@@ -177,6 +179,7 @@ class Trainer:
 
         Args:
             frozen: whether the encoder is frozen throughout.
+            seeds: of each active trial's order of the data.
         """
         encoder = self.model.encoder
         read = self.inputs.open(self.data.train, frozen and not self.encoder_moved)

@@ -166,9 +166,10 @@ def analyse(
     data_dir: DataDir = None, max_train_examples: MaxTrainExamples = None,
     out: Annotated[Path | None, typer.Option(help="Where to; analyses/ in the sweep's folder otherwise.")] = None,
     formats: Annotated[list[str] | None, typer.Option("--format", help="md, csv, tex, svg, png; all.")] = None,
+    runs: Annotated[int | None, typer.Option(min=2, help="variance: trainings a source of randomness; 5.")] = None,
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
-    """The papers' analyses: of a finished sweep, or with - in its place of encoders and tasks alone."""
+    """The papers' analyses, and of what moved the results: of a sweep, or with - of encoders and tasks alone."""
     from meltpoint.reports.analyses import analyse as run
     from meltpoint.sweeps.command_line.option_values import encoder_names, split_at_commas, task_names
     from meltpoint.sweeps.storage.files import readable_storage
@@ -177,7 +178,7 @@ def analyse(
         name, split_at_commas(analysis), readable_storage(storage), encoders=encoder_names(encoder or ()),
         tasks=task_names(task or ()), model=model, corpus=corpus,
         data_dir=str(data_dir.absolute()) if data_dir else None, max_train_examples=max_train_examples, out=out,
-        formats=split_at_commas(formats or ()), tell=lambda line: print(line, file=sys.stderr),
+        formats=split_at_commas(formats or ()), runs=runs, tell=lambda line: print(line, file=sys.stderr),
     )  # fmt: skip
     for path in written:
         print(path)

@@ -68,8 +68,9 @@ AnalysesArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="ANALYSIS…",
-        help="guidelines, tuning_curves, genres, diagnostic_classifiers, mutual_information.",
         show_default=False,
+        help="best_epochs, calibration, cost, diagnostic_classifiers, genres, guidelines, importance, "
+        "mutual_information, tuning_curves, variance.",
     ),
 ]
 

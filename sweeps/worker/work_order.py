@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from meltpoint.adapters.hyperparameters import Seeds
 from meltpoint.adapters.training.saving_rule import LARGEST_SHARE
 from meltpoint.sweeps.ledger.records import TrialDescription
 from meltpoint.sweeps.specification.sweep_spec import CACHE_BYTES, Overflow
@@ -34,6 +35,7 @@ class Order(TrialDescription):
         micro_batch_size: the most rows at a time; None for whole batches, or what `ceilings` allow.
         ceilings: kind of GPU → the largest product of rows and their longest length that fits the cell's trials there,
             as far as is known (`worker.gpu_memory`).
+        seeds: the seed of each source of randomness; None where all of them are `seed`.
         code_version: what the worker's code must be, on a cluster whose nodes may have another (`worker.fitness`); ""
             takes any, on a local cluster.
     """
@@ -57,7 +59,13 @@ class Order(TrialDescription):
     cache_overflow: Overflow = "on_the_fly"
     micro_batch_size: int | None = None
     ceilings: dict[str, int] = Field(default_factory=dict)
+    seeds: Seeds | None = None
     code_version: str = ""
+
+    @property
+    def order_seed(self) -> int:
+        """The seed of the order of the training examples; trials that have it in common read the same batches."""
+        return self.seed if self.seeds is None else self.seeds.order
 
     def as_json(self) -> dict[str, Any]:
         """The order as plain values."""

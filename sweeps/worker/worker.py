@@ -96,7 +96,7 @@ def training(orders: Sequence[Order], hardware: Hardware) -> Trainer:
             f"the files of {order.encoder} changed since the sweep was opened; put the old ones back."
         )
     data = encoded_data(order)
-    members = [Member(one.setting, one.seed) for one in orders]
+    members = [Member(one.setting, one.seed, one.seeds) for one in orders]
     model = build(encoder, loaded.task, order.mode, order.head, members, hardware.device)
     precision = resolve_precision(str(order.setting["precision"]), hardware.device)
     cache = FeatureCache(order, precision, torch.device(hardware.device)) if order.cache else None
@@ -129,12 +129,12 @@ def _check_data(order: Order, loaded: TrainingData) -> None:
 def bundles(orders: Sequence[Order]) -> list[list[Order]]:
     """The orders in groups that agree on what shapes the computation, each in its first order's place.
 
-    On a CPU they agree on the seed too: trials of several seeds read different rows, so they share no work there, and
-    batches padded to one width would cost each of them the last bits that it has alone.
+    On a CPU they agree on the order of the data too: trials of several orders read different rows, so they share no
+    work there, and batches padded to one width would cost each of them the last bits that it has alone.
     """
     groups: dict[object, list[Order]] = {}
     for order in orders:
-        key = bundle_key(order.setting, order.mode, order.head), None if order.gpus else order.seed
+        key = bundle_key(order.setting, order.mode, order.head), None if order.gpus else order.order_seed
         groups.setdefault(key, []).append(order)
     return list(groups.values())
 

@@ -24,7 +24,7 @@ from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.opening import open_features
 from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.hardware import Hardware
-from meltpoint.adapters.hyperparameters import Setting, Value
+from meltpoint.adapters.hyperparameters import Seeds, Setting, Value
 from meltpoint.adapters.model import AdaptedModel, Member, build
 from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.evaluation import Evaluation
@@ -315,14 +315,20 @@ def encoded(
     return EncodedData(tiny_task(kind), splits[0], splits[1], dev, train)
 
 
+def member_of(setting: Setting, seed: int | Seeds) -> Member:
+    """A trial with one seed, or with one for each source of randomness and its own 0."""
+    return Member(setting, 0, seed) if isinstance(seed, Seeds) else Member(setting, seed)
+
+
 @pytest.fixture(scope="session")
 def make_trainer(load_tiny: Callable[[str], Encoder]) -> Callable[..., Alone]:
     """(mode, kind, head, seed, train, dev, encoder, **setting) → a seeded trainer; settings not named are small."""
 
     def make(
-        mode: str = "fine_tuning", kind: Kind = "sentence_classification", head: str | None = None, seed: int = 0,
-        train: list[Example] | int = 10, dev: list[Example] | int = 6, encoder: Encoder | None = None,
-        frozen_states: FrozenStates | None = None, micro_batch: int | None = None, **setting: bool | float | str,
+        mode: str = "fine_tuning", kind: Kind = "sentence_classification", head: str | None = None,
+        seed: int | Seeds = 0, train: list[Example] | int = 10, dev: list[Example] | int = 6,
+        encoder: Encoder | None = None, frozen_states: FrozenStates | None = None, micro_batch: int | None = None,
+        **setting: bool | float | str,
     ) -> Alone:  # fmt: skip
         head, encoder = head or ("linear" if mode == "fine_tuning" else "bilstm"), encoder or load_tiny("bert")
         full = complete_setting(mode, head, setting)
@@ -332,7 +338,7 @@ def make_trainer(load_tiny: Callable[[str], Encoder]) -> Callable[..., Alone]:
             encoded(
                 kind, train, dev, encoder, int(full["max_pieces"]), input_format_of(full, heads.get(head).joint_pairs)
             ),
-            [Member(full, seed)],
+            [member_of(full, seed)],
         )
         model = build(encoder, data.task, mode, head, members, CPU.device)
         return Alone(model, data, mode, members, CPU, frozen_states, micro_batch)
@@ -345,11 +351,11 @@ def make_stack(load_tiny: Callable[[str], Encoder]) -> Callable[..., Trainer]:
     """(kind, head, [(seed, setting), …], frozen_states) → trials on one frozen encoder, side by side."""
 
     def make(
-        kind: Kind, head: str, trials: Sequence[tuple[int, Mapping[str, Value]]], mode: str = "feature_extraction",
-        frozen_states: FrozenStates | None = None,
+        kind: Kind, head: str, trials: Sequence[tuple[int | Seeds, Mapping[str, Value]]],
+        mode: str = "feature_extraction", frozen_states: FrozenStates | None = None,
     ) -> Trainer:  # fmt: skip
         encoder = load_tiny("bert")
-        members = [Member(complete_setting(mode, head, setting), seed) for seed, setting in trials]
+        members = [member_of(complete_setting(mode, head, setting), seed) for seed, setting in trials]
         input_format = input_format_of({}, heads.get(head).joint_pairs)
         data = encoded(kind, tiny_examples(kind, 10), tiny_examples(kind, 6), encoder, 32, input_format)
         model = build(encoder, data.task, mode, head, members, CPU.device)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.files import replacing, write_atomically
-from meltpoint.reports.analyses.core.figures import Panel, draw
+from meltpoint.reports.analyses.core.figures import AnyPanel, draw
 from meltpoint.reports.analyses.core.tables import AnalysisTable
 from meltpoint.reports.notes import code_notes
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -34,6 +34,7 @@ class AnalysisOptions:
         data_dir, max_train_examples: as in a sweep; None for the sweep's values.
         out: the output folder.
         formats: some of `FORMATS`.
+        runs: trainings a source of randomness, of the analysis that trains; None for its default.
         tell: a function that reports progress, one line at a time.
     """
 
@@ -47,6 +48,7 @@ class AnalysisOptions:
     data_dir: str | None = None
     max_train_examples: int | None = None
     formats: tuple[str, ...] = FORMATS
+    runs: int | None = None
     tell: Callable[[str], None] = field(default=lambda line: None)
 
     def needed_sweep(self, name: str) -> SweepSummary:
@@ -98,6 +100,15 @@ class AnalysisOptions:
         every = self.sweep.cells if self.sweep else []
         return [cell for cell in every if (cell.header.encoder, cell.header.task) == (encoder, task)]
 
+    def chosen_cells(self, name: str) -> list[CellSummary]:
+        """The sweep's cells of the given encoders and tasks, for the analysis with a name.
+
+        Raises:
+            ValueError: there is no sweep, or it does not have them.
+        """
+        self.needed_sweep(name)
+        return [cell for pair in self.pairs() for cell in self.cells(*pair)]
+
     def data(self, task: str) -> DataSpec:
         """The data of a task: the sweep's, unless given otherwise."""
         if self.sweep is None:
@@ -137,7 +148,7 @@ def write_table(table: AnalysisTable, options: AnalysisOptions) -> list[Path]:
     return written
 
 
-def write_figure(name: str, rows: Sequence[Sequence[Panel]], options: AnalysisOptions) -> list[Path]:
+def write_figure(name: str, rows: Sequence[Sequence[AnyPanel]], options: AnalysisOptions) -> list[Path]:
     """Write a figure in every requested image format."""
     written = []
     for form in ("svg", "png"):

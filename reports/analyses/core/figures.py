@@ -1,11 +1,11 @@
-"""Figures: panels of lines over layer indices, as SVG and PNG; equal data give equal bytes."""
+"""Figures: panels of lines (over layers or other numbers) or of bars, as SVG and PNG; equal data give equal bytes."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from meltpoint.reports.drawing import COLOURS, MARKERS, legend, sheet
 
@@ -19,15 +19,17 @@ class Line:
 
     Attributes:
         label: its label in the legend.
-        y: one value per layer, from layer 0.
-        error: half the length of the error bar at each layer, or None.
+        y: one value per layer, from layer 0, or per number of `x`.
+        error: half the length of the error bar at each value, or None.
         is_reference: True for a reference line, drawn thin and grey, without markers.
+        x: the horizontal places; None for the layers 0, 1, …
     """
 
     label: str
     y: tuple[float, ...]
     error: tuple[float, ...] | None = None
     is_reference: bool = False
+    x: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,42 @@ class Panel:
     y_name: str
     lines: tuple[Line, ...]
     y_range: tuple[float, float] | None = None
+    x_name: str = "layer"
 
 
-def in_rows(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
+@dataclass(frozen=True)
+class Bars:
+    """A bar for each name of a panel; `label` is that of the legend."""
+
+    label: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class BarPanel:
+    """One set of axes with horizontal bars, the first name at the top; several bars a name lie side by side."""
+
+    title: str
+    x_name: str
+    names: tuple[str, ...]
+    bars: tuple[Bars, ...]
+
+    @property
+    def lines(self) -> tuple[Bars, ...]:
+        """What the legend names."""
+        return self.bars
+
+
+AnyPanel = Panel | BarPanel
+Kind = TypeVar("Kind", Panel, BarPanel)
+
+
+def in_rows(panels: Sequence[Kind]) -> list[Sequence[Kind]]:
     """Arrange panels in rows of at most four, the width of a page."""
     return [panels[start : start + ACROSS] for start in range(0, len(panels), ACROSS)]
 
 
-def draw(rows: Sequence[Sequence[Panel]], form: str) -> bytes:
+def draw(rows: Sequence[Sequence[AnyPanel]], form: str) -> bytes:
     """Draw panels in rows and return the bytes of the file.
 
     Args:
@@ -58,10 +88,12 @@ def draw(rows: Sequence[Sequence[Panel]], form: str) -> bytes:
         places = figure.subplots(len(rows), columns, squeeze=False)
         for row, across in zip(rows, places, strict=True):
             for place, axes in enumerate(across):
-                if place < len(row):
-                    _panel(row[place], axes)
-                else:
+                if place >= len(row):
                     axes.set_axis_off()
+                elif isinstance(panel := row[place], BarPanel):
+                    _bars(panel, axes)
+                else:
+                    _panel(panel, axes)
         labels = list(dict.fromkeys(line.label for row in rows for panel in row for line in panel.lines))
         legend(figure, labels, columns=min(4, 2 * columns))
         file = io.BytesIO()
@@ -73,21 +105,36 @@ def _panel(panel: Panel, axes: Any) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.set_title(panel.title)
-    axes.set_xlabel("layer")
+    axes.set_xlabel(panel.x_name)
     axes.set_ylabel(panel.y_name)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if all(line.x is None for line in panel.lines):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if panel.y_range is not None:
         axes.set_ylim(panel.y_range)
     axes.grid(visible=True, linewidth=0.4, color="0.88")
     axes.spines[["top", "right"]].set_visible(False)
     shown = [line for line in panel.lines if not line.is_reference]
     for line in panel.lines:
-        layers = range(len(line.y))
+        places = range(len(line.y)) if line.x is None else line.x
         if line.is_reference:
-            axes.plot(layers, line.y, color="0.45", linewidth=0.9, linestyle=(0, (1, 1)), label=line.label)
+            axes.plot(places, line.y, color="0.45", linewidth=0.9, linestyle=(0, (1, 1)), label=line.label)
             continue
         number = shown.index(line) % len(COLOURS)
         axes.errorbar(
-            layers, line.y, yerr=line.error, label=line.label, color=COLOURS[number], marker=MARKERS[number],
+            places, line.y, yerr=line.error, label=line.label, color=COLOURS[number], marker=MARKERS[number],
             linestyle=DASHES[number], linewidth=1.3, markersize=3.5, capsize=2, elinewidth=0.8,
         )  # fmt: skip
+
+
+def _bars(panel: BarPanel, axes: Any) -> None:
+    axes.set_title(panel.title)
+    axes.set_xlabel(panel.x_name)
+    axes.grid(visible=True, axis="x", linewidth=0.4, color="0.88")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    height = 0.8 / len(panel.bars)
+    for number, bars in enumerate(panel.bars):
+        places = [place + (number - (len(panel.bars) - 1) / 2) * height for place in range(len(panel.names))]
+        axes.barh(places, bars.values, height=height, label=bars.label, color=COLOURS[number % len(COLOURS)])
+    axes.set_yticks(range(len(panel.names)), panel.names)
+    axes.invert_yaxis()

@@ -7,7 +7,7 @@ the input except padding counts, including special tokens; pairs are encoded joi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,12 +23,10 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder
 from meltpoint.adapters.features.encoding import at_rest
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
-from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.export import order_of
+from meltpoint.reports.analyses.core.finalists import needed_finalist, order_for
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.worker.finalist_scoring import restore
-from meltpoint.sweeps.worker.worker import WEIGHTS
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Example, Kind, TrainingData
 
@@ -73,7 +71,7 @@ def load_inputs(options: AnalysisOptions) -> tuple[list[tuple[str, TrainingData]
     inputs = [(encoder, _labelled(options, task)) for encoder, task in chosen]
     for encoder_name, data in inputs:
         for cell in _tuned_cells(options, encoder_name, data):
-            _weights(options, cell)
+            needed_finalist(options, cell)
     if options.model is not None:
         _exported(options.model, inputs[0][1].task.name)
     return inputs, [f"{task} is left out: it labels words." for task in dict.fromkeys(t for _, t in left_out)]
@@ -123,24 +121,9 @@ def _exported(folder: Path, task: str) -> EncoderStage:
     return EncoderStage(STAGES[mode], exported.model.encoder, f"{STAGES[mode]}: {folder.name}, seed {seed}")
 
 
-def _weights(options: AnalysisOptions, cell: CellSummary) -> TrialRecord:
-    """The cell's finalist with stored weights."""
-    assert options.ledger is not None, "a sweep has a folder"
-    final = cell.kept
-    if final is None or not (options.ledger.checkpoint(final.id) / WEIGHTS).exists():
-        name = cell_name(*cell.header.key)
-        raise ValueError(f"Cell '{name}' has no finalist with weights; finish the sweep, or leave its task out.")
-    return final
-
-
 def _finalist(options: AnalysisOptions, cell: CellSummary) -> EncoderStage:
-    assert options.sweep is not None, "cells are of a sweep"
-    assert options.ledger is not None, "a sweep has a folder"
-    name, final = cell_name(*cell.header.key), _weights(options, cell)
-    order = order_of(options.sweep.spec, final, options.ledger)
-    if options.data_dir is not None:  # the data has moved; its fingerprint is checked
-        order = order.model_copy(update={"data": replace(order.data, data_dir=options.data_dir)})
-    trainer = restore([order])
+    name, final = cell_name(*cell.header.key), needed_finalist(options, cell)
+    trainer = restore([order_for(options, final)])
     stage = STAGES[cell.header.mode]
     return EncoderStage(
         stage, trainer.model.encoder, f"{stage}: the finalist of {name} with the best dev, seed {final.seed}"
