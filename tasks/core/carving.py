@@ -159,7 +159,9 @@ def _number(keys: Mapping[str, object], key: str, asked_by: str) -> float | None
     try:
         return float(str(keys[key])) if key in keys else None
     except ValueError:
-        raise ValueError(f"{asked_by}: {key} is {str(keys[key])[:60]!r}; write a number, as in fraction: 0.1.") from None
+        raise ValueError(
+            f"{asked_by}: {key} is {str(keys[key])[:60]!r}; write a number, as in fraction: 0.1."
+        ) from None
 
 
 def _whole(keys: Mapping[str, object], key: str, asked_by: str) -> int | None:
@@ -204,7 +206,9 @@ def carve_train(train: list[Example], dev_cut: Cut | None, test_cut: Cut | None)
             chosen = [left[position] for position in cut.positions([train[place] for place in left])]
         wanted = set(chosen)
         if not wanted <= set(left):
-            raise ValueError(f"{cut.asked_by} {cut.note(train)} shares examples with the other part. Choose other ends.")
+            raise ValueError(
+                f"{cut.asked_by} {cut.note(train)} shares examples with the other part. Choose other ends."
+            )
         taken[name], left = chosen, [position for position in left if position not in wanted]
     if not left:
         raise ValueError("dev_from and test_from leave nothing of train. Choose other ends.")

@@ -19,18 +19,14 @@ from typing import IO
 from meltpoint.tasks.core.bounded import MOST_DATA_BYTES, MOST_DOCUMENT_BYTES, read_bytes
 
 MOST_GROWTH = 100
-"""The most bytes that a packed byte may stand for: text packs to a half or a twentieth, rows of a table to a fiftieth."""
+"""The most bytes that a packed byte may stand for: text packs to a half or a twentieth, tables to a fiftieth."""
 PIECE_BYTES = 2**20
 
 DAMAGED = (EOFError, OSError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 """What the standard library raises for a file that is damaged, encrypted, or packed by an unknown method."""
 
-OPENERS: Mapping[str, Callable[[Path], IO[bytes]]] = {
-    ".gz": lambda path: gzip.open(path, "rb"),
-    ".bz2": lambda path: bz2.open(path, "rb"),
-    ".xz": lambda path: lzma.open(path, "rb"),
-}
-"""Suffix → the function that opens such a file; `.zip` is read by `_only_member`."""
+OPENERS: Mapping[str, Callable[[Path], IO[bytes]]] = {".gz": gzip.GzipFile, ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile}
+"""Suffix → the class that reads such a file; `.zip` is read by `_only_member`."""
 SUFFIXES = (*OPENERS, ".zip")
 
 
