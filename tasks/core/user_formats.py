@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
+from meltpoint.tasks.core.arrow_rows import ClassName, Row, with_class_names
 from meltpoint.tasks.core.conll import ConllLayout, read_conll, to_iob2
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.paths import matching
@@ -16,8 +17,6 @@ from meltpoint.tasks.core.task import Example, ReadExamples
 from meltpoint.tasks.core.user_layout import LABEL, UserFileLayout, UserSplit
 from meltpoint.tasks.core.user_rows import (
     SPLIT,
-    ClassName,
-    Row,
     as_record,
     cell_names,
     cell_text,
@@ -25,7 +24,6 @@ from meltpoint.tasks.core.user_rows import (
     numbered_rows,
     read_records,
     value_at,
-    with_class_names,
     with_labels,
 )
 
@@ -111,7 +109,7 @@ def labelled_example(
     if label.cell(LABEL) in layout.skip_labels:
         left_out[f"the label '{label.cell(LABEL)}'"] += 1
         return None
-    texts = tuple(_joined(record, key, layout) for key in layout.texts())
+    texts = tuple(joined_text(record, key, layout) for key in layout.texts())
     if not all(texts):
         if layout.empty == "refuse":
             cell = next(_cells(key, layout)[0] for key, text in zip(layout.texts(), texts, strict=True) if not text)
@@ -130,7 +128,7 @@ def _cells(key: str, layout: UserFileLayout) -> list[str]:
     return [key] if len(columns) == 1 else [f"{key}: {column}" for column in columns]
 
 
-def _joined(record: Record, key: str, layout: UserFileLayout) -> str:
+def joined_text(record: Record, key: str, layout: UserFileLayout) -> str:
     """A text: its column without surrounding spaces, or those of its columns that are not empty, joined."""
     cells = [record.cell(name).strip(" ") for name in _cells(key, layout)]
     return cells[0] if len(cells) == 1 else layout.joiner.join(cell for cell in cells if cell)

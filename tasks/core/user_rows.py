@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
+from meltpoint.tasks.core.arrow_rows import Row, dataset_rows, parquet_rows
 from meltpoint.tasks.core.bounded import parse_json
 from meltpoint.tasks.core.patterns import compiled, matched
 from meltpoint.tasks.core.readers import (
@@ -22,8 +23,6 @@ from meltpoint.tasks.core.user_layout import LABEL, TABLES, UserFileLayout
 
 SPLIT = "split"
 """The name of the cell that says which split a row belongs to."""
-
-Row = Mapping[str, object]
 
 
 def cell_names(layout: UserFileLayout) -> dict[str, str]:
@@ -110,7 +109,7 @@ def numbered_rows(path: Path, layout: UserFileLayout) -> Iterator[tuple[int, Row
     if layout.format == "jsonl":
         return _json_rows(path, layout.encoding)
     columns = list(cell_names(layout).values())
-    return _parquet_rows(path, columns) if layout.format == "parquet" else _dataset_rows(path, columns)
+    return parquet_rows(path, columns) if layout.format == "parquet" else dataset_rows(path, columns)
 
 
 def _json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Row]]:
@@ -122,106 +121,6 @@ def _json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Row]]:
         if not isinstance(row, dict):
             raise ValueError(f"{path}, line {number}: not a JSON object. Write one object per line.")
         yield number, row
-
-
-def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
-    # Imported here, since only parquet files need it.
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        schema = parquet.read_schema(path)
-        roots = [_root(path, column, schema.names) for column in columns]
-        table = parquet.read_table(path, columns=list(dict.fromkeys(roots)))
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing. Put the file there, or correct its name in the task file.") from None
-    except (OSError, pyarrow.ArrowException) as error:
-        raise ValueError(f"{path} is not a readable parquet file ({error}). Write it again.") from None
-    if not table.num_rows:
-        raise ValueError(f"{path} is empty. Replace it with the complete file.")
-    yield from enumerate(_named_classes(table.to_pylist(), class_names(schema.metadata)), 1)
-
-
-def _root(path: Path, column: str, names: Sequence[str]) -> str:
-    """The column that holds `column`: itself, or the one before the first dot of a nested field."""
-    for root in (column, column.partition(".")[0]):
-        if root in names:
-            return root
-    raise no_column(path, 1, column, names)
-
-
-def _dataset_rows(folder: Path, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
-    """The rows of one split in a folder that `datasets` saved, or in a folder of arrow or parquet files."""
-    if (folder / "dataset_dict.json").is_file():
-        splits = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_dir()))
-        raise ValueError(f"{folder} holds several splits ({splits}). Name one: files: {{train: {folder.name}/train}}.")
-    shards = sorted(folder.glob("*.arrow")) or sorted(folder.glob("*.parquet"))
-    if not shards:
-        raise ValueError(f"{folder} holds no arrow or parquet file. Name the folder of one split of a saved dataset.")
-    count = 0
-    for shard in shards:
-        rows = _parquet_rows(shard, columns) if shard.suffix == ".parquet" else _arrow_rows(shard, columns)
-        for _, row in rows:
-            count += 1
-            yield count, row
-
-
-def _arrow_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
-    """The rows of an arrow stream (as `save_to_disk` writes) or an arrow file."""
-    import pyarrow
-
-    try:
-        with pyarrow.OSFile(str(path)) as file:
-            open_stream = pyarrow.ipc.open_file if file.read(6) == b"ARROW1" else pyarrow.ipc.open_stream
-            file.seek(0)
-            table = open_stream(file).read_all()
-    except (OSError, pyarrow.ArrowException) as error:
-        raise ValueError(f"{path} is not a readable arrow file ({error}). Write it again.") from None
-    roots = [_root(path, column, table.schema.names) for column in columns]
-    rows = table.select(list(dict.fromkeys(roots))).to_pylist()
-    yield from enumerate(_named_classes(rows, class_names(table.schema.metadata)), 1)
-
-
-def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
-    """Column → class names, as `datasets` writes them into a schema's metadata; {} without them."""
-    try:
-        features = parse_json((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
-        inner = {name: feature.get("feature", feature) for name, feature in features.items()}
-        return {name: list(feature["names"]) for name, feature in inner.items() if feature.get("_type") == "ClassLabel"}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return {}
-
-
-def _named_classes(rows: Iterable[Row], names: Mapping[str, Sequence[str]]) -> Iterable[Row]:
-    """The rows with their class numbers as names."""
-    return (with_class_names(row, names) for row in rows) if names else rows
-
-
-def with_class_names(row: Row, names: Mapping[str, Sequence[str]]) -> Row:
-    """A row whose class numbers are names, where a column has class names."""
-    return {key: _class_name(value, names[key]) if key in names else value for key, value in row.items()}
-
-
-def _class_name(value: object, names: Sequence[str]) -> object:
-    if isinstance(value, list):
-        return [_class_name(part, names) for part in value]
-    return ClassName(value, names[value]) if isinstance(value, int) and 0 <= value < len(names) else value
-
-
-class ClassName(str):
-    """The name of a class that a file has as a number.
-
-    Attributes:
-        number: the number as text; it stands for the class where a task file has no label of that name.
-    """
-
-    number: str
-
-    def __new__(cls, number: int, name: str) -> ClassName:
-        """The name, with its number."""
-        made = super().__new__(cls, name)
-        made.number = str(number)
-        return made
 
 
 def as_record(path: Path, line: int, row: Row, names: Mapping[str, str], layout: UserFileLayout) -> Record:

@@ -1,4 +1,4 @@
-"""Public data sets of pairs and of tagged words in their original layouts: a few rows each, written by hand, odd ones among them.
+"""Data sets of pairs and tagged words in their original layouts: a few rows each, written by hand, odd ones too.
 
 No row is of the data sets themselves.
 """
@@ -78,7 +78,7 @@ labels: {F: different, T: same}
         (('go: Messages must "go through channels .', "go: Do you think the sofa will go through ?"), "same"),
     ],
     dev=[(("board: Room and board .", "board: He nailed boards across the windows ."), "different")],
-    asked=("WiC_dataset/train/train.data.txt", "WiC_dataset/dev/dev.data.txt"),
+    asked=("WiC_dataset",),
     guessed={"format": "tsv", "header": "false"},
 )
 
@@ -111,7 +111,7 @@ tag_scheme: brackets
         (("#", "Lee", "Kim"), ("O", "B-PERSON", "B-PERSON")),
     ],
     dev=[(("Paris", "."), ("B-GPE", "O"))],
-    asked=("train/bc/a.gold_conll", "development/bc/c.gold_conll"),
+    asked=("train", "development"),
     guessed={"kind": "sequence_labelling", "format": "conll", "tag_scheme": "brackets"},
 )
 

@@ -1,4 +1,4 @@
-"""Public data sets of single sentences in their original layouts: a few rows each, written by hand, odd ones among them.
+"""Data sets of single sentences in their original layouts: a few rows each, written by hand, odd ones among them.
 
 No row is of the data sets themselves.
 """
@@ -38,14 +38,14 @@ skip_labels: [unsup]
     ],
     notes=("dev = 34 % of train, stratified, seed 0",),
     asked=("aclImdb",),
-    guessed={"kind": "sentence_classification", "format": "folders", "labels": ["neg", "pos", "unsup"]},
+    guessed={"kind": "sentence_classification", "format": "folders", "labels": ["neg", "pos"], "skip_labels": ["unsup"]},
 )  # fmt: skip
 
 AMAZON = Layout(
     files={
         "train.csv": (
-            b'"2","Great CD","My ""old"" copy, still good.\\nBuy it."\n"1","","Broke, twice"\n'
-            b'"2","Five stars; really","Works\nas said"\n"1","No","Late and torn"\n'
+            b'"2","Great CD","My ""old"" copy, still good.\\nBuy it, it plays well."\n"1","","Broke, twice"\n'
+            b'"2","Five stars; really","Works\nas said on the box, and is quick to set up"\n"1","No","Late and torn"\n'
         ),
         "test.csv": b'"1","a","b"\n',
     },
@@ -60,11 +60,17 @@ columns: {label: 0, text: [1, 2]}
 joiner: ". "
 labels: {1: negative, 2: positive}
 """,
-    train=[((r'Great CD. My "old" copy, still good.\nBuy it.',), "positive"), (("Broke, twice",), "negative")],
-    dev=[(("Five stars; really. Works\nas said",), "positive"), (("No. Late and torn",), "negative")],
+    train=[
+        ((r'Great CD. My "old" copy, still good.\nBuy it, it plays well.',), "positive"),
+        (("Broke, twice",), "negative"),
+    ],
+    dev=[
+        (("Five stars; really. Works\nas said on the box, and is quick to set up",), "positive"),
+        (("No. Late and torn",), "negative"),
+    ],
     notes=("dev = train[-2:]",),
     asked=("train.csv", "test.csv"),
-    guessed={"kind": "sentence_classification", "format": "csv", "header": "false"},
+    guessed={"format": "csv", "header": "false", "columns": {"text": ["1", "2"], "label": "0"}},
 )
 
 NEWSGROUPS = Layout(
@@ -235,8 +241,9 @@ AG_NEWS = Layout(
     files={
         "train.csv": (
             b'"3","Wall St. Bears Claw Back (Reuters)","Reuters - Short-sellers, Wall Street\'s band\\of cynics."\n'
-            b'"1","Talks resume","AP - Talks ""resumed"" on Monday."\n"2","Cup final","They won, 2-1."\n'
-            b'"4","New chip","A chip, smaller."\n'
+            b'"1","Talks resume","AP - Talks ""resumed"" on Monday."\n'
+            b'"2","Cup final","They won, 2-1, after a long match in the rain."\n'
+            b'"4","New chip","A chip, smaller, and it needs half of the power."\n'
         ),
         "test.csv": b'"2","Race","He ran."\n',
         "classes.txt": b"World\nSports\nBusiness\nSci/Tech\n",
@@ -255,10 +262,13 @@ labels: {1: World, 2: Sports, 3: Business, 4: Sci/Tech}
         (("Wall St. Bears Claw Back (Reuters) Reuters - Short-sellers, Wall Street's band\\of cynics.",), "Business"),
         (('Talks resume AP - Talks "resumed" on Monday.',), "World"),
     ],
-    dev=[(("Cup final They won, 2-1.",), "Sports"), (("New chip A chip, smaller.",), "Sci/Tech")],
+    dev=[
+        (("Cup final They won, 2-1, after a long match in the rain.",), "Sports"),
+        (("New chip A chip, smaller, and it needs half of the power.",), "Sci/Tech"),
+    ],
     notes=("dev = train[-2:]",),
     asked=("train.csv", "test.csv"),
-    guessed={"format": "csv", "header": "false"},
+    guessed={"format": "csv", "header": "false", "columns": {"text": ["1", "2"], "label": "0"}},
 )
 
 TWEETS = Layout(
@@ -279,4 +289,6 @@ labels: {0: literal, 1: irony}
 """,
     train=[(("@user great 😒 thanks",), "irony"), (("A plain day",), "literal"), (("love Mondays",), "irony")],
     dev=[(("I see",), "literal"), (("so fun to wait",), "irony")],
+    asked=("irony",),
+    guessed={"label_files": {"train": "irony/train_labels.txt", "dev": "irony/val_labels.txt"}},
 )
