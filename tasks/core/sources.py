@@ -78,6 +78,21 @@ def check(spec: DataSpec) -> TestState:
     return _test_state(task, folder)
 
 
+def open_bytes(spec: DataSpec) -> int:
+    """The size of the files of train and dev; 0 where they are no files, or folders of many.
+
+    Raises:
+        ValueError: an unknown task, or a missing folder.
+    """
+    task = find(spec)
+    folder = _folder(task, spec)
+    names = {name for split in ("train", "dev") for name in task.files.get(split, ())}  # type: ignore[call-overload]
+    if folder is None or any(name.endswith("/") for name in names):
+        return 0
+    paths = [path for name in names for path in (matching(folder, name) if "*" in name else [folder / name])]
+    return sum(path.stat().st_size for path in paths if is_file(path))
+
+
 def _test_state(task: Task, folder: Path | None) -> TestState:
     has_test = task.hub is not None and "test" in task.hub.splits if folder is None else "test" in task.readers
     missing = _missing(task, folder, "test")

@@ -93,7 +93,7 @@ def _labelled_rows(
 def _belongs(record: Record, split: UserSplit) -> bool:
     value = record.cell(SPLIT)
     if value not in split.values and value not in split.other_values:
-        unknown = registry.unknown(value, "split", (*split.values, *split.other_values))
+        unknown = registry.unknown(value, "split", {*split.values, *split.other_values})
         raise record.problem(SPLIT, f"{unknown} Correct the file, or splits: in the task file.")
     return value in split.values
 

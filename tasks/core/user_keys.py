@@ -305,6 +305,12 @@ class UserTask(_Strict):
             raise ValueError(f"files: a task has one of files, file and hub, and this one {has}; {WANTED['files']}.")
         if (self.file is not None) != (self.split_column is not None) or (self.file is None) != (self.splits is None):
             raise ValueError("file: file, split_column and splits go together; see docs/tasks.md for an example.")
+        values = [
+            value for names in (self.splits.model_dump() if self.splits else {}).values() for value in names or ()
+        ]
+        twice = next((value for value in values if values.count(value) > 1), None)
+        if twice is not None:
+            raise ValueError(f"splits: '{twice}' is named twice. Name each value of {self.split_column} once.")
         if (self.hub is None) == (self.format is None):
             raise ValueError(f"format is {'not for hub' if self.format else 'missing'}; {WANTED['format']}.")
         if self.hub is not None:

@@ -148,7 +148,7 @@ def _is_split(column: Column) -> bool:
 
 def _label(columns: Sequence[Column]) -> Column | None:
     """The column of labels: a known name first, then the fewest different short values that repeat."""
-    fitting = [column for column in columns if _may_be_label(column)]
+    fitting = [column for column in columns if _may_be_label(column)] if len(columns) > 1 else []
     rank = {name: number for number, name in enumerate(known.LABEL_NAMES)}
     named = [column for column in fitting if column.short_name in rank]
     if named:

@@ -38,7 +38,7 @@ skip_labels: [unsup]
     ],
     notes=("dev = 34 % of train, stratified, seed 0",),
     asked=("aclImdb",),
-    guessed={"kind": "sentence_classification", "format": "folders", "labels": ["neg", "pos"], "skip_labels": ["unsup"]},
+    guessed={"format": "folders", "labels": ["neg", "pos"], "skip_labels": ["unsup"]},
 )  # fmt: skip
 
 AMAZON = Layout(
