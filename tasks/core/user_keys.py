@@ -111,7 +111,7 @@ def _encoding(value: object) -> object:
         return value
     try:
         name = codecs.lookup(value).name if "\0" not in value else ""
-        b"a".decode(value)
+        b"".decode(value)
     except (LookupError, UnicodeError):
         name = ""
     if not name or name.replace("-", "_") in NO_ENCODINGS:

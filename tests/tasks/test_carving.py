@@ -57,9 +57,7 @@ def test_each_example_is_in_one_fold_and_folds_are_alike(labels, of, seed, strat
 
 def test_a_drawing_is_the_same_each_time_and_another_with_another_seed():
     many = examples([0, 1] * 40)
-    assert draw(fraction=0.25, seed=3).positions(many)[:6] == [4, 5, 16, 17, 23, 24], (
-        "as in the version that wrote this"
-    )
+    assert draw(fraction=0.25, seed=3).positions(many)[:6] == [0, 2, 5, 6, 8, 15], "as in the version that wrote this"
     assert draw(fraction=0.25, seed=3).positions(many) != draw(fraction=0.25, seed=4).positions(many)
     assert draw(fraction=0.25).positions(many) == draw(fraction=0.25, seed=0).positions(many)
 
@@ -88,12 +86,13 @@ CUTS = st.sampled_from([
 @given(CUTS, CUTS)
 def test_dev_and_test_never_share_an_example_or_are_refused(dev, test):
     many = examples([0, 1, 2] * 15)
-    try:
-        carved = carve_train(many, parse_cut(dev, "dev_from"), parse_cut(test, "test_from"))
-    except ValueError as error:
-        assert "shares examples with the other part" in str(error)
-        assert all(isinstance(parse_cut(text), Slice) for text in (dev, test)), "a drawing takes of what is left"
+    cuts = parse_cut(dev, "dev_from"), parse_cut(test, "test_from")
+    positions = [set(cut.positions(many)) for cut in cuts]
+    if all(isinstance(cut, Slice) for cut in cuts) and positions[0] & positions[1]:
+        with pytest.raises(ValueError, match="shares examples with the other part"):
+            carve_train(many, *cuts)
         return
+    carved = carve_train(many, *cuts)  # a drawing takes of what a slice leaves
     parts = [carved.train, carved.dev, carved.test]
     assert sorted(int(one.id) for part in parts for one in part) == list(range(45))
     assert all([one.id for one in part] == sorted((one.id for one in part), key=int) for part in parts)
@@ -110,7 +109,7 @@ def test_only_classes_are_stratified():
     scores = examples([0.5, 1.0, 2.0, 0.25])
     assert len(draw(fraction=0.5).positions(scores)) == 2
     assert "stratified" not in draw(fraction=0.5).note(scores)
-    with pytest.raises(ValueError, match="only examples with a class are stratified. Write stratified: false"):
+    with pytest.raises(ValueError, match=r"only examples with a class are stratified\. Write stratified: false"):
         draw(fraction=0.5, stratified="true").positions(scores)
 
 
