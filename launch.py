@@ -17,6 +17,7 @@ from meltpoint.reports.commands.browse import best, compare, remove, show
 from meltpoint.reports.commands.cache import cache
 from meltpoint.reports.commands.jobs import logs, stop, submit
 from meltpoint.reports.commands.look_around import doctor, features, list_names, ui
+from meltpoint.reports.commands.own_data import new_task
 from meltpoint.reports.commands.results import analyse, ensemble, export, predict, report, status, train
 from meltpoint.reports.commands.search import demo, plan, sweep
 from meltpoint.sweeps.command_line.errors import DONE, accept_any_character
@@ -30,7 +31,9 @@ COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
         "ensemble": ensemble, "analyse": analyse, "predict": predict, "train": train,
         "rm": remove,
     },
-    "Look around": {"features": features, "list": list_names, "doctor": doctor, "ui": ui},
+    "Look around": {
+        "new-task": new_task, "features": features, "list": list_names, "doctor": doctor, "ui": ui,
+    },
 }  # fmt: skip
 """Panel of the help → command → its function. `cache`, which has commands of its own, follows in the last panel."""
 

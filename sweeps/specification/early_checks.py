@@ -1,7 +1,7 @@
 """The checks of a command line that need no torch, Ray or MLflow; they run before those are imported.
 
-A typo is reported within half a second of CPU time (`tests/test_typos.py`). Checks that need a head's class or the data
-are in `cells`.
+A typo is reported within half a second of CPU time (`tests/test_typos.py`). Checks that need a head's class, or data
+that are large, are in `cells`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, w
 from meltpoint.tasks import get
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.paths import is_file
-from meltpoint.tasks.core.registry import unknown
+from meltpoint.tasks.core.registry import is_task_file, unknown
+from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Kind
 
 _ANY_KIND: Kind = "sentence_classification"
@@ -47,6 +48,18 @@ def check_spec(spec: SweepSpec, is_elsewhere: Callable[[str], bool] = _nowhere_e
     for word in spec.task_words():
         if not is_elsewhere(word) and not is_elsewhere(spec.data_dir or ""):
             sources.check(data_spec(spec, word))
+            _read_own_data(spec, word)
+
+
+MOST_EARLY_BYTES = 2**23
+"""The most data of a user's task that are read here, to be read again later: 8 MiB take some tenths of a second."""
+
+
+def _read_own_data(spec: SweepSpec, word: str) -> None:
+    """Read the data of a user's task if they are small, so that a broken row is answered before torch is imported."""
+    data = data_spec(spec, word)
+    if is_task_file(word) and 0 < sources.open_bytes(data) <= MOST_EARLY_BYTES:
+        load_training_data(data)
 
 
 def _check_words(block: Block, is_elsewhere: Callable[[str], bool]) -> None:

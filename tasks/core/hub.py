@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.counts import counted
-from meltpoint.tasks.core.task import Example, HubSource, Label, Split
+from meltpoint.tasks.core.counts import counted, some
+from meltpoint.tasks.core.task import Example, HubSource, Label, ReadExamples, Split
 
 HubRow = Mapping[str, object]
 
@@ -56,7 +56,9 @@ def load_hub_split(source: HubSource, split: Split) -> list[Example]:
     batches = loaded.with_format("arrow").iter(batch_size=BATCH_ROWS)
     rows = enumerate(row for batch in batches for row in batch.to_pylist())
     examples = (source.example(row, position, names) for position, row in rows)
-    return [example for example in examples if example is not None]
+    kept = [example for example in examples if example is not None]
+    left_out = len(loaded) - len(kept)
+    return ReadExamples(kept, [f"{some(left_out, 'row')} left out"] if left_out and source.counts_left_out else [])
 
 
 def _check_rows(source: HubSource, split: Split, found: int) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from meltpoint.tasks.core.slices import parse_slice
-from meltpoint.tasks.core.sources import find, read_locked_split, read_split
-from meltpoint.tasks.core.splits import fingerprint
+from meltpoint.tasks.core.sources import find, read_locked_split
+from meltpoint.tasks.core.splits import carved_test, fingerprint, left_out
 from meltpoint.tasks.core.task import DataSpec, Example
 
 
@@ -31,7 +30,7 @@ class TestData:
 
 
 def open_test(spec: DataSpec) -> TestData:
-    """Open the test split: the task's own, or the slice that `test_from` carves off train or dev.
+    """Open the test split: the task's own, or the part that `test_from` carves off train or dev.
 
     The caller records that it did. A carved test split never overlaps what `load_training_data` returns.
 
@@ -39,13 +38,11 @@ def open_test(spec: DataSpec) -> TestData:
         ValueError: the task has no test split, or its file is missing or broken.
     """
     task = find(spec)
-    if spec.test_from:
-        cut = parse_slice(spec.test_from)
-        _, examples = cut.carve(read_split(spec, cut.split))
-        notes = [f"test = {cut.text}"]
+    if spec.test_from or task.test_from:
+        examples, notes = carved_test(spec, task)
     else:
         examples = read_locked_split(spec)
-        notes = []
+        notes = left_out("test", examples)
     labelled = all(example.label is not None for example in examples)
     if not labelled:
         notes.append("test labels hidden")

@@ -46,3 +46,11 @@ def expanded(text: str) -> Path:
         return Path(text).expanduser()
     except RuntimeError:
         return Path(text)
+
+
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """The files below a folder whose names match a pattern with `*` (`**` for any folders), in the order of names."""
+    place = Path(pattern)
+    root = Path(place.anchor) if place.is_absolute() else folder
+    inside = pattern[len(place.anchor) :] if place.is_absolute() else pattern
+    return sorted(path for path in root.glob(inside) if is_file(path))

@@ -2,44 +2,71 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import math
+from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.bounded import LONGEST_LINE, MOST_DATA_BYTES, read_bytes
+from meltpoint.tasks.core.bounded import LONGEST_LINE, MOST_DATA_BYTES
+from meltpoint.tasks.core.compressed import read_data_bytes
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.paths import exists
 
 
-def read_text(path: Path, *, damaged: bool = False, most_bytes: int = MOST_DATA_BYTES) -> str:
-    """A file's text, decoded as UTF-8; a byte order mark is dropped.
+def read_text(
+    path: Path, *, damaged: bool = False, most_bytes: int = MOST_DATA_BYTES, encoding: str | None = None,
+) -> str:  # fmt: skip
+    """A file's text, unpacked if it is compressed and decoded; a byte order mark is dropped.
 
     Args:
         path: the file.
         damaged: True if the file is known to contain bytes that are not UTF-8, which become U+FFFD.
         most_bytes: a larger file is refused.
+        encoding: the encoding that a task file declares; None for UTF-8 that no file can change.
 
     Raises:
-        ValueError: the file is missing, unreadable, too large, empty, or not UTF-8 (the line and byte are named).
+        ValueError: the file is missing, unreadable, too large, empty, or in another encoding (the line and byte are
+            named).
     """
-    try:
-        data = read_bytes(path, most_bytes)
-    except OSError as error:
-        raise unreadable(path, error) from None
-    try:
-        text = data.decode("utf-8-sig", "replace" if damaged else "strict")
-    except UnicodeDecodeError as error:
-        # `error.start` does not count the byte order mark.
-        start = error.start + (3 if data.startswith(b"\xef\xbb\xbf") else 0)
-        raise not_utf8(path, data.count(b"\n", 0, start) + 1, start, data[start]) from None
+    text = decoded(path, data_bytes(path, most_bytes), encoding, damaged=damaged)
     if not text.strip():
         raise empty(path)
     return text
+
+
+def data_bytes(path: Path, most_bytes: int = MOST_DATA_BYTES) -> bytes:
+    """A file's contents, unpacked if it is compressed.
+
+    Raises:
+        ValueError: the file is missing, unreadable, damaged, or too large.
+    """
+    try:
+        return read_data_bytes(path, most_bytes)
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def decoded(path: Path, data: bytes, encoding: str | None = None, *, damaged: bool = False) -> str:
+    """The text of a file's bytes; arguments and errors are those of `read_text`."""
+    codec = "utf-8-sig" if is_utf8(encoding or "utf-8") else str(encoding)
+    try:
+        return data.decode(codec, "replace" if damaged else "strict")
+    except UnicodeDecodeError as error:
+        # `error.start` does not count the byte order mark.
+        start = error.start + (3 if codec == "utf-8-sig" and data.startswith(BOM_UTF8) else 0)
+        line = data[:start].decode(codec, "ignore").count("\n") + 1
+        raise not_decodable(path, line, start, data[start], encoding) from None
+
+
+def is_utf8(encoding: str) -> bool:
+    """True if an encoding is UTF-8, however it is spelled."""
+    return codecs.lookup(encoding).name in {"utf-8", "utf-8-sig"}
 
 
 def unreadable(path: Path, error: OSError) -> ValueError:
@@ -51,8 +78,17 @@ def unreadable(path: Path, error: OSError) -> ValueError:
 
 def not_utf8(path: Path, line: int, start: int, byte: int) -> ValueError:
     """The error for a byte, `start` bytes into the file, that is not UTF-8."""
-    remedy = "Convert the file to UTF-8, for example with iconv."
-    return ValueError(f"{path}, line {line}: byte {start} (0x{byte:02x}) is not UTF-8. {remedy}")
+    return not_decodable(path, line, start, byte, None)
+
+
+def not_decodable(path: Path, line: int, start: int, byte: int, encoding: str | None) -> ValueError:
+    """The error for a byte, `start` bytes into the file, that an encoding does not have."""
+    name, remedy = "UTF-8", "Convert the file to UTF-8, for example with iconv."
+    if encoding is not None and is_utf8(encoding):
+        remedy = f"{remedy[:-1]}, or name its encoding in the task file, as in encoding: latin-1."
+    elif encoding is not None:
+        name, remedy = encoding, "Correct encoding: in the task file, or convert the file to UTF-8."
+    return ValueError(f"{path}, line {line}: byte {start} (0x{byte:02x}) is not {name}. {remedy}")
 
 
 def empty(path: Path) -> ValueError:
@@ -60,12 +96,12 @@ def empty(path: Path) -> ValueError:
     return ValueError(f"{path} is empty. Replace it with the complete file.")
 
 
-def read_lines(path: Path, *, damaged: bool = False) -> list[str]:
-    r"""The lines of a UTF-8 file, ended by `\n` or `\r\n` only; the last line may lack its end.
+def read_lines(path: Path, *, damaged: bool = False, encoding: str | None = None) -> list[str]:
+    r"""The lines of a text file, ended by `\n` or `\r\n` only; the last line may lack its end.
 
     `str.splitlines` would also split at U+0085, U+2028 and others, which occur within real sentences.
     """
-    lines = read_text(path, damaged=damaged).split("\n")
+    lines = read_text(path, damaged=damaged, encoding=encoding).split("\n")
     if not lines[-1]:
         lines.pop()
     long = next((number for number, line in enumerate(lines, 1) if len(line) > LONGEST_LINE), None)
@@ -143,7 +179,7 @@ class Record:
 
 def read_table(
     path: Path, columns: Sequence[str] | None, *, header: bool, widths: Collection[int] = (), separator: str = "\t",
-    damaged: bool = False, broken_rows: bool = False,
+    damaged: bool = False, broken_rows: bool = False, encoding: str | None = None,
 ) -> list[Record]:  # fmt: skip
     """Read the rows of a file that separates cells by one character, without quoting.
 
@@ -155,12 +191,13 @@ def read_table(
         widths: further allowed numbers of cells per row, if there is no header.
         separator: the character between two cells.
         damaged: see `read_text`.
+        encoding: see `read_text`.
         broken_rows: True if a row with fewer cells than the first continues on the next line (a line break in a text).
 
     Raises:
         ValueError: the file cannot be read, lacks a column, has no rows, or a row has a wrong number of cells.
     """
-    lines = read_lines(path, damaged=damaged)
+    lines = read_lines(path, damaged=damaged, encoding=encoding)
     numbered = ((number, line.split(separator)) for number, line in enumerate(lines, 1))
     return _records(path, _joined(numbered) if broken_rows else numbered, columns, header, widths, separator)
 
@@ -180,13 +217,15 @@ def _joined(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[s
 
 
 def read_csv(
-    path: Path, columns: Sequence[str] | None, *, header: bool, widths: Collection[int] = (), separator: str = ","
-) -> list[Record]:
-    """Read a file whose cells may be in double quotes and contain separators and line ends (RFC 4180).
+    path: Path, columns: Sequence[str] | None, *, header: bool, widths: Collection[int] = (), separator: str = ",",
+    quote: str = '"', encoding: str | None = None,
+) -> list[Record]:  # fmt: skip
+    """Read a file whose cells may be in quotes and contain separators and line ends (RFC 4180).
 
-    Arguments and errors are those of `read_table`.
+    Arguments and errors are those of `read_table`; `quote` is the character around a cell.
     """
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=separator, strict=True)
+    text = io.StringIO(read_text(path, encoding=encoding), newline="")
+    reader = csv.reader(text, delimiter=separator, quotechar=quote, strict=True)
 
     def numbered() -> Iterable[tuple[int, list[str]]]:
         try:
@@ -249,8 +288,9 @@ def _other_separator(fields: Sequence[str], separator: str) -> str:
     if len(fields) > 1 or other is None:
         return ""
     remedies = {",": "Set format: csv.", "\t": "Set format: tsv."}
-    remedy = remedies.get(other, "Save it with commas (format: csv) or tabs (format: tsv).")
-    return f"It looks separated by {SEPARATORS[other]}, and is read as separated by {SEPARATORS[separator]}. {remedy}"
+    remedy = remedies.get(other, f'Set delimiter: "{other}".')
+    read_as = SEPARATORS.get(separator, f"'{separator}'")
+    return f"It looks separated by {SEPARATORS[other]}, and is read as separated by {read_as}. {remedy}"
 
 
 def _header(path: Path, names: Sequence[str], columns: Iterable[str]) -> Sequence[str]:

@@ -1,55 +1,79 @@
-"""A labelled test split that a slice carves off train or dev, for tasks whose test labels are hidden."""
+"""Slices of a split: the examples from one position to another, which become dev or a labelled test."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.task import Example
 
-_FORM = re.compile(r"(train|dev)\[(-?\d+)?:(-?\d+)?\]")
+_END = r"(-?\d+%?)?"
+_FORM = re.compile(rf"(train|dev)\[{_END}:{_END}\]")
+
+TEST_FROM = "--test-from"
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A slice of a split, with the semantics of Python's slices.
+    """A slice of a split, with the semantics of Python's slices; an end may be a percentage of the split.
 
     Attributes:
-        text: the slice as written by the user (`train[-1000:]`), for the tables.
+        text: the slice as written by the user (`train[-1000:]`, `train[:10%]`), for the tables.
         split: the split that is sliced.
+        start, stop: the ends as written; "" where there is none.
+        asked_by: the option or the key that has the slice, for messages.
     """
 
     text: str
     split: Literal["train", "dev"]
-    start: int | None
-    stop: int | None
+    start: str
+    stop: str
+    asked_by: str = TEST_FROM
 
-    def carve(self, examples: list[Example]) -> tuple[list[Example], list[Example]]:
-        """Split the examples into (the rest, the carved part), both in their original order.
+    def positions(self, examples: Sequence[Example]) -> list[int]:
+        """The positions of the slice's examples, ascending.
 
         Raises:
             ValueError: the slice is empty, or covers the whole split.
         """
-        first, last, _ = slice(self.start, self.stop).indices(len(examples))
-        carved, rest = examples[first:last], examples[:first] + examples[max(first, last) :]
-        if not carved or not rest:
-            problem = "is empty" if not carved else "leaves nothing of the split"
-            has = some(len(examples), "example")
-            raise ValueError(f"--test-from {self.text} {problem}: {self.split} has {has}. Choose other ends.")
-        return rest, carved
+        count = len(examples)
+        first, last, _ = slice(_position(self.start, count), _position(self.stop, count)).indices(count)
+        if last <= first or last - first == count:
+            problem = "is empty" if last <= first else "leaves nothing of the split"
+            has = some(count, "example")
+            raise ValueError(f"{self.asked_by} {self.text} {problem}: {self.split} has {has}. Choose other ends.")
+        return list(range(first, last))
+
+    def carve(self, examples: list[Example]) -> tuple[list[Example], list[Example]]:
+        """Split the examples into (the rest, the carved part), both in their original order; see `positions`."""
+        chosen = self.positions(examples)
+        first, last = chosen[0], chosen[-1] + 1
+        return examples[:first] + examples[last:], examples[first:last]
+
+    def note(self, examples: Sequence[Example]) -> str:
+        """The slice for the tables."""
+        return self.text
 
 
-def parse_slice(text: str) -> Slice:
-    """Parse `train[-1000:]`, `dev[:400]` or `train[100:200]`.
+def _position(end: str, count: int) -> int | None:
+    """An end as a position: a percentage is rounded down, so that `[:10%]` and `[10%:]` share nothing."""
+    if not end.endswith("%"):
+        return int(end) if end else None
+    percent = int(end[:-1])
+    return count * percent // 100 if percent >= 0 else -(count * -percent // 100) or count
+
+
+def parse_slice(text: str, asked_by: str = TEST_FROM) -> Slice:
+    """Parse `train[-1000:]`, `dev[:400]`, `train[100:200]` or `train[:10%]`.
 
     Raises:
         ValueError: any other form.
     """
     match = _FORM.fullmatch(text.replace(" ", ""))
     if not match or (match[2] is None and match[3] is None):
-        raise ValueError(f"--test-from '{text}' is not a slice of train or dev. Write train[-1000:] or dev[:400].")
+        raise ValueError(f"{asked_by} '{text}' is not a slice of train or dev. Write train[-1000:] or dev[:400].")
     split: Literal["train", "dev"] = "train" if match[1] == "train" else "dev"
-    start, stop = (int(end) if end is not None else None for end in (match[2], match[3]))
-    return Slice(match[0], split, start, stop)
+    return Slice(match[0], split, match[2] or "", match[3] or "", asked_by)

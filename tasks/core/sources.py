@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from meltpoint import tasks
+from meltpoint.tasks.core.carving import parse_cut
 from meltpoint.tasks.core.hub import load_hub_split
-from meltpoint.tasks.core.paths import expanded, is_file, is_folder
+from meltpoint.tasks.core.paths import expanded, is_file, is_folder, matching
 from meltpoint.tasks.core.readers import first_present
-from meltpoint.tasks.core.slices import parse_slice
 from meltpoint.tasks.core.task import DataSpec, Example, Split, Task
 
 OpenSplit = Literal["train", "dev"]
@@ -61,7 +61,7 @@ def check(spec: DataSpec) -> TestState:
         without labels, for a server), or `absent` (`locked.open_test` would fail).
 
     Raises:
-        ValueError: an unknown task, a missing folder or file, or a `test_from` that is not a slice.
+        ValueError: an unknown task, a missing folder or file, or a `test_from` that is no part of train or dev.
     """
     task = find(spec)
     if spec.max_train_examples is not None and spec.max_train_examples < 1:
@@ -72,9 +72,25 @@ def check(spec: DataSpec) -> TestState:
         if missing:
             raise _absent_file(missing, task)
     if spec.test_from:
-        parse_slice(spec.test_from)
+        parse_cut(spec.test_from)
+    if spec.test_from or task.test_from:
         return "carved"
     return _test_state(task, folder)
+
+
+def open_bytes(spec: DataSpec) -> int:
+    """The size of the files of train and dev; 0 where they are no files, or folders of many.
+
+    Raises:
+        ValueError: an unknown task, or a missing folder.
+    """
+    task = find(spec)
+    folder = _folder(task, spec)
+    names = {name for split in ("train", "dev") for name in task.files.get(split, ())}  # type: ignore[call-overload]
+    if folder is None or any(name.endswith("/") for name in names):
+        return 0
+    paths = [path for name in names for path in (matching(folder, name) if "*" in name else [folder / name])]
+    return sum(path.stat().st_size for path in paths if is_file(path))
 
 
 def _test_state(task: Task, folder: Path | None) -> TestState:
@@ -93,7 +109,7 @@ def _folder(task: Task, spec: DataSpec) -> Path | None:
         return Path()
     if Path(task.folder).is_absolute():
         return Path(task.folder)
-    if spec.data_dir is None:
+    if spec.data_dir is None or not task.files:
         if task.hub is None:
             raise ValueError(f"{task.name} is not on the hub. Name the folder of its original files with --data-dir.")
         return None
@@ -108,8 +124,17 @@ def _folder(task: Task, spec: DataSpec) -> Path | None:
 def _missing(task: Task, folder: Path | None, split: Split) -> Path | None:
     if folder is None:
         return None
-    paths = (first_present(folder, names) for names in task.files.get(split, ()))
-    return next((path for path in paths if not is_file(path)), None)
+    return next((path for names in task.files.get(split, ()) if (path := _missing_file(folder, names))), None)
+
+
+def _missing_file(folder: Path, names: str) -> Path | None:
+    """The path of a file or folder that is not there; None if it is."""
+    if "*" in names:
+        return None if matching(folder, names) else folder / names
+    if names.endswith("/"):
+        return None if is_folder(folder / names) else folder / names
+    path = first_present(folder, names)
+    return None if is_file(path) else path
 
 
 def _absent_file(path: Path, task: Task) -> ValueError:

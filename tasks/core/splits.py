@@ -6,11 +6,12 @@ import hashlib
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from meltpoint.tasks.core.carving import Cut, carve, carve_train, parse_cut
 from meltpoint.tasks.core.counts import counted, some
-from meltpoint.tasks.core.slices import parse_slice
 from meltpoint.tasks.core.sources import find, read_split
-from meltpoint.tasks.core.task import DataSpec, Example, Task, TrainingData
+from meltpoint.tasks.core.task import DataSpec, Example, ReadExamples, Task, TrainingData
 
 SAMPLE_SEED = 0
 
@@ -22,23 +23,82 @@ def load_training_data(spec: DataSpec) -> TrainingData:
         ValueError: the data is missing or broken, or the specification does not fit it.
     """
     task = find(spec)
-    train, dev = read_split(spec, "train"), read_split(spec, "dev")
     notes = list(task.notes)
     if spec.data_dir is None and task.hub is not None and task.hub.note:
         notes.append(task.hub.note)
-    if spec.test_from:
-        cut = parse_slice(spec.test_from)
-        if cut.split == "train":
-            train, _ = cut.carve(train)
-        else:
-            dev, _ = cut.carve(dev)
-        notes.append(f"test = {cut.text}")
-    elif task.test_labels == "hidden":
+    parts = _carved(spec, task)
+    train, dev = parts.train, parts.dev
+    notes += parts.notes
+    if parts.test is None and task.test_labels == "hidden":
         notes.append("test labels hidden")
     if spec.max_train_examples is not None and spec.max_train_examples < len(train):
         notes.append(f"{counted(spec.max_train_examples)} of {some(len(train), 'training example')}, seed 0")
         train = sample(train, spec.max_train_examples)
     return TrainingData(task, train, dev, fingerprint(task, train, dev), tuple(notes))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Train and dev, what was carved off them, and remarks for the tables."""
+
+    train: list[Example]
+    dev: list[Example]
+    test: list[Example] | None
+    notes: tuple[str, ...]
+
+
+def _carved(spec: DataSpec, task: Task) -> _Parts:
+    """Train and dev without what is carved off as test."""
+    dev_cut, test_cut = cuts(spec, task)
+    train = read_split(spec, "train")
+    notes = left_out("train", train)
+    of_train = carve_train(train, dev_cut, test_cut if test_cut and test_cut.split == "train" else None)
+    if dev_cut is not None:
+        notes.append(f"dev = {dev_cut.note(train)}")
+    dev = of_train.dev
+    if dev is None:
+        dev = read_split(spec, "dev")
+        notes += left_out("dev", dev)
+    test = of_train.test
+    if test_cut is not None:
+        notes.append(f"test = {test_cut.note(train if test_cut.split == 'train' else dev)}")
+        if test_cut.split == "dev":
+            dev, test = carve(test_cut, dev)
+    return _Parts(of_train.train, dev, test, tuple(notes))
+
+
+def carved_test(spec: DataSpec, task: Task) -> tuple[list[Example], list[str]]:
+    """The test split that is carved off train or dev, and remarks for the tables; only `locked` may call this.
+
+    Raises:
+        ValueError: the part is empty, or leaves nothing.
+    """
+    dev_cut, test_cut = cuts(spec, task)
+    assert test_cut is not None, "the task has a test split of its own"
+    if test_cut.split == "dev" and dev_cut is None:
+        dev = read_split(spec, "dev")
+        return carve(test_cut, dev)[1], [f"test = {test_cut.note(dev)}"]
+    parts = _carved(spec, task)
+    assert parts.test is not None
+    return parts.test, [note for note in parts.notes if note.startswith("test = ")]
+
+
+def cuts(spec: DataSpec, task: Task) -> tuple[Cut | None, Cut | None]:
+    """The parts that are carved off as (dev, test); the specification's test goes before the task's.
+
+    Raises:
+        ValueError: a part is not in the grammar of `carving`.
+    """
+    dev = parse_cut(task.dev_from, "dev_from") if task.dev_from else None
+    if spec.test_from:
+        return dev, parse_cut(spec.test_from)
+    return dev, parse_cut(task.test_from, "test_from") if task.test_from else None
+
+
+def left_out(split: str, examples: Sequence[Example]) -> list[str]:
+    """The remarks on the rows of a split that its reader left out."""
+    notes = examples.notes if isinstance(examples, ReadExamples) else ()
+    return [f"{split}: {note}" for note in notes]
 
 
 def sample(examples: Sequence[Example], size: int) -> list[Example]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -36,6 +36,14 @@ class Example:
     group: str = ""
 
 
+class ReadExamples(list[Example]):
+    """The examples of one split as they were read, with remarks on rows that were left out, for the tables."""
+
+    def __init__(self, examples: Iterable[Example] = (), notes: Sequence[str] = ()) -> None:
+        super().__init__(examples)
+        self.notes = tuple(notes)
+
+
 @dataclass(frozen=True)
 class HubSource:
     """A task's parquet files on the Hugging Face hub, and the meaning of their columns.
@@ -54,6 +62,7 @@ class HubSource:
         elsewhere: splits that come from another dataset: a release with labels, or a server's test split.
         rows: split → its number of rows, where `revision` is a branch that may be made anew: another number is refused.
         note: how the copy differs from the original, for the tables; "" if it does not.
+        counts_left_out: True if the rows that `example` leaves out are counted in the tables.
     """
 
     id: str
@@ -67,6 +76,7 @@ class HubSource:
     elsewhere: Mapping[Split, HubSource] = field(default_factory=dict)
     rows: Mapping[Split, int] = field(default_factory=dict)
     note: str = ""
+    counts_left_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,8 +96,8 @@ class Task:
         hub: the same data on the hub, or None for tasks that live in files only.
         test_labels: "public", or "hidden" if only a server (GLUE) can score the test split.
         description: one line for `meltpoint list tasks`.
-        files: split → the names of its original files in `folder`, `a|b` for alternatives; their existence is checked
-            before the first trial.
+        files: split → the names of its original files in `folder`, `a|b` for alternatives, `a/` for a folder, with `*`
+            for several; their existence is checked before the first trial.
         generated: the examples come from a seeded generator; no file is read and `--data-dir` is ignored.
         notes: remarks on the task's splits for the result tables, whatever the source.
         tokenised: the words of its texts are separated by white space already (SST's, the demos'), so that a word
@@ -95,6 +105,8 @@ class Task:
             labelling, whose examples are words.
         sample: the same task on a published sample of the data, with its own splits; used if the folder has the
             sample's training file but not the task's.
+        dev_from, test_from: the part of train (or, for test, of dev) that is carved off as that split, in the grammar
+            of `core.carving`; None where the split has files of its own. `DataSpec.test_from` goes before the latter.
     """
 
     name: str
@@ -113,6 +125,8 @@ class Task:
     beside: tuple[str, ...] = ()
     tokenised: bool = False
     sample: Task | None = None
+    dev_from: str | None = None
+    test_from: str | None = None
 
     @property
     def outputs(self) -> int:
@@ -128,8 +142,8 @@ class DataSpec:
         task: a task's name, a variant (`yahoo:sports+health`), or the path of a user's task file (`*.yaml`).
         data_dir: the folder with the original files, or None for the hub (or for a generated task).
         max_train_examples: train on a seeded sample of this size; dev and test are not sampled.
-        test_from: an explicit slice (`train[-1000:]`, `dev[:400]`) that is carved off as the labelled test
-            split, or None for the task's own.
+        test_from: a part of train or dev (`train[-1000:]`, `{from: dev, fraction: 0.5}`; see `core.carving`) that is
+            carved off as the labelled test split, or None for the task's own.
     """
 
     task: str

@@ -1,163 +1,207 @@
-"""File formats of a user's task: tsv, csv, jsonl, parquet and conll, all read into the same examples."""
+"""Examples of a user's files: all formats read into the same examples, and what was left out counted."""
 
 from __future__ import annotations
 
-import reprlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core.bounded import parse_json
-from meltpoint.tasks.core.conll import ConllLayout, TagScheme, iob1_to_iob2, read_conll
+from meltpoint.tasks.core import registry
+from meltpoint.tasks.core.arrow_rows import ClassName, Row, with_class_names
+from meltpoint.tasks.core.conll import ConllLayout, read_conll, to_iob2
 from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.readers import Record, no_column, read_csv, read_lines, read_table
-from meltpoint.tasks.core.task import Example, Kind
+from meltpoint.tasks.core.paths import matching
+from meltpoint.tasks.core.readers import Record
+from meltpoint.tasks.core.task import Example, ReadExamples
+from meltpoint.tasks.core.user_layout import LABEL, UserFileLayout, UserSplit
+from meltpoint.tasks.core.user_rows import (
+    SPLIT,
+    as_record,
+    cell_names,
+    cell_text,
+    chained,
+    numbered_rows,
+    read_records,
+    value_at,
+    with_labels,
+)
 
-COLUMNS: Mapping[Kind, tuple[str, ...]] = {
-    "sequence_labelling": ("words", "tags"),
-    "sentence_classification": ("text", "label"),
-    "pair_classification": ("text_a", "text_b", "label"),
-    "pair_regression": ("text_a", "text_b", "label"),
-}
-"""The keys that `columns` must have for each kind of task."""
+LeftOut = Counter[str]
+"""Why rows were left out → how many."""
 
-
-@dataclass(frozen=True)
-class UserFileLayout:
-    """File layout of a user's task; the fields are those of the task file."""
-
-    kind: Kind
-    format: str
-    columns: Mapping[str, str]
-    header: bool
-    quoting: bool
-    labels: tuple[str, ...]
-    label_range: tuple[float, float] | None
-    tag_scheme: TagScheme
+CHECKED_AS_WRITTEN = ("iob2", "iob1")
+"""Tag schemes whose tags are labels of the task; the others become those."""
+EMPTY, KEPT = "an empty text", "an empty text kept"
 
 
-def read_user_file(folder: Path, name: str, layout: UserFileLayout) -> list[Example]:
-    """Read the examples of one file.
+def read_user_files(folder: Path, split: UserSplit, layout: UserFileLayout) -> list[Example]:
+    """Read the examples of one split.
 
     Raises:
-        ValueError: the file is missing or broken; the line and the column are named.
+        ValueError: a file is missing or broken; the line and the column are named.
     """
-    path = folder / name
+    paths = [path for name in split.names for path in (matching(folder, name) if "*" in name else [folder / name])]
+    left_out: LeftOut = Counter()
     if layout.format == "conll":
-        word, tag = int(layout.columns.get("words", "0")), int(layout.columns.get("tags", "-1"))
-        return read_conll(path, layout.labels, ConllLayout(word, tag, None, layout.tag_scheme))
-    if layout.kind == "sequence_labelling":
-        return [_tagged(path, line, row, layout) for line, row in _numbered(path, layout)]
-    return [_labelled(position, record, layout) for position, record in enumerate(_records(path, layout))]
+        examples = _conll(paths, layout)
+    elif layout.kind == "sequence_labelling":
+        examples = list(_tagged_rows(paths, split, layout, left_out))
+    else:
+        examples = list(_labelled_rows(folder, paths, split, layout, left_out))
+    if not examples:
+        raise ValueError(f"{paths[0]} gives no example of this split. Check the split's name, or what is skipped.")
+    return ReadExamples(examples, notes_of(left_out))
 
 
-def _records(path: Path, layout: UserFileLayout) -> list[Record]:
-    """The rows, with the file's column names mapped to those of `COLUMNS`."""
-    if layout.format in {"tsv", "csv"}:
-        read = read_csv if layout.quoting else read_table
-        separator = "\t" if layout.format == "tsv" else ","
-        rows = read(path, None, header=layout.header, separator=separator)
-        return [_renamed(row, layout) for row in rows]
-    return [_as_record(path, line, row, layout) for line, row in _numbered(path, layout)]
+def notes_of(left_out: LeftOut) -> list[str]:
+    """The remarks for the tables: what was left out, and how many empty texts were kept."""
+    notes = {why: f"{some(count, 'row')} with {why}" for why, count in left_out.items()}
+    return [note if why == KEPT else f"{note} left out" for why, note in notes.items()]
 
 
-def _renamed(row: Record, layout: UserFileLayout) -> Record:
-    positions = {}
-    for name, column in layout.columns.items():
-        if column not in row.positions:
-            raise no_column(row.path, 1, column, row.positions)
-        positions[name] = row.positions[column]
-    return Record(row.path, row.line, row.fields, positions)
+def _conll(paths: list[Path], layout: UserFileLayout) -> list[Example]:
+    word, tag = (int(layout.columns.get(name, default)[0]) for name, default in (("words", ("0",)), ("tags", ("-1",))))
+    shape = ConllLayout(word, tag, None, layout.tag_scheme, layout.encoding)
+    files = [read_conll(path, layout.labels, shape) for path in paths]
+    if len(files) == 1:
+        return files[0]
+    return [
+        Example(
+            f"{number}.{one.id}", words=one.words, label=one.label, group=f"{number}.{one.group}" if one.group else ""
+        )
+        for number, examples in enumerate(files)
+        for one in examples
+    ]
 
 
-def _as_record(path: Path, line: int, row: Mapping[str, object], layout: UserFileLayout) -> Record:
-    names = list(layout.columns)
-    cells = [_text(path, line, row, layout.columns[name]) for name in names]
-    return Record(path, line, cells, {name: position for position, name in enumerate(names)})
+def _labelled_rows(
+    folder: Path, paths: Iterable[Path], split: UserSplit, layout: UserFileLayout, left_out: LeftOut
+) -> Iterator[Example]:
+    records: Iterable[Record] = chained(paths, partial(read_records, layout=layout))
+    pairs: Iterable[tuple[Record, Record]] = ((record, record) for record in records)
+    if split.label_file is not None:
+        pairs = with_labels(records, folder / split.label_file, layout.encoding)
+    for position, (record, label) in enumerate(pairs):
+        if split.values and not _belongs(record, split):
+            continue
+        example = labelled_example(str(position), record, label, layout, left_out)
+        if example is not None:
+            yield example
 
 
-def _labelled(position: int, record: Record, layout: UserFileLayout) -> Example:
-    texts = tuple(record.text(name) for name in COLUMNS[layout.kind] if name != "label")
+def _belongs(record: Record, split: UserSplit) -> bool:
+    value = record.cell(SPLIT)
+    if value not in split.values and value not in split.other_values:
+        unknown = registry.unknown(value, "split", {*split.values, *split.other_values})
+        raise record.problem(SPLIT, f"{unknown} Correct the file, or splits: in the task file.")
+    return value in split.values
+
+
+def labelled_example(
+    name: str, record: Record, label: Record, layout: UserFileLayout, left_out: LeftOut
+) -> Example | None:
+    """The example of a row with one or two texts and a class or a score; None, and counted, if it is left out.
+
+    Raises:
+        ValueError: an empty text that is neither skipped nor kept, or an unknown label.
+    """
+    if label.cell(LABEL) in layout.skip_labels:
+        left_out[f"the label '{label.cell(LABEL)}'"] += 1
+        return None
+    texts = tuple(joined_text(record, key, layout) for key in layout.texts())
+    if not all(texts):
+        if layout.empty == "refuse":
+            cell = next(_cells(key, layout)[0] for key, text in zip(layout.texts(), texts, strict=True) if not text)
+            raise record.problem(cell, "the text is empty. Fill it in, remove the row, or write empty: skip, or keep.")
+        left_out[EMPTY if layout.empty == "skip" else KEPT] += 1
+        if layout.empty == "skip":
+            return None
     if layout.label_range is not None:
-        return Example(str(position), texts, label=record.score("label", layout.label_range))
-    ids = {label: number for number, label in enumerate(layout.labels)}
-    return Example(str(position), texts, label=record.label("label", ids))
+        return Example(name, texts, label=label.score(LABEL, layout.label_range))
+    return Example(name, texts, label=_class(label, LABEL, layout.labels))
 
 
-def _tagged(path: Path, line: int, row: Mapping[str, object], layout: UserFileLayout) -> Example:
-    columns = layout.columns
-    tokens, tags = (_list(path, line, row, columns[name]) for name in ("words", "tags"))
-    if len(tokens) != len(tags):
+def _cells(key: str, layout: UserFileLayout) -> list[str]:
+    """The names of a text's cells; see `user_rows.cell_names`."""
+    columns = layout.columns.get(key, (key,))
+    return [key] if len(columns) == 1 else [f"{key}: {column}" for column in columns]
+
+
+def joined_text(record: Record, key: str, layout: UserFileLayout) -> str:
+    """A text: its column without surrounding spaces, or those of its columns that are not empty, joined."""
+    cells = [record.cell(name).strip(" ") for name in _cells(key, layout)]
+    return cells[0] if len(cells) == 1 else layout.joiner.join(cell for cell in cells if cell)
+
+
+def _class(record: Record, column: str, labels: Mapping[str, int]) -> int:
+    """The class id of a label: by its spelling, or by a class's number where no label has the class's name."""
+    cell = record.cell(column)
+    if isinstance(cell, ClassName) and cell not in labels and cell.number in labels:
+        return labels[cell.number]
+    return record.label(column, labels)
+
+
+def _tagged_rows(
+    paths: Iterable[Path], split: UserSplit, layout: UserFileLayout, left_out: LeftOut
+) -> Iterator[Example]:
+    position = -1
+    for path in paths:
+        for line, row in numbered_rows(path, layout):
+            position += 1
+            if split.values:
+                value = cell_text(path, line, row, layout.split_column)
+                if not _belongs(Record(path, line, [value], {SPLIT: 0}), split):
+                    continue
+            example = tagged_example(str(position), path, line, row, layout, left_out)
+            if example is not None:
+                yield example
+
+
+def tagged_example(
+    name: str, path: Path, line: int, row: Row, layout: UserFileLayout, left_out: LeftOut
+) -> Example | None:
+    """The example of a row with a list of words and a list of tags; None, and counted, if it is left out."""
+    words_column, tags_column = (layout.columns[key][0] for key in ("words", "tags"))
+    if layout.empty == "skip" and value_at(path, line, row, words_column) in ([], None):
+        left_out["no words"] += 1
+        return None
+    tokens = _list(path, line, row, words_column)
+    cells = _list(path, line, row, tags_column, takes_numbers=True)
+    if len(tokens) != len(cells):
         raise ValueError(
-            f"{path}, line {line}: {some(len(tokens), 'word')} but {some(len(tags), 'tag')}. Give one tag per word."
+            f"{path}, line {line}: {some(len(tokens), 'word')} but {some(len(cells), 'tag')}. Give one tag per word."
         )
-    record = Record(path, line, tags, {columns["tags"]: 0})
-    ids = {label: number for number, label in enumerate(layout.labels)}
-    for tag in tags:
-        Record(path, line, [tag], record.positions).label(columns["tags"], ids)
-    scheme_tags = iob1_to_iob2(tags) if layout.tag_scheme == "iob1" else tags
-    return Example(str(line - 1), words=tuple(tokens), label=tuple(ids[tag] for tag in scheme_tags))
-
-
-def _numbered(path: Path, layout: UserFileLayout) -> Iterator[tuple[int, Mapping[str, object]]]:
-    """The rows of a jsonl or parquet file: (line or row number from 1, column → value)."""
-    return _json_rows(path) if layout.format == "jsonl" else _parquet_rows(path, list(layout.columns.values()))
-
-
-def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
-    for number, line in enumerate(read_lines(path), 1):
-        try:
-            row = parse_json(line)
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {error}. Write one object of plain fields per line.") from None
-        if not isinstance(row, dict):
-            raise ValueError(f"{path}, line {number}: not a JSON object. Write one object per line.")
-        yield number, row
-
-
-def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Mapping[str, object]]]:
-    # Imported here, since only parquet files need it.
-    import pyarrow
-    from pyarrow import parquet
-
     try:
-        names = parquet.read_schema(path).names
-        for column in columns:
-            if column not in names:
-                raise no_column(path, 1, column, names)
-        table = parquet.read_table(path, columns=list(columns))
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing. Put the file there, or correct its name in the task file.") from None
-    except (OSError, pyarrow.ArrowException) as error:
-        raise ValueError(f"{path} is not a readable parquet file ({error}). Write it again.") from None
-    if not table.num_rows:
-        raise ValueError(f"{path} is empty. Replace it with the complete file.")
-    yield from enumerate(table.to_pylist(), 1)
+        tags = cells if layout.tag_scheme in CHECKED_AS_WRITTEN else to_iob2(cells, layout.tag_scheme)
+    except ValueError as error:
+        raise ValueError(f"{path}, line {line}, field '{tags_column}': {error}") from None
+    ids = [_class(Record(path, line, [tag], {tags_column: 0}), tags_column, layout.labels) for tag in tags]
+    if layout.tag_scheme == "iob1":
+        ids = [layout.labels[tag] for tag in to_iob2(cells, "iob1")]
+    return Example(name, words=tuple(tokens), label=tuple(ids))
 
 
-def _value(path: Path, line: int, row: Mapping[str, object], column: str) -> object:
-    if column not in row:
-        raise no_column(path, line, column, row)
-    return row[column]
+def hub_example(
+    row: Row, position: int, names: tuple[str, ...], *, place: Path, layout: UserFileLayout
+) -> Example | None:
+    """The example of a row of the hub (see `HubSource.example`); None if it is left out."""
+    key = layout.columns["tags" if layout.kind == "sequence_labelling" else LABEL][0]
+    named = with_class_names(row, {key: names} if names else {})
+    if layout.kind == "sequence_labelling":
+        return tagged_example(str(position), place, position + 1, named, layout, Counter())
+    record = as_record(place, position + 1, named, cell_names(layout), layout)
+    return labelled_example(str(position), record, record, layout, Counter())
 
 
-def _text(path: Path, line: int, row: Mapping[str, object], column: str) -> str:
-    """A scalar in the spelling of the task file: `true`, `1`, `0.5`, or the text itself."""
-    value = _value(path, line, row, column)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if isinstance(value, str | int | float):
-        return str(value)
-    shown = reprlib.repr(value)
-    raise ValueError(f"{path}, line {line}, field '{column}': {shown} is neither text nor a number. Correct the row.")
-
-
-def _list(path: Path, line: int, row: Mapping[str, object], column: str) -> list[str]:
-    value = _value(path, line, row, column)
+def _list(path: Path, line: int, row: Row, column: str, *, takes_numbers: bool = False) -> list[str]:
+    value = value_at(path, line, row, column)
+    if takes_numbers and isinstance(value, list):
+        value = [str(part) if type(part) is int else part for part in value]
     if not isinstance(value, list) or not value or not all(isinstance(part, str) and part for part in value):
-        raise ValueError(
-            f"{path}, line {line}, field '{column}': not a list of words. Write a non-empty list of texts."
-        )
+        raise _no_list(path, line, column)
     return value
+
+
+def _no_list(path: Path, line: int, column: str) -> ValueError:
+    return ValueError(f"{path}, line {line}, field '{column}': not a list of words. Write a non-empty list of texts.")

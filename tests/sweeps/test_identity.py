@@ -23,7 +23,7 @@ from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.task import DataSpec, Example, Task
-from meltpoint.tasks.core.user_task import Columns, Files, UserTask
+from meltpoint.tasks.core.user_keys import Columns, Files, Hub, LabelFiles, SplitNames, UserTask
 
 CHANGES, REFUSED = "changes", "refused"
 
@@ -63,6 +63,8 @@ TASK_TABLE: dict[str, list[tuple[object, str]]] = {
     "notes": [(("a note",), "for people: what the tables say of the data")],
     "beside": [(("f1",), "shown in tables; nothing is selected by it, and every final has it")],
     "tokenised": [(True, "read for encoders that read words; there it is in the setting (test_words)")],
+    "dev_from": [("train[-2:]", CHANGES)],
+    "test_from": [("train[-2:]", CHANGES)],
 }  # fmt: skip
 
 
@@ -106,6 +108,25 @@ BASES: dict[str, dict[str, object]] = {
         "tag_scheme": "iob1",
     },
 }  # fmt: skip
+BASES |= {
+    "whole": {
+        "name": "mine", "kind": "sentence_classification", "file": "a.tsv", "split_column": "score",
+        "splits": {"train": "1", "dev": "2"}, "format": "tsv", "columns": {"text": "other", "label": "label"},
+        "labels": ["bad", "good"],
+    },
+    "carved": {**BASES["sentence"], "files": {"train": "a.tsv"}, "dev_from": "train[-2:]"},
+    "joined": {**BASES["sentence"], "columns": {"text": ["other", "second"], "label": "label"}},
+    "quoted": {**BASES["sentence"], "quoting": "true"},
+    "three": {**BASES["sentence"]},
+    "labels": {
+        **BASES["sentence"], "files": {"train": "a.tsv", "dev": "a.tsv"}, "columns": {"text": "other"},
+        "label_files": {"train": "good.txt", "dev": "good.txt"},
+    },
+    "lines": {
+        "name": "mine", "kind": "sentence_classification", "files": {"train": "a.txt", "dev": "a.txt"},
+        "format": "lines", "pattern": "(?P<label>bad|good) (?P<text>.+)", "labels": ["bad", "good"],
+    },
+}  # fmt: skip
 SAME_EXAMPLES = "the same examples, whatever file or format they were read from"
 YAML_TABLE: dict[str, list[tuple[str, object, str]]] = {
     "name": [("sentence", "yours", CHANGES)],
@@ -131,13 +152,35 @@ YAML_TABLE: dict[str, list[tuple[str, object, str]]] = {
     "tag_scheme": [("words", "iob2", CHANGES)],
     "tokenised": [("sentence", "true", "read for encoders that read words; there it is in the setting (test_words)")],
     "description": [("sentence", "some words", "for people")],
+    "file": [("sentence", "b.tsv", REFUSED), ("whole", "c.tsv", CHANGES)],
+    "split_column": [("sentence", "label", REFUSED), ("whole", "label", REFUSED)],
+    "splits.train": [("whole", ["1", "2"], REFUSED), ("whole", "3", REFUSED)],
+    "splits.dev": [("whole", "1", REFUSED)],
+    "splits.test": [("whole", "3", "no trial reads test; and rows of other splits are refused")],
+    "hub.id": [("sentence", "a/b", REFUSED)],
+    "hub.revision": [("sentence", "main", REFUSED)],
+    "hub.splits": [("sentence", {"train": "train"}, REFUSED)],
+    "hub.config": [("sentence", "default", REFUSED)],
+    "hub.pattern": [("sentence", "{split}.parquet", REFUSED)],
+    "dev_from": [("carved", "train[-3:]", CHANGES), ("carved", {"from": "train", "fold": 0, "of": 2}, CHANGES)],
+    "test_from": [("carved", "train[:2]", CHANGES), ("sentence", "train[:2]", REFUSED)],
+    "joiner": [("joined", " | ", CHANGES), ("sentence", " | ", "nothing is joined")],
+    "label_files.train": [("labels", "bad.txt", CHANGES)],
+    "label_files.dev": [("labels", "bad.txt", CHANGES)],
+    "label_files.test": [("labels", "good.txt", REFUSED)],
+    "delimiter": [("sentence", ";", REFUSED), ("sentence", r"\t", "what a tsv file has where the task names none")],
+    "quotechar": [("quoted", "'", CHANGES)],
+    "encoding": [("sentence", "latin-1", SAME_EXAMPLES), ("sentence", "utf-16", REFUSED)],
+    "pattern": [("lines", "(?P<label>bad|good) -(?P<text>.+)", CHANGES), ("sentence", "(?P<text>.+)", REFUSED)],
+    "empty": [("sentence", "skip", "no text is empty here"), ("sentence", "keep", "no text is empty here")],
+    "skip_labels": [("three", ["ugly"], "no row has that label"), ("sentence", ["good"], REFUSED)],
 }  # fmt: skip
 
 
 def test_the_table_has_every_key_of_a_task_file():
-    own = set(UserTask.model_fields) - {"files", "columns"}
-    parts = {f"{key}.{part}" for key, model in (("files", Files), ("columns", Columns)) for part in model.model_fields}
-    assert set(YAML_TABLE) == own | parts
+    models = {"files": Files, "columns": Columns, "label_files": LabelFiles, "splits": SplitNames, "hub": Hub}
+    parts = {f"{key}.{part}" for key, model in models.items() for part in model.model_fields}
+    assert set(YAML_TABLE) == (set(UserTask.model_fields) - set(models)) | parts
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +191,11 @@ def data(tmp_path_factory) -> Path:
     for name in ("a.tsv", "copy.tsv"):
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "b.tsv").write_text("\n".join(lines[:-1]) + "\n", encoding="utf-8")
+    (folder / "c.tsv").write_text("\n".join([*lines, lines[1]]) + "\n", encoding="utf-8")
     (folder / "a.conll").write_text(WORDS, encoding="utf-8")
+    (folder / "a.txt").write_text("bad -meal\ngood -film\nbad -x y\n", encoding="utf-8")
+    for label in ("good", "bad"):
+        (folder / f"{label}.txt").write_text(f"{label}\n" * len(ROWS), encoding="utf-8")
     return folder
 
 
@@ -164,7 +211,7 @@ def test_a_key_of_a_task_file_changes_the_identity_or_nothing(key, frozen_spec, 
     for base, value, says in YAML_TABLE[key]:
         before = opened(BASES[base])
         outer, _, inner = key.partition(".")
-        part = {**BASES[base][outer], inner: value} if inner else value  # type: ignore[dict-item]
+        part = {**BASES[base].get(outer, {}), inner: value} if inner else value  # type: ignore[dict-item]
         document = {**BASES[base], outer: part}
         if says == REFUSED:
             with pytest.raises(ValueError, match=r"mine.yaml|a.tsv|a.conll"):

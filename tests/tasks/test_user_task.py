@@ -15,7 +15,7 @@ from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
-from meltpoint.tasks.core.user_task import Columns, Files, UserTask
+from meltpoint.tasks.core.user_keys import Columns, Files, Hub, HubSplits, LabelFiles, SplitNames, UserTask
 
 SENTENCES = """\
 name: reviews
@@ -168,8 +168,16 @@ def test_tagged_words_as_json_lists(tmp_path):
             "sentiment",
             "kind: Unknown kind 'sentiment'. There is: pair_classification, ",
         ),
-        ("format: tsv", "format: xml", "format: Unknown format 'xml'. There is: conll, csv, jsonl, parquet, tsv."),
-        (", dev: dev.tsv", "", "files.dev is missing; write a file's name, as in files: {train"),
+        (
+            "format: tsv",
+            "format: xml",
+            "format: Unknown format 'xml'. There is: conll, csv, datasets, folders, jsonl, lines, ",
+        ),
+        (
+            ", dev: dev.tsv",
+            "",
+            "files.dev is missing; write a file's name, as in files: {train: train.tsv, dev: dev.tsv}, or carve",
+        ),
         ("labels: [no, yes]", "labels: [no]", "labels: a sentence_classification task takes a list of two or more"),
         ("labels: [no, yes]", "labels: [no, no, yes]", "two or more different labels"),
         ("labels: [no, yes]", "range: [0, 5]", "labels: a sentence_classification task takes"),
@@ -190,42 +198,56 @@ def test_every_mistake_is_one_line_that_names_it(tmp_path, old, new, wanted):
     assert wanted in problem(tmp_path, SENTENCES.replace(old, new), **GOOD)
 
 
-KEYS = (
-    *UserTask.model_fields, *(f"files.{key}" for key in Files.model_fields),
-    *(f"columns.{key}" for key in Columns.model_fields),
-)  # fmt: skip
+PARTS = {
+    "files": Files, "columns": Columns, "label_files": LabelFiles, "splits": SplitNames, "hub": Hub,
+    "hub.splits": HubSplits,
+}  # fmt: skip
+KEYS = (*UserTask.model_fields, *(f"{place}.{key}" for place, model in PARTS.items() for key in model.model_fields))
+NEEDED = {
+    "label_files": {"train": "a", "dev": "b"}, "splits": {"train": "a", "dev": "b"},
+    "hub": {"id": "a/b", "revision": "0" * 40},
+}  # fmt: skip
+"""What a part of a task file must have beside the value that is tried."""
+LISTS = {
+    "labels", "skip_labels", *(f"{place}.{split}" for place in ("files", "splits") for split in Files.model_fields),
+    *(f"columns.{text}" for text in ("text", "text_a", "text_b")),
+}  # fmt: skip
+"""The keys that a list of texts is right for."""
 
 
 @pytest.mark.parametrize("wrong", ["oddity", "", [], ["a", "b"], [["a"]], {"a": "b"}], ids=repr)
 @pytest.mark.parametrize("key", KEYS)
 def test_a_value_of_a_wrong_type_is_answered_with_what_to_write_and_never_in_pydantics_words(tmp_path, key, wrong):
     document = yaml.load(SENTENCES, Loader=yaml.BaseLoader)
-    part, _, inner = key.partition(".")
-    document[part] = {**document[part], inner: wrong} if inner else wrong
+    *outer, inner = key.split(".")
+    place = document
+    for part in outer:
+        place = place.setdefault(part, {**NEEDED.get(part, {})})
+    place[inner] = wrong
     path = task_file(tmp_path, yaml.dump(document))
     try:
         tasks.get(path)
     except ValueError as error:
         message = str(error)
         assert message.startswith(path)
-        assert (inner or part) in message
+        assert inner in message or any(key.split(".")[0] in message for _ in outer), message
         assert "\n" not in message
-        assert not re.search(r"Input should|valid|pydantic|tuple|dict\b|instance", message), message
+        assert not re.search(r"Input should|\bvalid\b|pydantic|tuple|dict\b|instance", message), message
     else:
-        assert isinstance(wrong, str) or (key, wrong) == ("labels", ["a", "b"]), "only texts take any text"
+        assert isinstance(wrong, str) or (key in LISTS and wrong == ["a", "b"]), "only texts take any text"
 
 
 def test_one_label_instead_of_a_list_is_answered_with_a_list(tmp_path):
     message = problem(tmp_path, SENTENCES.replace("labels: [no, yes]", "labels: no, yes"), **GOOD)
-    assert "labels is 'no, yes'; write a list of words, as in labels: [bad, good]." in message
+    assert "labels is 'no, yes'; write a list of words, as in labels: [bad, good], or a mapping" in message
 
 
 @pytest.mark.parametrize(
     ("text", "format", "header", "wanted"),
     [
         ("review;verdict\nfine, really;yes\n", "csv", True,
-         ("line 1: 1 field", "separated by semicolons, and is read as separated by commas. Save it with commas (form")),
-        ("review;verdict\nfine;yes\n", "tsv", True, ("separated by semicolons", "or tabs (format: tsv)")),
+         ("line 1: 1 field", "separated by semicolons, and is read as separated by commas. Set delimiter: \";\".")),
+        ("review;verdict\nfine;yes\n", "tsv", True, ("separated by semicolons", "Set delimiter: \";\".")),
         ("review,verdict\nfine,yes\n", "tsv", True, ("separated by commas", "Set format: csv.")),
         ("review\tverdict\nfine\tyes\n", "csv", True, ("separated by tabs", "Set format: tsv.")),
         ("fine;yes\n", "csv", False, ("line 1: 1 field", "separated by semicolons")),

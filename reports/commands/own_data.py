@@ -1,0 +1,30 @@
+"""The command on a person's own data: `new-task`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from meltpoint.sweeps.command_line.errors import exit_on_error, print_json
+from meltpoint.sweeps.command_line.options import AsJson
+
+
+@exit_on_error()
+def new_task(
+    files: Annotated[list[str], typer.Argument(help="Files of examples, or a folder of them.", show_default=False)],
+    out: Annotated[Path | None, typer.Option("--out", help="The task file to write; else it is printed.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at files of examples and write the task file that reads them, for you to correct."""
+    from meltpoint.tasks.inspection import new_task as inspection
+
+    made = inspection.new_task(files, out)
+    if as_json:
+        print_json(made.document())
+    elif out is None:
+        print(made.text, end="")
+    if out is not None:
+        print(f"{out}: guesses; correct what is wrong, then: meltpoint plan --task {out} …", file=sys.stderr)

@@ -1,0 +1,141 @@
+"""Rows of parquet files and of folders that `datasets` saved, with the names of their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from meltpoint.tasks.core.bounded import parse_json
+from meltpoint.tasks.core.readers import no_column
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Row = Mapping[str, object]
+"""Column → value."""
+
+BATCH_ROWS = 10_000
+"""Rows that become Python objects at once."""
+
+
+def parquet_rows(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
+    """The rows of a parquet file: (row number from 1, column → value).
+
+    Args:
+        path: the file.
+        columns: the columns to read, `a.b` for a nested field of `a`; None for all.
+
+    Raises:
+        ValueError: the file is missing, broken or empty, or lacks a column.
+    """
+    # Imported here, since only these files need it.
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        names = parquet.read_schema(path).names
+        table = parquet.read_table(path, columns=_roots(path, columns, names))
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing. Put the file there, or correct its name in the task file.") from None
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ValueError(f"{path} is not a readable parquet file ({error}). Write it again.") from None
+    yield from _table_rows(path, table)
+
+
+def dataset_rows(place: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
+    """The rows of one split in a folder that `datasets` saved, or in a folder of arrow or parquet files.
+
+    A parquet file is read too. Arguments and errors are those of `parquet_rows`.
+    """
+    if place.suffix == ".parquet":
+        yield from parquet_rows(place, columns)
+        return
+    if (place / "dataset_dict.json").is_file():
+        splits = ", ".join(sorted(path.name for path in place.iterdir() if path.is_dir()))
+        raise ValueError(f"{place} holds several splits ({splits}). Name one: files: {{train: {place.name}/train}}.")
+    shards = sorted(place.glob("*.arrow")) or sorted(place.glob("*.parquet"))
+    if not shards:
+        raise ValueError(f"{place} holds no arrow or parquet file. Name the folder of one split of a saved dataset.")
+    count = 0
+    for shard in shards:
+        read = parquet_rows if shard.suffix == ".parquet" else _arrow_rows
+        for _, row in read(shard, columns):
+            count += 1
+            yield count, row
+
+
+def _arrow_rows(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
+    """The rows of an arrow stream (as `save_to_disk` writes) or an arrow file."""
+    import pyarrow
+
+    try:
+        with pyarrow.OSFile(str(path)) as file:
+            opened = pyarrow.ipc.open_file if file.read(6) == b"ARROW1" else pyarrow.ipc.open_stream
+            file.seek(0)
+            table = opened(file).read_all()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ValueError(f"{path} is not a readable arrow file ({error}). Write it again.") from None
+    roots = _roots(path, columns, table.schema.names)
+    yield from _table_rows(path, table if roots is None else table.select(roots))
+
+
+def _table_rows(path: Path, table: pyarrow.Table) -> Iterator[tuple[int, Row]]:
+    if not table.num_rows:
+        raise ValueError(f"{path} is empty. Replace it with the complete file.")
+    names = class_names(table.schema.metadata)
+    number = 0
+    for batch in table.to_batches(BATCH_ROWS):
+        for row in batch.to_pylist():
+            number += 1
+            yield number, with_class_names(row, names) if names else row
+
+
+def _roots(path: Path, columns: Sequence[str] | None, names: Sequence[str]) -> list[str] | None:
+    """The columns that hold `columns`, each once: themselves, or what stands before the first dot of a nested field."""
+    if columns is None:
+        return None
+    roots = []
+    for column in columns:
+        root = next((name for name in (column, column.partition(".")[0]) if name in names), None)
+        if root is None:
+            raise no_column(path, 1, column, names)
+        roots.append(root)
+    return list(dict.fromkeys(roots))
+
+
+def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
+    """Column → class names, as `datasets` writes them into a schema's metadata; {} without them."""
+    try:
+        features = parse_json((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        inner = {name: feature.get("feature", feature) for name, feature in features.items()}
+        return {name: list(feature["names"]) for name, feature in inner.items() if feature.get("_type") == "ClassLabel"}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def with_class_names(row: Row, names: Mapping[str, Sequence[str]]) -> Row:
+    """A row whose class numbers are names, where a column has class names."""
+    return {key: _class_name(value, names[key]) if key in names else value for key, value in row.items()}
+
+
+def _class_name(value: object, names: Sequence[str]) -> object:
+    if isinstance(value, list):
+        return [_class_name(part, names) for part in value]
+    return ClassName(value, names[value]) if isinstance(value, int) and 0 <= value < len(names) else value
+
+
+class ClassName(str):
+    """The name of a class that a file has as a number.
+
+    Attributes:
+        number: the number as text; it stands for the class where a task file has no label of that name.
+    """
+
+    number: str
+
+    def __new__(cls, number: int, name: str) -> ClassName:
+        """The name, with its number."""
+        made = super().__new__(cls, name)
+        made.number = str(number)
+        return made

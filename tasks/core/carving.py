@@ -1,0 +1,216 @@
+"""Dev and test splits that are carved off another split: a slice, a drawn fraction, or a fold of several.
+
+One grammar serves `dev_from` and `test_from` of a task file and `--test-from` of the command line. A slice counts the
+examples in the file's order. A fraction or a fold is drawn with a seed; where the examples have classes it is
+stratified, so that each class has its share.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import yaml
+
+from meltpoint.tasks.core import registry
+from meltpoint.tasks.core.bounded import parse_yaml
+from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.slices import TEST_FROM, Slice, parse_slice
+from meltpoint.tasks.core.task import Example
+
+KEYS = ("from", "fraction", "fold", "of", "seed", "stratified")
+FORMS = "train[-500:], train[:10%], {from: train, fraction: 0.1, seed: 0} or {from: train, fold: 0, of: 5, seed: 0}"
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A seeded part of a split: a fraction of it, or one fold of several.
+
+    Attributes:
+        split: the split that is drawn from.
+        seed: of the drawing.
+        stratified: True if each class keeps its share; None for the default: where the examples have classes.
+        fraction: the part of the split, between 0 and 1; None for a fold.
+        fold, of: which fold, from 0, of how many; every example is in one of them. None for a fraction.
+        asked_by: the option or the key that has the drawing, for messages.
+    """
+
+    split: Literal["train", "dev"]
+    seed: int
+    stratified: bool | None
+    fraction: float | None
+    fold: int | None
+    of: int | None
+    asked_by: str = TEST_FROM
+
+    def positions(self, examples: Sequence[Example]) -> list[int]:
+        """The positions of the drawn examples, ascending.
+
+        Raises:
+            ValueError: nothing or everything is drawn, or examples without classes are to be stratified.
+        """
+        is_stratified = self._is_stratified(examples)
+        if self.fraction is None:
+            assert self.fold is not None
+            chosen = _in_turn(examples, self.seed, is_stratified)[self.fold :: self.of]
+        else:
+            chosen = _fraction(examples, self.fraction, self.seed, is_stratified)
+        if not chosen or len(chosen) == len(examples):
+            problem = "draws nothing" if not chosen else "leaves nothing of the split"
+            has = some(len(examples), "example")
+            raise ValueError(f"{self.asked_by} {problem}: {self.split} has {has}. Choose another part.")
+        return sorted(chosen)
+
+    def note(self, examples: Sequence[Example]) -> str:
+        """The drawing for the tables, such as `10 % of train, stratified, seed 0`."""
+        if self.fraction is None:
+            part = f"fold {self.fold} (of 0 to {(self.of or 0) - 1})"
+        else:
+            part = f"{self.fraction * 100:.6g} %"
+        stratified = ", stratified" if self._is_stratified(examples) else ""
+        return f"{part} of {self.split}{stratified}, seed {self.seed}"
+
+    def _is_stratified(self, examples: Sequence[Example]) -> bool:
+        has_classes = all(isinstance(example.label, int) for example in examples)
+        if self.stratified and not has_classes:
+            raise ValueError(f"{self.asked_by}: only examples with a class are stratified. Write stratified: false.")
+        return has_classes if self.stratified is None else self.stratified
+
+
+Cut = Slice | Draw
+
+
+def _in_turn(examples: Sequence[Example], seed: int, is_stratified: bool) -> list[int]:
+    """All positions in random order; stratified: class by class, so that each n-th position has each class's share.
+
+    Only `Random.random` is used: it is the one method that gives the same numbers in all versions of Python.
+    """
+    rng = random.Random(seed)
+    keys = [rng.random() for _ in examples]
+    group = [str(example.label) if is_stratified else "" for example in examples]
+    return sorted(range(len(examples)), key=lambda position: (group[position], keys[position]))
+
+
+def _fraction(examples: Sequence[Example], fraction: float, seed: int, is_stratified: bool) -> list[int]:
+    """The drawn positions: of each class its share, rounded so that their sum is the fraction of all."""
+    by_class: dict[str, list[int]] = defaultdict(list)
+    for position in _in_turn(examples, seed, is_stratified):
+        by_class[str(examples[position].label) if is_stratified else ""].append(position)
+    shares = {name: len(group) * fraction for name, group in by_class.items()}
+    counts = {name: int(share) for name, share in shares.items()}
+    lacking = round(len(examples) * fraction) - sum(counts.values())
+    for name in sorted(shares, key=lambda name: (counts[name] - shares[name], name))[:lacking]:
+        counts[name] += 1
+    return [position for name, group in by_class.items() for position in group[: counts[name]]]
+
+
+def parse_cut(written: object, asked_by: str = TEST_FROM) -> Cut:
+    """Parse a slice or a drawing: a text (`train[-500:]`, or a mapping in braces), or a mapping of a task file.
+
+    Raises:
+        ValueError: any other form; the message has the right ones.
+    """
+    if isinstance(written, str) and written.strip().startswith("{"):
+        try:
+            written = parse_yaml(written, yaml.BaseLoader)
+        except yaml.YAMLError:
+            raise _no_form(written, asked_by) from None
+    if isinstance(written, str):
+        if "[" not in written:
+            raise _no_form(written, asked_by)
+        return parse_slice(written, asked_by)
+    if not isinstance(written, Mapping):
+        raise _no_form(written, asked_by)
+    for key in written:
+        if key not in KEYS:
+            raise ValueError(f"{asked_by}: {registry.unknown(str(key), 'key', KEYS)}")
+    return _draw(written, asked_by)
+
+
+def _no_form(written: object, asked_by: str) -> ValueError:
+    return ValueError(f"{asked_by} {str(written)[:80]!r} is not a part of train or dev. Write {FORMS}.")
+
+
+def _draw(keys: Mapping[str, object], asked_by: str) -> Draw:
+    if keys.get("from") not in {"train", "dev"}:
+        raise ValueError(f"{asked_by}: from is {keys.get('from')!r}; write from: train, or from: dev.")
+    split: Literal["train", "dev"] = "train" if keys["from"] == "train" else "dev"
+    if ("fraction" in keys) == ("fold" in keys) or ("fold" in keys) != ("of" in keys):
+        raise _no_form(dict(keys), asked_by)
+    fraction = _number(keys, "fraction", asked_by)
+    if fraction is not None and not 0 < fraction < 1:
+        raise ValueError(f"{asked_by}: fraction is {fraction:g}; write a number between 0 and 1, as in fraction: 0.1.")
+    seed, fold, of = (_whole(keys, key, asked_by) for key in ("seed", "fold", "of"))
+    if fold is not None and not (of or 0) > fold:
+        raise ValueError(f"{asked_by}: there is no fold {fold} of {of}. Write fold: 0 to fold: {(of or 1) - 1}.")
+    if of is not None and of < 2:
+        raise ValueError(f"{asked_by}: of is {of}; write a whole number of at least 2, as in of: 5.")
+    stratified = keys.get("stratified")
+    if stratified not in (None, "true", "false", True, False):
+        raise ValueError(f"{asked_by}: stratified is {stratified!r}; write true or false.")
+    is_stratified = None if stratified is None else stratified in ("true", True)
+    return Draw(split, seed or 0, is_stratified, fraction, fold, of, asked_by)
+
+
+def _number(keys: Mapping[str, object], key: str, asked_by: str) -> float | None:
+    try:
+        return float(str(keys[key])) if key in keys else None
+    except ValueError:
+        raise ValueError(
+            f"{asked_by}: {key} is {str(keys[key])[:60]!r}; write a number, as in fraction: 0.1."
+        ) from None
+
+
+def _whole(keys: Mapping[str, object], key: str, asked_by: str) -> int | None:
+    text = str(keys.get(key, "0"))
+    if not text.isdecimal() or len(text) > 9:
+        raise ValueError(f"{asked_by}: {key} is {text[:60]!r}; write a whole number from 0, as in {key}: 0.")
+    return int(text) if key in keys else None
+
+
+def carve(cut: Cut, examples: list[Example]) -> tuple[list[Example], list[Example]]:
+    """Split the examples into (the rest, the carved part), both in their original order; see `positions` of a cut."""
+    chosen = set(cut.positions(examples))
+    numbered = list(enumerate(examples))
+    return [one for at, one in numbered if at not in chosen], [one for at, one in numbered if at in chosen]
+
+
+@dataclass(frozen=True)
+class Carved:
+    """What is left of train, and the parts that were carved off it; None for a part that was not asked for."""
+
+    train: list[Example]
+    dev: list[Example] | None
+    test: list[Example] | None
+
+
+def carve_train(train: list[Example], dev_cut: Cut | None, test_cut: Cut | None) -> Carved:
+    """Carve dev, test, or both off train; they never share an example.
+
+    Slices count the examples of the file. A drawing takes of what the other part's slice leaves; of two drawings, test
+    is drawn first, so that it does not depend on dev's.
+
+    Raises:
+        ValueError: the parts share an example, or leave nothing.
+    """
+    cuts = [(name, cut) for name, cut in (("test", test_cut), ("dev", dev_cut)) if cut is not None]
+    taken: dict[str, list[int]] = {}
+    left = list(range(len(train)))
+    for name, cut in sorted(cuts, key=lambda part: isinstance(part[1], Draw)):
+        if isinstance(cut, Slice):
+            chosen = cut.positions(train)
+        else:
+            chosen = [left[position] for position in cut.positions([train[place] for place in left])]
+        wanted = set(chosen)
+        if not wanted <= set(left):
+            raise ValueError(
+                f"{cut.asked_by} {cut.note(train)} shares examples with the other part. Choose other ends."
+            )
+        taken[name], left = chosen, [position for position in left if position not in wanted]
+    if not left:
+        raise ValueError("dev_from and test_from leave nothing of train. Choose other ends.")
+    parts = {name: [train[position] for position in positions] for name, positions in taken.items()}
+    return Carved([train[position] for position in left], parts.get("dev"), parts.get("test"))

@@ -1,0 +1,411 @@
+"""The keys of a task file: their types, what fits together, and what to write in place of a wrong value."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Mapping
+from typing import Annotated, Self, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from meltpoint.tasks.core import registry
+from meltpoint.tasks.core.carving import FORMS, parse_cut
+from meltpoint.tasks.core.conll import TagScheme
+from meltpoint.tasks.core.metrics import METRICS
+from meltpoint.tasks.core.patterns import check_groups
+from meltpoint.tasks.core.task import KINDS, Kind
+from meltpoint.tasks.core.user_layout import (
+    COLUMNS,
+    LABEL,
+    TABLES,
+    TEXTUAL,
+    TYPED,
+    EmptyTexts,
+    Format,
+)
+
+FORMATS = get_args(Format)
+ENCODINGS = ("utf-8", "latin-1", "cp1252", "iso-8859-15", "utf-16", "cp1251", "gb18030", "shift_jis", "euc-kr")
+"""The encodings that a message names; Python's others are read too."""
+NO_ENCODINGS = {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined", "mbcs", "oem"}
+"""What Python lists as encodings of text and no file is in; some take quadratic time."""
+
+FILE_REMEDY = "write a file's name, as in files: {train: train.tsv, dev: dev.tsv}"
+COLUMNS_REMEDY = "write a column's name, or its position, as in columns: {text: sentence, label: label}"
+SPLITS_REMEDY = "write each split's name in the data, as in splits: {train: training, dev: validation}"
+HUB_REMEDY = "write a dataset's place, as in hub: {id: owner/name, revision: COMMIT, splits: {train: train, dev: dev}}"
+HUB_REMEDIES = {
+    "id": "write the dataset's name on the hub, as in hub: {id: owner/name, revision: COMMIT}",
+    "revision": "write a commit's 40 hexadecimal digits, or revision: refs/convert/parquet",
+    "splits": "write each split's name on the hub, as in splits: {train: train, dev: validation}",
+    "config": "write the configuration's name, as in config: default",
+    "pattern": "write the path of a split's parquet files, as in pattern: data/{split}-*.parquet",
+}
+YES_NO = "write true or false"
+WANTED = {
+    "name": "write a word, as in name: reviews",
+    "kind": f"write one of {', '.join(KINDS)}",
+    "metric": "write a metric's name, as in metric: accuracy",
+    "files": "write a mapping, as in files: {train: train.tsv, dev: dev.tsv}",
+    "files.train": FILE_REMEDY,
+    "files.dev": f"{FILE_REMEDY}, or carve it: dev_from: train[-500:]",
+    "files.test": "write a file's name, as in files: {train: train.tsv, dev: dev.tsv, test: test.tsv}",
+    "file": "write the name of the file that has all splits, as in file: data.csv",
+    "split_column": "write the column that says which split a row is in, as in split_column: split",
+    "splits": SPLITS_REMEDY,
+    **{f"splits.{name}": SPLITS_REMEDY for name in ("train", "dev", "test")},
+    "hub": HUB_REMEDY,
+    **{f"hub.{name}": remedy for name, remedy in HUB_REMEDIES.items()},
+    **{f"hub.splits.{name}": HUB_REMEDIES["splits"] for name in ("train", "dev", "test")},
+    "dev_from": f"write {FORMS}",
+    "test_from": f"write {FORMS}",
+    "format": f"write one of {', '.join(FORMATS)}",
+    "columns": "write a mapping, as in columns: {text: sentence, label: label}",
+    **{f"columns.{name}": COLUMNS_REMEDY for name in ("text", "text_a", "text_b", "words", "tags", "label")},
+    "joiner": 'write the text between two columns, as in joiner: " "',
+    "label_files": "write files with one label a line, as in label_files: {train: train.gold.txt, dev: dev.gold.txt}",
+    **{f"label_files.{name}": FILE_REMEDY.replace("files", "label_files") for name in ("train", "dev", "test")},
+    "header": YES_NO,
+    "delimiter": 'write one character, as in delimiter: ";"',
+    "quoting": "write true, false or none",
+    "quotechar": """write one character, as in quotechar: "'\"""",
+    "encoding": f"write the name of an encoding, as in encoding: latin-1 ({', '.join(ENCODINGS)})",
+    "pattern": r"write a regular expression with named groups, as in pattern: '(?P<label>\w+) (?P<text>.+)'",
+    "empty": f"write one of {', '.join(get_args(EmptyTexts))}",
+    "labels": "write a list of words, as in labels: [bad, good], or a mapping, as in labels: {1: bad, 2: good}",
+    "skip_labels": "write a list of labels whose rows are left out, as in skip_labels: ['-']",
+    "range": "write the lowest and the highest score, as in range: [0, 5]",
+    "tag_scheme": f"write one of {', '.join(get_args(TagScheme))}",
+    "tokenised": YES_NO,
+    "description": "write one line of text",
+}
+"""The remedy for each key of a task file."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _as_tuple(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _label_pairs(value: object) -> object:
+    """A list of names, or a mapping of raw value → name, as pairs (raw value, name)."""
+    if isinstance(value, Mapping):
+        return tuple(value.items())
+    return tuple((name, name) for name in value) if isinstance(value, list | tuple) else value
+
+
+def _character(value: object) -> object:
+    return {r"\t": "\t", "tab": "\t"}.get(value, value) if isinstance(value, str) else value
+
+
+def _quoting(value: object) -> object:
+    return "false" if value == "none" else value
+
+
+def _encoding(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        name = codecs.lookup(value).name if "\0" not in value else ""
+        b"".decode(value)
+    except (LookupError, UnicodeError):
+        name = ""
+    if not name or name.replace("-", "_") in NO_ENCODINGS:
+        raise ValueError(f"encoding: {registry.unknown(value, 'encoding', ENCODINGS)}")
+    return value
+
+
+def _cut(key: str) -> BeforeValidator:
+    """Check a part of train or dev, and keep it as text."""
+
+    def check(value: object) -> str:
+        cut = parse_cut(value, key)
+        if key == "dev_from" and cut.split != "train":
+            raise ValueError(f"dev_from: dev is carved off train, not off {cut.split}. Write dev_from: train[-500:].")
+        # JSON of strings is YAML in braces, which `parse_cut` reads.
+        return value if isinstance(value, str) else str(dict(value))  # type: ignore[call-overload]
+
+    return BeforeValidator(check)
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Character = Annotated[str, BeforeValidator(_character), Field(min_length=1, max_length=1, pattern=r"[^\n\r]")]
+
+
+class Files(_Strict):
+    """The files of the splits, relative to the task file; dev is one of them, or carved (`dev_from`)."""
+
+    train: Names
+    dev: Names | None = None
+    test: Names | None = None
+
+
+class LabelFiles(_Strict):
+    """Files with one label a line, for the splits whose texts have none."""
+
+    train: str
+    dev: str | None = None
+    test: str | None = None
+
+
+class SplitNames(_Strict):
+    """The names that the splits have in the data."""
+
+    train: Names
+    dev: Names | None = None
+    test: Names | None = None
+
+
+class HubSplits(_Strict):
+    """The names that the splits have on the hub."""
+
+    train: str
+    dev: str | None = None
+    test: str | None = None
+
+
+class Hub(_Strict):
+    """A dataset on the hub: its parquet files at a pinned revision; see `core.task.HubSource`."""
+
+    id: str = Field(pattern=r"^([\w.-]+/)?[\w.-]+$")
+    revision: str
+    splits: HubSplits = HubSplits(train="train", dev="validation", test="test")
+    config: str | None = None
+    pattern: str | None = None
+
+
+class Columns(_Strict):
+    """The columns by name, or by number from 0; a text may be joined of several."""
+
+    text: Names | None = None
+    text_a: Names | None = None
+    text_b: Names | None = None
+    words: str | None = None
+    tags: str | None = None
+    label: str | None = None
+
+    def given(self) -> dict[str, tuple[str, ...]]:
+        """The columns that are named."""
+        dumped = self.model_dump()
+        return {key: _given(value) for key, value in dumped.items() if value is not None}
+
+
+def _given(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+class UserTask(_Strict):
+    """The contents of a task file.
+
+    Attributes:
+        name: lower-case letters, digits and `_`; used in tables and file names.
+        kind: one of the kinds.
+        metric: the metric that settings are selected by; the kind's default if omitted.
+        files: the files of each split, or
+        file, split_column, splits: one file, the column that says which split a row is in, and the splits' names, or
+        hub: a dataset on the hub.
+        dev_from, test_from: the part of train (of train or dev) that is carved off as dev (as test).
+        format, columns: the layout of the examples.
+        joiner: the text between the columns of one text.
+        label_files: files with one label a line, where the texts have none.
+        header: True if the first line of a tsv or csv file names the columns.
+        delimiter: the character between two cells; by default a tab (tsv) or a comma (csv).
+        quoting: True if cells may be in quotes; by default true for csv, false for tsv.
+        quotechar: the character around such cells.
+        encoding: the encoding of the text files.
+        pattern: the regular expression of a line, with named groups, for `format: lines`.
+        empty: what is done with rows that have an empty text.
+        labels: (spelling in the files, name) in id order; IOB2 names for sequence labelling.
+        skip_labels: labels whose rows are left out.
+        range: lowest and highest score, for regression.
+        tag_scheme: the tagging scheme of the files.
+        tokenised: True if white space separates the words of the texts, punctuation among them, already.
+    """
+
+    name: str
+    kind: Kind
+    metric: str | None = None
+    files: Files | None = None
+    file: str | None = None
+    split_column: str | None = None
+    splits: SplitNames | None = None
+    hub: Hub | None = None
+    dev_from: Annotated[str, _cut("dev_from")] | None = None
+    test_from: Annotated[str, _cut("test_from")] | None = None
+    format: Format | None = None
+    columns: Columns = Columns()
+    joiner: str = " "
+    label_files: LabelFiles | None = None
+    header: bool = True
+    delimiter: Character | None = None
+    quoting: Annotated[bool, BeforeValidator(_quoting)] | None = None
+    quotechar: Character = '"'
+    encoding: Annotated[str, BeforeValidator(_encoding)] = "utf-8"
+    pattern: str | None = None
+    empty: EmptyTexts = "refuse"
+    labels: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_label_pairs)] = ()
+    skip_labels: Names = ()
+    range: tuple[float, float] | None = None
+    tag_scheme: TagScheme = "iob2"
+    tokenised: bool = False
+    description: str = ""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
+            raise ValueError(f"name: '{self.name}' has to be lower-case letters, digits and _, letter first.")
+        self._check_labels()
+        self._check_places()
+        self._check_parts()
+        self._check_format()
+        self._check_columns()
+        self._check_metric()
+        return self
+
+    def label_names(self) -> tuple[str, ...]:
+        """The names of the classes, in id order; two spellings may have one name."""
+        return tuple(dict.fromkeys(name for _, name in self.labels))
+
+    def label_ids(self) -> dict[str, int]:
+        """Label as spelled in the files → class id."""
+        names = self.label_names()
+        return {raw: names.index(name) for raw, name in self.labels}
+
+    def _check_labels(self) -> None:
+        if self.kind == "pair_regression":
+            if self.labels or self.range is None or not self.range[0] < self.range[1]:
+                raise ValueError("range: a pair_regression task takes range: [lowest, highest], and no labels.")
+            return
+        raw = [spelling for spelling, _ in self.labels]
+        if self.range is not None or len(self.label_names()) < 2 or len(set(raw)) < len(raw):
+            raise ValueError(f"labels: a {self.kind} task takes a list of two or more different labels, and no range.")
+        if self.kind == "sequence_labelling":
+            self._check_tags(self.label_names())
+        twice = next((label for label in self.skip_labels if label in raw), None)
+        if twice is not None:
+            raise ValueError(f"skip_labels: '{twice}' is one of labels too. Name it in one of the two.")
+
+    def _check_tags(self, labels: tuple[str, ...]) -> None:
+        for label in labels:
+            if not re.fullmatch(r"O|[BI]-.+", label):
+                raise ValueError(f"labels: '{label}' is no IOB2 name; write O, B-X and I-X.")
+            if label.startswith("I-") and f"B-{label[2:]}" not in labels:
+                raise ValueError(f"labels: I-{label[2:]} needs B-{label[2:]} too.")
+        if self.tag_scheme != "iob2" and any(raw != name for raw, name in self.labels):
+            raise ValueError("labels: other names for tags need tag_scheme: iob2. Write a list of IOB2 names.")
+
+    def _check_places(self) -> None:
+        places = [key for key in ("files", "file", "hub") if getattr(self, key) is not None]
+        if len(places) != 1:
+            has = f"has {' and '.join(places)}" if places else "has none"
+            raise ValueError(f"files: a task has one of files, file and hub, and this one {has}; {WANTED['files']}.")
+        if (self.file is not None) != (self.split_column is not None) or (self.file is None) != (self.splits is None):
+            raise ValueError("file: file, split_column and splits go together; see docs/tasks.md for an example.")
+        values = [
+            value for names in (self.splits.model_dump() if self.splits else {}).values() for value in names or ()
+        ]
+        twice = next((value for value in values if values.count(value) > 1), None)
+        if twice is not None:
+            raise ValueError(f"splits: '{twice}' is named twice. Name each value of {self.split_column} once.")
+        if (self.hub is None) == (self.format is None):
+            raise ValueError(f"format is {'not for hub' if self.format else 'missing'}; {WANTED['format']}.")
+        if self.hub is not None:
+            _check_revision(self.hub)
+
+    def _check_parts(self) -> None:
+        named = self.hub.splits if self.hub else self.splits or self.files
+        assert named is not None
+        key = "hub.splits" if self.hub else "splits" if self.splits else "files"
+        if (named.dev is None) == (self.dev_from is None):
+            if self.dev_from is None:
+                raise ValueError(f"{key}.dev is missing; {WANTED['files.dev']}.")
+            raise ValueError(f"dev_from: {key} has a dev split too. Remove one of the two.")
+        if self.label_files is not None and self.files is not None:
+            lacking = [
+                split for split in Files.model_fields if _has(self.files, split) != _has(self.label_files, split)
+            ]
+            if lacking:
+                raise ValueError(
+                    f"label_files.{lacking[0]}: files and label_files name different splits. Name the same."
+                )
+        if named.test is not None and self.test_from is not None:
+            raise ValueError(f"test_from: {key} has a test split too. Remove one of the two.")
+
+    def _check_format(self) -> None:
+        tabular = ("conll", *TABLES, "lines", "folders")
+        is_tagged = self.kind == "sequence_labelling"
+        is_other_kind = (self.format == "conll") != is_tagged and self.format in tabular
+        is_folder_of_pairs = self.format == "folders" and self.kind != "sentence_classification"
+        if is_other_kind or is_folder_of_pairs:
+            raise ValueError(f"format: {self.kind} is not read from {self.format}; see docs/tasks.md for what is.")
+        for key, formats in ONLY_FOR.items():
+            if self.format not in formats and getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f"{key}: only for format {' and '.join(formats)}, not for {self.format or 'hub'}.")
+        if is_tagged and self.empty == "keep":
+            raise ValueError("empty: a sentence without words cannot be labelled. Write skip or refuse.")
+        if self.kind == "sequence_labelling" and (self.label_files or self.skip_labels):
+            raise ValueError("label_files, skip_labels: not for sequence_labelling. Remove them.")
+
+    def _check_columns(self) -> None:
+        needed = tuple(name for name in COLUMNS[self.kind] if name != LABEL or self.label_files is None)
+        given = self.columns.given()
+        if self.label_files is not None and LABEL in given:
+            raise ValueError("columns: label is in label_files already. Remove one of the two.")
+        for name in set(given).difference(needed):
+            raise ValueError(f"columns: '{name}' does not fit {self.kind}, which takes {', '.join(needed)}.")
+        if self.format == "lines":
+            self._check_pattern(needed, given)
+        elif self.format == "folders" and given:
+            raise ValueError("columns: a folder of files has none; its label is the folder's name. Remove columns.")
+        for name in needed:
+            if name not in given and self.format not in {"conll", "lines", "folders"}:
+                raise ValueError(f"columns: '{name}' is missing; {self.kind} needs {', '.join(needed)}.")
+        for name, columns in given.items():
+            if self.format == "conll" and not re.fullmatch(r"-?\d+", columns[0]):
+                raise ValueError(f"columns: {name} of a conll file is a position counted from 0, not '{columns[0]}'.")
+
+    def _check_pattern(self, needed: tuple[str, ...], given: Mapping[str, tuple[str, ...]]) -> None:
+        if self.pattern is None:
+            raise ValueError(f"pattern is missing; {WANTED['pattern']}.")
+        groups = [group for name in needed for group in given.get(name, (name,))]
+        check_groups(self.pattern, [*groups, self.split_column] if self.split_column else groups)
+
+    def _check_metric(self) -> None:
+        if self.metric is None:
+            return
+        known = [
+            m.name
+            for m in METRICS.values()
+            if self.kind in m.kinds and (not m.two_classes or len(self.label_names()) == 2)
+        ]
+        if self.metric not in known:
+            raise ValueError(f"metric: {registry.unknown(self.metric, f'metric of {self.kind}', known)}")
+
+
+def _has(splits: BaseModel, split: str) -> bool:
+    return getattr(splits, split) is not None
+
+
+def _check_revision(hub: Hub) -> None:
+    if not re.fullmatch(r"[0-9a-f]{40}|refs/convert/parquet", hub.revision):
+        raise ValueError(
+            f"hub.revision: '{hub.revision}' may move. Write a commit's 40 hexadecimal digits, or refs/convert/parquet."
+        )
+    known = {"{config}", "{split}"}
+    if hub.pattern is not None and set(re.findall(r"\{[^}]*\}?|\}", hub.pattern)) - known:
+        raise ValueError("hub.pattern: it may have {config} and {split}, as in pattern: data/{split}-*.parquet.")
+
+
+ONLY_FOR: Mapping[str, tuple[str, ...]] = {
+    "delimiter": TABLES,
+    "quotechar": TABLES,
+    "pattern": ("lines",),
+    "label_files": (*TABLES, "lines", "jsonl"),
+    "split_column": (*TABLES, "lines", *TYPED),
+    "encoding": TEXTUAL,
+}
+"""Key → the formats that it is for; elsewhere it is refused, because it would do nothing."""

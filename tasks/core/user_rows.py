@@ -1,0 +1,194 @@
+"""Rows of a user's files, whatever their format: records whose cells have the names of the task's columns."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+
+from meltpoint.tasks.core.arrow_rows import Row, dataset_rows, parquet_rows
+from meltpoint.tasks.core.bounded import parse_json
+from meltpoint.tasks.core.patterns import compiled, matched
+from meltpoint.tasks.core.readers import (
+    Record,
+    data_bytes,
+    decoded,
+    no_column,
+    read_csv,
+    read_lines,
+    read_table,
+)
+from meltpoint.tasks.core.user_layout import LABEL, TABLES, UserFileLayout
+
+SPLIT = "split"
+"""The name of the cell that says which split a row belongs to."""
+
+
+def cell_names(layout: UserFileLayout) -> dict[str, str]:
+    """The name of each cell of a record → its column in the file.
+
+    A text of several columns has a cell for each: `text: title`, `text: body`.
+    """
+    named = {}
+    for key, columns in layout.columns.items():
+        named |= {key if len(columns) == 1 else f"{key}: {column}": column for column in columns}
+    return named | ({SPLIT: layout.split_column} if layout.split_column else {})
+
+
+def read_records(path: Path, layout: UserFileLayout) -> Iterable[Record]:
+    """The rows of one file.
+
+    Raises:
+        ValueError: the file is missing or broken, or lacks a column.
+    """
+    names = cell_names(layout)
+    if layout.format in TABLES:
+        return (_renamed(row, names) for row in _table(path, layout))
+    if layout.format == "lines":
+        return _matches(path, layout, names)
+    if layout.format == "folders":
+        return _text_files(path, layout)
+    return (as_record(path, line, row, names, layout) for line, row in numbered_rows(path, layout))
+
+
+def _table(path: Path, layout: UserFileLayout) -> list[Record]:
+    arguments = {"header": layout.header, "separator": layout.delimiter, "encoding": layout.encoding}
+    if layout.quoting:
+        return read_csv(path, None, quote=layout.quotechar, **arguments)  # type: ignore[arg-type]
+    return read_table(path, None, **arguments)  # type: ignore[arg-type]
+
+
+def _renamed(row: Record, names: Mapping[str, str]) -> Record:
+    positions = {name: _position(row, column) for name, column in names.items()}
+    return Record(row.path, row.line, row.fields, positions)
+
+
+def _position(row: Record, column: str) -> int:
+    """The index of a column: by its name, or by its number where no column has that name."""
+    if column in row.positions:
+        return row.positions[column]
+    if column.isdecimal() and int(column) < len(row.positions):
+        return int(column)
+    raise no_column(row.path, 1, column, row.positions)
+
+
+def _matches(path: Path, layout: UserFileLayout, names: Mapping[str, str]) -> Iterator[Record]:
+    pattern = compiled(layout.pattern)
+    positions = {name: number for number, name in enumerate(names)}
+    for number, line in enumerate(read_lines(path, encoding=layout.encoding), 1):
+        if layout.empty == "skip" and not line.strip():
+            yield Record(path, number, [""] * len(names), positions)
+            continue
+        groups = matched(pattern, line, f"{path}, line {number}")
+        yield Record(path, number, [groups[column] or "" for column in names.values()], positions)
+
+
+def _text_files(folder: Path, layout: UserFileLayout) -> Iterator[Record]:
+    """The files of the folders of a folder: a folder's name is the label, a file's contents the text."""
+    try:
+        classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError:
+        raise ValueError(f"{folder} is missing. Put the folder there, or correct its name in the task file.") from None
+    if not classes:
+        raise ValueError(
+            f"{folder} has no folders. A label is the name of a folder of texts: {folder.name}/LABEL/*.txt."
+        )
+    positions = {"text": 0, LABEL: 1}
+    for place in classes:
+        if place.name in layout.skip_labels:
+            continue
+        for path in sorted(place.iterdir()):
+            if path.is_file() and not path.name.startswith("."):
+                text = decoded(path, data_bytes(path), layout.encoding).strip()
+                yield Record(path, 1, [text, place.name], positions)
+
+
+def numbered_rows(path: Path, layout: UserFileLayout) -> Iterator[tuple[int, Row]]:
+    """The rows of a jsonl or parquet file or a `datasets` folder: (line or row number from 1, column → value)."""
+    if layout.format == "jsonl":
+        return _json_rows(path, layout.encoding)
+    columns = list(cell_names(layout).values())
+    return parquet_rows(path, columns) if layout.format == "parquet" else dataset_rows(path, columns)
+
+
+def _json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Row]]:
+    for number, line in enumerate(read_lines(path, encoding=encoding), 1):
+        try:
+            row = parse_json(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}. Write one object of plain fields per line.") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}, line {number}: not a JSON object. Write one object per line.")
+        yield number, row
+
+
+def as_record(path: Path, line: int, row: Row, names: Mapping[str, str], layout: UserFileLayout) -> Record:
+    """A record of a row whose columns have names; `names` are those of `cell_names`."""
+    takes_null = layout.empty != "refuse"
+    cells = [cell_text(path, line, row, column, takes_null=takes_null) for column in names.values()]
+    return Record(path, line, cells, {name: position for position, name in enumerate(names)})
+
+
+def value_at(path: Path, line: int, row: Row, column: str) -> object:
+    """The value of a column, or of a nested field: `reviews.0.body`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if column in row:
+        return row[column]
+    value: object = row
+    for part in column.split("."):
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            raise no_column(path, line, column, row)
+    return value
+
+
+def cell_text(path: Path, line: int, row: Row, column: str, *, takes_null: bool = False) -> str:
+    """A scalar in the spelling of the task file: `true`, `1`, `0.5`, or the text itself.
+
+    Args:
+        takes_null: True if a missing value is an empty text.
+    """
+    value = value_at(path, line, row, column)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float):
+        return str(value)
+    if value is None and takes_null:
+        return ""
+    shown = reprlib.repr(value)
+    raise ValueError(f"{path}, line {line}, field '{column}': {shown} is neither text nor a number. Correct the row.")
+
+
+def with_labels(records: Iterable[Record], path: Path, encoding: str) -> Iterator[tuple[Record, Record]]:
+    """Each record with that of its label, which is the same line of another file.
+
+    Raises:
+        ValueError: the files have different numbers of rows.
+    """
+    labels = read_lines(path, encoding=encoding)
+    position = -1
+    for position, record in enumerate(records):
+        if position >= len(labels):
+            break
+        yield record, Record(path, position + 1, [labels[position]], {LABEL: 0})
+    if position + 1 != len(labels):
+        more, rows = ("more", position + 1) if position < len(labels) - 1 else ("fewer", f"more than {len(labels)}")
+        raise ValueError(
+            f"{path} has {more} lines ({len(labels)}) than there are rows of text ({rows}). Write one label a line."
+        )
+
+
+def chained(paths: Iterable[Path], read: Callable[[Path], Iterable[Record]]) -> Iterator[Record]:
+    """The records of several files, one after another."""
+    return chain.from_iterable(map(read, paths))

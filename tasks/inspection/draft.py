@@ -1,0 +1,274 @@
+"""The draft of a task file: its keys with guessed values, and remarks for the person who corrects it."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from meltpoint import tasks
+from meltpoint.tasks.core.compressed import without_suffix
+from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.task import SPLITS, Kind, Split
+from meltpoint.tasks.core.user_layout import LABEL, UserFileLayout
+from meltpoint.tasks.inspection.counts import SplitCounts, counted_rows
+from meltpoint.tasks.inspection.file_shape import FileShape, shape_of
+from meltpoint.tasks.inspection.names import NO_LABELS
+from meltpoint.tasks.inspection.places import SPLIT_WORDS, Place, by_split, places_of, split_word
+from meltpoint.tasks.inspection.roles import Roles, roles_of
+from meltpoint.tasks.inspection.text_shape import is_number
+
+NO_NAMES = {"data", "text", "texts", "gold", "label", "labels", "all", "full", "set"}
+"""Words of a file's name that do not name a task."""
+SMALL = 50
+"""Fewer training examples than this are halved where dev has to be carved; of more, a tenth is dev."""
+
+
+@dataclass
+class Draft:
+    """A task file in the making.
+
+    Attributes:
+        keys: key of a task file → value, in the order of the file.
+        counts: split → what it holds.
+        remarks: key → what a person should look at there; "" for remarks on the whole.
+    """
+
+    keys: dict[str, object] = field(default_factory=dict)
+    counts: dict[Split, SplitCounts] = field(default_factory=dict)
+    remarks: dict[str, list[str]] = field(default_factory=dict)
+
+    def remark(self, key: str, text: str) -> None:
+        """Add a remark at a key."""
+        self.remarks.setdefault(key, []).append(text)
+
+
+def draft_of(paths: Sequence[Path], relative_to: Path) -> Draft:
+    """Look at files and guess the task file that reads them.
+
+    Args:
+        paths: files and folders.
+        relative_to: the folder that the task file will lie in.
+
+    Raises:
+        ValueError: a file is missing or of no format that is read, or has no texts or no labels.
+    """
+    labels, places = _label_files(places_of(paths))
+    split_places, remarks = by_split(places)
+    first = split_places["train"][0]
+    shape = shape_of(first)
+    roles = _roles(first, shape, has_label_file=bool(labels))
+    draft = Draft()
+    draft.keys |= {"name": _name(first), "kind": roles.kind}
+    _add_files(draft, split_places, labels, roles, relative_to)
+    _add_format(draft, shape, roles)
+    for remark in remarks:
+        draft.remark("files", remark)
+    layout = _layout(draft, shape, roles)
+    _count(draft, split_places, labels, layout)
+    _add_labels(draft, roles.kind)
+    _add_parts(draft)
+    return draft
+
+
+def _label_files(places: Sequence[Place]) -> tuple[dict[Split, Path], list[Place]]:
+    """The files of labels among places (`train.gold.txt`, `val_labels.txt`), by split, and the other places."""
+    found = {
+        place.split: place.path
+        for place in places
+        if place.form == "file" and place.split and re.search(r"(?<![a-z])(gold|labels?)(?![a-z])", place.path.stem)
+        and place.path.suffix == ".txt"
+    }  # fmt: skip
+    others = [place for place in places if place.path not in found.values()]
+    is_complete = found and all(place.split in found for place in others)
+    return (found, others) if is_complete else ({}, list(places))  # type: ignore[return-value]
+
+
+def _roles(place: Place, shape: FileShape, *, has_label_file: bool) -> Roles:
+    if shape.format == "folders":
+        return Roles("sentence_classification", {})
+    if shape.format == "conll":
+        return Roles("sequence_labelling", {})
+    names, rows = list(shape.names), list(shape.rows)
+    if has_label_file:
+        # Any label will do to find the texts beside it.
+        names, rows = [*names, LABEL], [{**row, LABEL: str(number % 2)} for number, row in enumerate(rows)]
+    try:
+        return roles_of(names, rows)
+    except ValueError as error:
+        raise ValueError(f"{place.path} ({shape.format}): {error}") from None
+
+
+def _name(place: Place) -> str:
+    """A task's name from a file's, or from its folder's where the file's says only the split."""
+    stem = without_suffix(place.path).stem if place.form == "file" else place.path.name
+    for text in (stem, *(parent.name for parent in place.path.absolute().parents)):
+        words = re.split(r"[^a-z0-9]+", text.lower())
+        words = [word for word in words if word and word not in SPLIT_WORDS and word not in NO_NAMES]
+        name = re.sub(r"^[0-9_]+", "", "_".join(words))
+        if name:
+            return f"my_{name}" if name in tasks.names() else name
+    return "my_task"
+
+
+def _add_files(
+    draft: Draft, places: Mapping[Split, Sequence[Place]], labels: Mapping[Split, Path], roles: Roles,
+    relative_to: Path,
+) -> None:  # fmt: skip
+    def written(path: Path) -> str:
+        return Path(os.path.relpath(path, relative_to)).as_posix()
+
+    if roles.split_column:
+        only = places["train"][0]
+        draft.keys |= {"file": written(only.path), "split_column": roles.split_column}
+        if sum(map(len, places.values())) > 1:
+            draft.remark("file", "the other files are not read, since this one has a column of splits")
+        return
+    names = {split: [written(place.path) for place in some_places] for split, some_places in places.items()}
+    draft.keys["files"] = {split: one[0] if len(one) == 1 else one for split, one in names.items()}
+    if labels:
+        draft.keys["label_files"] = {split: written(labels[split]) for split in names}
+
+
+def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
+    keys = dict(shape.keys)
+    draft.keys["format"] = shape.format
+    for key in ("delimiter", "quoting", "header", "encoding", "pattern"):
+        if key in keys:
+            draft.keys[key] = keys[key]
+    for remark in shape.remarks:
+        draft.remark("encoding", remark)
+    columns = {key: value for key, value in roles.columns.items() if key != LABEL or "label_files" not in draft.keys}
+    if shape.format == "conll":
+        draft.keys["columns"] = keys["columns"]
+        draft.keys["tag_scheme"] = keys["tag_scheme"]
+    elif shape.format not in {"lines", "folders"}:
+        draft.keys["columns"] = columns
+    for remark in roles.remarks:
+        draft.remark("columns", remark)
+    if any(isinstance(value, list) for value in columns.values()):
+        draft.keys["joiner"] = " "
+
+
+def _layout(draft: Draft, shape: FileShape, roles: Roles) -> UserFileLayout:
+    columns = draft.keys.get("columns") or {key: key for key in ("text", LABEL)}
+    assert isinstance(columns, Mapping)
+    named = {key: tuple(value) if isinstance(value, list) else (str(value),) for key, value in columns.items()}
+    if "label_files" in draft.keys:
+        named.pop(LABEL, None)
+    quoting = draft.keys.get("quoting", shape.format == "csv")
+    return UserFileLayout(
+        kind=roles.kind,
+        format=shape.format,
+        columns=named,
+        header=draft.keys.get("header") is not False,
+        quoting=quoting is True,
+        delimiter=str(draft.keys.get("delimiter") or ("," if shape.format == "csv" else "\t")),
+        encoding=str(draft.keys.get("encoding", "utf-8")),
+        pattern=str(draft.keys.get("pattern", "")),
+        empty="skip",
+        split_column=roles.split_column,
+    )
+
+
+def _count(
+    draft: Draft, places: Mapping[Split, Sequence[Place]], labels: Mapping[Split, Path], layout: UserFileLayout
+) -> None:
+    is_tagged = layout.kind == "sequence_labelling"
+    for split, some_places in places.items():
+        counts = SplitCounts()
+        for place in some_places:
+            try:
+                for value, texts, label in counted_rows(place.path, layout, labels.get(split)):
+                    if layout.split_column:
+                        _add_to_value(draft, value, texts, label)
+                    else:
+                        counts.add(texts, label, is_tagged=is_tagged)
+            except ValueError as error:
+                draft.remark("", f"NOT YET RIGHT: {error}")
+        if not layout.split_column:
+            draft.counts[split] = counts
+    if layout.split_column:
+        _add_splits(draft)
+
+
+def _add_to_value(draft: Draft, value: str, texts: tuple[str, ...], label: str | list[str]) -> None:
+    """Count a row of a file that has all splits."""
+    split = split_word(value)
+    if split is None:
+        draft.remark("splits", f"'{value}' is no known split; its rows are refused")
+        return
+    names = draft.keys.setdefault("splits", {})
+    assert isinstance(names, dict)
+    names.setdefault(split, value)
+    counts = draft.counts.setdefault(split, SplitCounts())
+    counts.add(texts, label, is_tagged=isinstance(label, list))
+
+
+def _add_splits(draft: Draft) -> None:
+    """Put the splits in their order, after the column that says them."""
+    names = draft.keys.pop("splits", {})
+    assert isinstance(names, dict)
+    keys: dict[str, object] = {}
+    for key, value in draft.keys.items():
+        keys[key] = value
+        if key == "split_column":
+            keys["splits"] = {split: names[split] for split in SPLITS if split in names}
+    draft.keys = keys
+    draft.counts = {split: draft.counts[split] for split in SPLITS if split in draft.counts}
+
+
+def _add_labels(draft: Draft, kind: Kind) -> None:
+    """The labels of train and dev in order, or the range of the scores; and what is done with rows without."""
+    seen: Counter[str] = Counter()
+    for split in ("train", "dev"):
+        seen += draft.counts[split].labels if split in draft.counts else Counter()  # type: ignore[index]
+    if kind == "pair_regression":
+        scores = [float(value) for value in seen if is_number(value)]
+        low, high = min(scores, default=0.0), max(scores, default=1.0)
+        draft.keys["range"] = [math.floor(low), max(math.ceil(high), math.floor(low) + 1)]
+        draft.remark("range", f"the scores of train and dev are from {low:g} to {high:g}; write the ends of the scale")
+    elif kind == "sequence_labelling":
+        draft.keys["labels"] = _tags(seen, str(draft.keys.get("tag_scheme", "iob2")))
+    else:
+        hidden = sorted(label for label in seen if label.strip().lower() in NO_LABELS)
+        labels = sorted(set(seen) - set(hidden), key=_label_order)
+        draft.keys["labels"] = labels
+        if labels and all(map(is_number, labels)):
+            names = ", ".join(f"{label}: NAME" for label in labels[:3])
+            draft.remark("labels", f"numbers can have names, as in labels: {{{names}}}")
+        if hidden:
+            draft.keys["skip_labels"] = hidden
+            draft.remark("skip_labels", f"{some(sum(seen[one] for one in hidden), 'row')} without a label")
+    if any(counts.empty for counts in draft.counts.values()):
+        draft.keys["empty"] = "skip"
+        draft.remark("empty", f"rows with an empty text: {_by_split(draft, 'empty')}; refuse and keep are the others")
+
+
+def _label_order(label: str) -> tuple[bool, float, str]:
+    return (not is_number(label), float(label) if is_number(label) else 0.0, label)
+
+
+def _tags(seen: Mapping[str, int], scheme: str) -> list[str]:
+    """The IOB2 labels of tags: O, then B- and I- of each type."""
+    found = re.compile(r"\(([^()*]+)") if scheme == "brackets" else re.compile(r"[BIES]-(.+)")
+    types = sorted({match[1] for tag in seen if (match := found.match(tag))})
+    return ["O", *(f"{prefix}-{one}" for one in types for prefix in "BI")]
+
+
+def _by_split(draft: Draft, field_name: str) -> str:
+    return ", ".join(f"{split} {getattr(counts, field_name)}" for split, counts in draft.counts.items())
+
+
+def _add_parts(draft: Draft) -> None:
+    """Carve dev where there is none, and say what a test would need."""
+    if "dev" not in draft.counts:
+        size = draft.counts["train"].examples if "train" in draft.counts else 0
+        draft.keys["dev_from"] = {"from": "train", "fraction": 0.1 if size >= SMALL else 0.5, "seed": 0}
+        draft.remark("dev_from", "there is no dev split; this part of train is, each class with its share")
+    if "test" not in draft.counts:
+        draft.remark("", "no test split: finalists need one, as in test_from: {from: train, fraction: 0.1, seed: 0}")

@@ -1,0 +1,164 @@
+"""The shape of a file or folder of examples: its format, what the format needs, and its first rows by column."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from meltpoint.tasks.core.arrow_rows import Row, dataset_rows
+from meltpoint.tasks.core.bounded import parse_json
+from meltpoint.tasks.core.compressed import without_suffix
+from meltpoint.tasks.core.readers import data_bytes, decoded, empty
+from meltpoint.tasks.inspection.conll_shape import conll_shape
+from meltpoint.tasks.inspection.places import Place
+from meltpoint.tasks.inspection.text_shape import SAMPLE_ROWS, TableShape, encoding_of, table_shape
+
+PATTERNS = (
+    r"__label__(?P<label>\S+) (?P<text>.+)",
+    r"(?P<label>[A-Za-z]+):\S+ (?P<text>.+)",
+    r"(?P<label>\S+) (?P<text>.+)",
+)
+"""Patterns of lines with a label: fastText's, TREC's coarse classes, and a first word that repeats (SST's 0 and 1)."""
+MOST_LINE_LABELS = 50
+"""The most different first words of lines that are labels."""
+
+
+@dataclass(frozen=True)
+class FileShape:
+    """The shape of one file or folder.
+
+    Attributes:
+        format: a format of a task file.
+        keys: the keys of a task file that its reading needs, such as `delimiter`.
+        names: the names of its columns, or their numbers.
+        rows: its first rows: column → text, list, or None.
+        remarks: what a person should know of the guess.
+    """
+
+    format: str
+    keys: Mapping[str, object]
+    names: tuple[str, ...] = ()
+    rows: Sequence[Row] = ()
+    remarks: tuple[str, ...] = field(default=())
+
+
+def shape_of(place: Place) -> FileShape:
+    """The shape of a file or folder.
+
+    Raises:
+        ValueError: it cannot be read, or is of no format that is read.
+    """
+    if place.form == "folders":
+        return _of_folders(place.path)
+    suffix = without_suffix(place.path).suffix.lower()
+    if place.form == "datasets" or suffix == ".parquet":
+        form = "datasets" if place.form == "datasets" else "parquet"
+        return _of_rows(form, {}, islice(dataset_rows(place.path, None), SAMPLE_ROWS))
+    data = data_bytes(place.path)
+    encoding = encoding_of(data)
+    text = decoded(place.path, data, encoding)
+    if not text.strip():
+        raise empty(place.path)
+    shape = _of_text(place.path, text)
+    keys = shape.keys if encoding == "utf-8" else {"encoding": encoding, **shape.keys}
+    return FileShape(shape.format, keys, shape.names, shape.rows, (*shape.remarks, *_doubt(text, encoding)))
+
+
+def _doubt(text: str, encoding: str) -> list[str]:
+    """The first words with other letters than ASCII's, where the encoding is a guess."""
+    if encoding == "utf-8":
+        return []
+    words = dict.fromkeys(re.findall(r"\w*[^\W\x00-\x7f]\w*", text))
+    return [f"the encoding is a guess; are these words right? {', '.join(list(words)[:4])}"] if words else []
+
+
+def _of_folders(folder: Path) -> FileShape:
+    files = [path for place in sorted(folder.iterdir()) if place.is_dir() for path in sorted(place.iterdir())]
+    encodings = Counter(encoding_of(data_bytes(path)) for path in files if path.is_file())
+    encoding = next((name for name in ("utf-16", "latin-1", "cp1252") if name in encodings), "utf-8")
+    if encoding == "utf-8":
+        return FileShape("folders", {})
+    odd = next(path for path in files if path.is_file() and encoding_of(data_bytes(path)) == encoding)
+    return FileShape(
+        "folders", {"encoding": encoding}, remarks=tuple(_doubt(decoded(odd, data_bytes(odd), encoding), encoding))
+    )
+
+
+def _of_text(path: Path, text: str) -> FileShape:
+    if text.lstrip()[:1] in "[{" and without_suffix(path).suffix.lower() in {".json", ".jsonl", ".ndjson"}:
+        return _of_rows("jsonl", {}, _json_rows(path, text))
+    conll = conll_shape(text)
+    if conll is not None:
+        keys = {"columns": {"words": conll.word_column, "tags": conll.tag_column}, "tag_scheme": conll.scheme}
+        return FileShape("conll", keys)
+    pattern = _pattern(text, PATTERNS[:2])
+    table = None if pattern else table_shape(text)
+    if table is not None:
+        return _of_table(table)
+    pattern = pattern or _pattern(text, PATTERNS[2:]) or "(?P<text>.+)"
+    rows = [match.groupdict() for line in _lines(text) if (match := re.fullmatch(pattern, line))]
+    return FileShape("lines", {"pattern": pattern}, tuple(rows[0]) if rows else (), rows)
+
+
+def _of_table(table: TableShape) -> FileShape:
+    form = "tsv" if table.delimiter == "\t" else "csv"
+    keys: dict[str, object] = {} if table.delimiter in "\t," else {"delimiter": table.delimiter}
+    if not table.has_header:
+        keys["header"] = False
+    if table.is_quoted != (form == "csv"):
+        keys["quoting"] = table.is_quoted or "none"
+    rows = [dict(zip(table.names, row, strict=True)) for row in table.rows]
+    return FileShape(form, keys, table.names, rows)
+
+
+def _lines(text: str) -> list[str]:
+    return [line.removesuffix("\r") for line in text.split("\n", SAMPLE_ROWS)[:SAMPLE_ROWS] if line.strip()]
+
+
+def _pattern(text: str, patterns: Sequence[str]) -> str | None:
+    """The first pattern that all lines match, with few different labels; any first word is one only if it repeats."""
+    lines = _lines(text)
+    for pattern in patterns:
+        matches = [re.fullmatch(pattern, line) for line in lines]
+        labels = Counter(match["label"] for match in matches if match is not None)
+        repeats = pattern != PATTERNS[-1] or len(labels) <= len(lines) / 2
+        if all(matches) and 2 <= len(labels) <= MOST_LINE_LABELS and repeats:
+            return pattern
+    return None
+
+
+def _json_rows(path: Path, text: str) -> Iterable[tuple[int, Row]]:
+    if text.lstrip().startswith("["):
+        raise ValueError(f"{path} is one JSON list. Write one object a line (JSON lines).")
+    for number, line in enumerate(_lines(text), 1):
+        try:
+            row = parse_json(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}. Write one object per line.") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}, line {number}: not a JSON object. Write one object per line.")
+        yield number, row
+
+
+def _of_rows(form: str, keys: Mapping[str, object], rows: Iterable[tuple[int, Row]]) -> FileShape:
+    flat = [flattened(row) for _, row in rows]
+    names = tuple(dict.fromkeys(name for row in flat for name in row))
+    return FileShape(form, keys, names, flat)
+
+
+def flattened(row: Row, prefix: str = "") -> dict[str, object]:
+    """A row with its nested fields as columns: `meta.stars`, `reviews.0.body` (the first of a list of objects)."""
+    flat: dict[str, object] = {}
+    for key, value in row.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{name}.")
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            flat |= flattened(value[0], f"{name}.0.")
+        else:
+            flat[name] = value
+    return flat

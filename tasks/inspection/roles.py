@@ -1,0 +1,196 @@
+"""What the columns of a file are for: texts, a label or a score, words and tags, or the split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import mean
+
+from meltpoint.tasks.core.arrow_rows import Row
+from meltpoint.tasks.core.task import Kind
+from meltpoint.tasks.inspection import names as known
+from meltpoint.tasks.inspection.places import split_word
+from meltpoint.tasks.inspection.text_shape import is_number
+
+MOST_LABELS = 300
+"""The most different values of a column of classes."""
+SHORT = 20
+"""A file of so few rows need not repeat a label."""
+ALIKE = 2.5
+"""Two columns of texts are a pair if the longer has at most so many times the words of the other; else one text."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The kind of task, and the columns by the keys of a task file.
+
+    Attributes:
+        columns: key of `columns` → column, or several that are one text.
+        split_column: the column that says the split, or "".
+        remarks: which other columns could have been meant.
+    """
+
+    kind: Kind
+    columns: Mapping[str, str | list[str]]
+    split_column: str = ""
+    remarks: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column and what its first values are like."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @property
+    def short_name(self) -> str:
+        """The last part of a nested name, in lower case."""
+        return self.name.rpartition(".")[2].lower()
+
+    @property
+    def words(self) -> float:
+        """The mean number of words, where there are any."""
+        lengths = [length for value in self.values if (length := len(value.split()))]
+        return mean(lengths) if lengths else 0.0
+
+    @property
+    def distinct(self) -> int:
+        """The number of different values."""
+        return len(set(self.values))
+
+    @property
+    def is_numeric(self) -> bool:
+        """True if all values are numbers."""
+        return bool(self.values) and all(map(is_number, filter(None, self.values)))
+
+
+def roles_of(names: Sequence[str], rows: Sequence[Row]) -> Roles:
+    """Guess what the columns are for.
+
+    Raises:
+        ValueError: there is no column of texts, or none of labels; without the file.
+    """
+    tagged = _tagged(names, rows)
+    if tagged is not None:
+        return tagged
+    columns = [Column(name, tuple(_text(row.get(name)) for row in rows)) for name in names if _is_scalar(name, rows)]
+    split = next((column.name for column in columns if _is_split(column)), "")
+    columns = [column for column in columns if column.name != split]
+    label = _label(columns)
+    texts = _texts([column for column in columns if column is not label])
+    listed = ", ".join(names)
+    if not texts:
+        raise ValueError(f"no column of texts is found among {listed}. Write the task file by hand; see docs/tasks.md.")
+    if label is None:
+        raise ValueError(
+            f"no column of labels is found among {listed}. Write the task file by hand; see docs/tasks.md."
+        )
+    keys: dict[str, str | list[str]] = {}
+    is_pair = len(texts) == 2 and not _is_one_text(*texts)
+    if is_pair:
+        keys |= {"text_a": texts[0].name, "text_b": texts[1].name}
+    else:
+        keys["text"] = texts[0].name if len(texts) == 1 else [column.name for column in texts]
+    keys["label"] = label.name
+    others = [column.name for column in columns if column not in texts and column is not label]
+    remarks = [f"columns that are not read: {', '.join(others)}"] if others else []
+    if len(texts) == 2 and not _is_named_pair(*texts):
+        numbers = ", ".join(column.name for column in texts)
+        as_one = f"one text is kind: sentence_classification and columns: {{text: [{numbers}], label: {label.name}}}"
+        as_two = f"a pair is kind: pair_classification and columns: {{text_a: {texts[0].name}, text_b: {texts[1].name}"
+        remarks.append(f"two columns of texts; {as_one}" if is_pair else f"two columns of texts; {as_two}, …}}")
+    return Roles(_kind(label, is_pair=is_pair), keys, split, tuple(remarks))
+
+
+def _kind(label: Column, *, is_pair: bool) -> Kind:
+    is_score = label.is_numeric and (
+        label.distinct > 20 or any("." in value and not value.endswith((".0", ".")) for value in label.values)
+    )
+    if is_score and not is_pair:
+        raise ValueError(f"column {label.name} has scores of single texts, which no kind of task is for yet.")
+    return "pair_regression" if is_score else "pair_classification" if is_pair else "sentence_classification"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return "" if value is None else str(value)
+
+
+def _is_scalar(name: str, rows: Sequence[Row]) -> bool:
+    return all(isinstance(row.get(name), str | int | float | bool | None) for row in rows)
+
+
+def _tagged(names: Sequence[str], rows: Sequence[Row]) -> Roles | None:
+    """The roles of two columns of lists of the same lengths, the one of texts, the other of fewer different tags."""
+    lists = [name for name in names if all(isinstance(row.get(name), list) for row in rows) and rows]
+    words = [name for name in lists if all(isinstance(part, str) for row in rows for part in row[name])]  # type: ignore[attr-defined]
+    words.sort(key=lambda name: name.lower() not in known.WORDS_NAMES)
+    for word in words:
+        fitting = [
+            name
+            for name in lists
+            if name != word and all(len(row[name]) == len(row[word]) for row in rows)  # type: ignore[arg-type]
+        ]
+        fitting.sort(key=lambda name: name.lower() not in known.TAGS_NAMES)
+        if fitting:
+            return Roles("sequence_labelling", {"words": word, "tags": fitting[0]})
+    return None
+
+
+def _is_split(column: Column) -> bool:
+    values = {value for value in column.values if value}
+    return column.short_name in known.SPLIT_NAMES and bool(values) and all(map(split_word, values))
+
+
+def _label(columns: Sequence[Column]) -> Column | None:
+    """The column of labels: a known name first, then the fewest different short values that repeat."""
+    fitting = [column for column in columns if _may_be_label(column)] if len(columns) > 1 else []
+    rank = {name: number for number, name in enumerate(known.LABEL_NAMES)}
+    named = [column for column in fitting if column.short_name in rank]
+    if named:
+        return min(named, key=lambda column: rank[column.short_name])
+    repeating = [column for column in fitting if _repeats(column)]
+    return min(repeating, key=lambda column: (column.distinct, column.words), default=None)
+
+
+def _repeats(column: Column) -> bool:
+    """True if values repeat; in a short file, also if they are small numbers in no order, and so no row numbers."""
+    values, count = column.values, len(column.values)
+    is_short = count <= SHORT and all(value.isdecimal() and len(value) == 1 for value in values)
+    return column.distinct <= max(2, count * 0.75) or (is_short and list(values) != sorted(values))
+
+
+def _may_be_label(column: Column) -> bool:
+    is_named = column.short_name in known.LABEL_NAMES
+    return column.words <= 4 and column.distinct >= 2 and (is_named or column.distinct <= MOST_LABELS)
+
+
+def _texts(columns: Sequence[Column]) -> list[Column]:
+    """The columns of the text, or of the two texts of a pair."""
+    by_name = {column.short_name: column for column in columns}
+    for pair in (*known.PAIR_NAMES, *known.JOINED_NAMES):
+        if all(name in by_name for name in pair):
+            return [by_name[name] for name in pair]
+    named = [by_name[name] for name in known.TEXT_NAMES if name in by_name and not by_name[name].is_numeric]
+    if named:
+        return named[:1]
+    long = [column for column in columns if column.words >= 2 and not column.is_numeric]
+    long.sort(key=lambda column: -column.words)
+    chosen = long[:2] if len(long) > 1 and long[1].words > 1.5 else long[:1]
+    return sorted(chosen, key=columns.index)
+
+
+def _is_named_pair(first: Column, second: Column) -> bool:
+    return (first.short_name, second.short_name) in (*known.PAIR_NAMES, *known.JOINED_NAMES)
+
+
+def _is_one_text(first: Column, second: Column) -> bool:
+    """True for a title and its text: by their names, or because one is much longer."""
+    if _is_named_pair(first, second):
+        return (first.short_name, second.short_name) in known.JOINED_NAMES
+    shorter, longer = sorted((first.words, second.words))
+    return longer > ALIKE * shorter

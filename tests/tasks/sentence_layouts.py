@@ -1,0 +1,294 @@
+"""Data sets of single sentences in their original layouts: a few rows each, written by hand, odd ones among them.
+
+No row is of the data sets themselves.
+"""
+
+from __future__ import annotations
+
+import gzip
+
+from meltpoint.tests.tasks.layout import Layout, json_lines, zipped
+
+IMDB = Layout(
+    files={
+        "aclImdb/train/neg/0_3.txt": b"Dull from the first scene.<br /><br />I left early.",
+        "aclImdb/train/neg/10_1.txt": "A café scene saves nothing\u2026\n".encode(),
+        "aclImdb/train/neg/1_2.txt": b"No.",
+        "aclImdb/train/pos/0_9.txt": b"Warm, quiet, lovely. \n",
+        "aclImdb/train/pos/1_10.txt": b"I would see it again",
+        "aclImdb/train/pos/2_8.txt": b"A small wonder.",
+        "aclImdb/train/unsup/0_0.txt": b"Nobody knows.",
+        "aclImdb/train/urls_pos.txt": b"http://example.org/1\n",
+        "aclImdb/test/neg/0_2.txt": b"Cold.",
+        "aclImdb/test/pos/0_10.txt": b"Fine.",
+    },
+    yaml="""\
+name: imdb
+kind: sentence_classification
+files: {train: aclImdb/train, test: aclImdb/test}
+dev_from: {from: train, fraction: 0.34, seed: 0, stratified: true}
+format: folders
+labels: [neg, pos]
+skip_labels: [unsup]
+""",
+    train=[
+        (("Dull from the first scene.<br /><br />I left early.",), "neg"), (("A café scene saves nothing…",), "neg"),
+        (("No.",), "neg"), (("Warm, quiet, lovely.",), "pos"), (("I would see it again",), "pos"),
+        (("A small wonder.",), "pos"),
+    ],
+    notes=("dev = 34 % of train, stratified, seed 0",),
+    asked=("aclImdb",),
+    guessed={"format": "folders", "labels": ["neg", "pos"], "skip_labels": ["unsup"]},
+)  # fmt: skip
+
+AMAZON = Layout(
+    files={
+        "train.csv": (
+            b'"2","Great CD","My ""old"" copy, still good.\\nBuy it, it plays well."\n"1","","Broke, twice"\n'
+            b'"2","Five stars; really","Works\nas said on the box, and is quick to set up"\n"1","No","Late and torn"\n'
+        ),
+        "test.csv": b'"1","a","b"\n',
+    },
+    yaml="""\
+name: amazon_polarity
+kind: sentence_classification
+files: {train: train.csv, test: test.csv}
+dev_from: train[-2:]
+format: csv
+header: false
+columns: {label: 0, text: [1, 2]}
+joiner: ". "
+labels: {1: negative, 2: positive}
+""",
+    train=[
+        ((r'Great CD. My "old" copy, still good.\nBuy it, it plays well.',), "positive"),
+        (("Broke, twice",), "negative"),
+    ],
+    dev=[
+        (("Five stars; really. Works\nas said on the box, and is quick to set up",), "positive"),
+        (("No. Late and torn",), "negative"),
+    ],
+    notes=("dev = train[-2:]",),
+    asked=("train.csv", "test.csv"),
+    guessed={"format": "csv", "header": "false", "columns": {"text": ["1", "2"], "label": "0"}},
+)
+
+NEWSGROUPS = Layout(
+    files={
+        "20news-bydate-train/alt.atheism/49960": b"From: a@b.example (M\xfcller)\nSubject: FAQ\n\nText \xa7 1\n",
+        "20news-bydate-train/alt.atheism/51060": b"From: c\n\nAnother",
+        "20news-bydate-train/rec.autos/101551": b"From: d\n\nA car, 4\xbd doors\n",
+        "20news-bydate-train/rec.autos/101552": b"From: e\n\nGears\n",
+        "20news-bydate-test/alt.atheism/53068": b"From: f\n\nQ\n",
+        "20news-bydate-test/rec.autos/103007": b"From: g\n\nR\n",
+    },
+    yaml="""\
+name: newsgroups
+kind: sentence_classification
+files: {train: 20news-bydate-train, test: 20news-bydate-test}
+dev_from: {from: train, fold: 0, of: 2, seed: 1}
+format: folders
+encoding: latin-1
+labels: [alt.atheism, rec.autos]
+""",
+    train=[
+        (("From: a@b.example (Müller)\nSubject: FAQ\n\nText § 1",), "alt.atheism"),
+        (("From: c\n\nAnother",), "alt.atheism"), (("From: d\n\nA car, 4½ doors",), "rec.autos"),
+        (("From: e\n\nGears",), "rec.autos"),
+    ],
+    notes=("dev = fold 0 (of 0 to 1) of train, stratified, seed 1",),
+    asked=("20news-bydate-train", "20news-bydate-test"),
+    guessed={"format": "folders", "encoding": "cp1252", "labels": ["alt.atheism", "rec.autos"]},
+)  # fmt: skip
+
+BANKING = Layout(
+    files={
+        "train.csv": (
+            b"text,category\nWhere is my card?,card_arrival\n\"My card\nhas not come, why?\",card_arrival\n"
+            b"What is the rate,exchange_rate\nHow do you set the rate?,exchange_rate\n"
+        ),
+        "test.csv": b"text,category\nIs it here,card_arrival\n",
+    },
+    yaml="""\
+name: banking77
+kind: sentence_classification
+files: {train: train.csv, test: test.csv}
+dev_from: {from: train, fraction: 0.5, seed: 3}
+format: csv
+columns: {text: text, label: category}
+labels: [card_arrival, exchange_rate]
+metric: macro_f1
+""",
+    train=[
+        (("Where is my card?",), "card_arrival"), (("My card\nhas not come, why?",), "card_arrival"),
+        (("What is the rate",), "exchange_rate"), (("How do you set the rate?",), "exchange_rate"),
+    ],
+    notes=("dev = 50 % of train, stratified, seed 3",),
+    asked=("train.csv", "test.csv"),
+    guessed={"format": "csv", "columns": {"text": "text", "label": "category"}},
+)  # fmt: skip
+
+
+KAGGLE = Layout(
+    files={
+        "train.csv.zip": zipped("train.csv", (
+            "\ufeffid,comment_text,target\n"
+            '1,"So ""funny"" 😂, really\n\nline two",0\n2,"Go away, you 🤡!!",1\n3,   ,0\n4,plain words here,0\n'
+            '5,"",1\n6,"ça va 👩‍👩‍👧",0\n7,never again you people,1\n'
+        ).encode()),
+    },
+    yaml="""\
+name: toxic
+kind: sentence_classification
+files: {train: train.csv.zip}
+dev_from: train[-2:]
+format: csv
+columns: {text: comment_text, label: target}
+labels: {0: fine, 1: toxic}
+empty: skip
+""",
+    train=[
+        (('So "funny" 😂, really\n\nline two',), "fine"), (("Go away, you 🤡!!",), "toxic"),
+        (("plain words here",), "fine"),
+    ],
+    dev=[(("ça va 👩‍👩‍👧",), "fine"), (("never again you people",), "toxic")],
+    notes=("train: 2 rows with an empty text left out", "dev = train[-2:]"),
+    asked=("train.csv.zip",),
+    guessed={
+        "kind": "sentence_classification", "format": "csv", "columns": {"text": "comment_text", "label": "target"},
+        "empty": "skip",
+    },
+)  # fmt: skip
+
+SEMICOLONS = Layout(
+    files={
+        "avis.csv": (
+            "texte;note\n\"Très bon; à refaire\";positif\nDéçu par l'hôtel;négatif\nCher, mais propre;positif\n"
+            "Réveillé à 5 h;négatif\n"
+        ).encode("latin-1"),
+        "avis_dev.csv": "texte;note\nÇa ira;positif\nJamais plus, c'était trop;négatif\n".encode("latin-1"),
+    },
+    yaml="""\
+name: avis
+kind: sentence_classification
+files: {train: avis.csv, dev: avis_dev.csv}
+format: csv
+delimiter: ";"
+encoding: latin-1
+columns: {text: texte, label: note}
+labels: [négatif, positif]
+""",
+    train=[
+        (("Très bon; à refaire",), "positif"), (("Déçu par l'hôtel",), "négatif"), (("Cher, mais propre",), "positif"),
+        (("Réveillé à 5 h",), "négatif"),
+    ],
+    dev=[(("Ça ira",), "positif"), (("Jamais plus, c'était trop",), "négatif")],
+    asked=("avis.csv", "avis_dev.csv"),
+    guessed={"format": "csv", "delimiter": ";", "encoding": "cp1252", "columns": {"text": "texte", "label": "note"}},
+)  # fmt: skip
+
+NESTED = Layout(
+    files={
+        "reviews.jsonl.gz": gzip.compress(json_lines(
+            {"id": 7, "reviews": [{"body": "Good shoes", "lang": "en"}], "meta": {"stars": 5.0}},
+            {"id": 8, "reviews": [{"body": "Bad sole", "lang": "en"}, {"body": "?"}], "meta": {"stars": 1}},
+            {"id": 9, "reviews": [{"body": "They hold", "lang": "en"}], "meta": {"stars": 4}},
+            {"id": 10, "reviews": [{"body": "They leak a lot", "lang": "en"}], "meta": {"stars": 2}},
+        )),
+    },
+    yaml="""\
+name: shoes
+kind: sentence_classification
+files: {train: reviews.jsonl.gz}
+dev_from: train[50%:]
+format: jsonl
+columns: {text: reviews.0.body, label: meta.stars}
+labels: {1: bad, 2: bad, 4: good, 5: good}
+""",
+    train=[(("Good shoes",), "good"), (("Bad sole",), "bad")],
+    dev=[(("They hold",), "good"), (("They leak a lot",), "bad")],
+    notes=("dev = train[50%:]",),
+    asked=("reviews.jsonl.gz",),
+    guessed={"format": "jsonl", "columns": {"text": "reviews.0.body", "label": "meta.stars"}},
+)  # fmt: skip
+
+TREC = Layout(
+    files={
+        "train_5500.label": (
+            "DESC:manner How did serfdom develop ?\nHUM:ind Who was Ren\xe9 : a : man ?\n"
+            "LOC:city What is `` the '' capital ?\nHUM:gr Which team won ?\n"
+        ).encode("latin-1"),
+        "TREC_10.label": b"LOC:other Where is it ?\n",
+    },
+    yaml=r"""
+name: trec
+kind: sentence_classification
+files: {train: train_5500.label, test: TREC_10.label}
+dev_from: train[-2:]
+format: lines
+encoding: latin-1
+pattern: '(?P<label>[A-Z]+):\S+ (?P<text>.+)'
+labels: [DESC, HUM, LOC]
+""".lstrip(),
+    train=[(("How did serfdom develop ?",), "DESC"), (("Who was René : a : man ?",), "HUM")],
+    dev=[(("What is `` the '' capital ?",), "LOC"), (("Which team won ?",), "HUM")],
+    notes=("dev = train[-2:]",),
+    asked=("train_5500.label", "TREC_10.label"),
+    guessed={"kind": "sentence_classification", "format": "lines", "encoding": "cp1252"},
+)
+
+AG_NEWS = Layout(
+    files={
+        "train.csv": (
+            b'"3","Wall St. Bears Claw Back (Reuters)","Reuters - Short-sellers, Wall Street\'s band\\of cynics."\n'
+            b'"1","Talks resume","AP - Talks ""resumed"" on Monday."\n'
+            b'"2","Cup final","They won, 2-1, after a long match in the rain."\n'
+            b'"4","New chip","A chip, smaller, and it needs half of the power."\n'
+        ),
+        "test.csv": b'"2","Race","He ran."\n',
+        "classes.txt": b"World\nSports\nBusiness\nSci/Tech\n",
+    },
+    yaml="""\
+name: ag_news
+kind: sentence_classification
+files: {train: train.csv, test: test.csv}
+dev_from: train[-2:]
+format: csv
+header: false
+columns: {label: 0, text: [1, 2]}
+labels: {1: World, 2: Sports, 3: Business, 4: Sci/Tech}
+""",
+    train=[
+        (("Wall St. Bears Claw Back (Reuters) Reuters - Short-sellers, Wall Street's band\\of cynics.",), "Business"),
+        (('Talks resume AP - Talks "resumed" on Monday.',), "World"),
+    ],
+    dev=[
+        (("Cup final They won, 2-1, after a long match in the rain.",), "Sports"),
+        (("New chip A chip, smaller, and it needs half of the power.",), "Sci/Tech"),
+    ],
+    notes=("dev = train[-2:]",),
+    asked=("train.csv", "test.csv"),
+    guessed={"format": "csv", "header": "false", "columns": {"text": ["1", "2"], "label": "0"}},
+)
+
+TWEETS = Layout(
+    files={
+        "irony/train_text.txt": "@user great 😒 thanks \nA plain day\nlove Mondays\n".encode(),
+        "irony/train_labels.txt": b"1\n0\n1\n",
+        "irony/val_text.txt": b"I see\nso fun to wait\n",
+        "irony/val_labels.txt": b"0\n1\n",
+    },
+    yaml="""\
+name: irony
+kind: sentence_classification
+files: {train: irony/train_text.txt, dev: irony/val_text.txt}
+label_files: {train: irony/train_labels.txt, dev: irony/val_labels.txt}
+format: lines
+pattern: '(?P<text>.*)'
+labels: {0: literal, 1: irony}
+""",
+    train=[(("@user great 😒 thanks",), "irony"), (("A plain day",), "literal"), (("love Mondays",), "irony")],
+    dev=[(("I see",), "literal"), (("so fun to wait",), "irony")],
+    asked=("irony",),
+    guessed={"label_files": {"train": "irony/train_labels.txt", "dev": "irony/val_labels.txt"}},
+)

@@ -1,0 +1,217 @@
+"""`new-task`: what is guessed of files loads as it is, and says what a person should look at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import datasets
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from meltpoint.launch import app
+from meltpoint.tasks.core.locked import open_test
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import DataSpec
+from meltpoint.tasks.inspection.conll_shape import conll_shape
+from meltpoint.tasks.inspection.new_task import new_task
+from meltpoint.tasks.inspection.places import split_word
+from meltpoint.tasks.inspection.text_shape import encoding_of, table_shape
+from meltpoint.tests.tasks.layouts import LAYOUTS
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_task_file_that_is_written_loads_as_it_is(name, tmp_path, monkeypatch):
+    layout = LAYOUTS[name]
+    layout.write(tmp_path)
+    (tmp_path / "task.yaml").unlink()
+    monkeypatch.chdir(tmp_path)
+    made = new_task(layout.asked, Path("mine.yaml"))
+    document = yaml.load(Path("mine.yaml").read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    assert {key: document.get(key) for key in layout.guessed} == layout.guessed
+    data = load_training_data(DataSpec("mine.yaml"))
+    assert data.train
+    assert data.dev
+    if "test" in str(document.get("files", document.get("splits"))):
+        assert open_test(DataSpec("mine.yaml")).examples
+    assert new_task(layout.asked).text == made.text, "the same files give the same text"
+
+
+def rows(count, label=lambda number: "ab"[number % 2]):
+    return "".join(f"{number}\tthe meal number {number} was fine\t{label(number)}\n" for number in range(count))
+
+
+def written(tmp_path, **files):
+    paths = []
+    for name, text in files.items():
+        path = tmp_path / name.replace("__", ".")
+        path.write_text(text, encoding="utf-8")
+        paths.append(str(path))
+    return new_task(paths, tmp_path / "out.yaml")
+
+
+HEADER = "id\ttext\tlabel\n"
+
+
+def test_duplicates_shared_texts_and_missing_classes_are_said(tmp_path):
+    train = HEADER + rows(12) + "99\tthe meal number 3 was fine\ta\n98\tgone cold again\tc\n"
+    text = written(tmp_path, train__tsv=train, dev__tsv=HEADER + rows(3) + "1\tlate and cold\td\n").text
+    assert "# duplicates: 1 row of train whose text occurred before; 1 text with different labels\n" in text
+    assert "# shared: 3 texts of dev in train too\n" in text
+    assert "# dev lacks 'c'\n" in text
+    assert "# dev has 'd', which train lacks\n" in text
+    assert "# fewer than 10 examples of 'a', 'b', 'c' in train\n" in text
+    assert "# train: 14 examples; words: median 6, 95 % have at most 6, the longest 6\n" in text
+    assert "# train, labels: 'a' 7 (50 %), 'b' 6 (43 %), 'c' 1 (7 %)\n" in text
+
+
+def test_of_test_no_labels_are_counted(tmp_path):
+    text = written(tmp_path, train__tsv=HEADER + rows(6), dev__tsv=HEADER + rows(4), test__tsv=HEADER + rows(5)).text
+    assert "# test: 5 examples;" in text
+    assert "# train, labels: " in text
+    assert "test, labels" not in text
+
+
+def test_a_broken_row_is_said_and_the_rest_is_written(tmp_path):
+    text = written(tmp_path, train__tsv=HEADER + rows(40) + "1\t2\n", dev__tsv=HEADER + rows(4)).text
+    assert "# NOT YET RIGHT: " in text
+    assert "train.tsv, line 42: 2 fields, not 3." in text
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ({"dev.tsv": "a\tb\n"}, "No file of the training split is among dev.tsv"),
+        ({"train.csv": ""}, "train.csv is empty"),
+        ({"train.json": '[{"a": 1}]'}, "train.json is one JSON list. Write one object a line"),
+        ({"train.jsonl": '{"a": "x"}\n{"a"\n'}, "train.jsonl, line 2: not JSON"),
+        ({"train.jsonl": '{"a": 1}\n{"a": 2}\n'}, "train.jsonl (jsonl): no column of texts is found among a."),
+        ({"train.txt": "one text here\nand another\n"}, "train.txt (lines): no column of labels is found among text."),
+        ({"train.csv": "text,score\n" + "".join(f"a b {n},{n}.5\n" for n in range(30))}, "scores of single texts"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_guessed_is_one_line_that_names_the_file(tmp_path, files, wanted):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=r".") as caught:
+        new_task([str(tmp_path / name) for name in files])
+    assert wanted in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_and_an_empty_folder(tmp_path):
+    with pytest.raises(ValueError, match=r"none\.csv is missing\. Name the files of your data"):
+        new_task([str(tmp_path / "none.csv")])
+    with pytest.raises(ValueError, match="holds no files of examples"):
+        new_task([str(tmp_path)])
+
+
+def test_the_command_prints_writes_and_refuses_to_overwrite(tmp_path):
+    (tmp_path / "train.tsv").write_text(HEADER + rows(40), encoding="utf-8")
+    asked = ["new-task", str(tmp_path / "train.tsv")]
+    printed = CliRunner().invoke(app, asked)
+    assert printed.exit_code == 0
+    assert "columns: {text: text, label: label}\n" in printed.stdout
+    out = tmp_path / "mine.yaml"
+    done = CliRunner().invoke(app, [*asked, "--out", str(out)])
+    assert done.exit_code == 0
+    assert f"meltpoint plan --task {out}" in done.stderr.replace("\n", "")
+    before = out.read_text(encoding="utf-8")
+    again = CliRunner().invoke(app, [*asked, "--out", str(out)])
+    assert again.exit_code == 2
+    assert again.stderr.startswith(f"meltpoint: {out} is there already. Name another file with --out")
+    assert out.read_text(encoding="utf-8") == before
+
+
+def test_json_has_the_keys_the_counts_and_the_remarks(tmp_path):
+    (tmp_path / "train.tsv").write_text(HEADER + rows(40), encoding="utf-8")
+    done = CliRunner().invoke(app, ["new-task", str(tmp_path / "train.tsv"), "--json"])
+    document = json.loads(done.stdout)
+    assert document["task"]["labels"] == ["a", "b"]
+    assert document["splits"]["train"]["examples"] == 40
+    assert document["splits"]["train"]["labels"] == {"a": 20, "b": 20}
+    assert document["remarks"]["columns"] == ["columns that are not read: id"]
+
+
+def test_a_hundred_thousand_rows_take_some_processor_seconds_and_no_torch(tmp_path):
+    (tmp_path / "train.tsv").write_text(HEADER + rows(100_000), encoding="utf-8")
+    code = (
+        "import resource, sys, meltpoint.launch\n"
+        "from meltpoint.tasks.inspection.new_task import new_task\n"
+        f"new_task([{str(tmp_path / 'train.tsv')!r}])\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_utime)\n"
+        "print(*[name for name in ('torch', 'transformers', 'ray', 'datasets', 'sklearn') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
+    seconds, imported = done.stdout.split("\n")[:2]
+    assert imported == ""
+    assert float(seconds) < 6, "1.5 s here; the machine may be three times slower"
+
+
+def test_a_saved_dataset_and_its_shards(tmp_path, monkeypatch):
+    features = datasets.Features({
+        "tokens": datasets.List(datasets.Value("string")),
+        "ner_tags": datasets.List(datasets.ClassLabel(names=["O", "B-X", "I-X"])),
+    })  # fmt: skip
+    made = {"tokens": [["a", "b"], ["c"], ["d"]], "ner_tags": [[1, 2], [0], [0]]}
+    one = datasets.Dataset.from_dict(made, features=features)
+    datasets.DatasetDict({"train": one, "validation": one.shuffle(seed=1)}).save_to_disk(tmp_path / "corpus")
+    monkeypatch.chdir(tmp_path)
+    new_task(["corpus"], Path("out.yaml"))
+    data = load_training_data(DataSpec("out.yaml"))
+    assert data.task.kind == "sequence_labelling"
+    assert data.task.labels == ("O", "B-X", "I-X")
+    assert [(e.words, e.label) for e in data.train] == [(("a", "b"), (1, 2)), (("c",), (0,)), (("d",), (0,))]
+    assert {e.words for e in data.dev} == {e.words for e in data.train}
+
+
+@given(st.lists(st.tuples(st.text("ab, ;\"'é\n\t", min_size=1), st.sampled_from("xy")), min_size=4, max_size=9))
+def test_a_quoted_table_is_read_back_whatever_its_cells_hold(cells):
+    import csv
+    import io
+
+    out = io.StringIO(newline="")
+    csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows([("text", "label"), *cells])
+    shape = table_shape(out.getvalue())
+    assert shape is not None
+    assert (shape.delimiter, shape.is_quoted, shape.has_header, shape.names) == (",", True, True, ("text", "label"))
+    assert list(shape.rows) == cells
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("train.csv", "train"), ("snli_1.0_dev.jsonl", "dev"), ("20news-bydate-test", "test"), ("valid.tsv", "dev"),
+        ("avis.csv", None), ("train-00000-of-00001.parquet", "train"), ("latest.csv", None), ("train_test.csv", None),
+    ],
+)  # fmt: skip
+def test_the_split_that_a_name_says(name, split):
+    assert split_word(name) == split
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding"),
+    [
+        (b"a", "utf-8"), ("é".encode(), "utf-8"), (b"\xe9", "cp1252"), (b"\x81", "latin-1"),
+        ("é".encode("utf-16"), "utf-16"),
+    ],
+)  # fmt: skip
+def test_the_encoding_of_bytes(data, encoding):
+    assert encoding_of(data) == encoding
+
+
+@pytest.mark.parametrize(
+    ("text", "scheme"),
+    [
+        ("a B-X\nb I-X\n\nc O\n", "iob2"), ("a I-X\nb O\n", "iob1"), ("a S-X\nb B-Y\nc E-Y\n", "bioes"),
+        ("a,b\nc,d\n", None), ("one word\nanother word\n", None),
+    ],
+)  # fmt: skip
+def test_the_scheme_of_tags(text, scheme):
+    shape = conll_shape(text)
+    assert (shape and shape.scheme) == scheme
