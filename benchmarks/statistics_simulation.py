@@ -187,7 +187,8 @@ def coverage_table(tables: int, resamples: int) -> Iterator[str]:
             finals = Finals(metric, EXAMPLES, seeds, (LEVEL + EFFECT, LEVEL))
             found = coverage(finals, tables, resamples, seeds)
             shares = [_share(one, tables) for one in (found.ours, found.hierarchical, found.examples_only)]
-            yield f"| {metric} | {seeds} | {tables} | {shares[0]} | {100 * found.width:.1f} | {shares[1]} | {shares[2]} |"
+            columns = [metric, seeds, tables, shares[0], f"{100 * found.width:.1f}", *shares[1:]]
+            yield f"| {' | '.join(map(str, columns))} |"
 
 
 def _share(share: float, repetitions: int) -> str:
@@ -204,13 +205,11 @@ PARTS: dict[str, Callable[[int, int], Iterator[str]]] = {
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "parts", nargs="*", choices=[*PARTS, []], default=list(PARTS), metavar="PART", help="null, power, coverage"
-    )
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help="null, power, coverage")
     parser.add_argument("--tables", type=int, default=1000, help="simulated tables, or intervals, a row")
     parser.add_argument("--resamples", type=int, default=1000)
     options = parser.parse_args()
-    for part in options.parts:
+    for part in options.parts or PARTS:
         for line in PARTS[part](options.tables, options.resamples):
             print(line, flush=True)
         print(flush=True)
