@@ -175,7 +175,8 @@ def power_table(tables: int, resamples: int) -> Iterator[str]:
             for seeds in SEEDS:
                 finals = Finals("", examples, seeds, (LEVEL + EFFECT, LEVEL, LEVEL), False, spread)
                 alone, among = power(finals, count, resamples, seeds)
-                yield f"| {examples} | {SEED_SPREADS[spread]} | {seeds} | {count} | {100 * alone:.0f} % | {100 * among:.0f} % |"
+                design = f"{examples} | {SEED_SPREADS[spread]} | {seeds} | {count}"
+                yield f"| {design} | {100 * alone:.0f} % | {100 * among:.0f} % |"
 
 
 def coverage_table(tables: int, resamples: int) -> Iterator[str]:
