@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,22 @@ from meltpoint.sweeps.storage.files import StoragePath, contents
 from meltpoint.tasks.core.bounded import MOST_DATA_BYTES
 from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.task import Kind, Task
+
+Line = TypeVar("Line", bound=BaseModel)
+
+
+def finalist_name(cell: str, record: TrialDescription) -> str:
+    """The name of a finalist in the names of its files: `E.M.T.seed0`, or `E.M.T.default.seed0`.
+
+    Args:
+        cell: its cell's name (`cells.cell_name`).
+    """
+    return f"{cell}.default.seed{record.seed}" if record.role == "default" else f"{cell}.seed{record.seed}"
+
+
+def predictions_path(sweep_folder: StoragePath, cell: str, record: TrialDescription, split: str) -> StoragePath:
+    """The file of a finalist's predictions on a split, "dev" or "test"."""
+    return sweep_folder / "predictions" / f"{finalist_name(cell, record)}.{split}.jsonl"
 
 
 def finalist_name(cell: str, record: TrialDescription) -> str:
@@ -60,14 +77,7 @@ def read_predictions(path: StoragePath) -> Predictions:
     Raises:
         ValueError: it is missing, or a line is not an example with its gold label and its probabilities.
     """
-    try:
-        text = contents(path, MOST_DATA_BYTES).decode("utf-8")
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing; restore it, or leave that cell out.") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: byte {error.start} is not UTF-8; restore the file.") from None
-    lines = text.removesuffix("\n").split("\n")  # `splitlines` would also split at separators inside ids
-    documents = [_document(path, number, line) for number, line in enumerate(lines, 1)]
+    documents = read_lines(path, _Example, "gold, prediction and probabilities")
     labels = tuple(documents[0].probabilities)
     places = {label: place for place, label in enumerate(labels)}
     try:
@@ -90,13 +100,31 @@ class _Example(BaseModel):
     probabilities: dict[str, FiniteFloat] = Field(min_length=1)
 
 
-def _document(path: StoragePath, number: int, line: str) -> _Example:
+def read_lines(path: StoragePath, kind: type[Line], fields: str) -> list[Line]:
+    """The lines of one file of predictions.
+
+    Args:
+        kind: the model of a line.
+        fields: what a line has, for the error.
+
+    Raises:
+        ValueError: the file is missing, or a line is not of that kind.
+    """
     try:
-        return _Example.model_validate_json(line)
+        text = contents(path, MOST_DATA_BYTES).decode("utf-8")
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing; restore it, or leave that cell out.") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: byte {error.start} is not UTF-8; restore the file.") from None
+    lines = text.removesuffix("\n").split("\n")  # `splitlines` would also split at separators inside ids
+    return [_line(path, number, line, kind, fields) for number, line in enumerate(lines, 1)]
+
+
+def _line(path: StoragePath, number: int, line: str, kind: type[Line], fields: str) -> Line:
+    try:
+        return kind.model_validate_json(line)
     except ValidationError:
-        raise ValueError(
-            f"{path}, line {number}: not an example with gold, prediction and probabilities; restore it."
-        ) from None
+        raise ValueError(f"{path}, line {number}: not an example with {fields}; restore it.") from None
 
 
 def check_aligned(members: Sequence[Predictions]) -> None:
