@@ -1,11 +1,21 @@
-"""The difference between two cells with its uncertainty over seeds and examples, and what it allows to say."""
+"""The difference between two cells with its uncertainty over seeds and examples, and what it allows to say.
+
+`hierarchical_bootstrap` has the method with its sources, `docs/statistics.md` explains it to users.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
+from meltpoint.reports.statistics import wording
+from meltpoint.reports.statistics.finals_scores import FinalsScores, Problem, Split, StoredScores, scores_by_seed
+from meltpoint.reports.statistics.hierarchical_bootstrap import estimate
+from meltpoint.reports.statistics.holm import holm
+from meltpoint.reports.statistics.sample_sizes import Design, Needs
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.storage.files import StoragePath
@@ -22,7 +32,8 @@ class Comparison:
         upper, lower: the cells' keys.
         split: of both scores.
         metric: by which they are scored.
-        delta: the difference of the means over their seeds, a fraction.
+        delta: the difference of the means over the seeds that both have, or over each one's where they share fewer than
+            two; a fraction.
         low, high: its 95 % interval over seeds and examples; None where it cannot be computed (`reason`).
         p: two-sided p-value of "no difference", before adjustment; None like the interval.
         p_holm: adjusted for all comparisons of the table (Holm 1979); None before `adjusted`, or without p.
@@ -33,6 +44,10 @@ class Comparison:
         examples: examples of the split (sentences, for labelling).
         needed_seeds: seeds with which a difference of this size would be claimed; None if no number of seeds would.
         reason: why there is no interval, in a few words; "" where there is one.
+        needed_examples: examples with which it would, where no number of seeds would (`sample_sizes.Needs`).
+        with_seeds: the seeds that go with `needed_examples`.
+        seeds_error, examples_error: the standard errors of its two parts; None like the interval.
+        about_tuning: True where `upper` is a cell's best setting and `lower` the same cell's published one.
     """
 
     upper: CellKey
@@ -50,6 +65,11 @@ class Comparison:
     examples: int = 0
     needed_seeds: int | None = None
     reason: str = ""
+    needed_examples: int | None = None
+    with_seeds: int | None = None
+    seeds_error: float | None = None
+    examples_error: float | None = None
+    about_tuning: bool = False
 
     @property
     def excludes_zero(self) -> bool:
@@ -64,7 +84,17 @@ class Comparison:
     @property
     def words(self) -> str:
         """The conclusion in plain words: `fine-tuning is better`, or why it cannot be told and what would tell it."""
-        raise NotImplementedError
+        sides = (wording.TUNED, wording.PUBLISHED) if self.about_tuning else wording.names(self.upper, self.lower)
+        if self.is_claimed:
+            return wording.better(*(sides if self.delta > 0 else sides[::-1]))
+        if self.reason:
+            told = wording.untold(self.reason)
+        elif self.p_holm is None:
+            told = wording.UNADJUSTED
+        else:
+            needs = Needs(self.needed_seeds, self.needed_examples, self.with_seeds)
+            told = wording.not_yet(self.seeds, self.examples, needs)
+        return f"tuning not shown to help: {told}" if self.about_tuning else told
 
 
 class Comparer:
@@ -77,9 +107,10 @@ class Comparer:
 
     def __init__(self, folder: StoragePath | None, resamples: int = 4000) -> None:
         self.folder, self.resamples = folder, resamples
+        self._stored = StoredScores(folder, resamples)
 
     def compare(
-        self, upper: CellSummary, lower: CellSummary, split: Literal["dev", "test"] = "test", metric: str = ""
+        self, upper: CellSummary, lower: CellSummary, split: Split = "test", metric: str = ""
     ) -> Comparison | None:
         """The difference of two cells of one task: on test if both have test scores, else on dev; None without scores.
 
@@ -87,9 +118,107 @@ class Comparer:
             split: "dev" to compare on dev even if there are test scores.
             metric: a metric other than the task's own; "" for the task's own.
         """
-        raise NotImplementedError
+        return self._compared(FinalsScores(upper), FinalsScores(lower), split, metric)
+
+    def tuning(self, cell: CellSummary, split: Split = "test", metric: str = "") -> Comparison | None:
+        """A cell's best setting − its published one, as `compare`; None without finals of both."""
+        return self._compared(FinalsScores(cell), FinalsScores(cell, of_default=True), split, metric)
+
+    def _compared(self, upper: FinalsScores, lower: FinalsScores, split: Split, metric: str) -> Comparison | None:
+        own: tuple[Split, ...] = ("test", "dev") if split == "test" else ("dev",)
+        name = metric or upper.cell.header.metric
+        for chosen in own:
+            scores = [scores_by_seed(one.finals, chosen, name) for one in (upper, lower)]
+            if all(scores):
+                return self._on(chosen, name, upper, lower, scores)
+        return None
+
+    def _on(
+        self, split: Split, metric: str, upper: FinalsScores, lower: FinalsScores, scores: Sequence[dict[int, float]]
+    ) -> Comparison:  # fmt: skip
+        common = sorted(scores[0].keys() & scores[1].keys())
+        seeds = [common, common] if len(common) > 1 else [list(one) for one in scores]
+        means = [float(np.mean([one[seed] for seed in own])) for one, own in zip(scores, seeds, strict=True)]
+        plain = Comparison(
+            upper.cell.header.key, lower.cell.header.key, split, metric, means[0] - means[1], seeds=len(common),
+            p_sign_flip=sign_flip([scores[0][seed] - scores[1][seed] for seed in common]),
+            about_tuning=lower.of_default,
+        )  # fmt: skip
+        try:
+            return self._with_interval(plain, upper, lower, common)
+        except Problem as problem:
+            return replace(plain, reason=str(problem))
+
+    def _with_interval(
+        self, plain: Comparison, upper: FinalsScores, lower: FinalsScores, seeds: Sequence[int]
+    ) -> Comparison:  # fmt: skip
+        if upper.finals == lower.finals:
+            raise Problem("the published setting is the best one" if lower.of_default else "both are the same finals")
+        if len(seeds) < 2:
+            raise Problem(_too_few(upper, lower))
+        ahead, behind = (self._stored.scores(one, plain.split, plain.metric) for one in (upper, lower))
+        if ahead.digest != behind.digest:
+            raise Problem("they are scored on different examples")
+        columns = [[one.seeds.index(seed) for seed in seeds] for one in (ahead, behind)]
+        found = estimate(
+            ahead.observed[columns[0]], behind.observed[columns[1]], ahead.resampled[:, columns[0]],
+            behind.resampled[:, columns[1]], ahead.examples,
+        )  # fmt: skip
+        compared = replace(
+            plain, delta=found.delta, low=found.low, high=found.high, p=found.p, examples=ahead.examples,
+            probability_better=found.probability_better, seeds_error=found.seeds_error,
+            examples_error=found.examples_error,
+        )  # fmt: skip
+        return _with_needs(compared, 1)
 
 
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The comparisons of one table with their p-values adjusted by Holm's step-down procedure, in the same order."""
-    raise NotImplementedError
+    """The comparisons of one table with their p-values adjusted by Holm's step-down procedure, in the same order.
+
+    Those without a p-value are left as they are and not counted.
+    """
+    tested = [place for place, one in enumerate(comparisons) if one.p is not None]
+    by_holm = dict(zip(tested, holm([comparisons[place].p or 0.0 for place in tested]), strict=True))
+    factor = sum(p >= ALPHA for p in by_holm.values())  # what the next one to be claimed has to overcome
+    found = list(comparisons)
+    for place, p_holm in by_holm.items():
+        own = p_holm / (comparisons[place].p or 1.0) if p_holm < ALPHA else factor
+        found[place] = _with_needs(replace(comparisons[place], p_holm=p_holm), own)
+    return found
+
+
+def sign_flip(differences: Sequence[float]) -> float | None:
+    """The exact two-sided sign-flip test of paired differences; None for fewer than two pairs.
+
+    n pairs have 2ⁿ assignments of signs, so p is never below 2 / 2ⁿ: 0.0625 for five pairs, 0.03125 for six.
+    """
+    if len(differences) < 2:
+        return None
+    from scipy.stats import permutation_test  # takes a second to import
+
+    flips = np.inf if len(differences) <= MOST_EXACT else 2**MOST_EXACT - 1
+    found = permutation_test(
+        (np.array(differences),), np.mean, permutation_type="samples", n_resamples=flips, vectorized=True,
+        rng=np.random.default_rng(0),
+    )  # fmt: skip
+    return float(found.pvalue)
+
+
+MOST_EXACT = 14
+"""The most pairs whose 2ⁿ assignments are all computed; of more, as many are drawn."""
+
+
+def _with_needs(one: Comparison, factor: float) -> Comparison:
+    """With the sizes that would do, at a level of ALPHA / factor."""
+    assert one.seeds_error is not None
+    assert one.examples_error is not None
+    design = Design(one.delta, one.seeds * one.seeds_error**2, one.examples_error**2, one.seeds, one.examples)
+    needs = design.needs(ALPHA / factor, 2 if one.is_claimed else one.seeds + 1)
+    seeds = min(needs.seeds or one.seeds, one.seeds) if one.is_claimed else needs.seeds
+    return replace(one, needed_seeds=seeds, needed_examples=needs.examples, with_seeds=needs.with_seeds)
+
+
+def _too_few(upper: FinalsScores, lower: FinalsScores) -> str:
+    if min(len(upper.finals), len(lower.finals)) < 2:
+        return "one seed: the seeds' part is unknown"
+    return "fewer than two seeds in common"

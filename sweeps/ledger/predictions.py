@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.storage.files import StoragePath, contents
 from meltpoint.tasks.core.bounded import MOST_DATA_BYTES
 from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.task import Kind, Task
+
+Line = TypeVar("Line", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -36,20 +40,25 @@ class Predictions:
     probabilities: NDArray[np.float64]
 
 
+def predictions_file(folder: StoragePath, cell: str, final: TrialRecord, split: str) -> StoragePath:
+    """The file of a finalist's predictions on a split.
+
+    Args:
+        folder: the sweep's folder.
+        cell: the cell's name, E.M.T.
+        final: the finalist; those of the published setting (role `default`) have files of their own.
+    """
+    own = ".default" if final.role == "default" else ""
+    return folder / "predictions" / f"{cell}{own}.seed{final.seed}.{split}.jsonl"
+
+
 def read_predictions(path: StoragePath) -> Predictions:
     """Read one file of predictions.
 
     Raises:
         ValueError: it is missing, or a line is not an example with its gold label and its probabilities.
     """
-    try:
-        text = contents(path, MOST_DATA_BYTES).decode("utf-8")
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing; restore it, or leave that cell out.") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: byte {error.start} is not UTF-8; restore the file.") from None
-    lines = text.removesuffix("\n").split("\n")  # `splitlines` would also split at separators inside ids
-    documents = [_document(path, number, line) for number, line in enumerate(lines, 1)]
+    documents = read_lines(path, _Example, "gold, prediction and probabilities")
     labels = tuple(documents[0].probabilities)
     places = {label: place for place, label in enumerate(labels)}
     try:
@@ -72,13 +81,31 @@ class _Example(BaseModel):
     probabilities: dict[str, FiniteFloat] = Field(min_length=1)
 
 
-def _document(path: StoragePath, number: int, line: str) -> _Example:
+def read_lines(path: StoragePath, kind: type[Line], fields: str) -> list[Line]:
+    """The lines of one file of predictions.
+
+    Args:
+        kind: the model of a line.
+        fields: what a line has, for the error.
+
+    Raises:
+        ValueError: the file is missing, or a line is not of that kind.
+    """
     try:
-        return _Example.model_validate_json(line)
+        text = contents(path, MOST_DATA_BYTES).decode("utf-8")
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing; restore it, or leave that cell out.") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: byte {error.start} is not UTF-8; restore the file.") from None
+    lines = text.removesuffix("\n").split("\n")  # `splitlines` would also split at separators inside ids
+    return [_line(path, number, line, kind, fields) for number, line in enumerate(lines, 1)]
+
+
+def _line(path: StoragePath, number: int, line: str, kind: type[Line], fields: str) -> Line:
+    try:
+        return kind.model_validate_json(line)
     except ValidationError:
-        raise ValueError(
-            f"{path}, line {number}: not an example with gold, prediction and probabilities; restore it."
-        ) from None
+        raise ValueError(f"{path}, line {number}: not an example with {fields}; restore it.") from None
 
 
 def check_aligned(members: Sequence[Predictions]) -> None:

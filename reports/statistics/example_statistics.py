@@ -1,0 +1,200 @@
+"""Scores of many resamples at once: sums of per-example statistics in place of the metric on each resample.
+
+A resample of N examples with replacement is N counts. Most metrics are a function of sums over the examples (right
+answers; hits, gold and predicted of each label; spans; moments), so the scores of all resamples are one product,
+counts @ statistics, and a function of its columns. Spearman's needs the ranks within each resample; they follow from
+the counts in the order of the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
+from meltpoint.tasks.core.metrics import Floats
+from meltpoint.tasks.core.spans import spans, split_labels
+
+Scorer = Callable[[Floats], Floats]
+"""Counts (resamples, examples) → scores (resamples, runs)."""
+Runs = Sequence[ScoredExamples]
+
+CONSTANT = 1e-13
+"""A variance below this share of the mean square is rounding: the values of the resample are all equal."""
+
+
+def scorer(metric: str, runs: Runs) -> Scorer:
+    """The scores of resamples of the examples, for several runs on the same examples.
+
+    Args:
+        metric: a key of `tasks.core.metrics.METRICS` that applies to the runs' kind of task.
+        runs: predictions on the same examples in the same order; at least one.
+    """
+    return SCORERS[metric](runs)
+
+
+def _accuracy(runs: Runs) -> Scorer:
+    correct = np.stack([run.gold == run.predicted for run in runs], axis=1).astype(np.float64)  # (examples, runs)
+    return lambda counts: counts @ correct / counts.sum(axis=1, keepdims=True)
+
+
+def _f1(runs: Runs) -> Scorer:
+    sums = _label_sums(runs, (1,))
+    return lambda counts: _f1_of(*sums(counts))[..., 0]
+
+
+def _macro_f1(runs: Runs) -> Scorer:
+    sums = _label_sums(runs, range(len(runs[0].labels)))
+
+    def score(counts: Floats) -> Floats:
+        hits, gold, predicted = sums(counts)
+        present = (gold + predicted) > 0
+        mean: Floats = _f1_of(hits, gold, predicted).sum(axis=2) / present.sum(axis=2)
+        return mean
+
+    return score
+
+
+def _matthews(runs: Runs) -> Scorer:
+    """Gorodkin 2004 from the sums: the covariance of indicators is Σ hits / N − Σ gold · predicted / N²."""
+    sums = _label_sums(runs, range(len(runs[0].labels)))
+
+    def score(counts: Floats) -> Floats:
+        size = counts.sum(axis=1)[:, None]
+        hits, gold, predicted = sums(counts)
+        joint = size * hits.sum(axis=2) - (gold * predicted).sum(axis=2)
+        scale = (size**2 - (gold**2).sum(axis=2)) * (size**2 - (predicted**2).sum(axis=2))
+        return _ratio(joint, np.sqrt(scale))
+
+    return score
+
+
+def _label_sums(runs: Runs, labels: Sequence[int]) -> Callable[[Floats], tuple[Floats, Floats, Floats]]:
+    """Counts → hits, gold and predicted of each run and label, each (resamples, runs, labels)."""
+    shown = np.array(labels)
+    gold = np.stack([run.gold[:, None] == shown for run in runs], axis=1)  # (examples, runs, labels)
+    predicted = np.stack([run.predicted[:, None] == shown for run in runs], axis=1)
+    return _summed(gold & predicted, gold, predicted)
+
+
+def _summed(*statistics: NDArray[np.generic]) -> Callable[[Floats], tuple[Floats, Floats, Floats]]:
+    columns = [one.reshape(len(one), -1) for one in statistics]
+    table = np.concatenate(columns, axis=1).astype(np.float64)  # (examples, columns)
+
+    def sums(counts: Floats) -> tuple[Floats, Floats, Floats]:
+        first, second, third = np.split(counts @ table, 3, axis=1)
+        shape = (len(counts), *statistics[0].shape[1:])
+        return first.reshape(shape), second.reshape(shape), third.reshape(shape)
+
+    return sums
+
+
+def _f1_of(hits: Floats, gold: Floats, predicted: Floats) -> Floats:
+    return _ratio(2 * hits, gold + predicted)
+
+
+def _ratio(above: Floats, below: Floats) -> Floats:
+    """A quotient that is 0 where it is undefined."""
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+
+
+def _span_scorer(of_sums: Callable[[Floats, Floats, Floats], Floats]) -> Callable[[Runs], Scorer]:
+    def build(runs: Runs) -> Scorer:
+        hits, gold, predicted = (np.stack(side, axis=1) for side in zip(*map(_span_counts, runs), strict=True))
+        sums = _summed(hits, gold, predicted)
+        return lambda counts: of_sums(*sums(counts))
+
+    return build
+
+
+def _span_counts(run: ScoredExamples) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Spans that are right, in gold, and predicted, of each sentence."""
+    labels = split_labels(run.labels)
+    bounds = np.cumsum(run.lengths)[:-1]
+    found = []
+    for gold_tags, tags in zip(np.split(run.gold, bounds), np.split(run.predicted, bounds), strict=True):
+        gold, predicted = spans(gold_tags.tolist(), labels), spans(tags.tolist(), labels)
+        found.append((len(set(gold).intersection(predicted)), len(gold), len(predicted)))
+    hits, in_gold, in_predicted = np.array(found, dtype=np.int64).T
+    return hits, in_gold, in_predicted
+
+
+def _word_accuracy(runs: Runs) -> Scorer:
+    starts = np.cumsum(runs[0].lengths) - runs[0].lengths
+    words = runs[0].lengths.astype(np.float64)
+    right = [np.concatenate([[0], np.cumsum(run.gold == run.predicted)]) for run in runs]
+    hits = np.stack([sums[starts + runs[0].lengths] - sums[starts] for sums in right], axis=1).astype(np.float64)
+    return lambda counts: _ratio(counts @ hits, np.broadcast_to((counts @ words)[:, None], (len(counts), len(runs))))
+
+
+def _pearson(runs: Runs) -> Scorer:
+    left = [_centred(run.gold) for run in runs]
+    right = [_centred(run.predicted) for run in runs]
+    columns = [column for x, y in zip(left, right, strict=True) for column in (x, y, x * x, y * y, x * y)]
+    table = np.stack(columns, axis=1)
+
+    def score(counts: Floats) -> Floats:
+        means = (counts @ table / counts.sum(axis=1, keepdims=True)).reshape(len(counts), len(runs), 5)
+        x, y, xx, yy, xy = np.moveaxis(means, 2, 0)
+        return _correlation(xy - x * y, _variance(xx, x), _variance(yy, y))
+
+    return score
+
+
+def _centred(values: NDArray[np.generic]) -> Floats:
+    """Values with mean 0 and range 1: a correlation does not change, and squares neither overflow nor vanish."""
+    floats = values.astype(np.float64)
+    width = np.ptp(floats)
+    return np.zeros_like(floats) if width == 0 else (floats - floats.mean()) / width
+
+
+def _variance(mean_square: Floats, mean: Floats) -> Floats:
+    variance = mean_square - mean**2
+    return np.where(variance > CONSTANT * mean_square, variance, 0.0)
+
+
+def _correlation(covariance: Floats, *variances: Floats) -> Floats:
+    return np.clip(_ratio(covariance, np.sqrt(variances[0] * variances[1])), -1.0, 1.0)
+
+
+def _spearman(runs: Runs) -> Scorer:
+    def score(counts: Floats) -> Floats:
+        size = counts.sum(axis=1)
+        gold = _ranks(runs[0].gold, counts)
+        columns = []
+        for run in runs:
+            own = _ranks(run.predicted, counts)
+            products = [
+                np.einsum("re,re,re->r", counts, a, b) / size for a, b in ((gold, own), (gold, gold), (own, own))
+            ]
+            columns.append(_correlation(*products))
+        return np.stack(columns, axis=1)
+
+    return score
+
+
+def _ranks(values: NDArray[np.generic], counts: Floats) -> Floats:
+    """Ranks within each resample minus their mean, (resamples, examples); ties have the mean of their ranks."""
+    _, places = np.unique(values, return_inverse=True)
+    order = np.argsort(places, kind="stable")
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(places[order])) + 1])
+    tied = np.add.reduceat(counts[:, order], starts, axis=1)  # (resamples, distinct values)
+    ranks: Floats = np.cumsum(tied, axis=1) - (tied - 1) / 2 - (counts.sum(axis=1, keepdims=True) + 1) / 2
+    return ranks[:, places]
+
+
+SCORERS: Mapping[str, Callable[[Runs], Scorer]] = {
+    "accuracy": _accuracy,
+    "f1": _f1,
+    "macro_f1": _macro_f1,
+    "matthews": _matthews,
+    "pearson": _pearson,
+    "spearman": _spearman,
+    "span_f1": _span_scorer(_f1_of),
+    "span_precision": _span_scorer(lambda hits, gold, predicted: _ratio(hits, predicted)),
+    "span_recall": _span_scorer(lambda hits, gold, predicted: _ratio(hits, gold)),
+    "word_accuracy": _word_accuracy,
+}
+"""Metric → its scores of resamples; a test compares the keys with `tasks.core.metrics.METRICS`."""

@@ -1,0 +1,147 @@
+"""The scores of a cell's finals, from its records and, on resamples of the examples, from its stored predictions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar, cast
+
+import numpy as np
+
+from meltpoint.reports.statistics.example_statistics import scorer
+from meltpoint.reports.statistics.resampling import resampled
+from meltpoint.sweeps.ledger.predictions import predictions_file
+from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
+from meltpoint.sweeps.ledger.scored_examples import ScoredExamples, read_scored
+from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.sweeps.storage.files import StoragePath
+from meltpoint.tasks.core.metrics import Floats
+from meltpoint.tasks.core.task import Kind
+
+Split = Literal["dev", "test"]
+Key = TypeVar("Key")
+Found = TypeVar("Found")
+
+
+class Problem(Exception):  # noqa: N818
+    """The reason, in a few words, why a comparison has no interval."""
+
+
+@dataclass(frozen=True)
+class FinalsScores:
+    """One side of a comparison: the finals of a cell's best setting, or of its published one."""
+
+    cell: CellSummary
+    of_default: bool = False
+
+    @property
+    def finals(self) -> list[TrialRecord]:
+        """The finished finals, by seed."""
+        return self.cell.default_finals if self.of_default else self.cell.finals
+
+
+def scores_by_seed(finals: Sequence[TrialRecord], split: Split, metric: str) -> dict[int, float]:
+    """Seed → the recorded score, for the finals that have one."""
+    found: dict[int, float] = {}
+    for final in finals:
+        of_dev = {**final.dev_metrics, **({} if final.dev is None else {final.metric: final.dev})}
+        scores = of_dev if split == "dev" else final.test or {}
+        if metric in scores:
+            found[final.seed] = scores[metric]
+    return found
+
+
+@dataclass(frozen=True)
+class ResampledScores:
+    """The scores of a cell's finals on a split, and on resamples of its examples.
+
+    Attributes:
+        seeds: of the finals.
+        observed: (seeds,).
+        resampled: (resamples, seeds).
+        examples: examples of the split.
+        digest: of the examples.
+    """
+
+    seeds: tuple[int, ...]
+    observed: Floats
+    resampled: Floats
+    examples: int
+    digest: str
+
+
+class StoredScores:
+    """Reads and resamples the stored predictions of cells, each file once.
+
+    Args:
+        folder: the sweep's folder, or None.
+        resamples: bootstrap resamples of the examples.
+    """
+
+    def __init__(self, folder: StoragePath | None, resamples: int) -> None:
+        self.folder, self.resamples = folder, resamples
+        self._read: dict[StoragePath, ScoredExamples | Problem] = {}
+        self._scores: dict[tuple[CellKey, bool, Split, str], ResampledScores | Problem] = {}
+
+    def scores(self, finals: FinalsScores, split: Split, metric: str) -> ResampledScores:
+        """The scores of a cell's finals; there is at least one with a recorded score.
+
+        Raises:
+            Problem: predictions are missing, damaged, or do not give the recorded scores.
+        """
+        key = (finals.cell.header.key, finals.of_default, split, metric)
+        return _once(self._scores, key, lambda: self._computed(finals, split, metric))
+
+    def _computed(self, finals: FinalsScores, split: Split, metric: str) -> ResampledScores:
+        recorded = scores_by_seed(finals.finals, split, metric)
+        scored = [final for final in finals.finals if final.seed in recorded]
+        runs = [self._run(finals.cell, final, split) for final in scored]
+        for final, run in zip(scored, runs, strict=True):
+            _check(final.seed, run, metric, recorded[final.seed])
+        first = runs[0]
+        if any(run.digest != first.digest for run in runs):
+            raise Problem("its seeds are scored on different examples")
+        name = f"{finals.cell.header.task} {split}"
+        return ResampledScores(
+            tuple(final.seed for final in scored), np.array([recorded[final.seed] for final in scored]),
+            resampled(scorer(metric, runs), first.count, self.resamples, name), first.count, first.digest,
+        )  # fmt: skip
+
+    def _run(self, cell: CellSummary, final: TrialRecord, split: Split) -> ScoredExamples:
+        if self.folder is None:
+            raise Problem("no stored predictions")
+        path = predictions_file(self.folder, cell_name(*cell.header.key), final, split)
+        return _once(self._read, path, lambda: _read(path, final, cast(Kind, cell.header.kind)))
+
+
+def _once(kept: dict[Key, Found | Problem], key: Key, compute: Callable[[], Found]) -> Found:
+    """A result, or the problem with it, computed the first time that it is asked for."""
+    if key not in kept:
+        try:
+            kept[key] = compute()
+        except Problem as problem:
+            kept[key] = problem
+    found = kept[key]
+    if isinstance(found, Problem):
+        raise found
+    return found
+
+
+def _read(path: StoragePath, final: TrialRecord, kind: Kind) -> ScoredExamples:
+    try:
+        if not path.exists():
+            raise Problem(f"no stored predictions of seed {final.seed}")
+        return read_scored(path, kind)
+    except (ValueError, OSError):
+        raise Problem(f"damaged predictions: {path.name}") from None
+
+
+def _check(seed: int, run: ScoredExamples, metric: str, recorded: float) -> None:
+    try:
+        found = run.score(metric)
+    except ValueError:
+        raise Problem(f"{metric} cannot be computed from the predictions") from None
+    if not math.isclose(found, recorded, abs_tol=1e-9):
+        raise Problem(f"the predictions of seed {seed} do not give its recorded score")

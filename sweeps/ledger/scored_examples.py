@@ -1,0 +1,140 @@
+"""Stored predictions of a task of any kind, in arrays, with the metrics that they give."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, FiniteFloat, model_validator
+
+from meltpoint.sweeps.ledger.predictions import read_lines, read_predictions
+from meltpoint.sweeps.storage.files import StoragePath
+from meltpoint.tasks.core.metrics import METRICS, score
+from meltpoint.tasks.core.task import Kind, Task
+
+Numbers = NDArray[np.int32] | NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ScoredExamples:
+    """One finalist's predictions on one split.
+
+    Attributes:
+        kind: the task's kind.
+        labels: the label names, in id order; of labelling, the tags that occur; empty for regression.
+        gold, predicted: label ids or scores, (examples,); of labelling, (words,), sentence after sentence.
+        lengths: the words of each sentence, for labelling, (sentences,); ones for the other kinds, (examples,).
+        digest: of the examples' ids and gold labels in their order: equal where two files may be paired.
+    """
+
+    kind: Kind
+    labels: tuple[str, ...]
+    gold: Numbers
+    predicted: Numbers
+    lengths: NDArray[np.int64]
+    digest: str = ""
+
+    @property
+    def count(self) -> int:
+        """The number of examples: sentences, for labelling."""
+        return len(self.lengths)
+
+    def score(self, metric: str) -> float:
+        """A metric of the predictions (`tasks.core.metrics`).
+
+        Raises:
+            ValueError: no metric of that name applies, or there are no examples.
+        """
+        task = Task(name="predictions", kind=self.kind, metric=metric, folder="", readers={}, labels=self.labels)
+        if metric not in METRICS or not METRICS[metric].fits(task):
+            raise ValueError(f"{metric} is no metric of {self.kind.replace('_', ' ')} here; choose another.")
+        return score(task, self._nested(self.gold), self._nested(self.predicted))[metric]
+
+    def only(self, drawn: NDArray[np.int64]) -> ScoredExamples:
+        """The examples at these places, in that order; a place may occur more than once.
+
+        Args:
+            drawn: (examples,) places.
+        """
+        starts = np.cumsum(self.lengths) - self.lengths
+        places = np.concatenate([np.arange(starts[at], starts[at] + self.lengths[at]) for at in drawn])
+        return replace(
+            self, gold=self.gold[places], predicted=self.predicted[places], lengths=self.lengths[drawn], digest=""
+        )  # fmt: skip
+
+    def _nested(self, values: Numbers) -> list[Any]:
+        if self.kind != "sequence_labelling":
+            return list(values.tolist())
+        return [part.tolist() for part in np.split(values, np.cumsum(self.lengths)[:-1])]
+
+
+def read_scored(path: StoragePath, kind: Kind) -> ScoredExamples:
+    """Read one file of predictions.
+
+    Raises:
+        ValueError: it is missing, or a line is not an example with its gold label and its prediction.
+    """
+    return READERS[kind](path, kind)
+
+
+class _Regressed(BaseModel):
+    """A line of a regression task."""
+
+    id: str
+    gold: FiniteFloat
+    prediction: FiniteFloat
+
+
+class _Labelled(BaseModel):
+    """A line of a labelling task: a tag for each word of a sentence."""
+
+    id: str
+    gold: tuple[str, ...]
+    prediction: tuple[str, ...]
+
+    @model_validator(mode="after")
+    def _has_a_tag_for_each_word(self) -> Self:
+        if len(self.gold) != len(self.prediction):
+            raise ValueError("other numbers of tags")
+        return self
+
+
+def _classified(path: StoragePath, kind: Kind) -> ScoredExamples:
+    read = read_predictions(path)
+    gold, predicted = read.gold.astype(np.int32), read.predicted.astype(np.int32)
+    digest = _digest(read.ids, [read.labels[label] for label in gold])
+    return ScoredExamples(kind, read.labels, gold, predicted, np.ones(len(gold), dtype=np.int64), digest)
+
+
+def _regressed(path: StoragePath, kind: Kind) -> ScoredExamples:
+    lines = read_lines(path, _Regressed, "gold and prediction")
+    gold, predicted = np.array([one.gold for one in lines]), np.array([one.prediction for one in lines])
+    digest = _digest([one.id for one in lines], gold.tolist())
+    return ScoredExamples(kind, (), gold, predicted, np.ones(len(gold), dtype=np.int64), digest)
+
+
+def _labelled(path: StoragePath, kind: Kind) -> ScoredExamples:
+    lines = read_lines(path, _Labelled, "gold and prediction, a tag a word")
+    labels = tuple(sorted({tag for one in lines for tag in (*one.gold, *one.prediction)}))
+    places = {label: place for place, label in enumerate(labels)}
+    gold = np.array([places[tag] for one in lines for tag in one.gold], dtype=np.int32)
+    predicted = np.array([places[tag] for one in lines for tag in one.prediction], dtype=np.int32)
+    lengths = np.array([len(one.gold) for one in lines], dtype=np.int64)
+    digest = _digest([one.id for one in lines], [one.gold for one in lines])
+    return ScoredExamples(kind, labels, gold, predicted, lengths, digest)
+
+
+READERS: Mapping[Kind, Callable[[StoragePath, Kind], ScoredExamples]] = {
+    "sentence_classification": _classified,
+    "pair_classification": _classified,
+    "pair_regression": _regressed,
+    "sequence_labelling": _labelled,
+}
+
+
+def _digest(ids: Sequence[str], gold: Sequence[object]) -> str:
+    return hashlib.sha256(repr((tuple(ids), tuple(gold))).encode()).hexdigest()

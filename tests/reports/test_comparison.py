@@ -1,0 +1,256 @@
+"""Comparisons of cells by stored predictions: what is read, what is refused with a reason, and what is said."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meltpoint.reports.statistics.comparison import Comparer, Comparison, adjusted
+from meltpoint.sweeps.ledger.scored_examples import read_scored
+from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.sweeps.search.selection import spread
+
+ICE, FIRE, BOTH = "feature_extraction", "fine_tuning", "stack_and_finetune"
+LABELS = ("bad", "good")
+KEYS = (("minilm", FIRE, "sst2"), ("minilm", ICE, "sst2"))
+
+
+class Stored:
+    """A sweep's folder with predictions, and cells whose finals' records agree with them."""
+
+    def __init__(self, folder: Path, make_cell: Any) -> None:
+        self.folder, self.make_cell = folder, make_cell
+        (folder / "predictions").mkdir(parents=True)
+
+    def cell(
+        self, mode: str, rate: float, *, seeds: int = 5, examples: int = 200, first: int = 0, role: str = "",
+        **more: Any,
+    ) -> CellSummary:  # fmt: skip
+        """A cell whose finals get a share of the examples right, the easy ones first."""
+        scores = []
+        for seed in range(first, first + seeds):
+            draw = np.random.default_rng([seed, len(mode)])
+            ease = np.random.default_rng(99).normal(scale=0.05, size=examples)
+            right = draw.random(examples) < rate + ease
+            for split in ("dev", "test"):
+                self.write(f"minilm.{mode}.sst2{role}.seed{seed}.{split}", right)
+            scores.append((float(right.mean()), float(right.mean())))
+        made: CellSummary = self.make_cell(mode, finals=scores, **more)
+        finals = [
+            final.model_copy(update={"seed": first + place, "dev_metrics": {"accuracy": final.dev}})
+            for place, final in enumerate(made.finals)
+        ]
+        return replace(made, finals=finals)
+
+    def write(self, name: str, right: Any) -> None:
+        lines = []
+        for place, is_right in enumerate(right):
+            gold = LABELS[place % 2]
+            guess = gold if is_right else LABELS[1 - place % 2]
+            shares = {label: float(label == guess) for label in LABELS}
+            lines.append({"id": str(place), "gold": gold, "prediction": guess, "probabilities": shares})
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (self.folder / "predictions" / f"{name}.jsonl").write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def stored(tmp_path: Path, make_cell: Any) -> Stored:
+    return Stored(tmp_path / "sweep", make_cell)
+
+
+def test_a_large_difference_is_claimed_with_its_interval_in_the_modes_names(stored):
+    comparer = Comparer(stored.folder, 500)
+    found = comparer.compare(stored.cell(FIRE, 0.9), stored.cell(ICE, 0.6))
+    assert found is not None
+    (one,) = adjusted([found])
+    assert (one.split, one.metric, one.seeds, one.examples, one.reason) == ("test", "accuracy", 5, 200, "")
+    assert one.low is not None
+    assert 0 < one.low < one.delta
+    assert one.excludes_zero
+    assert one.words == "fine-tuning is better than feature extraction"
+    assert one.probability_better == pytest.approx(1.0, abs=0.01)
+    assert one.p_sign_flip == pytest.approx(0.0625)
+    (other,) = adjusted([comparer.compare(stored.cell(ICE, 0.6), stored.cell(FIRE, 0.9))])
+    assert other.words == one.words, "whichever is named first"
+
+
+def test_a_small_difference_cannot_be_told_and_says_what_would_tell_it(stored):
+    found = Comparer(stored.folder, 500).compare(stored.cell(FIRE, 0.74), stored.cell(ICE, 0.7))
+    (one,) = adjusted([found])
+    assert not one.is_claimed
+    assert one.words.startswith("cannot be told with 5 seeds and 200 examples; ")
+
+
+def test_the_numbers_are_the_same_each_time_and_do_not_depend_on_what_else_is_compared(stored):
+    cells = [stored.cell(mode, rate) for mode, rate in ((FIRE, 0.8), (ICE, 0.7), (BOTH, 0.75))]
+    alone = Comparer(stored.folder, 300).compare(cells[0], cells[1])
+    comparer = Comparer(stored.folder, 300)
+    comparer.compare(cells[2], cells[0])
+    assert comparer.compare(cells[0], cells[1]) == alone
+
+
+def test_each_file_is_read_once(stored, monkeypatch):
+    cells = [stored.cell(mode, 0.7) for mode in (FIRE, ICE, BOTH)]
+    comparer, paths = Comparer(stored.folder, 50), []
+
+    def counted(path, kind):
+        paths.append(path.name)
+        return read_scored(path, kind)
+
+    monkeypatch.setattr("meltpoint.reports.statistics.finals_scores.read_scored", counted)
+    for upper, lower in ((0, 1), (1, 0), (2, 0), (2, 1)):
+        comparer.compare(cells[upper], cells[lower])
+    comparer.compare(cells[0], cells[1], metric="macro_f1")
+    assert len(paths) == len(set(paths)) == 15
+
+
+def test_seeds_in_common_are_paired_and_others_left_out(stored):
+    found = Comparer(stored.folder, 50).compare(stored.cell(FIRE, 0.8, seeds=4), stored.cell(ICE, 0.7, first=2))
+    assert (found.seeds, found.reason) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("upper", "lower", "reason"),
+    [
+        ({"seeds": 1}, {"seeds": 1}, "one seed: the seeds' part is unknown"),
+        ({"seeds": 2}, {"seeds": 2, "first": 7}, "fewer than two seeds in common"),
+        ({"seeds": 2}, {"seeds": 2, "examples": 150}, "they are scored on different examples"),
+    ],
+)
+def test_what_cannot_be_paired_has_a_reason_and_no_interval(stored, upper, lower, reason):
+    found = Comparer(stored.folder, 50).compare(stored.cell(FIRE, 0.8, **upper), stored.cell(ICE, 0.7, **lower))
+    assert (found.reason, found.low, found.high, found.p) == (reason, None, None, None)
+    assert found.words == f"cannot be told: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "no stored predictions of seed 3"),
+        (b"{}\n", "damaged predictions: minilm.fine_tuning.sst2.seed3.test.jsonl"),
+        (b"\xff", "damaged predictions: minilm.fine_tuning.sst2.seed3.test.jsonl"),
+        ("other", "the predictions of seed 3 do not give its recorded score"),
+    ],
+)
+def test_missing_or_other_predictions_end_no_report(stored, content, reason):
+    cells = stored.cell(FIRE, 0.8), stored.cell(ICE, 0.7)
+    path = stored.folder / "predictions" / f"minilm.{FIRE}.sst2.seed3.test.jsonl"
+    if content is None:
+        path.unlink()
+    elif content == "other":
+        stored.write(path.stem, [True] * 200)
+    else:
+        path.write_bytes(content)
+    found = Comparer(stored.folder, 50).compare(*cells)
+    assert found.reason == reason
+    assert found.delta == pytest.approx(cells[0].test.mean - cells[1].test.mean)
+    assert found.p_sign_flip is not None, "the records have the scores"
+
+
+def test_an_older_sweep_without_a_folder_of_predictions_is_compared_without_intervals(stored):
+    found = Comparer(None).compare(stored.cell(FIRE, 0.8), stored.cell(ICE, 0.7))
+    assert found.reason == "no stored predictions"
+
+
+def test_hidden_test_labels_lead_to_dev(stored):
+    lower = stored.cell(ICE, 0.7)
+    hidden = replace(lower, test=None, finals=[one.model_copy(update={"test": {}}) for one in lower.finals])
+    found = Comparer(stored.folder, 50).compare(stored.cell(FIRE, 0.8), hidden)
+    assert (found.split, found.reason) == ("dev", "")
+    nothing = replace(lower, finals=[], test=None, dev=None)
+    assert Comparer(stored.folder, 50).compare(stored.cell(FIRE, 0.8), nothing) is None
+
+
+def test_a_winner_is_compared_with_the_published_settings_own_finals(stored):
+    published = stored.cell(FIRE, 0.6, role=".default")
+    finals = [final.model_copy(update={"role": "default"}) for final in published.finals]
+    cell = stored.cell(FIRE, 0.9)
+    comparer = Comparer(stored.folder, 200)
+    tuned = replace(cell, default_finals=finals, default_test=spread([final.test["accuracy"] for final in finals]))
+    (one,) = adjusted([comparer.tuning(tuned)])
+    assert one.words == "tuning is better than the published setting"
+    (same,) = adjusted([Comparer(stored.folder, 200).tuning(replace(cell, default_finals=cell.finals))])
+    assert same.words == "tuning not shown to help: cannot be told: the published setting is the best one"
+    assert comparer.tuning(cell) is None
+
+
+def comparison(p: float | None, **more: Any) -> Comparison:
+    found = {"seeds": 5, "examples": 408, "seeds_error": 0.01, "examples_error": 0.005}
+    values = {"low": -0.01, "high": 0.03, **found} if p is not None else {"reason": "one seed"}
+    return Comparison(*KEYS, "test", "accuracy", 0.02, p=p, **(values | more))
+
+
+def test_a_comparison_without_a_p_value_does_not_count_in_the_adjustment():
+    found = adjusted([comparison(0.02), comparison(None), comparison(0.03)])
+    assert [one.p_holm for one in found] == [0.04, None, 0.04]
+
+
+def test_the_words_before_the_adjustment_claim_nothing():
+    assert comparison(0.001).words == "cannot be told: not adjusted for the other comparisons of its table"
+
+
+def test_more_comparisons_of_a_table_need_more_seeds():
+    alone = adjusted([comparison(0.2)])[0].needed_seeds
+    among = adjusted([comparison(0.2)] * 20)[0].needed_seeds
+    assert alone is not None
+    assert among is not None
+    assert 5 < alone < among
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"seeds_error": 0.01}, "cannot be told with 5 seeds and 408 examples; about 8 seeds would"),
+        ({"delta": 0.0}, "cannot be told with 5 seeds and 408 examples"),
+        (
+            {"examples_error": 0.02, "seeds_error": 0.001},
+            "cannot be told with 5 seeds and 408 examples; no number of seeds would, about 1 600 examples would",
+        ),
+    ],
+)
+def test_the_words_say_what_would_tell(more, words):
+    values = {"examples_error": 0.001, **more}
+    assert adjusted([replace(comparison(0.2), **values)])[0].words == words
+
+
+@pytest.mark.parametrize(
+    ("upper", "lower", "words"),
+    [
+        (("a", BOTH, "t"), ("a", FIRE, "t"), "stack-and-finetune is better than fine-tuning"),
+        (("a", FIRE, "t", "crf"), ("a", FIRE, "t", "linear"), "crf is better than linear"),
+        (("a", FIRE, "t", "crf"), ("a", ICE, "t", "bilstm"),
+         "fine-tuning with crf is better than feature extraction with bilstm"),
+        (("a", FIRE, "t"), ("b", FIRE, "t"), "a is better than b"),
+        (("a", FIRE, "t"), ("b", "new_mode", "t"), "fine-tuning of a is better than new mode of b"),
+    ],
+)  # fmt: skip
+def test_cells_are_named_by_what_tells_them_apart(upper, lower, words):
+    assert replace(comparison(0.001, p_holm=0.01), upper=upper, lower=lower).words == words
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric", "lines"),
+    [
+        ("pair_regression", "pearson", [(1.0, 1.2), (2.0, 2.5), (4.5, 4.0)]),
+        ("sequence_labelling", "span_f1", [(["B-PER", "I-PER"], ["B-PER", "I-PER"]), (["O"], ["B-LOC"])]),
+    ],
+)
+def test_predictions_of_regression_and_labelling_are_read(tmp_path, kind, metric, lines):
+    path = tmp_path / "one.jsonl"
+    documents = [{"id": str(n), "gold": gold, "prediction": guess} for n, (gold, guess) in enumerate(lines)]
+    path.write_text("".join(json.dumps(one) + "\n" for one in documents), encoding="utf-8")
+    read = read_scored(path, kind)
+    expected = {"pearson": np.corrcoef(np.array(lines).T)[0, 1] if kind == "pair_regression" else 0, "span_f1": 2 / 3}
+    assert (read.count, read.score(metric)) == (len(lines), pytest.approx(expected[metric]))
+
+
+def test_a_sentence_with_other_numbers_of_tags_is_refused_with_its_line(tmp_path):
+    path = tmp_path / "one.jsonl"
+    path.write_text('{"id": "0", "gold": ["O"], "prediction": ["O", "O"]}\n', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"line 1: not an example with gold and prediction, a tag a word"):
+        read_scored(path, "sequence_labelling")

@@ -1,0 +1,66 @@
+"""Scores of resamples from per-example statistics: those of the metric on each resample, written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from meltpoint.reports.statistics.example_statistics import SCORERS, scorer
+from meltpoint.reports.statistics.resampling import counts_of, resampled
+from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
+from meltpoint.tasks.core.metrics import METRICS
+
+IOB = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
+CLASSES = {"f1": 2, "macro_f1": 4, "matthews": 3, "accuracy": 3}
+
+
+def runs_of(metric: str, draw: np.random.Generator, examples: int, count: int) -> list[ScoredExamples]:
+    """Runs on the same examples; few distinct values, so that labels are absent and scores tie."""
+    kind = METRICS[metric].kinds[-1]
+    lengths = np.ones(examples, dtype=np.int64)
+    if kind == "pair_regression":
+        gold = draw.integers(0, 4, examples) / 3
+        return [
+            ScoredExamples(kind, (), gold, draw.integers(0, 6, examples) * 0.1 + 3.0, lengths) for _ in range(count)
+        ]
+    labels = IOB if kind == "sequence_labelling" else tuple("abcd"[: CLASSES[metric]])
+    if kind == "sequence_labelling":
+        lengths = draw.integers(1, 5, examples)
+    words = int(lengths.sum())
+    gold = draw.integers(0, len(labels), words).astype(np.int32)
+    found = []
+    for _ in range(count):
+        guessed = np.where(draw.random(words) < 0.5, gold, draw.integers(0, len(labels), words)).astype(np.int32)
+        found.append(ScoredExamples(kind, labels, gold, guessed, lengths))
+    return found
+
+
+def test_every_metric_has_statistics():
+    assert SCORERS.keys() == METRICS.keys()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), examples=st.integers(1, 12))
+def test_the_scores_of_resamples_are_the_metric_on_each_resample_written_out(metric, seed, examples):
+    draw = np.random.default_rng(seed)
+    runs = runs_of(metric, draw, examples, 2)
+    drawn = draw.integers(0, examples, (6, examples))
+    counts = np.stack([np.bincount(row, minlength=examples) for row in drawn]).astype(float)
+    expected = [[run.only(row).score(metric) for run in runs] for row in drawn]
+    assert scorer(metric, runs)(counts) == pytest.approx(np.array(expected), abs=1e-9)
+
+
+def test_draws_follow_from_the_splits_name_and_are_the_same_for_every_cell_of_a_task():
+    first, again, other = (np.concatenate(list(counts_of(30, 50, name))) for name in ("a test", "a test", "b test"))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert (first.sum(axis=1) == 30).all()
+
+
+def test_resamples_in_chunks_are_as_many_as_asked_for():
+    sizes = [len(chunk) for chunk in counts_of(300_000, 10, "large")]
+    assert sizes == [3, 3, 3, 1]
+    assert resampled(lambda counts: counts[:, :2], 400_000, 5, "large").shape == (5, 2)
