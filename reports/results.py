@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 
 from meltpoint.reports.legend import legend
 from meltpoint.reports.paper_comparison import paper_table_of, with_paper_numbers
@@ -54,5 +55,17 @@ def results_of(summary: SweepSummary, beside: str | None = None, comparer: Compa
     """
     paper = paper_table_of(summary.spec, beside)
     comparer = comparer or Comparer(summary.folder)
+    compare_by_task(summary, comparer)
     shown = with_paper_numbers(summary, beside, comparer)
     return SweepResults(summary, shown.table, paper, shown.notes, tuple(tuning_gains(summary, comparer)))
+
+
+def compare_by_task(summary: SweepSummary, comparer: Comparer) -> None:
+    """Let a comparer see the cells task by task: cells of a task share their resamples, of which it keeps a few."""
+    by_task = sorted(summary.cells, key=lambda cell: cell.header.task)
+    for _, cells in groupby(by_task, key=lambda cell: cell.header.task):
+        first, *others = cells
+        for cell in (first, *others):
+            comparer.tuning(cell)
+        for other in others:
+            comparer.compare(other, first)
