@@ -163,24 +163,31 @@ def _spearman(runs: Runs) -> Scorer:
     def score(counts: Floats) -> Floats:
         size = counts.sum(axis=1)
         gold = _ranks(runs[0].gold, counts)
+        weighted = counts * gold
+        gold_variance = _mean_product(weighted, gold, size)
         columns = []
         for run in runs:
             own = _ranks(run.predicted, counts)
-            products = [
-                np.einsum("re,re,re->r", counts, a, b) / size for a, b in ((gold, own), (gold, gold), (own, own))
-            ]
-            columns.append(_correlation(*products))
+            variance = _mean_product(counts * own, own, size)
+            columns.append(_correlation(_mean_product(weighted, own, size), gold_variance, variance))
         return np.stack(columns, axis=1)
 
     return score
 
 
+def _mean_product(left: Floats, right: Floats, size: Floats) -> Floats:
+    product: Floats = np.einsum("re,re->r", left, right) / size
+    return product
+
+
 def _ranks(values: NDArray[np.generic], counts: Floats) -> Floats:
     """Ranks within each resample minus their mean, (resamples, examples); ties have the mean of their ranks."""
-    _, places = np.unique(values, return_inverse=True)
+    distinct, places = np.unique(values, return_inverse=True)
     order = np.argsort(places, kind="stable")
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(places[order])) + 1])
-    tied = np.add.reduceat(counts[:, order], starts, axis=1)  # (resamples, distinct values)
+    tied = counts[:, order]  # (resamples, distinct values)
+    if len(distinct) < len(values):
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(places[order])) + 1])
+        tied = np.add.reduceat(tied, starts, axis=1)
     ranks: Floats = np.cumsum(tied, axis=1) - (tied - 1) / 2 - (counts.sum(axis=1, keepdims=True) + 1) / 2
     return ranks[:, places]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from meltpoint.reports.statistics.example_statistics import scorer
 from meltpoint.reports.statistics.resampling import resampled
-from meltpoint.sweeps.ledger.predictions import predictions_file
+from meltpoint.sweeps.ledger.predictions import predictions_path
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples, read_scored
 from meltpoint.sweeps.results.summary import CellSummary
@@ -112,7 +112,7 @@ class StoredScores:
     def _run(self, cell: CellSummary, final: TrialRecord, split: Split) -> ScoredExamples:
         if self.folder is None:
             raise Problem("no stored predictions")
-        path = predictions_file(self.folder, cell_name(*cell.header.key), final, split)
+        path = predictions_path(self.folder, cell_name(*cell.header.key), final, split)
         return _once(self._read, path, lambda: _read(path, final, cast(Kind, cell.header.kind)))
 
 

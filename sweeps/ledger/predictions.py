@@ -1,4 +1,7 @@
-"""Reading the predictions that `worker.finalist_scoring` stores: `predictions/E.M.T.seedS.SPLIT.jsonl`."""
+"""Reading the predictions that `worker.finalist_scoring` stores: `predictions/E.M.T.seedS.SPLIT.jsonl`.
+
+Those of the published setting's finals are `predictions/E.M.T.default.seedS.SPLIT.jsonl`.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
-from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.ledger.records import TrialDescription
 from meltpoint.sweeps.storage.files import StoragePath, contents
 from meltpoint.tasks.core.bounded import MOST_DATA_BYTES
 from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.task import Kind, Task
 
 Line = TypeVar("Line", bound=BaseModel)
+
+
+def finalist_name(cell: str, record: TrialDescription) -> str:
+    """The name of a finalist in the names of its files: `E.M.T.seed0`, or `E.M.T.default.seed0`.
+
+    Args:
+        cell: its cell's name (`cells.cell_name`).
+    """
+    return f"{cell}.default.seed{record.seed}" if record.role == "default" else f"{cell}.seed{record.seed}"
+
+
+def predictions_path(sweep_folder: StoragePath, cell: str, record: TrialDescription, split: str) -> StoragePath:
+    """The file of a finalist's predictions on a split, "dev" or "test"."""
+    return sweep_folder / "predictions" / f"{finalist_name(cell, record)}.{split}.jsonl"
 
 
 @dataclass(frozen=True)
@@ -38,18 +55,6 @@ class Predictions:
     gold: NDArray[np.int64]
     predicted: NDArray[np.int64]
     probabilities: NDArray[np.float64]
-
-
-def predictions_file(folder: StoragePath, cell: str, final: TrialRecord, split: str) -> StoragePath:
-    """The file of a finalist's predictions on a split.
-
-    Args:
-        folder: the sweep's folder.
-        cell: the cell's name, E.M.T.
-        final: the finalist; those of the published setting (role `default`) have files of their own.
-    """
-    own = ".default" if final.role == "default" else ""
-    return folder / "predictions" / f"{cell}{own}.seed{final.seed}.{split}.jsonl"
 
 
 def read_predictions(path: StoragePath) -> Predictions:

@@ -49,9 +49,8 @@ def test_exchanging_the_cells_turns_the_interval_round_and_keeps_p(seed):
 
 def test_without_an_example_part_the_interval_is_students():
     differences = np.array([0.01, 0.03, 0.02, 0.05])
-    delta, error, deviations = parts(differences, np.tile(differences, (50, 1)), 100)
-    assert not deviations.any()
-    found = Replicates(delta, error, 3, deviations)
+    found = parts(differences, np.tile(differences, (50, 1)), 100)
+    assert not found.deviations.any()
     expected = stats.ttest_1samp(differences, 0.0)
     assert found.p() == pytest.approx(expected.pvalue)
     assert found.interval() == pytest.approx(tuple(expected.confidence_interval()), abs=1e-7)
@@ -59,30 +58,33 @@ def test_without_an_example_part_the_interval_is_students():
 
 def test_seeds_that_agree_by_accident_prove_no_more_than_the_examples_allow():
     draw = np.random.default_rng(0)
-    resampled = 0.004 + draw.normal(scale=0.01, size=(500, 3))
-    _, error, _ = parts(np.full(3, 0.004), resampled, 400)
-    assert error == pytest.approx(0.01 / np.sqrt(3), rel=0.1)
+    resampled = 0.004 + draw.normal(scale=0.01, size=(2000, 3))
+    found = parts(np.full(3, 0.004), resampled, 400)
+    assert found.scale == 0
+    assert found.least_scale == pytest.approx(0.01 / np.sqrt(3), rel=0.1)
+    assert found.p() == pytest.approx(2 * stats.norm.sf(0.004 / (0.01 / np.sqrt(3))), abs=0.03)
 
 
 def test_the_interaction_is_counted_once():
     draw = np.random.default_rng(1)
     example, own = draw.normal(scale=0.03, size=(20_000, 1)), draw.normal(scale=0.05, size=(20_000, 4))
-    _, _, deviations = parts(np.zeros(4), example + own, 10_000)
-    assert deviations.std() == pytest.approx(0.03, rel=0.05), "not sqrt(0.03² + 0.05² / 4)"
+    found = parts(np.zeros(4), example + own, 10_000)
+    assert found.deviations.std() == pytest.approx(0.03, rel=0.05), "not sqrt(0.03² + 0.05² / 4)"
+    assert found.least_scale == pytest.approx(0.05 / 2, rel=0.05)
 
 
 def test_seeds_that_agree_on_every_resample_leave_the_percentiles_of_the_examples():
     example = np.linspace(-0.02, 0.02, 999)
-    found = Replicates(0.01, 0.0, 4, example)
+    found = Replicates(0.01, 0.0, 0.0, 4, example)
     assert found.interval() == pytest.approx((0.01 + example[24 - 1], 0.01 + example[-24]))
-    assert Replicates(1.0, 0.0, 4, example).p() == pytest.approx(2 / 1000)
-    assert Replicates(0.0, 0.0, 4, np.zeros(9)).p() == 1.0
-    assert Replicates(0.0, 0.0, 4, np.zeros(9)).interval() == (0.0, 0.0)
+    assert Replicates(1.0, 0.0, 0.0, 4, example).p() == pytest.approx(2 / 1000)
+    assert Replicates(0.0, 0.0, 0.0, 4, np.zeros(9)).p() == 1.0
+    assert Replicates(0.0, 0.0, 0.0, 4, np.zeros(9)).interval() == (0.0, 0.0)
 
 
 def test_p_falls_below_what_a_count_of_replicates_could_say():
     deviations = np.random.default_rng(0).normal(scale=0.001, size=1000)
-    assert 0 < Replicates(0.5, 0.001, 9, deviations).p() < 1e-9
+    assert 0 < Replicates(0.5, 0.001, 0.0, 9, deviations).p() < 1e-9
 
 
 def test_a_better_run_is_counted_over_all_pairs_of_seeds_and_ties_by_half():
