@@ -122,11 +122,13 @@ def no_interval(reason: str) -> str:
     return f"no interval: {reason}; a ± is the standard error over seeds"
 
 
-def _in_order(one: ModeVariant, other: ModeVariant, rows: Sequence[ModeVariant]) -> RowPair:
-    def place(row: ModeVariant) -> tuple[int, int]:
-        return (ORDER.index(row.mode) if row.mode in ORDER else len(ORDER), rows.index(row))
+def place_of(mode: str) -> int:
+    """A mode's place in `ORDER`; others come after all of them."""
+    return ORDER.index(mode) if mode in ORDER else len(ORDER)
 
-    lower, upper = sorted((one, other), key=place)
+
+def _in_order(one: ModeVariant, other: ModeVariant, rows: Sequence[ModeVariant]) -> RowPair:
+    lower, upper = sorted((one, other), key=lambda row: (place_of(row.mode), rows.index(row)))
     return RowPair(upper, lower)
 
 

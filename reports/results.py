@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
+from meltpoint.reports.difference_rows import place_of
+from meltpoint.reports.differences import Split
 from meltpoint.reports.legend import legend
 from meltpoint.reports.paper_comparison import paper_table_of, with_paper_numbers
 from meltpoint.reports.paper_tables import PaperTable
-from meltpoint.reports.statistics.comparison import Comparer
+from meltpoint.reports.statistics.comparison import Comparer, Comparison
 from meltpoint.reports.table_values import Delta, Matrix
 from meltpoint.reports.tuning import TuningGain, tuning_gains
-from meltpoint.sweeps.results.summary import SweepSummary
+from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 
 
 @dataclass(frozen=True)
@@ -55,17 +58,48 @@ def results_of(summary: SweepSummary, beside: str | None = None, comparer: Compa
     """
     paper = paper_table_of(summary.spec, beside)
     comparer = comparer or Comparer(summary.folder)
-    compare_by_task(summary, comparer)
+    comparer = ComparedOnce(comparer)
+    compare_by_task(summary, comparer, paper.split if paper else "test")
     shown = with_paper_numbers(summary, beside, comparer)
     return SweepResults(summary, shown.table, paper, shown.notes, tuple(tuning_gains(summary, comparer)))
 
 
-def compare_by_task(summary: SweepSummary, comparer: Comparer) -> None:
-    """Let a comparer see the cells task by task: cells of a task share their resamples, of which it keeps a few."""
-    by_task = sorted(summary.cells, key=lambda cell: cell.header.task)
-    for _, cells in groupby(by_task, key=lambda cell: cell.header.task):
-        first, *others = cells
-        for cell in (first, *others):
-            comparer.tuning(cell)
-        for other in others:
-            comparer.compare(other, first)
+class ComparedOnce(Comparer):
+    """A comparer that remembers its comparisons: a table asks for some of them twice."""
+
+    def __init__(self, inner: Comparer) -> None:
+        super().__init__(inner.folder, inner.resamples)
+        self._inner = inner
+        self._known: dict[tuple[CellKey, CellKey | None, Split, str], Comparison | None] = {}
+
+    def compare(
+        self, upper: CellSummary, lower: CellSummary, split: Split = "test", metric: str = ""
+    ) -> Comparison | None:
+        """As `Comparer.compare`."""
+        key = (upper.header.key, lower.header.key, split, metric)
+        if key not in self._known:
+            self._known[key] = self._inner.compare(upper, lower, split, metric)
+        return self._known[key]
+
+    def tuning(self, cell: CellSummary, split: Split = "test", metric: str = "") -> Comparison | None:
+        """As `Comparer.tuning`."""
+        key = (cell.header.key, None, split, metric)
+        if key not in self._known:
+            self._known[key] = self._inner.tuning(cell, split, metric)
+        return self._known[key]
+
+
+def compare_by_task(summary: SweepSummary, comparer: Comparer, split: Split) -> None:
+    """Let a comparer see the cells task by task: cells of a task share their resamples, of which it keeps a few.
+
+    The pairs are those of the table: of one encoder, in the order of its modes.
+    """
+
+    def place(cell: CellSummary) -> tuple[str, str, str, int]:
+        return cell.header.task, cell.header.encoder, cell.header.variant, place_of(cell.header.mode)
+
+    for _, cells in groupby(sorted(summary.cells, key=place), key=lambda cell: cell.header.task):
+        for lower, upper in pairwise(cells):
+            comparer.tuning(lower)
+            if lower.header.encoder == upper.header.encoder:
+                comparer.compare(upper, lower, split)
