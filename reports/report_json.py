@@ -101,7 +101,8 @@ def _delta(delta: Delta) -> dict[str, Any]:
         "split": known.split, "in_table": delta.is_shown, "in_family": delta.in_family,
         "delta": known.delta, "low": known.low, "high": known.high, "p": known.p, "p_holm": known.p_holm,
         "p_sign_flip": known.p_sign_flip, "probability_better": known.probability_better, "seeds": known.seeds,
-        "examples": known.examples, "needed_seeds": known.needed_seeds, "reason": known.reason, "words": known.words,
+        "examples": known.examples, "needed_seeds": known.needed_seeds, "needed_examples": known.needed_examples,
+        "reason": known.reason, "words": known.words,
     }  # fmt: skip
 
 
