@@ -83,7 +83,7 @@ def difference(
     for chosen in ("test", "dev") if split == "test" else ("dev",):
         ahead, behind = over_seeds(upper, chosen, metric), over_seeds(lower, chosen, metric)
         if ahead and behind:
-            return _difference(ahead, behind, chosen)
+            return difference_of(ahead, behind, chosen)
     return None
 
 
@@ -97,7 +97,8 @@ def over_seeds(cell: CellSummary | Ensemble, split: Split, metric: str = "") -> 
     return spread([scores[metric] for scores in each if metric in scores])
 
 
-def _difference(upper: Spread, lower: Spread, split: Split) -> Difference:
+def difference_of(upper: Spread, lower: Spread, split: Split) -> Difference:
+    """The difference of two means over seeds."""
     error = None
     if upper.std is not None and lower.std is not None:
         error = math.sqrt(upper.std**2 / upper.count + lower.std**2 / lower.count)

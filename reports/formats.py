@@ -32,7 +32,27 @@ def spread_text(spread: Spread) -> str:
 
 def difference_text(mean: float, error: float | None) -> str:
     """`+1.2 ± 0.5` in percent points; without the error if it is unknown."""
-    return signed(f"{100 * mean:+.1f}") + ("" if error is None else f" ± {100 * error:.1f}")
+    return points_text(mean) + ("" if error is None else f" ± {100 * error:.1f}")
+
+
+def points_text(fraction: float) -> str:
+    """`+1.2`: a difference in percent points, with its sign."""
+    return signed(f"{100 * fraction:+.1f}")
+
+
+def interval_text(delta: float, low: float, high: float) -> str:
+    """`+8.2 [+6.5, +9.9]`: a difference in percent points with its interval."""
+    return f"{points_text(delta)} {bounds_text(low, high)}"
+
+
+def bounds_text(low: float, high: float) -> str:
+    """`[+6.5, +9.9]` in percent points."""
+    return f"[{points_text(low)}, {points_text(high)}]"
+
+
+def p_text(p: float) -> str:
+    """A p-value with three decimals: `0.013`, or `< 0.001`."""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def signed(text: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from meltpoint.reports.best_settings import best_json, chosen_cells
 from meltpoint.reports.formats import searched_names
-from meltpoint.reports.matrix import EncoderBlock, TableEntry
+from meltpoint.reports.table_values import EncoderBlock, TableEntry
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
@@ -18,6 +19,7 @@ from meltpoint.sweeps.storage.layout import sweep_folder
 if TYPE_CHECKING:  # it takes half a second to import
     import pandas
 
+    from meltpoint.reports.results import SweepResults
     from meltpoint.reports.sweep_comparison import SweepDifference
 
 
@@ -52,6 +54,12 @@ class LoadedSweep:
     def state(self) -> str:
         """`running`, `done`, `stopped` or `failed`."""
         return self.summary.state
+
+    @cached_property
+    def _results(self) -> SweepResults:
+        from meltpoint.reports.results import results_of
+
+        return results_of(self.summary)
 
     def refreshed(self) -> LoadedSweep:
         """The sweep as it is now."""
@@ -89,10 +97,8 @@ class LoadedSweep:
         """The ❄/🔥 table: rows (encoder, mode), a column a task, texts as `meltpoint report` prints them."""
         import pandas
 
-        from meltpoint.reports.paper_comparison import with_paper_numbers
-
         rows: dict[tuple[str, str], dict[str, str]] = {}
-        for block in with_paper_numbers(self.summary).table.blocks:
+        for block in self._results.table.blocks:
             rows |= _block_rows(block)
         index = pandas.MultiIndex.from_tuples(list(rows), names=["encoder", "mode"])
         return pandas.DataFrame(list(rows.values()), index=index)
@@ -124,7 +130,7 @@ class LoadedSweep:
         from meltpoint.reports.tables import markdown
 
         # Raw HTML is escaped, since names and notes come from users.
-        rendered: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(self.summary))
+        rendered: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(self._results))
         return rendered
 
 

@@ -1,24 +1,18 @@
-"""The ❄/🔥 table as values: which mode is better on which task, and by how much; it is rendered elsewhere."""
+"""The ❄/🔥 table of a sweep as values: which mode is better on which task, and by how much."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 
 from meltpoint.adapters.settings import CONSTANT, SCHEDULE
-from meltpoint.reports.differences import (
-    EnsembleOf,
-    ModeVariant,
-    RowPair,
-    Split,
-    difference,
-    over_seeds,
-    pair_title,
-    side_title,
-)
+from meltpoint.reports.difference_rows import DIFFERENCES, Contrasts, in_one_table
+from meltpoint.reports.differences import EnsembleOf, ModeVariant, RowPair, Split, over_seeds, side_title
 from meltpoint.reports.ensembles import heading, is_current, reservations
-from meltpoint.reports.formats import NOTHING, difference_text, spread_text
+from meltpoint.reports.formats import spread_text
+from meltpoint.reports.statistics.comparison import Comparer
+from meltpoint.reports.table_values import Delta, EncoderBlock, Matrix, TableEntry, TableRow, numbered
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.code_versions import mixture_in_words
 from meltpoint.sweeps.results.ensemble_record import Ensemble
@@ -26,137 +20,70 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.closing import Closing
 from meltpoint.tasks.core.counts import some
 
-FROZEN, TUNED, STACKED = "feature_extraction", "fine_tuning", "stack_and_finetune"
-DIFFERENCES = ((TUNED, FROZEN), (STACKED, TUNED))
-"""(minuend, subtrahend): those of Peters, Ruder & Smith 2019, table 2, and of arXiv 1907.05338."""
-
-SPREAD_NOTE = (
-    "Figures are ×100 (correlations too): the mean ± the sample standard deviation over seeds, on test unless marked "
-    "`dev`. One seed has no deviation."
-)
-DIFFERENCE_NOTE = (
-    "Δ is the difference of two means on the same split; its ± is the standard error of that difference, "
-    "sqrt(s1²/n1 + s2²/n2), shown where both have two seeds or more. It covers the seeds, not the choice of examples."
-)
-BOLD_NOTE = (
-    "Bold is the highest mean of a task among one encoder's modes, where at least two modes are scored and all on the "
-    "same split. Whether a lead is more than chance, Δ and its ± say."
-)
 HIDDEN = "the test labels are hidden; dev is shown"
 NO_TEST = "there is no labelled test; dev is shown"
 UNSCORED = "not scored on test yet; dev is shown"
 AT_CAP = "the best epoch of a seed is the last that `epochs` allows: more may score higher"
 
 
-@dataclass(frozen=True)
-class TableEntry:
-    """One entry of the table.
-
-    Attributes:
-        text: the score, without footnote marks.
-        split: the split of the score; None without a score.
-        mean: the score as a fraction; None without a score.
-        reasons: the reasons why it is not a test score over all seeds.
-        notes: the numbers of the footnotes with these reasons.
-        is_best: True if it is the best of its column.
-    """
-
-    text: str = NOTHING
-    split: Split | None = None
-    mean: float | None = None
-    reasons: tuple[str, ...] = ()
-    notes: tuple[int, ...] = ()
-    is_best: bool = False
-
-    @property
-    def label(self) -> str:
-        """The score, prefixed with `dev` if it is not a test score."""
-        return f"dev {self.text}" if self.split == "dev" else self.text
-
-
-@dataclass(frozen=True)
-class TableRow:
-    """A row of the table: a mode (and variant), an ensemble, the difference of two modes, or a paper's numbers.
-
-    Attributes:
-        title: the mode's symbol and name, `ensemble`, or `Δ 🔥 − ❄`.
-        head: the head of its cells; empty for an ensemble and for a difference.
-        of: the key of the row: a mode and variant, or a pair of them; None for an ensemble.
-        is_paper: True if its numbers are a paper's.
-    """
-
-    title: str
-    head: str
-    entries: tuple[TableEntry, ...]
-    of: ModeVariant | RowPair | None
-    is_paper: bool = False
-
-
-@dataclass(frozen=True)
-class EncoderBlock:
-    """The table of one encoder: rows of modes, ensembles and differences; one column per (task, metric).
-
-    A task's own metric comes first; the metrics beside it (`Task.beside`) follow.
-    """
-
-    encoder: str
-    tasks: tuple[tuple[str, str], ...]
-    modes: tuple[TableRow, ...]
-    differences: tuple[TableRow, ...]
-    ensembles: tuple[TableRow, ...] = ()
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """The tables of all encoders, and the footnotes, numbered from 1."""
-
-    blocks: tuple[EncoderBlock, ...]
-    footnotes: tuple[str, ...] = field(default=())
-
-
-def matrix(summary: SweepSummary, split: Split = "test", pairs: Sequence[RowPair] = ()) -> Matrix:
+def matrix(
+    summary: SweepSummary, split: Split = "test", pairs: Sequence[RowPair] = (), comparer: Comparer | None = None
+) -> Matrix:
     """The ❄/🔥 table of a sweep, also while it is running.
 
     Args:
         split: "dev" to show dev even if there are test scores.
         pairs: further differences to show, if the sweep has both rows.
+        comparer: to share what it has computed already; None for a new one.
     """
+    comparer = comparer or Comparer(summary.folder)
     footnotes: dict[str, int] = {}
     encoders = dict.fromkeys(cell.header.encoder for cell in summary.cells)
-    blocks = [_with_ensembles(_block(summary, encoder, split, pairs), summary, split) for encoder in encoders]
+    made = (_block(summary, encoder, split, pairs, comparer) for encoder in encoders)
+    blocks = [_with_ensembles(block, summary, split) for block in made]
     for name in dict.fromkeys(heading(made) for made in summary.ensembles):
         if name not in encoders:
             tasks = dict.fromkeys((made.task, made.metric) for made in summary.ensembles if heading(made) == name)
             blocks.append(_with_ensembles(EncoderBlock(name, tuple(tasks), (), ()), summary, split))
-    return Matrix(tuple(_numbered(block, footnotes) for block in blocks), tuple(footnotes))
+    shown = tuple(_numbered(block, footnotes) for block in blocks)
+    return Matrix(shown, tuple(footnotes), in_one_table([delta for block in blocks for delta in block.deltas]))
 
 
-Comparable = Mapping[tuple[ModeVariant | EnsembleOf, str], CellSummary | Ensemble]
-"""(row key, task) → a cell, or an ensemble of cells, of one encoder."""
-
-
-def _block(summary: SweepSummary, encoder: str, split: Split, pairs: Sequence[RowPair]) -> EncoderBlock:
+def _block(
+    summary: SweepSummary, encoder: str, split: Split, pairs: Sequence[RowPair], comparer: Comparer
+) -> EncoderBlock:  # fmt: skip
     encoder_cells = [cell for cell in summary.cells if cell.header.encoder == encoder]
     cells = {(ModeVariant(cell.header.mode, cell.header.variant), cell.header.task): cell for cell in encoder_cells}
     columns = _columns(encoder_cells)
     sides = list(dict.fromkeys(side for side, _ in cells))
-    rows = []
-    for side in sides:
-        row_cells = [cells.get((side, task)) for task, _ in columns]
-        head = " or ".join(dict.fromkeys(cell.header.head for cell in row_cells if cell))
-        shown = [_show(cell, metric, summary, split) for cell, (_, metric) in zip(row_cells, columns, strict=True)]
-        rows.append(TableRow(side_title(side), head, tuple(shown), side))
+    rows = [_mode_row(side, cells, columns, summary, split) for side in sides]
+    contrasts = Contrasts({**cells, **_ensembles_by_members(summary, encoder)}, columns, split, comparer)
+    chosen = _chosen_pairs(sides, pairs, {key for key, _ in contrasts.cells})
+    differences = [contrasts.row(pair) for pair in chosen]
+    modes, leads = contrasts.with_best(rows)
+    deltas: list[Delta] = [delta for _, behind in differences for delta in behind]
+    return EncoderBlock(encoder, columns, modes, tuple(row for row, _ in differences), deltas=(*deltas, *leads))
+
+
+def _mode_row(
+    side: ModeVariant, cells: Mapping[tuple[ModeVariant, str], CellSummary], columns: Sequence[tuple[str, str]],
+    summary: SweepSummary, split: Split,
+) -> TableRow:  # fmt: skip
+    row_cells = [cells.get((side, task)) for task, _ in columns]
+    head = " or ".join(dict.fromkeys(cell.header.head for cell in row_cells if cell))
+    shown = [_show(cell, metric, summary, split) for cell, (_, metric) in zip(row_cells, columns, strict=True)]
+    return TableRow(side_title(side), head, tuple(shown), side)
+
+
+def _chosen_pairs(
+    sides: Sequence[ModeVariant], pairs: Sequence[RowPair], keys: Collection[ModeVariant | EnsembleOf]
+) -> list[RowPair]:  # fmt: skip
+    """The usual differences within each variant, then the further ones, of rows that there are."""
     variants = list(dict.fromkeys(side.variant for side in sides))
     usual = [
         RowPair(ModeVariant(upper, name), ModeVariant(lower, name)) for upper, lower in DIFFERENCES for name in variants
     ]
-    comparable: dict[tuple[ModeVariant | EnsembleOf, str], CellSummary | Ensemble] = {}
-    comparable.update(cells.items())
-    comparable.update(_ensembles_by_members(summary, encoder).items())
-    keys = {key for key, _ in comparable}
-    chosen = [pair for pair in dict.fromkeys([*usual, *pairs]) if {pair.upper, pair.lower} <= keys]
-    differences = [_difference_row(comparable, pair, columns, split) for pair in chosen]
-    return EncoderBlock(encoder, columns, _with_best(rows), tuple(differences))
+    return [pair for pair in dict.fromkeys([*usual, *pairs]) if {pair.upper, pair.lower} <= set(keys)]
 
 
 def _columns(cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
@@ -168,12 +95,6 @@ def _columns(cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys(column for columns in each for column in columns))
 
 
-def own_columns(columns: Sequence[tuple[str, str]]) -> list[bool]:
-    """For each column, whether it is the first of its task: that of the task's own metric."""
-    tasks = [task for task, _ in columns]
-    return [task not in tasks[:place] for place, task in enumerate(tasks)]
-
-
 def _ensembles_by_members(summary: SweepSummary, encoder: str) -> Mapping[tuple[EnsembleOf, str], Ensemble]:
     """(members, task) → the ensemble of these cells of an encoder in this sweep, if their finalists are the same."""
     return {
@@ -182,18 +103,6 @@ def _ensembles_by_members(summary: SweepSummary, encoder: str) -> Mapping[tuple[
         if made.encoders == (encoder,) and is_current(made, summary)
         and all(member.sweep == summary.name for member in made.members)
     }  # fmt: skip
-
-
-def _difference_row(cells: Comparable, pair: RowPair, columns: Sequence[tuple[str, str]], split: Split) -> TableRow:
-    shown = []
-    for (task, metric), is_own in zip(columns, own_columns(columns), strict=True):
-        upper, lower = cells.get((pair.upper, task)), cells.get((pair.lower, task))
-        result = None
-        if upper and isinstance(lower, CellSummary) and (is_own or not pair.metric):
-            result = difference(upper, lower, split, pair.metric or metric)
-        text = difference_text(result.mean, result.error) if result else NOTHING
-        shown.append(TableEntry(text, result.split, result.mean) if result else TableEntry())
-    return TableRow(pair_title(pair), "", tuple(shown), pair)
 
 
 def _show(cell: CellSummary | None, metric: str, summary: SweepSummary, wanted: Split) -> TableEntry:
@@ -262,32 +171,11 @@ def searched_less(closing: Closing) -> str:
     return f"its search ended after {closing}"
 
 
-def _with_best(rows: list[TableRow]) -> tuple[TableRow, ...]:
-    """The rows, with the best entry of each column marked."""
-    columns = [_column_with_best(column) for column in zip(*(row.entries for row in rows), strict=True)]
-    return tuple(replace(row, entries=tuple(column[place] for column in columns)) for place, row in enumerate(rows))
-
-
-def _column_with_best(column: Sequence[TableEntry]) -> list[TableEntry]:
-    means = [shown.mean for shown in column if shown.mean is not None]
-    if len(means) < 2 or len({shown.split for shown in column if shown.split}) > 1:
-        return list(column)
-    return [replace(shown, is_best=shown.mean == max(means)) for shown in column]
-
-
 def _numbered(block: EncoderBlock, footnotes: dict[str, int]) -> EncoderBlock:
     """The block with its reasons as footnotes; equal reasons share a footnote."""
-    modes, ensembles = (tuple(numbered(row, footnotes) for row in rows) for rows in (block.modes, block.ensembles))
-    return replace(block, modes=modes, ensembles=ensembles)
-
-
-def numbered(row: TableRow, footnotes: dict[str, int]) -> TableRow:
-    """A row with its reasons as footnotes; new ones are added to `footnotes`."""
-
-    def marked(shown: TableEntry) -> TableEntry:
-        return replace(shown, notes=tuple(footnotes.setdefault(reason, len(footnotes) + 1) for reason in shown.reasons))
-
-    return replace(row, entries=tuple(map(marked, row.entries)))
+    kinds = (block.modes, block.ensembles, block.differences)
+    modes, ensembles, differences = (tuple(numbered(row, footnotes) for row in rows) for rows in kinds)
+    return replace(block, modes=modes, ensembles=ensembles, differences=differences)
 
 
 def _with_ensembles(block: EncoderBlock, summary: SweepSummary, wanted: Split) -> EncoderBlock:

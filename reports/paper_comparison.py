@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 from meltpoint.reports.differences import ModeVariant, RowPair, pair_title, side_title
 from meltpoint.reports.formats import signed
-from meltpoint.reports.matrix import EncoderBlock, Matrix, TableEntry, TableRow, matrix, numbered, own_columns
+from meltpoint.reports.matrix import matrix
 from meltpoint.reports.paper_tables import PaperDifference, PaperRow, PaperTable, read, shipped
+from meltpoint.reports.statistics.comparison import Comparer
+from meltpoint.reports.table_values import EncoderBlock, Matrix, TableEntry, TableRow, numbered, own_columns
 from meltpoint.sweeps.results.summary import CellHeader, SweepSummary
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
@@ -55,21 +57,27 @@ def paper_encoder(spec: SweepSpec, encoder: str) -> str:
     return spec.stands_for(encoder).partition(":")[0]
 
 
-def with_paper_numbers(summary: SweepSummary, name: str | None = None) -> PaperComparison:
+def with_paper_numbers(
+    summary: SweepSummary, name: str | None = None, comparer: Comparer | None = None
+) -> PaperComparison:
     """The ❄/🔥 table of a sweep, with a paper's numbers if its specification or the caller names one.
+
+    Args:
+        comparer: as of `matrix`.
 
     Raises:
         ValueError: the name is unknown.
     """
     paper = paper_table_of(summary.spec, name)
     if paper is None:
-        return PaperComparison(matrix(summary))
-    measured = matrix(summary, paper.split, [row.pair for row in paper.differences])
+        return PaperComparison(matrix(summary, comparer=comparer))
+    measured = matrix(summary, paper.split, [row.pair for row in paper.differences], comparer)
     footnotes = {text: number for number, text in enumerate(measured.footnotes, 1)}
     blocks = [_joined(block, paper_encoder(summary.spec, block.encoder), paper, footnotes) for block in measured.blocks]
     present = {paper_encoder(summary.spec, block.encoder) for block in measured.blocks}
     blocks += [_paper_only(name, paper, footnotes) for name in paper.encoders() if name not in present]
-    return PaperComparison(Matrix(tuple(blocks), tuple(footnotes)), tuple(_notes(summary, paper)))
+    table = Matrix(tuple(blocks), tuple(footnotes), measured.deltas)
+    return PaperComparison(table, tuple(_notes(summary, paper)))
 
 
 def paper_score(spec: SweepSpec, header: CellHeader, paper: PaperTable | None) -> PaperScore | None:

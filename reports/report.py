@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meltpoint.reports.results import results_of
 from meltpoint.reports.tables import MAKERS
 from meltpoint.sweeps.results.summary import SweepSummary
 
@@ -10,14 +11,15 @@ def report(summary: SweepSummary, form: str, beside: str | None = None) -> str:
     """The text of `meltpoint report`.
 
     Args:
-        form: `md`, `html`, `csv` or `tex`.
+        form: `md`, `html`, `csv`, `json` or `tex`.
         beside: the paper's table to compare with; None for the one of the sweep's specification file, if any.
 
     Raises:
         ValueError: the table is unknown.
     """
+    results = results_of(summary, beside)
     if form == "html":
         from meltpoint.reports.report_html import html  # plots take a second to import
 
-        return html(summary, beside)
-    return MAKERS[form](summary, beside)
+        return html(results)
+    return MAKERS[form](results)

@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 from meltpoint.reports.cost_plot import draw_cost
 from meltpoint.reports.drawing import COLOURS, MARKERS, legend, sheet
 from meltpoint.reports.formats import symbol
+from meltpoint.reports.results import SweepResults
 from meltpoint.reports.statistics.cost import trade_offs
 from meltpoint.reports.tables import markdown
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
@@ -42,14 +43,11 @@ svg {{ max-width: 100%; height: auto; }}
 """
 
 
-def html(summary: SweepSummary, beside: str | None = None) -> str:
-    """Render the page.
-
-    Raises:
-        ValueError: the paper's table is unknown.
-    """
+def html(results: SweepResults) -> str:
+    """Render the page."""
+    summary = results.summary
     # Raw HTML is escaped, since names and notes come from users.
-    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(summary, beside))
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(results))
     drawn = _plot(summary)
     figure = "" if not drawn else (
         f"<figure>{drawn}<figcaption>Finals: mean and sample standard deviation over seeds, ×100; on test, or on dev "

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import re
 
-from meltpoint.reports.ensembles import ENSEMBLE_NOTE
+from meltpoint.reports.findings import delta_lines, gain_lines
 from meltpoint.reports.latex import booktabs, latex_text
-from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, EncoderBlock, TableEntry, TableRow
-from meltpoint.reports.paper_comparison import with_paper_numbers
+from meltpoint.reports.results import SweepResults
+from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.results.summary import SweepSummary
 
 
-def latex(summary: SweepSummary, beside: str | None = None) -> str:
-    """The ❄/🔥 table, also while the sweep is running; the footnotes are comments below each table.
-
-    Raises:
-        ValueError: the paper's table is unknown.
-    """
-    comparison = with_paper_numbers(summary, beside)
-    footnotes = [f"{number}: {text}" for number, text in enumerate(comparison.table.footnotes, 1)]
-    legend = [SPREAD_NOTE, DIFFERENCE_NOTE, BOLD_NOTE, *([ENSEMBLE_NOTE] if summary.ensembles else [])]
-    notes = [*footnotes, *comparison.notes, *legend]
+def latex(results: SweepResults) -> str:
+    """The ❄/🔥 table, also while the sweep is running; footnotes and conclusions are comments below each table."""
+    footnotes = [f"{number}: {text}" for number, text in enumerate(results.table.footnotes, 1)]
+    notes = [*footnotes, *delta_lines(results), *gain_lines(results), *results.legend]
     head = "% \\usepackage{booktabs}\n"
-    return head + "\n".join(_table(block, summary, notes) for block in comparison.table.blocks)
+    return head + "\n".join(_table(block, results.summary, notes) for block in results.table.blocks)
 
 
 def _table(block: EncoderBlock, summary: SweepSummary, notes: list[str]) -> str:

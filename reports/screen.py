@@ -11,12 +11,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from meltpoint.reports.ensembles import ENSEMBLE_NOTE, members_text
+from meltpoint.reports.ensembles import members_text
+from meltpoint.reports.findings import delta_lines, gain_lines
 from meltpoint.reports.formats import NOTHING, duration, listed, marks, percent, spread_text, title
 from meltpoint.reports.layout import ScreenColumn, new_table, say, show_groups, stacked, width_of
-from meltpoint.reports.matrix import BOLD_NOTE, DIFFERENCE_NOTE, SPREAD_NOTE, EncoderBlock, TableEntry, TableRow
+from meltpoint.reports.legend import BOLD_NOTE
 from meltpoint.reports.notes import code_notes, task_notes, trial_notes, warning_notes
-from meltpoint.reports.paper_comparison import QUOTED, with_paper_numbers
+from meltpoint.reports.paper_comparison import QUOTED
+from meltpoint.reports.results import SweepResults, results_of
+from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.ledger.records import strays_in_words
 from meltpoint.sweeps.machine.services import Check
@@ -35,22 +38,30 @@ if TYPE_CHECKING:  # they import torch, which takes seconds and a table does not
     from meltpoint.sweeps.driver.run import Outcome
 
 
-def show_summary(summary: SweepSummary, console: Console) -> None:
-    """Print the ❄/🔥 table: one block per encoder, split to fit the console's width."""
-    comparison = with_paper_numbers(summary)
-    table = comparison.table
-    for block in table.blocks:
+def show_summary(summary: SweepSummary, console: Console, results: SweepResults | None = None) -> None:
+    """Print the ❄/🔥 table: one block per encoder, split to fit the console's width, and what it shows.
+
+    Args:
+        results: of the summary, if they are computed already.
+    """
+    results = results or results_of(summary)
+    for block in results.table.blocks:
         _show_block(f"{summary.name} · {block.encoder}", block, console)
-    for number, text in enumerate(table.footnotes, 1):
+    for number, text in enumerate(results.table.footnotes, 1):
         say(console, f"{marks([number])} {text}")
     for line in warning_notes(summary):
         say(console, line, style="yellow")
+    for heading, lines in (("What the table shows", delta_lines(results)), ("What tuning bought", gain_lines(results))):
+        if lines:
+            say(console, f"\n{heading}", style="bold")
+        for line in lines:
+            say(console, line)
+    say(console, "")
     for line in (*summary.spec.notes, *task_notes(summary), *trial_notes(summary)):
         say(console, line)
-    legend = [SPREAD_NOTE, DIFFERENCE_NOTE, *([BOLD_NOTE] if console.is_terminal else [])]  # a pipe has no bold
-    legend += [ENSEMBLE_NOTE] if summary.ensembles else []
-    for note in (*comparison.notes, *legend):
-        say(console, note, style="dim")
+    for note in results.legend:
+        if console.is_terminal or note != BOLD_NOTE:  # a pipe has no bold
+            say(console, note, style="dim")
 
 
 def _show_block(heading: str, block: EncoderBlock, console: Console) -> None:
@@ -95,18 +106,23 @@ def _entry(shown: TableEntry, narrow: bool) -> Text:
 
 
 def _on_two_lines(text: str) -> str:
-    """A score with its split on a line above it."""
-    return text.replace("dev ", "dev\n").replace("test ", "test\n").replace(f" {QUOTED}", f"\n{QUOTED}")
+    """A score with its split on a line above it, and its interval on a line below."""
+    for where, broken in (("dev ", "dev\n"), ("test ", "test\n"), (f" {QUOTED}", f"\n{QUOTED}"), (" [", "\n[")):
+        text = text.replace(where, broken)
+    return text
 
 
-def show_outcome(outcome: Outcome, resources: Resources, again: str, console: Console) -> None:
+def show_outcome(
+    outcome: Outcome, resources: Resources, again: str, console: Console, results: SweepResults | None = None
+) -> None:  # fmt: skip
     """Print the result of a sweep: its table, and on standard error its problems and the paths of its files.
 
     Args:
         again: the command that resumes the sweep.
+        results: of the outcome's summary, if they are computed already.
     """
     stderr = Console(stderr=True, highlight=False, soft_wrap=True)
-    show_summary(outcome.summary, console)
+    show_summary(outcome.summary, console, results)
     for cell in outcome.summary.cells:
         if cell.closed_early:
             stderr.print(in_words(cell.header.key, cell.closed_early), markup=False)

@@ -1,13 +1,22 @@
-"""A sweep's results as files: `report.md` for people, `report.csv` for programs, `report.tex` for papers."""
+"""A sweep's results as files: `report.md`, `report.csv`, and by other modules `report.json` and `report.tex`."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from meltpoint.reports.ensembles import ENSEMBLE_NOTE, members_text
+from meltpoint.reports.ensembles import members_text
+from meltpoint.reports.findings import (
+    DELTA_HEADS,
+    DELTA_SIDES,
+    GAIN_HEADS,
+    GAIN_SIDES,
+    delta_row,
+    gain_rows,
+    without_defaults,
+)
 from meltpoint.reports.formats import (
     NOTHING,
     duration,
@@ -18,20 +27,15 @@ from meltpoint.reports.formats import (
     spread_text,
     title,
 )
-from meltpoint.reports.matrix import (
-    BOLD_NOTE,
-    DIFFERENCE_NOTE,
-    SPREAD_NOTE,
-    EncoderBlock,
-    TableEntry,
-    TableRow,
-    searched_less,
-)
+from meltpoint.reports.matrix import searched_less
 from meltpoint.reports.notes import notes
-from meltpoint.reports.paper_comparison import paper_score, paper_table_of, with_paper_numbers
-from meltpoint.reports.paper_tables import PaperTable
+from meltpoint.reports.paper_comparison import paper_score
+from meltpoint.reports.report_json import document_text
 from meltpoint.reports.report_tex import latex
+from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.statistics.cost import PARETO_NOTE, cost_notes, cost_rows, pareto_rows
+from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
+from meltpoint.reports.tuning import TuningGain, ran_nowhere
 from meltpoint.sweeps.results.code_versions import mixture_in_words
 from meltpoint.sweeps.results.ensemble_record import Ensemble
 from meltpoint.sweeps.results.summary import CellHeader, CellSummary, SweepSummary
@@ -46,6 +50,7 @@ COLUMNS = (
     "variant", "task_parameters", "paper_score", "paper_split", "paper_source", "paper_quoted",
     "default_dev_mean", "default_dev_std", "default_test_mean", "default_test_std",
     "gpu_hours", "energy_joules", "peak_memory_bytes", "trained_parameters", "seconds_of_a_final",
+    "tuning_delta", "tuning_low", "tuning_high",
 )  # fmt: skip
 """The columns of `report.csv`, described in docs/tables.md."""
 
@@ -59,22 +64,39 @@ def render(summary: SweepSummary, beside: str | None = None) -> dict[str, str]:
     Raises:
         ValueError: the table is unknown.
     """
-    return {f"report.{form}": make(summary, beside) for form, make in MAKERS.items()}
+    return files_of(results_of(summary, beside))
 
 
-def markdown(summary: SweepSummary, beside: str | None = None) -> str:
-    """The Markdown report: the ❄/🔥 table, the cells, the best settings, and the notes."""
-    comparison = with_paper_numbers(summary, beside)
-    table = comparison.table
+def files_of(results: SweepResults) -> dict[str, str]:
+    """The report files: file name → text."""
+    return {f"report.{form}": make(results) for form, make in MAKERS.items()}
+
+
+def markdown(results: SweepResults) -> str:
+    """The Markdown report: the ❄/🔥 table, what it shows, the cells, the best settings, and the notes."""
+    summary, table = results.summary, results.table
     parts = [f"# Sweep {_plain(summary.name)}", _state(summary)]
     for block in table.blocks:
         parts += [f"## {_plain(block.encoder)}", _block(block)]
     parts.append("\n".join(f"{marks([number])} {text}.  " for number, text in enumerate(table.footnotes, 1)).rstrip())
-    legend = [SPREAD_NOTE, DIFFERENCE_NOTE, BOLD_NOTE, *([ENSEMBLE_NOTE] if summary.ensembles else [])]
-    parts += [_bullets([*comparison.notes, *legend])]
+    parts += _findings(results)
+    parts += ["## How to read it", _bullets(results.legend)]
     parts += ["## Cells", _cells(summary), *_cost(summary), "## Best settings", SETTINGS_NOTE, _settings(summary)]
     parts += ["## Notes", _bullets(notes(summary))]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _findings(results: SweepResults) -> list[str]:
+    """The sections on the differences of the table and on what tuning bought; none where there are no scores yet."""
+    parts = []
+    if results.family:
+        rows = [[_plain(text) for text in delta_row(delta)] for delta in results.family]
+        parts += ["## What the table shows", _table(DELTA_HEADS, rows, DELTA_SIDES)]
+    if results.gains:
+        rows = [[_plain(text) for text in row] for row in gain_rows(results.gains)]
+        table = _table(GAIN_HEADS, rows, GAIN_SIDES)
+        parts += ["## What tuning bought", without_defaults(results) if ran_nowhere(results.gains) else table]
+    return parts
 
 
 SETTINGS_NOTE = "The searched parameters only, rounded to three digits; the exported files hold every value exactly."
@@ -170,21 +192,31 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def comma_separated(summary: SweepSummary, beside: str | None = None) -> str:
+def comma_separated(results: SweepResults) -> str:
     """The CSV report: one line per cell, then one per ensemble; scores are fractions, absent values are empty."""
-    text, paper = io.StringIO(), paper_table_of(summary.spec, beside)
+    text, summary = io.StringIO(), results.summary
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
+    gains = {gain.cell.header.key: gain for gain in results.gains}
     for cell in summary.cells:
-        writer.writerow(_line(cell, summary, paper))
+        writer.writerow(_line(cell, results) | _gain_columns(gains.get(cell.header.key)))
     for made in summary.ensembles:
         writer.writerow(_ensemble_line(made, summary))
     return text.getvalue()
 
 
-def _line(cell: CellSummary, summary: SweepSummary, paper: PaperTable | None) -> dict[str, object]:
-    head, best = cell.header, cell.best
-    published = paper_score(summary.spec, head, paper)
+def _gain_columns(gain: TuningGain | None) -> dict[str, object]:
+    """The columns on what tuning bought."""
+    bought = gain.comparison if gain else None
+    return {
+        "tuning_delta": bought and bought.delta, "tuning_low": bought and bought.low,
+        "tuning_high": bought and bought.high,
+    }  # fmt: skip
+
+
+def _line(cell: CellSummary, results: SweepResults) -> dict[str, object]:
+    summary, head, best = results.summary, cell.header, cell.best
+    published = paper_score(summary.spec, head, results.paper)
     inputs = [note for record in ([best] if best else []) for note in record.input_notes]
     ended = [searched_less(cell.closed_early)] if cell.closed_early else []
     ended += [mixture_in_words(cell.code_uses, best)] if cell.mixes_code else []
@@ -227,5 +259,7 @@ def _ensemble_line(made: Ensemble, summary: SweepSummary) -> dict[str, object]:
     }  # fmt: skip
 
 
-MAKERS = {"md": markdown, "csv": comma_separated, "tex": latex}
-"""Format → the function that renders it, given a summary and the name of a paper's table."""
+MAKERS: Mapping[str, Callable[[SweepResults], str]] = {
+    "md": markdown, "csv": comma_separated, "json": document_text, "tex": latex,
+}  # fmt: skip
+"""Format → the function that renders it."""

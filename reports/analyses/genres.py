@@ -22,8 +22,8 @@ from meltpoint.reports.analyses.core.divergence import (
     vocabulary,
 )
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
-from meltpoint.reports.analyses.core.welch import mean_difference
-from meltpoint.reports.matrix import FROZEN, TUNED
+from meltpoint.reports.difference_rows import FROZEN, TUNED
+from meltpoint.reports.differences import difference_of
 from meltpoint.sweeps.ledger.predictions import predictions_path, read_predictions
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import Spread, spread
@@ -181,7 +181,7 @@ def _rows(
         for encoder, trained_on in ways:
             frozen, tuned = (overs.get((encoder, trained_on, mode, genre)) for mode in (FROZEN, TUNED))
             if frozen or tuned:
-                delta = mean_difference(tuned, frozen) if frozen and tuned else None
+                delta = difference_of(tuned, frozen, "dev") if frozen and tuned else None
                 rows.append(
                     (genre, distances.get(genre), encoder, trained_on, *_both(frozen), *_both(tuned),
                      delta.mean if delta else None, delta.error if delta else None, *sizes[genre])

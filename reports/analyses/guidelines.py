@@ -1,30 +1,35 @@
 """P1, table 1: when to freeze (❄) and when to fine-tune (🔥), from the finals of a sweep, with their uncertainty.
 
-Δ = 🔥 − ❄ of each encoder on each task, and its mean over the tasks of a kind. The advice follows from the 95 %
-interval of Δ: a mode if the interval excludes 0, `❄ ≈ 🔥` if it contains 0 and stays within one point of it, and none
-if it is wider or a cell has fewer than two seeds. If a mode has heads of several sizes on a task, a second table
-compares many task parameters with few in the same way.
+Δ = 🔥 − ❄ of each encoder on each task, by the comparisons of the result tables, and its mean over the tasks of a kind.
+The advice is a mode if the adjusted p-value of Δ is below 0.05, `❄ ≈ 🔥` if the interval stays within one point of 0,
+and none otherwise; what would change it stands beside it. If a mode has heads of several sizes on a task, a second
+table compares many task parameters with few in the same way.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from meltpoint.reports.analyses.core.agreement import TaskAgreement
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
-from meltpoint.reports.analyses.core.welch import MeanDifference, average, mean_difference
-from meltpoint.reports.matrix import FROZEN, TUNED
+from meltpoint.reports.difference_rows import FROZEN, TUNED
+from meltpoint.reports.differences import over_seeds
+from meltpoint.reports.statistics.comparison import ALPHA, Comparer, Comparison, adjusted
 from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.tasks.core.counts import some
 
 NAME = "guidelines"
 
 COLUMNS = (
     Column("encoder"), Column("kind"), Column("task"), Column("split"), points("❄"), points("🔥"), points("Δ", "+.1f"),
-    points("low", "+.1f"), points("high", "+.1f"), Column("seeds"), Column("advice"), Column("P1 says"),
+    points("low", "+.1f"), points("high", "+.1f"), figures("adjusted p", ".3f"), figures("P(🔥 > ❄)", ".2f"),
+    Column("seeds"), Column("tasks agree"), figures("sign test p", ".3f"), Column("advice"),
+    Column("what would change it"), Column("P1 says"),
 )  # fmt: skip
 FREEZE, TUNE, EITHER, UNKNOWN = "use ❄", "use 🔥", "❄ ≈ 🔥", "cannot be told"
 SMALL = 0.01
@@ -33,7 +38,8 @@ SMALL = 0.01
 HEAD_COLUMNS = (
     Column("encoder"), Column("mode"), Column("task"), Column("split"), Column("few"), figures("parameters", ",d"),
     points("score"), Column("many"), figures("parameters of many", ",d"), points("score of many"), points("Δ", "+.1f"),
-    points("low", "+.1f"), points("high", "+.1f"), Column("seeds"), Column("advice"), Column("P1 says"),
+    points("low", "+.1f"), points("high", "+.1f"), figures("adjusted p", ".3f"), Column("seeds"), Column("advice"),
+    Column("what would change it"), Column("P1 says"),
 )  # fmt: skip
 ADD, SPARE, ALIKE = "add task parameters", "add few task parameters", "few do as well as many"
 PAPER_HEADS = {FROZEN: "add many task parameters", TUNED: "add minimal task parameters"}
@@ -41,22 +47,44 @@ PAPER_HEADS = {FROZEN: "add many task parameters", TUNED: "add minimal task para
 HEAD_METHOD = (
     "Few and many: the heads with the fewest and the most task parameters (all trained parameters outside the encoder) "
     "that the sweep has for a mode on a task; among equals, the best on dev.",
-    "Δ = many − few; its interval and the advice are computed as in the first table.",
+    "Δ = many − few; its interval and the advice are computed as in the first table, p adjusted within this one.",
     "Heads differ in more than their size; so do those that P1 compares.",
 )
 
 METHOD = (
     "❄, 🔥: the mean over the finals' seeds ×100, on test where both cells are scored there, else on dev. Δ = 🔥 − ❄; "
-    "low and high bound its 95 % interval (Welch's, over seeds). Of several variants of a mode on a task, the best on "
-    "dev is shown.",
-    "Advice: the better mode if the interval excludes 0 (with a note if Δ is under one point, which P1's table 2 does "
-    "not colour), `❄ ≈ 🔥` if it contains 0 and stays within one point of it, `cannot be told` if it is wider (more "
-    "seeds make it narrower) or a cell has fewer than two seeds.",
-    "`all of the kind` is the mean Δ over the tasks above it; its interval covers their seeds, not the choice of "
-    "tasks. Nothing covers the search: another one might have found another setting.",
+    "low and high bound its 95 % interval, from a paired bootstrap over seeds and examples. Adjusted p: Holm's, over "
+    "all tasks of this table. Of several variants of a mode on a task, the best on dev is shown.",
+    "Advice: the better mode if its adjusted p is below 0.05 (with a note if Δ is under one point, which P1's table 2 "
+    "does not colour), `❄ ≈ 🔥` if it is not and the interval stays within one point of 0, else `cannot be told`.",
+    "`all of the kind`: the mean Δ over the tasks above it, its 95 % interval with tasks as the sample (Student's t), "
+    "and the exact sign test over tasks; `on these tasks` where each task is claimed and the interval over tasks still "
+    "holds 0. Nothing covers the search: another one might have found another setting.",
     "P1 says: table 1 of Peters, Ruder & Smith 2019, which studied ELMo and BERT-base.",
 )
 WHOLE = "all of the kind"
+NOTHING_MORE = "another task, data set or search; more seeds would not"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two cells of a task and their comparison: ❄ and 🔥, or few and many task parameters."""
+
+    lower: CellSummary
+    upper: CellSummary
+    comparison: Comparison
+
+    @property
+    def scores(self) -> tuple[float, float]:
+        """The means of `lower` and `upper` on the comparison's split."""
+        means = [over_seeds(cell, self.comparison.split) for cell in (self.lower, self.upper)]
+        below, above = (over.mean if over else math.nan for over in means)
+        return below, above
+
+    @property
+    def seeds(self) -> str:
+        """`5 and 5`: the seeds of `lower` and `upper`."""
+        return f"{len(self.lower.finals)} and {len(self.upper.finals)}"
 
 
 def run(options: AnalysisOptions) -> list[Path]:
@@ -66,18 +94,39 @@ def run(options: AnalysisOptions) -> list[Path]:
         ValueError: no sweep, a sweep without both modes, or a cell without finals.
     """
     sweep = options.needed_sweep(NAME)
-    rows: list[tuple[Value, ...]] = []
-    grouped: dict[tuple[str, str], list[tuple[CellSummary, CellSummary]]] = {}
+    comparer = Comparer(sweep.folder)
+    chosen = []
     for encoder, task in options.pairs():
         by_mode = {mode: best_on_dev(cells) for mode, cells in _by_mode(options, encoder, task).items()}
         if not {FROZEN, TUNED} <= set(by_mode):
             raise ValueError(f"{NAME} compares {FROZEN} and {TUNED}; sweep '{sweep.name}' does not have both.")
-        frozen, tuned = by_mode[FROZEN], by_mode[TUNED]
-        grouped.setdefault((encoder, frozen.header.kind), []).append((frozen, tuned))
-    for (encoder, kind), cells in grouped.items():
-        rows += _kind_rows(encoder, kind, cells)
+        chosen.append((by_mode[FROZEN], by_mode[TUNED]))
+    grouped: dict[tuple[str, str], list[Pair]] = {}
+    for pair in compared(chosen, comparer):
+        grouped.setdefault((pair.lower.header.encoder, pair.lower.header.kind), []).append(pair)
+    rows = [row for (encoder, kind), pairs in grouped.items() for row in _kind_rows(encoder, kind, pairs)]
     table = AnalysisTable(NAME, f"Guidelines from sweep {sweep.name}", COLUMNS, tuple(rows), METHOD)
-    return [*write_table(table, options), *_heads(options, sweep.name)]
+    return [*write_table(table, options), *_heads(options, sweep.name, comparer)]
+
+
+def compared(cells: Sequence[tuple[CellSummary, CellSummary]], comparer: Comparer) -> list[Pair]:
+    """The comparisons of (lower, upper) cells, with p-values adjusted for all of them together.
+
+    Raises:
+        ValueError: a cell without finals.
+    """
+    made = []
+    for lower, upper in cells:
+        for cell in (lower, upper):
+            if cell.dev is None:
+                name = cell_name(*cell.header.key)
+                raise ValueError(
+                    f"Cell '{name}' has no finals yet; finish the sweep, or leave its task out with --task."
+                )
+        comparison = comparer.compare(upper, lower)
+        assert comparison is not None, "both have dev scores"
+        made.append(comparison)
+    return [Pair(*pair, one) for pair, one in zip(cells, adjusted(made), strict=True)]
 
 
 def _by_mode(options: AnalysisOptions, encoder: str, task: str) -> dict[str, list[CellSummary]]:
@@ -92,90 +141,115 @@ def best_on_dev(cells: Sequence[CellSummary]) -> CellSummary:
     return max(cells, key=lambda cell: -math.inf if cell.dev is None else cell.dev.mean)
 
 
-def _heads(options: AnalysisOptions, name: str) -> list[Path]:
+def _heads(options: AnalysisOptions, name: str, comparer: Comparer) -> list[Path]:
     """Write the table of many task parameters against few; no file if no mode has heads of several sizes."""
-    rows: list[tuple[Value, ...]] = []
+    chosen = []
     for encoder, task in options.pairs():
-        for mode, cells in _by_mode(options, encoder, task).items():
+        for cells in _by_mode(options, encoder, task).values():
             sizes: dict[int, list[CellSummary]] = {}
             for cell in cells:
                 if cell.dev is not None and cell.best is not None and cell.best.task_parameters is not None:
                     sizes.setdefault(cell.best.task_parameters, []).append(cell)
             if len(sizes) > 1:
-                rows.append(_head_row(mode, sizes))
-    if not rows:
+                chosen.append((best_on_dev(sizes[min(sizes)]), best_on_dev(sizes[max(sizes)])))
+    if not chosen:
         return []
+    rows = tuple(_head_row(pair) for pair in compared(chosen, comparer))
     title = f"Task parameters, many against few, from sweep {name}"
-    return write_table(AnalysisTable(f"{NAME}_heads", title, HEAD_COLUMNS, tuple(rows), HEAD_METHOD), options)
+    return write_table(AnalysisTable(f"{NAME}_heads", title, HEAD_COLUMNS, rows, HEAD_METHOD), options)
 
 
-def _head_row(mode: str, sizes: dict[int, list[CellSummary]]) -> tuple[Value, ...]:
-    few, many = best_on_dev(sizes[min(sizes)]), best_on_dev(sizes[max(sizes)])
-    split, below, above = _means(few, many)
-    difference = mean_difference(above, below)
-    low, high = difference.interval or (None, None)
+def _head_row(pair: Pair) -> tuple[Value, ...]:
+    few, many, known = pair.lower, pair.upper, pair.comparison
+    assert few.best
+    assert many.best
+    below, above = pair.scores
+    mode = few.header.mode
     return (
-        few.header.encoder, mode, few.header.task, split, few.header.head, min(sizes), below.mean, many.header.head,
-        max(sizes), above.mean, difference.mean, low, high, f"{below.count} and {above.count}",
-        verdict(difference, ADD, SPARE, ALIKE), PAPER_HEADS.get(mode, "not studied"),
+        few.header.encoder, mode, few.header.task, known.split, few.header.head, few.best.task_parameters, below,
+        many.header.head, many.best.task_parameters, above, known.delta, known.low, known.high, known.p_holm,
+        pair.seeds, verdict(known, ADD, SPARE, ALIKE), what_would_change(known), PAPER_HEADS.get(mode, "not studied"),
     )  # fmt: skip
 
 
-def _kind_rows(encoder: str, kind: str, cells: list[tuple[CellSummary, CellSummary]]) -> list[tuple[Value, ...]]:
+def _kind_rows(encoder: str, kind: str, pairs: list[Pair]) -> list[tuple[Value, ...]]:
     """One row per task, and one for the kind if it has several tasks."""
-    kind_text, rows, differences = kind.replace("_", " "), [], []
-    for frozen, tuned in cells:
-        split, below, above = _means(frozen, tuned)
-        difference = mean_difference(above, below)
-        differences.append(difference)
-        rows.append(
-            _row(encoder, kind_text, frozen.header.task, split, below.mean, above.mean, difference,
-                 f"{below.count} and {above.count}", paper_advice(encoder, kind))
-        )  # fmt: skip
-    if len(differences) > 1:
-        rows.append(
-            _row(encoder, kind_text, WHOLE, None, None, None, average(differences), None, paper_advice(encoder, kind))
-        )  # fmt: skip
+    kind_text, paper, rows = kind.replace("_", " "), paper_advice(encoder, kind), []
+    for pair in pairs:
+        known = pair.comparison
+        rows.append((
+            encoder, kind_text, pair.lower.header.task, known.split, *pair.scores, known.delta, known.low, known.high,
+            known.p_holm, known.probability_better, pair.seeds, None, None, advice(known), what_would_change(known),
+            paper,
+        ))  # fmt: skip
+    if len(pairs) > 1:
+        tasks = TaskAgreement(tuple(pair.comparison.delta for pair in pairs))
+        low, high = tasks.interval or (None, None)
+        rows.append((
+            encoder, kind_text, WHOLE, None, None, None, tasks.mean, low, high, None, None, None, agreeing(tasks),
+            tasks.p_sign, kind_advice(tasks, [pair.comparison for pair in pairs]), what_would_change_kind(tasks), paper,
+        ))  # fmt: skip
     return rows
 
 
-def _means(lower: CellSummary, upper: CellSummary) -> tuple[str, Spread, Spread]:
-    """The split that both cells are scored on, and their scores there."""
-    for cell in (lower, upper):
-        if cell.dev is None:
-            name = cell_name(*cell.header.key)
-            raise ValueError(f"Cell '{name}' has no finals yet; finish the sweep, or leave its task out with --task.")
-    if lower.test and upper.test:
-        return "test", lower.test, upper.test
-    assert lower.dev
-    assert upper.dev
-    return "dev", lower.dev, upper.dev
+def advice(comparison: Comparison) -> str:
+    """The advice that follows from the difference 🔥 − ❄ on a task."""
+    return verdict(comparison, TUNE, FREEZE, EITHER)
 
 
-def _row(
-    encoder: str, kind: str, task: str, split: str | None, frozen: float | None, tuned: float | None,
-    difference: MeanDifference, seeds: str | None, paper: str,
-) -> tuple[Value, ...]:  # fmt: skip
-    low, high = difference.interval or (None, None)
-    return encoder, kind, task, split, frozen, tuned, difference.mean, low, high, seeds, advice(difference), paper
-
-
-def advice(difference: MeanDifference) -> str:
-    """The advice that follows from the difference 🔥 − ❄."""
-    return verdict(difference, TUNE, FREEZE, EITHER)
-
-
-def verdict(difference: MeanDifference, upper: str, lower: str, alike: str) -> str:
+def verdict(comparison: Comparison, upper: str, lower: str, alike: str) -> str:
     """The conclusion from a difference: `upper` or `lower` is better, both are `alike`, or it cannot be told."""
-    interval = difference.interval
-    if interval is None:
+    if comparison.is_claimed:
+        return _better(comparison.delta, upper, lower)
+    if comparison.low is None or comparison.high is None:
         return UNKNOWN
-    if interval[0] <= 0 <= interval[1]:
-        return (
-            alike if max(map(abs, interval)) <= SMALL else UNKNOWN
-        )  # a wide interval does not show that they are alike
-    better = upper if difference.mean > 0 else lower
-    return better if abs(difference.mean) >= SMALL else f"{better} (by under one point)"
+    # an interval that is wide and holds 0 does not show that they are alike
+    return alike if max(-comparison.low, comparison.high) <= SMALL else UNKNOWN
+
+
+def _better(delta: float, upper: str, lower: str) -> str:
+    better = upper if delta > 0 else lower
+    return better if abs(delta) >= SMALL else f"{better} (by under one point)"
+
+
+def what_would_change(comparison: Comparison) -> str:
+    """What a clearer, or another, conclusion on a task takes."""
+    if comparison.is_claimed:
+        return NOTHING_MORE
+    if comparison.low is None:
+        return f"no interval: {comparison.reason}"
+    if comparison.needed_seeds is None:
+        return f"more than {some(comparison.examples, 'example')}; no number of seeds would"
+    return f"about {some(comparison.needed_seeds, 'seed')}, or more than {some(comparison.examples, 'example')}"
+
+
+def agreeing(tasks: TaskAgreement) -> str:
+    """`3 of 3 for 🔥`, or `1 of 2 each` where neither mode has more."""
+    if tasks.above == tasks.below:
+        return f"{tasks.above} of {len(tasks.deltas)} each"
+    return f"{tasks.agreeing} of {len(tasks.deltas)} for {'🔥' if tasks.above > tasks.below else '❄'}"
+
+
+def kind_advice(tasks: TaskAgreement, comparisons: Sequence[Comparison]) -> str:
+    """The advice for a kind of task: from the interval over tasks, or for these tasks alone if each is claimed."""
+    low, high = tasks.interval or (-math.inf, math.inf)
+    if not low <= 0 <= high:
+        return _better(tasks.mean, TUNE, FREEZE)
+    if all(one.is_claimed for one in comparisons) and tasks.agreeing == len(comparisons):
+        return f"{_better(tasks.mean, TUNE, FREEZE)} on these tasks"
+    return EITHER if max(-low, high) <= SMALL else UNKNOWN
+
+
+def what_would_change_kind(tasks: TaskAgreement) -> str:
+    """`3 of 3 tasks agree; a sign test needs 6 tasks to reach 0.05`."""
+    found = f"{tasks.agreeing} of {some(len(tasks.deltas), 'task')} agree"
+    if tasks.p_sign < ALPHA:
+        return f"{found}; tasks of another sort"
+    needed = tasks.needed_tasks
+    if needed is None:
+        return f"{found}; at that rate no number of tasks would"
+    about = "" if tasks.agreeing == len(tasks.deltas) else "about "
+    return f"{found}; a sign test needs {about}{needed} tasks to reach {ALPHA:g}"
 
 
 def paper_advice(encoder: str, kind: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -21,9 +22,11 @@ from meltpoint.sweeps.command_line.options import (
 )
 
 if TYPE_CHECKING:
+    from meltpoint.reports.results import SweepResults
     from meltpoint.reports.statistics.explanation import Explanation
     from meltpoint.sweeps.driver.plan import SweepPlan
     from meltpoint.sweeps.driver.run import Outcome
+    from meltpoint.sweeps.results.summary import SweepSummary
     from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 
 
@@ -50,26 +53,35 @@ def _run(spec: SweepSpec, resources: Resources) -> None:
     from meltpoint.sweeps.machine.signals import end_now, stoppable
     from meltpoint.sweeps.results.cache import trim
 
+    rendered: list[SweepResults] = []
+
+    def render(summary: SweepSummary) -> dict[str, str]:
+        rendered.append(results_of(summary))
+        return files_of(rendered[-1])
+
     def leave(outcome: Outcome) -> None:
-        _show(outcome, resources)
+        _show(outcome, resources, rendered)
         end_now(outcome.exit_status)
 
     with stoppable(), head_start(spec, resources) as cluster:  # Ray starts while Python imports the rest
-        from meltpoint.reports.tables import render
+        from meltpoint.reports.results import results_of
+        from meltpoint.reports.tables import files_of
         from meltpoint.sweeps.driver.run import sweep as run_sweep
 
         outcome = run_sweep(spec, resources, Console(stderr=True), render, cluster, leave)
     if outcome.state == "done":  # the workers, which had the cache open, are gone now
         trim(resources)
-    _show(outcome, resources)
+    _show(outcome, resources, rendered)
     if outcome.exit_status != DONE:
         raise typer.Exit(outcome.exit_status)
 
 
-def _show(outcome: Outcome, resources: Resources) -> None:
+def _show(outcome: Outcome, resources: Resources, rendered: Sequence[SweepResults]) -> None:
+    """Show an outcome by the results that were rendered of it, which take seconds to compute."""
     from meltpoint.reports.screen import show_outcome
 
-    show_outcome(outcome, resources, again(), Console(highlight=False))
+    results = next((one for one in rendered if one.summary is outcome.summary), None)
+    show_outcome(outcome, resources, again(), Console(highlight=False), results)
 
 
 @exit_on_error()

@@ -37,6 +37,7 @@ class TableFormat(StrEnum):
     md = "md"
     html = "html"
     csv = "csv"
+    json = "json"
     tex = "tex"
 
 

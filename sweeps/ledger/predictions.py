@@ -36,20 +36,6 @@ def predictions_path(sweep_folder: StoragePath, cell: str, record: TrialDescript
     return sweep_folder / "predictions" / f"{finalist_name(cell, record)}.{split}.jsonl"
 
 
-def finalist_name(cell: str, record: TrialDescription) -> str:
-    """The name of a finalist in the names of its files: `E.M.T.seed0`, or `E.M.T.default.seed0`.
-
-    Args:
-        cell: its cell's name (`cells.cell_name`).
-    """
-    return f"{cell}.default.seed{record.seed}" if record.role == "default" else f"{cell}.seed{record.seed}"
-
-
-def predictions_path(sweep_folder: StoragePath, cell: str, record: TrialDescription, split: str) -> StoragePath:
-    """The file of a finalist's predictions on a split, "dev" or "test"."""
-    return sweep_folder / "predictions" / f"{finalist_name(cell, record)}.{split}.jsonl"
-
-
 @dataclass(frozen=True)
 class Predictions:
     """One finalist's predictions on one split of a classification task.

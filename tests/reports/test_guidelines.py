@@ -1,22 +1,38 @@
-"""Table 1 from a sweep's finals: Welch's interval against SciPy, and the advice that follows from it."""
+"""Table 1 from a sweep's finals: the advice that its comparisons allow, and the agreement of tasks against SciPy."""
 
 from __future__ import annotations
 
 import csv
 import io
-import math
 from pathlib import Path
 
 import pytest
-from scipy.stats import ttest_ind
+from scipy.stats import binomtest, ttest_1samp
 
+from meltpoint.reports.analyses import guidelines
+from meltpoint.reports.analyses.core.agreement import TaskAgreement
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
-from meltpoint.reports.analyses.core.welch import MeanDifference, average, mean_difference
-from meltpoint.reports.analyses.guidelines import ANALYSIS, advice, paper_advice
-from meltpoint.sweeps.search.selection import spread
+from meltpoint.reports.analyses.guidelines import (
+    ANALYSIS,
+    advice,
+    agreeing,
+    kind_advice,
+    paper_advice,
+    what_would_change,
+    what_would_change_kind,
+)
+from meltpoint.reports.statistics.comparison import Comparison
+from meltpoint.tests.fixed_comparer import FixedComparer
 
 ICE, FIRE = "feature_extraction", "fine_tuning"
 LOW, HIGH = [0.80, 0.81, 0.805], [0.85, 0.86, 0.84, 0.852]
+HALF = 0.012
+
+
+@pytest.fixture
+def _fixed_intervals(monkeypatch):
+    """Intervals of 1.2 points to each side, for sweeps without stored predictions."""
+    monkeypatch.setattr(guidelines, "Comparer", lambda folder: FixedComparer(HALF))
 
 
 def finals(scores, test=True):
@@ -32,44 +48,89 @@ def rows(paths: list[Path]) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
 
 
-def test_the_interval_is_scipys_for_unequal_variances():
-    difference = mean_difference(spread(HIGH), spread(LOW))
-    expected = ttest_ind(HIGH, LOW, equal_var=False)
-    interval = expected.confidence_interval(0.95)
-    assert difference.mean == pytest.approx(sum(HIGH) / 4 - sum(LOW) / 3)
-    assert difference.freedom == pytest.approx(expected.df)
-    assert difference.interval == pytest.approx((interval.low, interval.high))
-
-
-def test_the_mean_over_tasks_has_the_error_of_a_mean_of_independent_differences():
-    one, other = mean_difference(spread(HIGH), spread(LOW)), mean_difference(spread(LOW), spread(LOW))
-    difference = average([one, other])
-    assert difference.mean == pytest.approx((one.mean + other.mean) / 2)
-    assert difference.error == pytest.approx(math.hypot(one.error, other.error) / 2)
-    assert min(one.freedom, other.freedom) <= difference.freedom <= one.freedom + other.freedom
-    assert average([one, MeanDifference(0.1, None, None)]).interval is None
-
-
-def test_seeds_that_agree_to_the_last_digit_leave_no_interval():
-    difference = mean_difference(spread([0.8, 0.8]), spread([0.7, 0.7]))
-    assert difference.interval == (difference.mean, difference.mean)
-    assert advice(difference) == "use 🔥"
+def compared(delta: float, low: float, high: float, p_holm: float, **fields) -> Comparison:
+    keys = (("minilm", FIRE, "sst2"), ("minilm", ICE, "sst2"))
+    sizes = {"seeds": 5, "examples": 408} | fields
+    return Comparison(*keys, "test", "accuracy", delta, low, high, p=p_holm, p_holm=p_holm, **sizes)
 
 
 @pytest.mark.parametrize(
-    ("upper", "lower", "expected"),
+    ("delta", "low", "high", "p_holm", "expected"),
     [
-        (HIGH, LOW, "use 🔥"),
-        (LOW, HIGH, "use ❄"),
-        (LOW, LOW, "cannot be told"),
-        ([0.9, 0.7], [0.75, 0.76], "cannot be told"),
-        ([0.801, 0.802, 0.803], [0.802, 0.801, 0.803], "❄ ≈ 🔥"),
-        ([0.8040, 0.8041, 0.8042], [0.8000, 0.8001, 0.8002], "use 🔥 (by under one point)"),
-        ([0.9], [0.7, 0.71], "cannot be told"),
+        (0.05, 0.03, 0.07, 0.001, "use 🔥"),
+        (-0.05, -0.07, -0.03, 0.001, "use ❄"),
+        (0.02, 0.002, 0.04, 0.08, "cannot be told"),  # the interval excludes 0, the adjusted p does not
+        (0.02, -0.02, 0.06, 0.6, "cannot be told"),
+        (0.001, -0.004, 0.006, 0.9, "❄ ≈ 🔥"),
+        (0.004, 0.002, 0.006, 0.01, "use 🔥 (by under one point)"),
+        (-0.004, -0.006, -0.002, 0.01, "use ❄ (by under one point)"),
     ],
 )
-def test_the_advice_is_what_the_interval_allows(upper, lower, expected):
-    assert advice(mean_difference(spread(upper), spread(lower))) == expected
+def test_the_advice_is_what_the_comparison_allows(delta, low, high, p_holm, expected):
+    assert advice(compared(delta, low, high, p_holm)) == expected
+
+
+def test_without_an_interval_nothing_is_advised_and_the_reason_stands_beside_it():
+    bare = Comparison(("e", FIRE, "t"), ("e", ICE, "t"), "test", "accuracy", 0.2, reason="no stored predictions")
+    assert advice(bare) == "cannot be told"
+    assert what_would_change(bare) == "no interval: no stored predictions"
+
+
+@pytest.mark.parametrize(
+    ("p_holm", "needed", "expected"),
+    [
+        (0.001, 3, "another task, data set or search; more seeds would not"),
+        (0.3, 14, "about 14 seeds, or more than 408 examples"),
+        (0.3, None, "more than 408 examples; no number of seeds would"),
+    ],
+)
+def test_what_would_change_it_is_said(p_holm, needed, expected):
+    assert what_would_change(compared(0.02, -0.01, 0.05, p_holm, needed_seeds=needed)) == expected
+
+
+@pytest.mark.parametrize("deltas", [(0.1, 0.2), (0.1, 0.2, 0.15, -0.01), (-0.1, -0.1, 0.0, -0.2, -0.3, -0.05, -0.01)])
+def test_the_interval_over_tasks_and_the_sign_test_are_scipys(deltas):
+    tasks = TaskAgreement(deltas)
+    expected = ttest_1samp(deltas, 0).confidence_interval(0.95)
+    assert tasks.interval == pytest.approx((expected.low, expected.high))
+    assert tasks.mean == pytest.approx(sum(deltas) / len(deltas))
+    nonzero = [delta for delta in deltas if delta]
+    assert tasks.p_sign == binomtest(sum(delta > 0 for delta in nonzero), len(nonzero)).pvalue
+
+
+@pytest.mark.parametrize(
+    ("deltas", "agree", "expected"),
+    [
+        ((0.1, 0.2, 0.3), "3 of 3 for 🔥", "3 of 3 tasks agree; a sign test needs 6 tasks to reach 0.05"),
+        ((-0.1, -0.2), "2 of 2 for ❄", "2 of 2 tasks agree; a sign test needs 6 tasks to reach 0.05"),
+        ((-0.1, 0.2), "1 of 2 each", "1 of 2 tasks agree; at that rate no number of tasks would"),
+        ((0.1,) * 6, "6 of 6 for 🔥", "6 of 6 tasks agree; tasks of another sort"),
+        ((0.0, 0.0), "0 of 2 each", "0 of 2 tasks agree; at that rate no number of tasks would"),
+    ],
+)
+def test_the_tasks_that_agree_and_those_that_are_wanting_are_counted(deltas, agree, expected):
+    tasks = TaskAgreement(deltas)
+    assert agreeing(tasks) == agree
+    assert what_would_change_kind(tasks) == expected
+
+
+def test_six_tasks_are_the_fewest_with_which_a_sign_test_is_below_5_percent():
+    assert TaskAgreement((0.1,) * 5).p_sign == pytest.approx(0.0625)
+    assert TaskAgreement((0.1,) * 6).p_sign == pytest.approx(0.03125)
+    assert TaskAgreement((0.1, 0.1, -0.1)).needed_tasks > 6
+
+
+@pytest.mark.parametrize(
+    ("deltas", "p_holm", "expected"),
+    [
+        ((0.10, 0.11, 0.12), 0.5, "use 🔥"), ((-0.10, -0.11, -0.12), 0.5, "use ❄"),
+        ((0.01, 0.30), 0.001, "use 🔥 on these tasks"), ((-0.01, -0.30), 0.001, "use ❄ on these tasks"),
+        ((0.01, 0.30), 0.5, "cannot be told"), ((-0.01, 0.30), 0.001, "cannot be told"),
+        ((0.001, -0.001, 0.0), 0.9, "❄ ≈ 🔥"), ((0.1, 0.1), 0.001, "use 🔥"),
+    ],
+)  # fmt: skip
+def test_the_advice_for_a_kind_follows_from_the_interval_over_its_tasks(deltas, p_holm, expected):
+    assert kind_advice(TaskAgreement(deltas), [compared(delta, -1, 1, p_holm) for delta in deltas]) == expected
 
 
 @pytest.mark.parametrize(
@@ -86,6 +147,7 @@ def test_the_papers_advice_stands_beside_it(encoder, kind, expected):
     assert paper_advice(encoder, kind) == expected
 
 
+@pytest.mark.usefixtures("_fixed_intervals")
 def test_the_table_has_a_row_a_task_and_one_for_the_kind(make_cell, make_sweep, tmp_path):
     cells = [
         make_cell(mode, task, finals=finals(scores, test))
@@ -95,13 +157,17 @@ def test_the_table_has_a_row_a_task_and_one_for_the_kind(make_cell, make_sweep, 
     written = ANALYSIS.run(options(make_sweep(*cells), tmp_path))
     assert [path.name for path in written] == ["guidelines.md", "guidelines.csv", "guidelines.tex"]
     sst2, cola, whole = rows(written)
-    expected = ttest_ind(HIGH, LOW, equal_var=False).confidence_interval(0.95)
     assert (sst2["task"], sst2["split"], sst2["seeds"], sst2["advice"]) == ("sst2", "test", "3 and 4", "use 🔥")
-    assert (float(sst2["low"]), float(sst2["high"])) == pytest.approx((expected.low, expected.high))
+    delta = sum(HIGH) / 4 - sum(LOW) / 3
+    assert (float(sst2["low"]), float(sst2["high"])) == pytest.approx((delta - HALF, delta + HALF))
+    assert float(sst2["adjusted p"]) == pytest.approx(0.002), "Holm over the two tasks"
     assert (cola["split"], cola["advice"]) == ("dev", "use ❄")
     assert float(cola["Δ"]) == pytest.approx(-float(sst2["Δ"]))
-    assert (whole["task"], whole["split"], whole["advice"]) == ("all of the kind", "", "❄ ≈ 🔥")
+    assert (whole["task"], whole["split"], whole["advice"]) == ("all of the kind", "", "cannot be told")
+    assert (whole["tasks agree"], float(whole["sign test p"])) == ("1 of 2 each", 1.0)
     assert float(whole["Δ"]) == pytest.approx(0, abs=1e-12)
+    expected = ttest_1samp([delta, -delta], 0).confidence_interval(0.95)
+    assert (float(whole["low"]), float(whole["high"])) == pytest.approx((expected.low, expected.high))
     assert "| minilm | sentence classification | sst2 | test | 80.5 |" in (tmp_path / "guidelines.md").read_text(
         encoding="utf-8"
     )
@@ -111,6 +177,7 @@ def test_one_seed_is_told_as_too_few(make_cell, make_sweep, tmp_path):
     cells = [make_cell(ICE, finals=finals([0.8])), make_cell(FIRE, finals=finals([0.9, 0.91]))]
     (row,) = rows(ANALYSIS.run(options(make_sweep(*cells), tmp_path)))
     assert (row["advice"], row["low"], row["high"]) == ("cannot be told", "", "")
+    assert row["what would change it"].startswith("no interval: one seed")
     assert float(row["Δ"]) == pytest.approx(0.105)
 
 
@@ -122,6 +189,7 @@ def test_tasks_and_encoders_that_are_named_narrow_it(make_cell, make_sweep, tmp_
         ANALYSIS.run(options(make_sweep(*cells), tmp_path, tasks=("col",)))
 
 
+@pytest.mark.usefixtures("_fixed_intervals")
 def test_heads_of_several_sizes_are_set_against_each_other_mode_by_mode(make_cell, make_sweep, tmp_path):
     cells = [
         make_cell(mode, finals=finals(scores), head=head, variant=variant, task_parameters=size)
@@ -140,8 +208,8 @@ def test_heads_of_several_sizes_are_set_against_each_other_mode_by_mode(make_cel
     )  # fmt: skip
     assert (frozen["advice"], frozen["P1 says"]) == ("add task parameters", "add many task parameters")
     assert (tuned["advice"], tuned["P1 says"]) == ("add few task parameters", "add minimal task parameters")
-    expected = ttest_ind(HIGH, LOW, equal_var=False).confidence_interval(0.95)
-    assert (float(frozen["low"]), float(frozen["high"])) == pytest.approx((expected.low, expected.high))
+    delta = sum(HIGH) / 4 - sum(LOW) / 3
+    assert (float(frozen["low"]), float(frozen["high"])) == pytest.approx((delta - HALF, delta + HALF))
     assert float(tuned["Δ"]) == pytest.approx(-float(frozen["Δ"]))
     assert "90,000" in (tmp_path / "guidelines_heads.md").read_text(encoding="utf-8")
 

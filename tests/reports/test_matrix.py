@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.reports.differences import _difference, difference
-from meltpoint.reports.matrix import AT_CAP, HIDDEN, NO_TEST, UNSCORED, Matrix, TableEntry, matrix
+from meltpoint.reports.differences import difference, difference_of
+from meltpoint.reports.matrix import AT_CAP, HIDDEN, NO_TEST, UNSCORED, matrix
+from meltpoint.reports.table_values import Matrix, TableEntry
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import spread
+from meltpoint.tests.fixed_comparer import FixedComparer
 
 MakeCell = Callable[..., CellSummary]
 MakeSweep = Callable[..., SweepSummary]
@@ -50,7 +52,7 @@ def test_a_difference_turns_round_with_its_sides_and_its_error_does_not(left: li
     upper, lower = spread(left), spread(right)
     assert upper is not None
     assert lower is not None
-    there, back = _difference(upper, lower, "dev"), _difference(lower, upper, "dev")
+    there, back = difference_of(upper, lower, "dev"), difference_of(lower, upper, "dev")
     assert there.mean == -back.mean
     assert there.error == back.error
     assert there.error is not None
@@ -168,13 +170,69 @@ def test_cells_with_the_same_reason_share_a_footnote(make_cell: MakeCell, make_s
     assert [row.entries[0].notes for row in table.blocks[0].modes] == [(1,)] * 3
 
 
+def best_of(table: Matrix, column: int = 0) -> list[str]:
+    """The modes whose score is bold in a column."""
+    return [row.title.split()[-1] for row in table.blocks[0].modes if row.entries[column].is_best]
+
+
 def test_the_leader_of_each_task_is_the_highest_mean(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
     means = {("feature_extraction", "sst2"): 0.9, ("feature_extraction", "mrpc"): 0.7}
     means |= {("fine_tuning", "sst2"): 0.8, ("fine_tuning", "mrpc"): 0.75}
     cells = [make_cell(mode, task, finals=[(0.5, mean)]) for (mode, task), mean in means.items()]
-    table = matrix(make_sweep(*cells, seeds=1))
-    best = {(mode, column): entry(table, mode, column).is_best for mode in MODES[:2] for column in (0, 1)}
-    assert best == {(MODES[0], 0): True, (MODES[1], 0): False, (MODES[0], 1): False, (MODES[1], 1): True}
+    table = matrix(make_sweep(*cells, seeds=1), comparer=FixedComparer(0.01))
+    assert [best_of(table, column) for column in (0, 1)] == [["feature_extraction"], ["fine_tuning"]]
+
+
+@pytest.mark.parametrize(
+    ("half", "expected"), [(0.005, ["stack_and_finetune"]), (0.02, []), (0.2, [])],
+    ids=["clear of both", "clear of one", "clear of none"],
+)  # fmt: skip
+def test_a_winner_whose_interval_covers_0_against_any_other_mode_is_not_bold(
+    half: float, expected: list[str], make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    cells = [make_cell(mode, finals=[(0.5, mean)]) for mode, mean in zip(MODES, (0.70, 0.79, 0.80), strict=True)]
+    assert best_of(matrix(make_sweep(*cells, seeds=1), comparer=FixedComparer(half))) == expected
+
+
+def test_nothing_is_bold_without_an_interval(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cells = [make_cell(mode, finals=[(0.5, mean)] * 2) for mode, mean in zip(MODES, (0.1, 0.5, 0.9), strict=True)]
+    table = matrix(make_sweep(*cells))
+    assert best_of(table) == []
+    shown = table.blocks[0].differences[0].entries[0]
+    assert shown.text == "+40.0 ± 0.0"
+    assert reasons(table, shown) == ["no interval: no stored predictions; a ± is the standard error over seeds"]
+
+
+def test_a_difference_has_its_interval_and_no_footnote(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cells = [make_cell(mode, finals=[(0.7, mean)] * 2) for mode, mean in zip(MODES, (0.70, 0.78, 0.77), strict=True)]
+    table = matrix(make_sweep(*cells), comparer=FixedComparer(0.017))
+    assert [(row.title, row.entries[0].text, row.entries[0].notes) for row in table.blocks[0].differences] == [
+        ("Δ 🔥 − ❄", "+8.0 [+6.3, +9.7]", ()), ("Δ ❄🔥 − 🔥", "−1.0 [−2.7, +0.7]", ()),
+    ]  # fmt: skip
+
+
+def test_holm_is_over_all_differences_of_all_encoders_and_tasks_by_their_own_metric(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    tasks = (("mrpc", ("f1",)), ("sst2", ()))
+    cells = [
+        make_cell(mode, task, encoder=encoder, finals=[(0.5, mean)], columns=columns, beside={"f1": mean})
+        for encoder in ("minilm", "bert-base") for task, columns in tasks
+        for mode, mean in zip(MODES, (0.70, 0.75, 0.80), strict=True)
+    ]  # fmt: skip
+    deltas = matrix(make_sweep(*cells, seeds=1), comparer=FixedComparer()).deltas
+    family = [delta for delta in deltas if delta.in_family]
+    assert {(delta.encoder, delta.task, delta.title) for delta in family} == set(
+        itertools.product(("minilm", "bert-base"), ("mrpc", "sst2"), ("Δ 🔥 − ❄", "Δ ❄🔥 − 🔥"))
+    )
+    assert [delta.comparison.p_holm for delta in family] == pytest.approx([8 * 0.001] * 8)
+    others = [delta for delta in deltas if not delta.in_family]
+    assert {delta.comparison.p_holm for delta in others} == {None}
+    by_f1 = [delta for delta in others if delta.comparison.metric == "f1"]
+    assert [delta.is_shown for delta in by_f1].count(True) == 4, "two rows of each encoder"
+    leads = [delta.title for delta in others if not delta.is_shown]
+    assert set(leads) == {"Δ ❄🔥 − ❄"}, "the winner's lead over 🔥 is a row of the table"
+    assert len(leads) == 6, "by each metric of each task and encoder"
 
 
 def test_a_metric_beside_the_tasks_own_has_a_column_with_its_own_differences_and_no_second_footnotes(
@@ -188,7 +246,9 @@ def test_a_metric_beside_the_tasks_own_has_a_column_with_its_own_differences_and
     assert block.tasks == (("mrpc", "accuracy"), ("mrpc", "f1"), ("sst2", "accuracy"))
     texts = [[shown.text for shown in row.entries[:2]] for row in (*block.modes, *block.differences)]
     assert texts == [["70.0 ± 0.0", "80.0 ± 0.0"], ["80.0 ± 0.0", "75.0 ± 0.0"], ["+10.0 ± 0.0", "−5.0 ± 0.0"]]
-    assert [[shown.is_best for shown in row.entries[:2]] for row in block.modes] == [[False, True], [True, False]]
+    block_with_intervals = matrix(make_sweep(frozen, tuned, other), comparer=FixedComparer()).blocks[0]
+    best = [[shown.is_best for shown in row.entries[:2]] for row in block_with_intervals.modes]
+    assert best == [[False, True], [True, False]]
     assert [[bool(shown.notes) for shown in row.entries[:2]] for row in block.modes] == [[True, False]] * 2
 
 
@@ -204,16 +264,19 @@ def test_nobody_leads_alone_or_across_splits(
     others: list[dict[str, object]], make_cell: MakeCell, make_sweep: MakeSweep
 ) -> None:
     cells = [make_cell("feature_extraction", **other) for other in others]
-    table = matrix(make_sweep(*cells, make_cell("fine_tuning", finals=[(0.8, 0.8)])))
+    sweep = make_sweep(*cells, make_cell("fine_tuning", finals=[(0.8, 0.8)]))
+    table = matrix(sweep, comparer=FixedComparer())
     assert not any(shown.is_best for row in table.blocks[0].modes for shown in row.entries)
 
 
 def test_encoders_have_a_block_each_and_do_not_compete(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
     pairs = itertools.product(("minilm", "bert-base"), MODES[:2])
-    cells = [make_cell(mode, encoder=encoder, finals=[(0.8, 0.8)]) for encoder, mode in pairs]
-    table = matrix(make_sweep(*cells, seeds=1))
+    tests = {("minilm", MODES[0]): 0.9, ("minilm", MODES[1]): 0.8}  # the two of bert-base are equal
+    cells = [make_cell(mode, encoder=name, finals=[(0.8, tests.get((name, mode), 0.95))]) for name, mode in pairs]
+    table = matrix(make_sweep(*cells, seeds=1), comparer=FixedComparer(0.0))
     assert [block.encoder for block in table.blocks] == ["minilm", "bert-base"]
-    assert all(row.entries[0].is_best for block in table.blocks for row in block.modes)  # equal means are all marked
+    best = [[row.entries[0].is_best for row in block.modes] for block in table.blocks]
+    assert best == [[True, False], [False, False]]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from meltpoint.reports.tables import render
 from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.sweep_spec import Block
+from meltpoint.tests.fixed_comparer import FixedComparer
 
 MakeCell = Callable[..., CellSummary]
 MakeSweep = Callable[..., SweepSummary]
@@ -60,7 +61,8 @@ def test_a_quoted_number_has_a_footnote_that_says_from_whom(table_2):
 
 def test_the_papers_numbers_never_lead_a_column(make_cell, make_sweep):
     cells = [make_cell(mode, "mrpc", encoder="bert-base", finals=[(0.1, 0.1)]) for mode in (FROZEN, TUNED)]
-    table = with_paper_numbers(make_sweep(*cells, seeds=1), "to_tune_or_not").table
+    cells[1] = make_cell(TUNED, "mrpc", encoder="bert-base", finals=[(0.1, 0.2)])
+    table = with_paper_numbers(make_sweep(*cells, seeds=1), "to_tune_or_not", FixedComparer()).table
     assert not any(shown.is_best for row in table.blocks[0].modes if row.is_paper for shown in row.entries)
     assert any(shown.is_best for row in table.blocks[0].modes for shown in row.entries)
 
@@ -194,8 +196,9 @@ def test_a_table_that_nobody_knows_is_refused(make_cell, make_sweep):
 
 def test_the_markdown_marks_the_papers_rows_and_names_the_source(table_2):
     text = render(table_2)["report.md"]
-    assert "| ↳ paper |  | *84.8 quoted*¹ | *85.8* |" in text
-    assert "¹ Peters, Ruder & Smith 2019 quotes it from Devlin et al. 2018." in text
+    assert "| ↳ paper |  | *84.8 quoted*² | *85.8* |" in text
+    assert "¹ no interval: one seed: the seeds' part is unknown; a ± is the standard error over seeds." in text
+    assert "² Peters, Ruder & Smith 2019 quotes it from Devlin et al. 2018." in text
     assert "Rows marked ↳ paper are not measured here: Peters, Ruder & Smith 2019, table 2" in text
     assert "## skipthoughts, not in this sweep" in text
 

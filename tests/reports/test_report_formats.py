@@ -81,7 +81,7 @@ def test_the_html_page_is_whole_and_has_the_tables_figures_and_a_plot(summary):
     reader = Reader()
     reader.feed(page)
     assert reader.open == []
-    assert reader.tags.count("table") == 5
+    assert reader.tags.count("table") == 6, "the modes, what they show, the cells, costs, Pareto sets, the settings"
     assert reader.tags.count("svg") == 2
     assert "script" not in reader.tags
     text = " ".join(reader.text)

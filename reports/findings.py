@@ -1,0 +1,86 @@
+"""The differences of a table, and what tuning bought, in plain words: a line each, or rows of a Markdown table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meltpoint.reports.formats import NOTHING, bounds_text, interval_text, p_text, points_text, spread_text, symbol
+from meltpoint.reports.results import SweepResults
+from meltpoint.reports.table_values import Delta
+from meltpoint.reports.tuning import NOT_RUN, NOT_YET, TuningGain, ran_nowhere
+
+NO_DEFAULTS = (
+    "The published setting's finals were not run (`--no-default-finals`, or a sweep of an older version), so that "
+    "nothing can be said of what tuning bought."
+)
+DEFAULTS_COME = "The published setting's finals have not run yet."
+
+DELTA_HEADS = ("encoder", "task", "Δ", "value", "95 % interval", "adjusted p", "P(A > B)", "conclusion")
+DELTA_SIDES = "lllrrrrl"
+GAIN_HEADS = ("encoder", "mode", "task", "published setting", "winner − published setting")
+GAIN_SIDES = "lllrl"
+
+
+def delta_row(delta: Delta) -> list[str]:
+    """The cells of a difference under `DELTA_HEADS`."""
+    known = delta.comparison
+    value = f"{'dev ' if known.split == 'dev' else ''}{points_text(known.delta)}"
+    bounds = NOTHING if known.low is None or known.high is None else bounds_text(known.low, known.high)
+    chance = NOTHING if known.probability_better is None else f"{known.probability_better:.2f}"
+    p = NOTHING if known.p_holm is None else p_text(known.p_holm)
+    return [delta.encoder, delta.task, delta.title, value, bounds, p, chance, known.words]
+
+
+def delta_line(delta: Delta) -> str:
+    """`minilm sst2, Δ 🔥 − ❄: +8.2 [+6.5, +9.9], adjusted p 0.004, P(A > B) 0.98: fine-tuning is better`."""
+    known = delta.comparison
+    parts = [points_text(known.delta)]
+    if known.low is not None and known.high is not None:
+        parts = [interval_text(known.delta, known.low, known.high)]
+    parts[0] += " on dev" if known.split == "dev" else ""
+    parts += [] if known.p_holm is None else [f"adjusted p {p_text(known.p_holm)}"]
+    parts += [] if known.probability_better is None else [f"P(A > B) {known.probability_better:.2f}"]
+    return f"{delta.encoder} {delta.task}, {delta.title}: {', '.join(parts)}: {known.words}"
+
+
+def delta_lines(results: SweepResults) -> list[str]:
+    """A line for each difference of the table."""
+    return [delta_line(delta) for delta in results.family]
+
+
+def gain_lines(results: SweepResults) -> list[str]:
+    """What tuning bought, a line for each cell; cells with the same words share one."""
+    if ran_nowhere(results.gains):
+        return [without_defaults(results)] if results.gains else []
+    grouped: dict[str, list[str]] = {}
+    for gain in results.gains:
+        grouped.setdefault(gain.words, []).append(_name(gain))
+    return [f"{', '.join(names)}: {words}" for words, names in grouped.items()]
+
+
+def gain_rows(gains: Sequence[TuningGain]) -> list[list[str]]:
+    """The cells under `GAIN_HEADS`."""
+    return [[*_words_of(gain), _default_score(gain), gain.words] for gain in gains]
+
+
+def without_defaults(results: SweepResults) -> str:
+    """The sentence where no cell has the published setting's finals."""
+    return DEFAULTS_COME if results.summary.state == "running" else NO_DEFAULTS
+
+
+def _default_score(gain: TuningGain) -> str:
+    """The published setting's score, as far as it has been run."""
+    cell = gain.cell
+    over, prefix = (cell.default_test, "") if cell.default_test else (cell.default_dev, "dev ")
+    if over is None or gain.words in (NOT_RUN, NOT_YET):
+        return NOTHING
+    return prefix + spread_text(over)
+
+
+def _words_of(gain: TuningGain) -> list[str]:
+    head = gain.cell.header
+    return [head.encoder, f"{symbol(head.mode)} {head.variant}".strip(), head.task]
+
+
+def _name(gain: TuningGain) -> str:
+    return " ".join(_words_of(gain))

@@ -1,0 +1,178 @@
+"""What every format says of comparisons: conclusions, adjusted p, what tuning bought; computed once, shared by all."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from meltpoint.reports.findings import NO_DEFAULTS, gain_lines
+from meltpoint.reports.report_html import html
+from meltpoint.reports.results import SweepResults, results_of
+from meltpoint.reports.screen import show_summary
+from meltpoint.reports.tables import files_of
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.search.selection import spread
+from meltpoint.tests.fixed_comparer import FixedComparer
+
+MakeCell = Callable[..., CellSummary]
+MakeSweep = Callable[..., SweepSummary]
+MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
+TASKS = ("demo_sentiment", "demo_entailment", "demo_similarity", "demo_entities")
+
+
+def with_default(cell: CellSummary, tests: Sequence[float], **setting: float) -> CellSummary:
+    """The cell with finals of a published setting, which is the winner's unless it differs by `setting`."""
+    finals = [
+        final.model_copy(
+            update={
+                "id": f"default{final.seed}", "role": "default", "test": {"accuracy": test}, "dev": test,
+                "setting": final.setting | setting,
+            }
+        )
+        for final, test in zip(cell.finals, tests, strict=True)
+    ]  # fmt: skip
+    over = spread(list(tests))
+    return replace(cell, default_finals=finals, default_dev=over, default_test=over)
+
+
+@pytest.fixture
+def results(make_cell: MakeCell, make_sweep: MakeSweep) -> SweepResults:
+    """Three modes on a task: clearly better, and within noise; tuning helped one, hurt one, and one won untuned."""
+    means = (0.70, 0.80, 0.805)
+    ice, fire, both = (make_cell(mode, finals=[(mean, mean)] * 5) for mode, mean in zip(MODES, means, strict=True))
+    cells = [
+        with_default(ice, [0.66] * 5, learning_rate=1e-3), with_default(fire, [0.82] * 5, learning_rate=1e-4),
+        with_default(both, [0.805] * 5),
+    ]  # fmt: skip
+    return results_of(make_sweep(*cells, seeds=5), comparer=FixedComparer(0.012))
+
+
+def shown(results: SweepResults, width: int = 80) -> str:
+    """The output to a pipe."""
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    show_summary(results.summary, console, results)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_markdown_has_a_line_for_each_difference_with_interval_adjusted_p_and_conclusion(results):
+    section = files_of(results)["report.md"].partition("## What the table shows\n\n")[2].partition("\n\n")[0]
+    head, _, first, second = section.splitlines()
+    assert head == "| encoder | task | Δ | value | 95 % interval | adjusted p | P(A > B) | conclusion |"
+    assert first == (
+        "| minilm | sst2 | Δ 🔥 − ❄ | +10.0 | [+8.8, +11.2] | 0.002 | 0.98 | "
+        "fine-tuning is better than feature extraction |"
+    )
+    assert second.startswith(
+        "| minilm | sst2 | Δ ❄🔥 − 🔥 | +0.5 | [−0.7, +1.7] | 0.500 | 0.60 | "
+        "cannot be told with 5 seeds and 400 examples; "
+    )
+
+
+@pytest.mark.parametrize("form", ["md", "tex", "html", "screen", "json"])
+def test_every_format_says_the_same_of_the_differences_and_of_tuning(form: str, results: SweepResults) -> None:
+    files = files_of(results) | {"report.html": html(results), "report.screen": shown(results, 200)}
+    text = files[f"report.{form}"]
+    for said in (
+        "fine-tuning is better than feature extraction", "cannot be told with 5 seeds and 400 examples",
+        "tuning bought +4.0 [+2.8, +5.2]", "tuning cost −2.0 [−3.2, −0.8]: the published setting is better",
+        "the published setting won the search", "cannot go below p = 0.0625; six reach 0.031",
+    ):  # fmt: skip
+        assert said in text, said
+
+
+def test_latex_has_the_interval_in_its_cell_and_the_conclusions_as_comments(results):
+    text = files_of(results)["report.tex"]
+    assert r"& +10.0 [+8.8, +11.2] \\" in text
+    assert r"& +0.5 [$-$0.7, +1.7] \\" in text
+    (line,) = [line for line in text.splitlines() if "fine-tuning is better" in line]
+    assert line == (
+        "% minilm sst2, Δ 🔥 − ❄: +10.0 [+8.8, +11.2], adjusted p 0.002, P(A > B) 0.98: "
+        "fine-tuning is better than feature extraction"
+    )
+
+
+def test_tuning_that_covers_0_is_not_shown_to_help(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cell = with_default(make_cell(finals=[(0.8, 0.8)] * 5), [0.795] * 5, learning_rate=1e-3)
+    found = results_of(make_sweep(cell, seeds=5), comparer=FixedComparer(0.012))
+    assert gain_lines(found) == ["minilm 🔥 sst2: tuning not shown to help: +0.5 [−0.7, +1.7]"]
+
+
+def test_tuning_is_compared_on_dev_where_test_is_hidden_and_that_is_said(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    cell = with_default(make_cell(finals=[(0.8, "hidden")] * 5), [0.7] * 5, learning_rate=1e-3)
+    found = results_of(make_sweep(cell, seeds=5), comparer=FixedComparer(0.012))
+    (line,) = gain_lines(found)
+    assert line.endswith("tuning bought +10.0 [+8.8, +11.2] on dev, by which the winner was chosen")
+
+
+@pytest.mark.parametrize("form", ["md", "tex", "html", "screen", "json"])
+def test_a_sweep_without_the_published_settings_finals_says_so_once(
+    form: str, make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    sweep = make_sweep(*(make_cell(mode, finals=[(0.8, 0.8)] * 5) for mode in MODES))
+    found = results_of(sweep, comparer=FixedComparer())
+    files = files_of(found) | {"report.html": html(found), "report.screen": shown(found, 300)}
+    said = NO_DEFAULTS.replace("`", "") if form == "html" else NO_DEFAULTS
+    assert re.sub("</?code>", "", files[f"report.{form}"]).count(said) == 1
+
+
+def test_a_cell_without_them_among_others_is_named(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    ice, fire = (make_cell(mode, finals=[(0.8, 0.8)] * 5) for mode in MODES[:2])
+    sweep = make_sweep(with_default(ice, [0.7] * 5, learning_rate=1e-3), fire, seeds=5)
+    assert gain_lines(results_of(sweep, comparer=FixedComparer()))[1:] == [
+        "minilm 🔥 sst2: the published setting was not run"
+    ]
+    running = replace(sweep, state="running")
+    assert gain_lines(results_of(running, comparer=FixedComparer()))[1:] == [
+        "minilm 🔥 sst2: the published setting has not run yet"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"), [(2, "on 2 pairs cannot go below p = 0.5;"), (5, "on 5 pairs cannot go below p = 0.0625;")]
+)
+def test_fewer_than_six_seeds_are_said_to_be_few_and_why(
+    seeds: int, said: str, make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    found = results_of(make_sweep(make_cell(finals=[(0.8, 0.8)] * seeds), seeds=seeds), comparer=FixedComparer())
+    assert [said in line for line in found.legend if "six or more are recommended" in line] == [True]
+
+
+def test_six_seeds_need_no_advice(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    found = results_of(make_sweep(make_cell(finals=[(0.8, 0.8)] * 6), seeds=6), comparer=FixedComparer())
+    assert not [line for line in found.legend if "six or more" in line]
+
+
+def test_all_formats_of_a_report_compare_each_pair_once(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    comparer = FixedComparer()
+    cells = [make_cell(mode, finals=[(0.8, mean)]) for mode, mean in zip(MODES, (0.7, 0.8, 0.9), strict=True)]
+    found = results_of(make_sweep(*cells, seeds=1), comparer=comparer)
+    asked = list(comparer.asked)
+    files_of(found)
+    html(found)
+    shown(found)
+    assert comparer.asked == asked, "rendering compares nothing"
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_intervals_are_whole_at_every_width_and_under_the_difference_where_it_is_narrow(
+    width: int, make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    cells = [
+        make_cell(mode, task, finals=[(0.5, mean)] * 5)
+        for task in TASKS for mode, mean in zip(MODES, (0.70, 0.80, 0.90), strict=True)
+    ]  # fmt: skip
+    text = shown(results_of(make_sweep(*cells, seeds=5), comparer=FixedComparer(0.015)), width)
+    table = text.partition("What the table shows")[0]
+    assert max(cell_len(line.rstrip()) for line in text.splitlines()) <= width
+    assert table.count("[+8.5, +11.5]") == 8
+    on_one_line = table.count("+10.0 [+8.5, +11.5]")
+    assert on_one_line == {40: 0, 80: 2, 200: 8}[width], "at 80, the fourth task has a table of its own, with room"
