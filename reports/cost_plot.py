@@ -10,7 +10,7 @@ from meltpoint.adapters import modes
 from meltpoint.reports.drawing import COLOURS, MARKERS, legend, sheet
 from meltpoint.reports.statistics.cost import Point, TradeOff, pareto
 
-ACROSS, PANEL_INCHES, DOTS_PER_INCH = 4, (2.8, 2.5), 200
+ACROSS, PANEL_INCHES, LEGEND_INCHES, DOTS_PER_INCH = 4, (2.8, 2.5), 0.2, 200
 SHORTEST_SECONDS = 1e-3
 """Where a run of less is drawn: the axis is logarithmic."""
 
@@ -24,23 +24,29 @@ def draw_cost(groups: Sequence[TradeOff], form: str) -> bytes:
     """
     tasks = list(dict.fromkeys((group.task, group.metric) for group in groups))
     encoders = list(dict.fromkeys(group.encoder for group in groups))
+    labels = list(dict.fromkeys(_label(group.encoder, point) for group in groups for point in group.by_run))
     rows, columns = -(-len(tasks) // ACROSS), min(ACROSS, len(tasks))
-    with sheet(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows + 0.5) as figure:
+    height = PANEL_INCHES[1] * rows + LEGEND_INCHES * -(-len(labels) // columns)
+    with sheet(PANEL_INCHES[0] * columns, height) as figure:
         places = list(figure.subplots(rows, columns, squeeze=False).flat)
         for axes, (task, metric) in zip(places, tasks, strict=False):
             _panel(axes, f"{task} ({metric})", [group for group in groups if group.task == task], encoders)
         for axes in places[len(tasks) :]:
             axes.set_axis_off()
-        labels = list(dict.fromkeys(_label(group.encoder, point) for group in groups for point in group.by_run))
-        legend(figure, labels, columns=min(ACROSS, 2 * columns))
+        legend(figure, labels, columns)
         file = io.BytesIO()
         figure.savefig(file, format=form, dpi=DOTS_PER_INCH, metadata={"Date": None} if form == "svg" else None)
     return file.getvalue()
 
 
 def _panel(axes: Any, title: str, groups: Sequence[TradeOff], encoders: Sequence[str]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     axes.set_title(title)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("seconds of one run")
     axes.set_ylabel("score ×100" + (" (dev)" if any(group.split == "dev" for group in groups) else ""))
     axes.grid(visible=True, linewidth=0.4, color="0.88")

@@ -27,6 +27,7 @@ COST_NOTE = (
     "share of a GPU. Energy: of all the cell's trials. Peak memory: the most that any of them had. One run: the best "
     "setting's epochs, the median over its finals, without set-up; with cached hidden states, without computing them."
 )
+OLDER = "Cells without peak memory are of a version of Meltpoint that recorded neither it nor energy nor size."
 PARETO_NOTE = (
     "The Pareto set has the cells that no other one equals or beats in score and cost, being better in one. It takes "
     "the means as they are: where intervals overlap, other seeds may give another set."
@@ -124,7 +125,7 @@ def cost_texts(cost: CellCost) -> list[str]:
     """A cell's cost in the columns of `cost_rows`."""
     peak, trained, run = cost.peak_memory_bytes, cost.trained_parameters, cost.seconds_of_a_final
     return [
-        duration(cost.search_seconds), duration(cost.final_seconds),
+        seconds_text(cost.search_seconds), seconds_text(cost.final_seconds),
         f"{cost.gpu_hours:.3g}", energy_text(cost),
         NOTHING if peak is None else f"{peak / 1e9:.2f} GB",
         NOTHING if trained is None else counted(trained),
@@ -157,9 +158,10 @@ def cost_notes(summary: SweepSummary) -> list[str]:
         lines.append("Some peaks are since the worker began, earlier trials included: its system counts no other.")
     if sources:
         lines.append(f"Energy by {listed(SOURCES[source] for source in sources)}, × each trial's share of it.")
-    elif any(cost.trials for cost in costs):
+    elif kinds:
         lines.append("No trial tells its energy: the hardware has no counter, or none that may be read.")
-    return lines
+    is_older = any(cell.best is not None and cell.best.peak_memory_bytes is None for cell in summary.cells)
+    return [*lines, *([OLDER] if is_older else [])]
 
 
 def pareto_rows(summary: SweepSummary) -> list[list[str]]:

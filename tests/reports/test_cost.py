@@ -134,6 +134,12 @@ def test_peaks_that_count_earlier_trials_and_a_lack_of_counters_are_said(make_ce
     assert "No trial tells its energy" in text
 
 
+def test_a_sweep_of_an_older_version_says_what_it_lacks(make_cell, make_sweep) -> None:
+    old, told = make_cell(ICE), with_use(make_cell(FIRE), 1.0, peak_memory_bytes=5, peak_memory_kind="process")
+    assert any("recorded neither it nor energy" in note for note in cost_notes(make_sweep(old, told)))
+    assert not any("recorded neither" in note for note in cost_notes(make_sweep(told)))
+
+
 def test_the_csv_has_the_cost_in_plain_numbers(cells, make_sweep) -> None:
     _, fire, both, *_ = csv.DictReader(io.StringIO(report(make_sweep(*cells), "csv")))
     assert float(fire["energy_joules"]) == 1500.0
