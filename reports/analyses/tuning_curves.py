@@ -25,7 +25,7 @@ LINE_POINTS = 200
 COLUMNS = (
     Column("encoder"), Column("mode"), Column("task"), Column("variant"), Column("metric"), Column("suggested by"),
     figures("random trials", "d"), figures("valid, 95 %", "d"), figures("valid, 80 %", "d"), figures("k", "d"),
-    figures("seconds", ".0f"), Column("unit"), points("low, 95 %"), points("low, 80 %"), points("median"),
+    figures("seconds", ".1f"), Column("unit"), points("low, 95 %"), points("low, 80 %"), points("median"),
     points("high, 80 %"), points("high, 95 %"), Column("note"),
 )  # fmt: skip
 

@@ -118,4 +118,3 @@ def test_plan_explain_has_an_object_of_its_own_in_json(minilm, tmp_path):
     assert (curve["cells"], curve["valid_trials_80"]) == (["minilm.fine_tuning.demo_sentiment"], 2)
     assert document["explain"]["differences"][0]["split"] == "dev"
     assert [(cell["searcher"], cell["dev_examples"]) for cell in document["cells"]] == [("random", 200)]
-    assert set(document) - {"explain"} == {"cells", "trials", "answered", "estimated_seconds"}
