@@ -117,12 +117,26 @@ def _new_sqlite_store(path: Path) -> Check:
 
 
 def _sqlite_revisions(path: Path) -> list[str]:
-    """Read the revisions of a store's tables, opening it read-only; exactly one unless the store is damaged."""
+    """Read the revisions of a store's tables, opening it read-only; exactly one unless the store is damaged.
+
+    Where a process was killed within a transaction, SQLite first takes back what that had written, as it does for
+    whoever opens the file next; it cannot when it may only read.
+    """
     from sqlalchemy import URL
+    from sqlalchemy.exc import OperationalError
 
     file = path.absolute().as_uri().removeprefix("file://")
-    url = URL.create("sqlite", database=f"file:{file}", query={"mode": "ro", "uri": "true"})
-    return _revisions(url, {"timeout": TIMEOUT_SECONDS})
+
+    def opened(mode: str) -> list[str]:
+        url = URL.create("sqlite", database=f"file:{file}", query={"mode": mode, "uri": "true"})
+        return _revisions(url, {"timeout": TIMEOUT_SECONDS})
+
+    try:
+        return opened("ro")
+    except OperationalError as error:
+        if "readonly database" not in str(error.orig):
+            raise
+        return opened("rw")
 
 
 def _revisions(url: str | URL, options: Mapping[str, float]) -> list[str]:

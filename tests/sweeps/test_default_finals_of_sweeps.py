@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 import time
 from collections import Counter
@@ -127,7 +125,7 @@ def test_killed_in_their_midst_and_before_they_are_scored_a_sweep_ends_with_each
         while not has_come() and process.poll() is None:
             assert time.monotonic() < deadline, moment
             time.sleep(0.02)
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
     before = {one["id"]: one["dev"] for one in of_role(tmp_path, "default")}
     assert before, "killed too early to show anything"

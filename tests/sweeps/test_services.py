@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import metadata
 
 import pytest
@@ -212,3 +214,27 @@ def test_a_server_that_lets_this_user_not_in_ends_the_command_also_when_it_goes_
 
 def test_a_store_that_is_fine_is_not_worth_a_line(tmp_path) -> None:
     assert check_before_start(f"sqlite:///{tmp_path}/mlflow.db", has_begun=False) is None
+
+
+KILLED_WITHIN_A_TRANSACTION = """
+import os, signal, sqlite3, sys
+store = sqlite3.connect(sys.argv[1])
+store.execute("pragma cache_size = 5")  # so that the transaction reaches the file before its end
+store.execute("begin")
+store.execute("update filler set text = 'b'")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_store_whose_writer_was_killed_within_a_transaction_is_the_store_that_it_was(tmp_path) -> None:
+    path = tmp_path / "mlflow.db"
+    with closing(sqlite3.connect(path)) as store, store:
+        store.execute("create table alembic_version (version_num text)")
+        store.execute("insert into alembic_version values ('abc')")
+        store.execute("create table filler (text text)")
+        store.executemany("insert into filler values (?)", [("a" * 500,)] * 2000)
+    subprocess.run([sys.executable, "-c", KILLED_WITHIN_A_TRANSACTION, str(path)], check=False)
+    assert (tmp_path / "mlflow.db-journal").exists(), "else there is nothing to take back"
+    assert services._sqlite_revisions(path) == ["abc"]
+    with closing(sqlite3.connect(path)) as store:
+        assert store.execute("select distinct substr(text, 1, 1) from filler").fetchall() == [("a",)]
