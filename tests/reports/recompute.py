@@ -67,23 +67,33 @@ class Sweep:
         wanted = (encoder, mode, task, variant)
         return next(one for one in self.cells if key_of(one) == wanted)
 
+    def _finished(self, cell: Document) -> list[Document]:
+        own = [one for one in self.records if key_of(one) == key_of(cell) and one["status"] == "finished"]
+        facts = [fact for fact in ("metric", "head", "data_fingerprint", "encoder_fingerprint") if fact in cell]
+        return [one for one in own if all(one.get(fact) == cell[fact] for fact in facts)]
+
     def finals(self, cell: Document) -> list[Document]:
         """The finished finals of the best setting, by seed: the highest dev, then fewer epochs, then the first."""
-        own = [one for one in self.records if key_of(one) == key_of(cell) and one["status"] == "finished"]
-        facts = ("metric", "head", "data_fingerprint", "encoder_fingerprint")
-        own = [one for one in own if all(one.get(fact) == cell.get(fact) for fact in facts if fact in cell)]
-        search = [one for one in own if one["role"] == "search" and one.get("dev") is not None]
+        search = [one for one in self._finished(cell) if one["role"] == "search" and one.get("dev") is not None]
         if not search:
             return []
         best = min(search, key=lambda one: (-one["dev"], len(one.get("epochs", [])), one["number"]))
-        found = [one for one in own if one["role"] == "final" and one["setting"] == best["setting"]]
+        return self._of(cell, "final", best["setting"])
+
+    def defaults(self, cell: Document) -> list[Document]:
+        """The finished finals of the published setting, by seed."""
+        return self._of(cell, "default", cell.get("published"))
+
+    def _of(self, cell: Document, role: str, setting: Any) -> list[Document]:
+        found = [one for one in self._finished(cell) if one["role"] == role and one["setting"] == setting]
         return sorted(found, key=lambda one: int(one["seed"]))
 
-    def lines(self, cell: Document, seed: int, split: str) -> list[Document]:
+    def lines(self, cell: Document, final: Document, split: str) -> list[Document]:
         """A finalist's stored predictions; empty where there are none."""
         key = [part for part in key_of(cell) if part]
         name = ".".join(re.sub(r"[^A-Za-z0-9_-]+", "_", part).strip("_") for part in key)
-        path = self.folder / "predictions" / f"{name}.seed{seed}.{split}.jsonl"
+        name += ".default" if final["role"] == "default" else ""
+        path = self.folder / "predictions" / f"{name}.seed{final['seed']}.{split}.jsonl"
         if not path.exists():
             return []
         return [json.loads(line) for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
@@ -248,44 +258,67 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [max(steps[: ranked.index(at) + 1]) for at in range(len(p_values))]
 
 
-def cell_checks(sweep: Sweep, reported: Document) -> Iterator[Check]:
-    """The scores of a cell: each finalist's against its predictions, then mean and deviation."""
+def cell_checks(sweep: Sweep, reported: Document, resamples: int) -> Iterator[Check]:
+    """The scores of a cell, and what tuning bought it."""
     cell = sweep.cell(*key_of(reported))
-    finals, metric, name = sweep.finals(cell), cell["metric"], ".".join(filter(None, key_of(cell)))
+    name, finals, defaults = ".".join(filter(None, key_of(cell))), sweep.finals(cell), sweep.defaults(cell)
     for split in ("dev", "test"):
-        scores = []
-        for final in finals:
-            recorded = final["dev"] if split == "dev" else (final.get("test") or {}).get(metric)
-            lines = sweep.lines(cell, final["seed"], split) if recorded is not None else []
-            if lines:
-                yield Check(f"{name} seed {final['seed']} {split}", recorded, full_score(metric, lines), EXACT)
-            scores += [] if recorded is None else [recorded]
-        mean = statistics.fmean(scores) if scores else None
-        yield Check(f"{name} {split}_mean", reported[f"{split}_mean"], mean, EXACT)
-        std = statistics.stdev(scores) if len(scores) > 1 else None
-        yield Check(f"{name} {split}_std", reported[f"{split}_std"], std, EXACT)
+        yield from spread_checks(
+            sweep, cell, finals, split, name, (reported[f"{split}_mean"], reported[f"{split}_std"])
+        )
+        if defaults:
+            told = reported[f"default_{split}_mean"], reported[f"default_{split}_std"]
+            yield from spread_checks(sweep, cell, defaults, split, f"{name} default", told)
+    tuning = reported.get("tuning")
+    if tuning and tuning["low"] is not None:
+        figures = {"metric": cell["metric"], **tuning}
+        yield from interval_checks(sweep, (cell, cell), (finals, defaults), figures, f"{name} tuning", resamples)
+
+
+def spread_checks(
+    sweep: Sweep, cell: Document, finals: Sequence[Document], split: str, name: str,
+    told: tuple[float | None, float | None],
+) -> Iterator[Check]:  # fmt: skip
+    """Each finalist's score against its predictions, then mean and deviation."""
+    metric, scores = cell["metric"], []
+    for final in finals:
+        recorded = final["dev"] if split == "dev" else (final.get("test") or {}).get(metric)
+        lines = sweep.lines(cell, final, split) if recorded is not None else []
+        if lines:
+            yield Check(f"{name} seed {final['seed']} {split}", recorded, full_score(metric, lines), EXACT)
+        scores += [] if recorded is None else [recorded]
+    yield Check(f"{name} {split}_mean", told[0], statistics.fmean(scores) if scores else None, EXACT)
+    yield Check(f"{name} {split}_std", told[1], statistics.stdev(scores) if len(scores) > 1 else None, EXACT)
 
 
 def delta_checks(sweep: Sweep, reported: Document, resamples: int) -> Iterator[Check]:
-    """A difference, its interval and its p-values."""
-    pair = [
-        (reported["encoder"], reported[side], reported["task"], reported.get(f"{side}_variant", "")) for side in "ab"
-    ]
-    cells = [sweep.cell(*key) for key in pair]
+    """A difference between two cells."""
+    encoder, task = reported["encoder"], reported["task"]
+    pair = [(encoder, reported[side], task, reported.get(f"{side}_variant", "")) for side in "ab"]
+    upper, lower = (sweep.cell(*key) for key in pair)
     name = f"Δ {' − '.join('.'.join(filter(None, key)) for key in pair)} {reported['metric']}"
-    by_seed = [{one["seed"]: one for one in sweep.finals(cell)} for cell in cells]
+    if reported["low"] is not None:
+        finals = sweep.finals(upper), sweep.finals(lower)
+        yield from interval_checks(sweep, (upper, lower), finals, reported, name, resamples)
+
+
+def interval_checks(
+    sweep: Sweep, cells: tuple[Document, Document], finals: tuple[list[Document], list[Document]], told: Document,
+    name: str, resamples: int,
+) -> Iterator[Check]:  # fmt: skip
+    """A difference with its interval and p-value."""
+    by_seed = [{one["seed"]: one for one in side} for side in finals]
     common = sorted(set(by_seed[0]) & set(by_seed[1]))
-    if reported["low"] is None:
-        return
-    runs = [[sweep.lines(cell, seed, reported["split"]) for seed in common] for cell in cells]
-    found = interval(reported["metric"], runs[0], runs[1], resamples)
+    sides = list(zip(cells, by_seed, strict=True))
+    runs = [[sweep.lines(cell, own[seed], told["split"]) for seed in common] for cell, own in sides]
+    found = interval(told["metric"], runs[0], runs[1], resamples)
     width = found.high - found.low
-    yield Check(f"{name} delta", reported["delta"], found.delta, EXACT)
-    yield Check(f"{name} low", reported["low"], found.low, NEAR * width)
-    yield Check(f"{name} high", reported["high"], found.high, NEAR * width)
-    yield Check(f"{name} p", reported["p"], found.p, 0.01 + 0.25 * found.p)
-    better = reported.get("probability_better")
-    yield Check(f"{name} P(A > B)", better, found.probability_better, 0.04)
+    yield Check(f"{name} delta", told["delta"], found.delta, EXACT)
+    yield Check(f"{name} low", told["low"], found.low, NEAR * width)
+    yield Check(f"{name} high", told["high"], found.high, NEAR * width)
+    yield Check(f"{name} p", told["p"], found.p, 0.01 + 0.25 * found.p)
+    if "probability_better" in told:
+        yield Check(f"{name} P(A > B)", told["probability_better"], found.probability_better, 0.04)
 
 
 def holm_checks(deltas: Sequence[Document]) -> Iterator[Check]:
@@ -298,7 +331,7 @@ def holm_checks(deltas: Sequence[Document]) -> Iterator[Check]:
 def checks(folder: Path, report: Document, resamples: int) -> list[Check]:
     """All checks of a sweep's report."""
     sweep = Sweep(folder)
-    found = [check for cell in report["cells"] for check in cell_checks(sweep, cell)]
+    found = [check for cell in report["cells"] for check in cell_checks(sweep, cell, resamples)]
     found += [check for delta in report["deltas"] for check in delta_checks(sweep, delta, resamples)]
     return found + list(holm_checks(report["deltas"]))
 
