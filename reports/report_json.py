@@ -61,7 +61,7 @@ def _cell(cell: CellSummary, results: SweepResults, gain: TuningGain | None) -> 
 
 
 def _spread(name: str, over: Spread | None) -> dict[str, float | None]:
-    return {f"{name}_mean": over and over.mean, f"{name}_std": over and over.std}
+    return {f"{name}_mean": over.mean if over else None, f"{name}_std": over.std if over else None}
 
 
 def _notes(cell: CellSummary) -> list[str]:

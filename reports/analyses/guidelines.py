@@ -174,7 +174,8 @@ def _head_row(pair: Pair) -> tuple[Value, ...]:
 
 def _kind_rows(encoder: str, kind: str, pairs: list[Pair]) -> list[tuple[Value, ...]]:
     """One row per task, and one for the kind if it has several tasks."""
-    kind_text, paper, rows = kind.replace("_", " "), paper_advice(encoder, kind), []
+    rows: list[tuple[Value, ...]] = []
+    kind_text, paper = kind.replace("_", " "), paper_advice(encoder, kind)
     for pair in pairs:
         known = pair.comparison
         rows.append((
