@@ -214,7 +214,7 @@ def _better(delta: float, upper: str, lower: str) -> str:
 
 
 def what_would_change(comparison: Comparison) -> str:
-    """What a clearer, or another, conclusion on a task takes."""
+    """The sizes that a clearer, or another, conclusion on a task takes."""
     if comparison.is_claimed:
         return NOTHING_MORE
     if comparison.low is None:
