@@ -8,6 +8,7 @@ the counts in the order of the values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -23,6 +24,9 @@ Runs = Sequence[ScoredExamples]
 
 CONSTANT = 1e-13
 """A variance below this share of the mean square is rounding: the values of the resample are all equal."""
+
+RANKED_AT_ONCE = 2**16
+"""Counts whose ranks are computed at a time: what fits a processor's cache takes a third less time."""
 
 
 def scorer(metric: str, runs: Runs) -> Scorer:
@@ -161,17 +165,22 @@ def _correlation(covariance: Floats, *variances: Floats) -> Floats:
 
 def _spearman(runs: Runs) -> Scorer:
     def score(counts: Floats) -> Floats:
+        blocks = math.ceil(counts.size / RANKED_AT_ONCE)
+        return np.concatenate([of_block(block) for block in np.array_split(counts, min(blocks, len(counts)))])
+
+    def of_block(counts: Floats) -> Floats:
         size = counts.sum(axis=1)
-        gold = _ranks(runs[0].gold, counts)
+        gold = of_gold(counts)
         weighted = counts * gold
         gold_variance = _mean_product(weighted, gold, size)
         columns = []
-        for run in runs:
-            own = _ranks(run.predicted, counts)
+        for ranks in of_runs:
+            own = ranks(counts)
             variance = _mean_product(counts * own, own, size)
             columns.append(_correlation(_mean_product(weighted, own, size), gold_variance, variance))
         return np.stack(columns, axis=1)
 
+    of_gold, of_runs = _ranker(runs[0].gold), [_ranker(run.predicted) for run in runs]
     return score
 
 
@@ -180,16 +189,22 @@ def _mean_product(left: Floats, right: Floats, size: Floats) -> Floats:
     return product
 
 
-def _ranks(values: NDArray[np.generic], counts: Floats) -> Floats:
-    """Ranks within each resample minus their mean, (resamples, examples); ties have the mean of their ranks."""
+def _ranker(values: NDArray[np.generic]) -> Scorer:
+    """Counts → ranks in each resample less their mean, (resamples, examples); ties have the mean of their ranks."""
     distinct, places = np.unique(values, return_inverse=True)
     order = np.argsort(places, kind="stable")
-    tied = counts[:, order]  # (resamples, distinct values)
-    if len(distinct) < len(values):
-        starts = np.concatenate([[0], np.flatnonzero(np.diff(places[order])) + 1])
-        tied = np.add.reduceat(tied, starts, axis=1)
-    ranks: Floats = np.cumsum(tied, axis=1) - (tied - 1) / 2 - (counts.sum(axis=1, keepdims=True) + 1) / 2
-    return ranks[:, places]
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(places[order])) + 1])
+
+    def ranks(counts: Floats) -> Floats:
+        tied = counts[:, order]
+        if len(distinct) < len(values):
+            tied = np.add.reduceat(tied, starts, axis=1)  # (resamples, distinct values)
+        found = np.cumsum(tied, axis=1)
+        found -= tied / 2
+        found -= counts.sum(axis=1, keepdims=True) / 2
+        return found[:, places]
+
+    return ranks
 
 
 SCORERS: Mapping[str, Callable[[Runs], Scorer]] = {
