@@ -105,7 +105,7 @@ class Contrasts:
 
 def _with_interval(delta: Delta | None) -> TableEntry | None:
     """Δ with its interval; None if it has none."""
-    known = delta and delta.comparison
+    known = delta.comparison if delta is not None else None
     if known is None or known.low is None or known.high is None:
         return None
     return TableEntry(interval_text(known.delta, known.low, known.high), known.split, known.delta)

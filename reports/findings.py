@@ -49,7 +49,7 @@ def delta_lines(results: SweepResults) -> list[str]:
 
 
 def gain_lines(results: SweepResults) -> list[str]:
-    """What tuning bought, a line for each cell; cells with the same words share one."""
+    """The gains by tuning, a line for each cell; cells with the same words share one."""
     if ran_nowhere(results.gains):
         return [without_defaults(results)] if results.gains else []
     grouped: dict[str, list[str]] = {}

@@ -57,7 +57,10 @@ def _block(
     columns = _columns(encoder_cells)
     sides = list(dict.fromkeys(side for side, _ in cells))
     rows = [_mode_row(side, cells, columns, summary, split) for side in sides]
-    contrasts = Contrasts({**cells, **_ensembles_by_members(summary, encoder)}, columns, split, comparer)
+    comparable: dict[tuple[ModeVariant | EnsembleOf, str], CellSummary | Ensemble] = {}
+    comparable.update(cells.items())
+    comparable.update(_ensembles_by_members(summary, encoder).items())
+    contrasts = Contrasts(comparable, columns, split, comparer)
     chosen = _chosen_pairs(sides, pairs, {key for key, _ in contrasts.cells})
     differences = [contrasts.row(pair) for pair in chosen]
     modes, leads = contrasts.with_best(rows)

@@ -61,18 +61,18 @@ def _cell(cell: CellSummary, results: SweepResults, gain: TuningGain | None) -> 
 
 
 def _spread(name: str, over: Spread | None) -> dict[str, float | None]:
-    return {f"{name}_mean": over and over.mean, f"{name}_std": over and over.std}
+    return {f"{name}_mean": over.mean if over else None, f"{name}_std": over.std if over else None}
 
 
 def _notes(cell: CellSummary) -> list[str]:
-    """What was done to the cell's data and inputs, and how its search differs from others."""
+    """Changes to the cell's data and inputs, and how its search differs from others."""
     lines = [*cell.header.notes, *(note for record in [cell.best] if record for note in record.input_notes)]
     lines += [searched_less(cell.closed_early)] if cell.closed_early else []
     return lines + ([mixture_in_words(cell.code_uses, cell.best)] if cell.mixes_code else [])
 
 
 def _tuning(gain: TuningGain | None) -> dict[str, Any] | None:
-    """What tuning bought; null where the cell has no finals, figures null where nothing was compared."""
+    """The gain by tuning; null where the cell has no finals, figures null where nothing was compared."""
     if gain is None:
         return None
     known = gain.comparison

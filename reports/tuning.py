@@ -1,4 +1,4 @@
-"""What tuning bought: each cell's finalists against the published setting, run with the same seeds."""
+"""The gain by tuning: each cell's finalists against the published setting, run with the same seeds."""
 
 from __future__ import annotations
 

@@ -174,7 +174,8 @@ def _head_row(pair: Pair) -> tuple[Value, ...]:
 
 def _kind_rows(encoder: str, kind: str, pairs: list[Pair]) -> list[tuple[Value, ...]]:
     """One row per task, and one for the kind if it has several tasks."""
-    kind_text, paper, rows = kind.replace("_", " "), paper_advice(encoder, kind), []
+    rows: list[tuple[Value, ...]] = []
+    kind_text, paper = kind.replace("_", " "), paper_advice(encoder, kind)
     for pair in pairs:
         known = pair.comparison
         rows.append((
@@ -213,7 +214,7 @@ def _better(delta: float, upper: str, lower: str) -> str:
 
 
 def what_would_change(comparison: Comparison) -> str:
-    """What a clearer, or another, conclusion on a task takes."""
+    """The sizes that a clearer, or another, conclusion on a task takes."""
     if comparison.is_claimed:
         return NOTHING_MORE
     if comparison.low is None:

@@ -1,4 +1,4 @@
-"""What every format says of comparisons: conclusions, adjusted p, what tuning bought; computed once, shared by all."""
+"""The comparisons in every format: conclusions, adjusted p, what tuning bought; computed once, shared by all."""
 
 from __future__ import annotations
 
