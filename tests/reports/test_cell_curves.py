@@ -77,7 +77,7 @@ def test_records_of_older_versions_are_said_not_to_tell_where_settings_come_from
 
 
 def test_a_search_without_trials_has_no_curve(make_cell):
-    assert cell_curve(make_cell()).reason.startswith("no curve: 0 random trials")
+    assert cell_curve(make_cell(search=())).reason.startswith("no curve: 0 random trials")
 
 
 def test_a_search_that_is_not_over_says_so(make_cell):

@@ -22,7 +22,8 @@ LENGTH = CellLength(24, 24, "made", 10, 0.0, 0.0, 24, 12.0, ())
 def planned(mode: str = "fine_tuning", task: str = "sst2", **fields) -> PlannedCell:
     values = {
         "encoder": "minilm", "mode": mode, "task": task, "head": "linear", "head_source": "made", "variant": "",
-        "trials": 21, "finals": 5, "defaults": 0, "answered": 0, "estimated_seconds": 1.0, "length": LENGTH, "metric": "accuracy",
+        "trials": 21, "finals": 5, "defaults": 0, "answered": 0, "estimated_seconds": 1.0, "length": LENGTH,
+        "metric": "accuracy",
         "searcher": "random", "dev_examples": 872, "test_examples": 1821,
     }  # fmt: skip
     return PlannedCell(**(values | fields))
