@@ -83,7 +83,7 @@ def test_a_sweep_runs_and_scores_the_published_setting_beside_the_best_one(spec:
     cell = assert_whole_with_defaults(tmp_path, seeds=3)
     assert cell.best is not None
     assert cell.best.suggested_by in ("random", "grid")
-    assert set(openings(tmp_path).values()) == {1}, "a killed driver may open a split again, since it has no score of it"
+    assert set(openings(tmp_path).values()) == {1}, "only a killed driver's are opened again"
     assert_predictions_give_their_scores(tmp_path)
     runs = {run.data.tags.get("meltpoint.trial"): run for run in mlflow_runs(tmp_path)}
     (whole,) = (run for run in runs.values() if run.data.tags["meltpoint.role"] == "cell")
