@@ -116,8 +116,8 @@ def test_runs_with_all_varied_are_the_finals_and_train_to_the_same_numbers(stora
 def order(number: int, seeds: Seeds | None, mode: str = "feature_extraction", seed: int = 0) -> Order:
     return Order(
         id=str(number), number=number, encoder="minilm", mode=mode, task="sst2", role="search", seed=seed,
-        head="linear", setting={"batch_size": 8}, data=DataSpec("sst2"), data_fingerprint="", checkpoint="", cpus=1,
-        gpus=0, seeds=seeds,
+        head="linear", setting={"batch_size": 8}, data=DataSpec("sst2"), data_fingerprint="", encoder_fingerprint="",
+        checkpoint="", cpus=1, gpus=0, seeds=seeds,
     )  # fmt: skip
 
 
