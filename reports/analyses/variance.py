@@ -19,7 +19,7 @@ from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, 
 from meltpoint.reports.analyses.core.cell_columns import CELL_COLUMNS, cell_values
 from meltpoint.reports.analyses.core.finalists import order_for
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
-from meltpoint.reports.statistics.variance import deviation, share
+from meltpoint.reports.statistics.variance import Deviation, deviation, share
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.planner import LARGEST_BUNDLE
 from meltpoint.sweeps.specification.cells import cell_name
@@ -36,7 +36,8 @@ ALL = "all"
 
 COLUMNS = (
     *CELL_COLUMNS, Column("varied"), figures("runs", "d"), points("mean"), points("std", ".2f"), points("low", ".2f"),
-    points("high", ".2f"), points("share of variance", ".0f"), points("min"), points("max"),
+    points("high", ".2f"), points("share of variance", ".0f"), points("share low", ".0f"), points("share high", ".0f"),
+    points("min"), points("max"),
 )  # fmt: skip
 RUN_COLUMNS = (
     *CELL_COLUMNS, Column("varied"), figures("order seed", "d"), figures("initial seed", "d"),
@@ -49,8 +50,10 @@ METHOD = (
     "`low`, `high`: 95 % interval of the standard deviation, by chi-square, which supposes normal scores. Of five runs "
     "it reaches from 0.60 to 2.87 times the estimate: only large differences between rows mean something. "
     "`--runs 20` gives 0.76 to 1.46.",
-    "`share of variance`: the row's variance over that of `all`. Shares need not sum to 100: sources act together, and "
-    "each share is as uncertain as the two deviations. A source that a setting does not have (dropout of 0) has 0.",
+    "`share of variance`: the row's variance over that of `all`, with its 95 % interval by F, which supposes normal "
+    "scores of independent runs. Of five runs it reaches from a tenth to ten times the estimate, so that a share above "
+    "100 is no surprise. Shares need not sum to 100 either: sources act together. A source that a setting does not "
+    "have (dropout of 0) has 0.",
     "Not varied: the choice of examples (the largest source in Bouthillier et al.) and the search itself.",
     "To compare cells, vary everything at once: it costs one set of runs where this costs one a source, and is what "
     "the finals do. This table only says where their deviation comes from.",
@@ -169,11 +172,19 @@ def _rows(cell: CellSummary, scores: Mapping[Run, float | None]) -> list[tuple[V
         if (values := [dev for one, dev in scores.items() if one.source == source and dev is not None])
     }  # fmt: skip
     spreads = {source: deviation(values) for source, values in found.items()}
-    return [
-        (*cell_values(cell), _title(source), own.count, own.mean, own.std, own.low, own.high,
-         share(own, spreads[ALL]) if ALL in spreads else None, min(found[source]), max(found[source]))
-        for source, own in spreads.items()
-    ]  # fmt: skip
+    return [_source_row(cell, source, values, spreads) for source, values in found.items()]
+
+
+def _source_row(
+    cell: CellSummary, source: str, values: Sequence[float], spreads: Mapping[str, Deviation]
+) -> tuple[Value, ...]:  # fmt: skip
+    own = spreads[source]
+    part = share(own, spreads[ALL]) if ALL in spreads and source != ALL else None
+    shares = (part.value, part.low, part.high) if part else (None, None, None)
+    return (
+        *cell_values(cell), _title(source), own.count, own.mean, own.std, own.low, own.high, *shares, min(values),
+        max(values),
+    )  # fmt: skip
 
 
 def _title(source: str) -> str:

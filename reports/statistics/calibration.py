@@ -54,7 +54,8 @@ class Scored:
     @property
     def is_right(self) -> Floats:
         """1 where the prediction is right, else 0, (examples,)."""
-        return (self.gold == self.predicted).astype(np.float64)
+        right: Floats = np.equal(self.gold, self.predicted).astype(np.float64)
+        return right
 
 
 @dataclass(frozen=True)

@@ -303,13 +303,9 @@ def complete_setting(mode: str, head: str, given: Mapping[str, Value]) -> dict[s
 
 
 def encoded(
-    kind: Kind,
-    train: list[Example],
-    dev: list[Example],
-    encoder: Encoder,
-    limit: int,
+    kind: Kind, train: list[Example], dev: list[Example], encoder: Encoder, limit: int,
     input_format: InputFormat | None = None,
-) -> EncodedData:
+) -> EncodedData:  # fmt: skip
     """The tiny task's splits for an encoder."""
     splits = [encode_split(kind, examples, encoder.tokenizer, limit, input_format) for examples in (train, dev)]
     return EncodedData(tiny_task(kind), splits[0], splits[1], dev, train)

@@ -35,7 +35,7 @@ def epochs(*scores: float, train: dict[int, float] | None = None) -> list[Any]:
 
 
 def rows_of(make_sweep: Any, out: Path, *cells: CellSummary) -> list[dict[str, str]]:
-    ANALYSIS.run(AnalysisOptions(make_sweep(*cells), None, out, formats=("csv",)))
+    ANALYSIS.run(AnalysisOptions(make_sweep(*cells), Ledger(out / "first"), out, formats=("csv",)))
     with (out / "best_epochs.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 

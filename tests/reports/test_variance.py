@@ -57,7 +57,17 @@ def test_one_run_has_no_deviation_and_no_share():
     assert (one.std, one.low, one.high) == (None, None, None)
     assert share(one, two) is None
     assert share(two, deviation([0.5, 0.5])) is None
-    assert share(deviation([0.5, 0.6]), two) == pytest.approx(0.25)
+    assert share(deviation([0.5, 0.6]), two).value == pytest.approx(0.25)
+
+
+def test_the_interval_of_a_share_of_five_runs_reaches_from_a_tenth_to_ten_times_it_and_covers():
+    rng = np.random.default_rng(0)
+    pairs = [[deviation(rng.normal(0.8, std, 5).tolist()) for std in (0.01, 0.02)] for _ in range(300)]
+    found = [share(*pair) for pair in pairs]
+    assert (
+        found[0].high / found[0].value == pytest.approx(found[0].value / found[0].low) == pytest.approx(9.605, abs=1e-3)
+    )
+    assert sum(one.low <= 0.25 <= one.high for one in found) / 300 == pytest.approx(0.95, abs=0.04)
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +126,8 @@ def test_runs_with_all_varied_are_the_finals_and_train_to_the_same_numbers(stora
 def order(number: int, seeds: Seeds | None, mode: str = "feature_extraction", seed: int = 0) -> Order:
     return Order(
         id=str(number), number=number, encoder="minilm", mode=mode, task="sst2", role="search", seed=seed,
-        head="linear", setting={"batch_size": 8}, data=DataSpec("sst2"), data_fingerprint="", checkpoint="", cpus=1,
-        gpus=0, seeds=seeds,
+        head="linear", setting={"batch_size": 8}, data=DataSpec("sst2"), data_fingerprint="", encoder_fingerprint="",
+        checkpoint="", cpus=1, gpus=0, seeds=seeds,
     )  # fmt: skip
 
 
