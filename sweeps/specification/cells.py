@@ -19,6 +19,7 @@ from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
 from meltpoint.sweeps.specification.lengths import CellLength, InputLengths
 from meltpoint.sweeps.specification.native_pooler import pooler_notes
+from meltpoint.sweeps.specification.own_pooling import with_own_pooling
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, within
 from meltpoint.sweeps.specification.words import with_word_tokenizer
 from meltpoint.tasks import get, names
@@ -185,7 +186,7 @@ def _head_and_space(
     """A cell's head and search space, checked against each other, the encoder and the kind of task."""
     head = head_of(block, reference, mode, task.kind)
     heads.get(head.name, task.kind)
-    space = _own_space(spec, block, reference, mode, task, head.name)
+    space = with_own_pooling(_own_space(spec, block, reference, mode, task, head.name), mode, head)
     check_possible(reference, head.name, task.kind, _pairing(space))
     return head, space
 
