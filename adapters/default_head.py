@@ -20,6 +20,10 @@ class EncoderTraits(Protocol):
     def has_words(self) -> bool:
         """True where it has a state for each word; if not, it has one vector per sentence."""
 
+    @property
+    def has_pooling(self) -> bool:
+        """True where it was trained to give one vector a sentence, and its files say how, as all-MiniLM's do."""
+
     def has_native_head(self, kind: Kind) -> bool:
         """True where transformers builds a classification head on it."""
 
@@ -30,6 +34,7 @@ class FamilyTraits:
 
     joins_pairs: bool = True
     has_words: bool = True
+    has_pooling: bool = False
     of_transformers: bool = True
 
     def has_native_head(self, kind: Kind) -> bool:
@@ -58,17 +63,22 @@ class DefaultHeads:
     Attributes:
         joint: kind of task → the head of an encoder that takes a pair as one input, as BERT does.
         single: the same for an encoder that reads one sentence at a time, as ELMo does, where it is another head.
+        pooled: the head that comes before all others for sentences and pairs of an encoder that was trained to give one
+            vector a sentence, or None.
         native: the head that comes before `joint` where transformers builds one on the encoder, or None.
     """
 
     joint: Mapping[Kind, DefaultHead]
     single: Mapping[Kind, DefaultHead] = field(default_factory=dict)
+    pooled: DefaultHead | None = None
     native: DefaultHead | None = None
 
     def of(self, encoder: EncoderTraits, kind: Kind) -> DefaultHead:
         """The head for an encoder and a kind of task."""
         if not encoder.has_words:
             return SENTENCE_VECTORS
+        if self.pooled is not None and encoder.has_pooling and kind != "sequence_labelling":
+            return self.pooled
         if self.native is not None and encoder.has_native_head(kind):
             return self.native
         return self.joint[kind] if encoder.joins_pairs else self.single.get(kind, self.joint[kind])

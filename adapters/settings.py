@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from meltpoint.adapters import heads, modes, tricks
-from meltpoint.adapters.data.pairing import CONTEXT, INPUT_FORMAT, PAIRING, PREFIX, WORD_TOKENIZER
+from meltpoint.adapters.data.pairing import CONTEXT, FEATS, INPUT_FORMAT, PAIRING, PREFIX, WORD_TOKENIZER
 from meltpoint.adapters.hyperparameters import COMMON, Parameter, Setting, Value
 from meltpoint.adapters.multiplier_table import Trick
 from meltpoint.tasks.core.task import Kind
@@ -15,10 +15,12 @@ SCHEDULE, CONSTANT = "schedule", "constant"
 PATIENCE = "patience"
 OPTIMISER, ADAMW = "optimiser", "adamw"
 
-LEFT_OUT: Setting = {parameter.name: parameter.default for parameter in INPUT_FORMAT} | {PATIENCE: 0, OPTIMISER: ADAMW}
+LEFT_OUT: Setting = {
+    **{parameter.name: parameter.default for parameter in INPUT_FORMAT}, PATIENCE: 0, OPTIMISER: ADAMW, FEATS: False,
+}  # fmt: skip
 """Hyperparameter → the value at which a complete setting does not name it.
 
-Most tasks have no choice of the input format, and settings of older versions lack the optimiser.
+Most tasks have no choice of the input format, and settings of older versions lack the others.
 """
 
 

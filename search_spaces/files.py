@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from meltpoint.adapters import heads, modes
+from meltpoint.adapters.data.pairing import POOLING_KIND
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces import build, documents, entries
 from meltpoint.search_spaces.documents import SHIPPED
@@ -16,6 +17,8 @@ from meltpoint.tasks.core.registry import unknown
 
 CELL = ("encoder", "mode", "task", "head")
 SECTION = ("parameters", "early_stopping")
+POOLED = "pooled"
+"""Last part of the name of a mode's file for `--head pooling` on an encoder that has a pooling of its own."""
 TOP = (*CELL, *SECTION, "modes", "provenance")
 
 
@@ -46,38 +49,43 @@ def shipped() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
 
 
-def stems(mode: str, encoder: str, task: str) -> list[str]:
+def stems(mode: str, encoder: str, task: str, pooled: bool = False) -> list[str]:
     """The names of the space files that may apply to a cell, the most general first.
 
     A task's family is the part of its name before the first underscore (`demo_sentiment` → `demo`); a variant
     (`yahoo:sports+health`) reads its task's files. `hf:…` encoders have no specific files; `elmo:FOLDER` reads those of
     `elmo`; a user's task file, which is given by its path, has none.
+
+    Args:
+        mode, encoder, task: the cell.
+        pooled: whether its head is `pooling` on an encoder that has a pooling of its own.
     """
     task = task.partition(":")[0]
     tasks = [name for name in dict.fromkeys((task.partition("_")[0], task)) if re.fullmatch(r"[\w-]+", name)]
     stem = f"{mode}.{encoder.partition(':')[0]}"
-    general = [mode, *(f"{mode}.{name}" for name in tasks)]
+    general = [mode, *(f"{mode}.{name}" for name in tasks), *([f"{mode}.{POOLED}"] if pooled else [])]
     return general if encoder.startswith("hf:") else [*general, stem, *(f"{stem}.{name}" for name in tasks)]
 
 
 def find(
-    mode: str, encoder: str, task: str, allowed: Mapping[str, Parameter], *,
+    mode: str, encoder: str, task: str, allowed: Mapping[str, Parameter], *, has_pooling: bool = False,
     every: Mapping[str, Parameter] | None = None, folder: Path = SHIPPED,
 ) -> Space:  # fmt: skip
     """The shipped space of a cell: the files of `stems`, where the most specific file wins for each key.
 
-    A file applies to every head, so parameters of other heads are ignored.
+    A file applies to every head but that of `POOLED`, so parameters of other heads are ignored.
 
     Args:
         mode, encoder, task: the cell.
         allowed: every parameter that a setting of the cell may have.
+        has_pooling: whether the encoder has a pooling of its own.
         every: every parameter of all modes and heads, to distinguish those of other heads from mistakes.
         folder: the folder of the files.
 
     Raises:
         ValueError: there is no file for the mode, or a file is invalid.
     """
-    layers = merged(mode, encoder, task, folder)
+    layers = merged(mode, encoder, task, folder, pooled=has_pooling and POOLING_KIND in allowed)
     of_others = set(every or ()) - set(allowed)
     declared = {name: entry for name, entry in layers.declared.items() if name not in of_others}
     return Space.of(
@@ -86,13 +94,13 @@ def find(
     )  # fmt: skip
 
 
-def merged(mode: str, encoder: str, task: str, folder: Path = SHIPPED) -> MergedEntries:
+def merged(mode: str, encoder: str, task: str, folder: Path = SHIPPED, pooled: bool = False) -> MergedEntries:
     """The entries that the files of `stems` declare for a cell of any head, and the file of each.
 
     Raises:
         ValueError: there is no file for the mode, or a file is invalid.
     """
-    paths = [path for stem in stems(mode, encoder, task) if (path := folder / f"{stem}.yaml").is_file()]
+    paths = [path for stem in stems(mode, encoder, task, pooled) if (path := folder / f"{stem}.yaml").is_file()]
     if not paths:
         raise ValueError(f"Mode {mode} has no search_spaces/{mode}.yaml; add one, or name a space with --space FILE.")
     layers = MergedEntries()

@@ -24,6 +24,7 @@ class Row:
         spans: (start, stop) in `pieces` of each sentence of a pair, without special tokens; empty for other kinds.
         cut: the position in `pieces` at which the second sentence's input begins, if a pair is encoded separately;
             else 0.
+        statistics: numbers on a pair's words, for heads that ask for them; else empty.
         before, after: pieces that the encoder reads around `pieces` (document context, special tokens); no head reads
             their states.
     """
@@ -38,6 +39,7 @@ class Row:
     cut: int = 0
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
+    statistics: tuple[float, ...] = ()
 
     @property
     def inputs(self) -> tuple[tuple[int, ...], ...]:
@@ -118,6 +120,7 @@ class Batch:
             padding; None except for pairs.
         cuts: (batch,) int64, the position at which the second sentence's input begins, for pairs that are encoded
             separately; else None.
+        statistics: (batch, numbers) float32, `Row.statistics`; None where the rows have none.
         source: the batch of the encoder's inputs if they differ from these rows; else None.
         source_places: (batch, pieces) int64, each piece's flat index in `source`: row · longest + position; 0 where
             padded.
@@ -142,6 +145,7 @@ class Batch:
     padded: bool = True
     parts: Tensor | None = None
     cuts: Tensor | None = None
+    statistics: Tensor | None = None
     source: Batch | None = None
     source_places: Tensor | None = None
     places: Tensor | None = None
@@ -164,5 +168,6 @@ class Batch:
             piece_mask=self.piece_mask.to(device, non_blocking=True), segments=move(self.segments),
             word_starts=move(self.word_starts), word_mask=move(self.word_mask), labels=move(self.labels),
             states=move(self.states), places=move(self.places), parts=move(self.parts), cuts=move(self.cuts),
+            statistics=move(self.statistics),
             source=None if self.source is None else self.source.to(device), source_places=move(self.source_places),
         )  # fmt: skip

@@ -51,9 +51,10 @@ def collate(rows: Sequence[Row], indices: Sequence[int], pad_piece: int, kind: K
     padded = bool((counts < pieces.shape[1]).any())
     places, ascending = places_of(counts) if padded else (None, ())
     cuts = torch.tensor([row.cut for row in chosen]) if chosen[0].cut else None
+    statistics = torch.tensor([row.statistics for row in chosen]) if chosen[0].statistics else None
     batch = Batch(
         tuple(indices), pieces, mask, segments, padded=padded, parts=_parts(chosen, pieces), cuts=cuts, places=places,
-        lengths=ascending,
+        lengths=ascending, statistics=statistics,
     )  # fmt: skip
     if not (encoded or all(row.is_its_input for row in chosen)):
         batch = _with_source(batch, chosen, pad_piece)

@@ -42,6 +42,9 @@ PREFIX = Parameter(
 POOLING_KIND, OWN_POOLING = "pooling.kind", "encoder"
 """The hyperparameter and its value by which a sentence is the vector that its encoder was trained to give."""
 
+FEATS = "sentence_vectors.feats"
+"""The hyperparameter by which a pair's word statistics stand beside its vectors (`pair_statistics`)."""
+
 INPUT_FORMAT = (PAIRING, CONTEXT, WORD_TOKENIZER, PREFIX)
 """A complete setting names these only where they differ from the defaults: most tasks have no choice of them."""
 
@@ -57,12 +60,14 @@ class InputFormat:
         word_tokenizer: what texts pass through before the encoder's own tokenizer: "moses", or nothing ("whitespace").
         prefix: what is put before each text that is an input of its own (`sentence_pooling.Prompts.text`); a pair that
             is encoded jointly gets none.
+        statistics: whether a pair that is encoded separately comes with statistics of its words (`pair_statistics`).
     """
 
     pairing: Pairing = "auto"
     context: Context = "sentence"
     word_tokenizer: WordTokenizer = "whitespace"
     prefix: Prefix = "own"
+    statistics: bool = False
 
 
 def is_separate(pairing: Pairing, can_join: bool, pooling_kind: str = "") -> bool:
@@ -90,5 +95,5 @@ def input_format_of(setting: Setting, joint_pairs: bool) -> InputFormat:
     words = WORD_TOKENIZER.check(setting.get(WORD_TOKENIZER.name, WORD_TOKENIZER.default))
     prefix = PREFIX.check(setting.get(PREFIX.name, PREFIX.default))
     return InputFormat(
-        pairing, cast(Context, context), cast(WordTokenizer, words), cast(Prefix, prefix)
-    )  # fmt: skip
+        pairing, cast(Context, context), cast(WordTokenizer, words), cast(Prefix, prefix), bool(setting.get(FEATS))
+    )

@@ -12,6 +12,7 @@ from typing import Any
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.data.document_context import Surroundings, documents
+from meltpoint.adapters.data.pair_statistics import pair_statistics
 from meltpoint.adapters.data.pairing import InputFormat
 from meltpoint.adapters.data.sentence_pooling import Prompts
 from meltpoint.adapters.data.tokenizer import Span, Tokenizer
@@ -209,7 +210,8 @@ def _text_row(
     if input_format.pairing == "separate" or not tokenizer.joins_pairs:
         if input_format.pairing == "joint":
             raise ValueError("pairing is joint; this encoder reads one sentence at a time: take separate, or auto.")
-        return _separate_row(position, [prefix + text for text in texts], example.label, tokenizer, max_pieces)
+        row, cuts = _separate_row(position, [prefix + text for text in texts], example.label, tokenizer, max_pieces)
+        return replace(row, statistics=pair_statistics(*example.texts)) if input_format.statistics else row, cuts
     pieces, segments, spans, cut = tokenizer.pair(texts[0], texts[1], max_pieces)
     return Row(position, 0, tuple(pieces), tuple(segments), (), example.label, spans), (cut,)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from meltpoint.adapters.families.huggingface.native_head import TransformersHead
 
 __all__ = [
-    "FAMILIES", "EncoderReference", "check", "fingerprint", "load", "load_tokenizer", "longest_input", "names",
-    "native_head", "pooling", "resolve", "state_size", "summary", "traits", "weights_without_embeddings",
+    "FAMILIES", "EncoderReference", "check", "fingerprint", "knows_pooling", "load", "load_tokenizer",
+    "longest_input", "names", "native_head", "pooling", "resolve", "state_size", "summary", "traits",
+    "weights_without_embeddings", "with_pooling",
 ]  # fmt: skip
 
 FAMILIES = {"elmo": "meltpoint.adapters.families.elmo", "skipthoughts": "meltpoint.adapters.families.skip_thoughts"}
@@ -69,8 +71,10 @@ def resolve(word: str, kind: Kind) -> EncoderReference:
 
 def traits(word: str) -> FamilyTraits:
     """The traits of an encoder by its word alone, as its files may lie elsewhere."""
-    family = word.partition(":")[0]
-    return cast(FamilyTraits, _family(family).TRAITS) if family in FAMILIES else FamilyTraits()
+    family, colon, _ = word.partition(":")
+    if family in FAMILIES:
+        return cast(FamilyTraits, _family(family).TRAITS)
+    return FamilyTraits(has_pooling=not colon and resolve(word, "sentence_classification").has_pooling)
 
 
 def check(reference: EncoderReference) -> None:
@@ -179,6 +183,20 @@ def pooling(reference: EncoderReference) -> SentencePooling | None:
     if reference.pooling is not None or reference.family in FAMILIES:
         return reference.pooling
     return read_pooling(locate(reference)[0])
+
+
+def knows_pooling(reference: EncoderReference) -> bool:
+    """True if a reference says whether its encoder has a pooling of its own, as all but `hf:ID` do."""
+    return reference.is_folder or ":" not in reference.word
+
+
+def with_pooling(reference: EncoderReference) -> EncoderReference:
+    """The reference with the encoder's own pooling, for which a hub encoder is downloaded if necessary.
+
+    Raises:
+        ValueError: the files are not available, or broken; one line with the remedy.
+    """
+    return reference if knows_pooling(reference) else replace(reference, pooling=pooling(reference))
 
 
 def _family(family: str) -> ModuleType:

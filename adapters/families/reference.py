@@ -37,6 +37,11 @@ class EncoderReference:
     reads_words: bool = False
     pooling: SentencePooling | None = None
 
+    @property
+    def has_pooling(self) -> bool:
+        """True if it has a pooling of its own; of an encoder on the hub, once `encoders.with_pooling` has read it."""
+        return self.pooling is not None
+
     def has_native_head(self, kind: Kind) -> bool:
         """True if the head `native` serves it: transformers builds a classification head on encoders of its kind.
 

@@ -4,6 +4,9 @@ A sentence is its vector u, the state of its first piece. A pair, whose sentence
 [|u − v|; u ∗ v] (Kiros et al. 2015, section 3.2, after Tai et al. 2015) or [u; v; |u − v|; u ∗ v] (Wang et al. 2018,
 section 4). It helps where the encoder was trained to put meaning into one vector; two sentences never see each other.
 
+Six statistics of a pair's words may stand beside its vectors (`feats`; `pair_statistics`): combine-skip + feats of
+Kiros et al. 2015, section 3.3, for MRPC.
+
 On it is a linear classifier without dropout (Kiros et al.), or one hidden layer of 512 tanh units (GLUE's baselines,
 but for STS-B, where theirs is linear). Scores are regressed by a softmax over whole scores (Kiros et al., for SICK) or
 as one number by squared error (GLUE's STS-B).
@@ -15,6 +18,7 @@ import torch
 from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.pair_statistics import STATISTICS
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, elementwise
@@ -35,13 +39,17 @@ REGRESSION = Parameter(
     "a score as one number by squared error (value), or as a softmax over whole scores (distribution)",
     choices=("value", "distribution"), shapes=True,
 )  # fmt: skip
+FEATS = Parameter(
+    "sentence_vectors.feats", False, "six statistics of a pair's words beside its vectors (Kiros et al.: + feats)",
+    shapes=True,
+)  # fmt: skip
 
 
 class SentenceVectors(Head):
     """u, or u and v compared → dropout → linear; with a hidden layer: dropout → linear → tanh → dropout → linear."""
 
     kinds = ("sentence_classification", "pair_classification", "pair_regression")
-    hyperparameters = (PAIR, HIDDEN_SIZE, REGRESSION)
+    hyperparameters = (PAIR, HIDDEN_SIZE, REGRESSION, FEATS)
     summary = "a sentence's [CLS], or [|u-v|; u*v] of a pair's two → dropout → linear, or a hidden layer before it"
     reads = "first"
     separate_pairs, joint_pairs = True, False
@@ -49,7 +57,9 @@ class SentenceVectors(Head):
     def compose(self, bundle: Bundle) -> None:
         """The score layer, and the hidden layer where there is one."""
         self.pair = bundle.choice(PAIR)
-        size = self.shape.dim * (PARTS[self.pair] if self.shape.kind.startswith("pair") else 1)
+        is_pair = self.shape.kind.startswith("pair")
+        self.feats = bool(bundle.size(FEATS)) and is_pair
+        size = self.shape.dim * (PARTS[self.pair] if is_pair else 1) + STATISTICS * self.feats
         spread, limits = bundle.choice(REGRESSION) == "distribution", self.shape.label_range
         self.distribution = ScoreDistribution(*limits) if spread and limits is not None else None
         hidden = bundle.size(HIDDEN_SIZE)
@@ -64,6 +74,8 @@ class SentenceVectors(Head):
         vectors = states[:, :, 0].float()
         if self.shape.kind.startswith("pair"):
             vectors = compared(vectors, _second(states, batch).float(), self.pair)
+        if self.feats:
+            vectors = torch.cat([vectors, _statistics(vectors, batch)], -1)
         vectors = vectors.contiguous()
         if self.hidden is not None:
             vectors = elementwise(torch.tanh, self.hidden(self.dropout(vectors)))
@@ -89,6 +101,12 @@ def _second(states: Tensor, batch: Batch) -> Tensor:
     assert batch.cuts is not None, "sentence_vectors compares sentences that were encoded separately"
     places = lanes_of(batch.cuts, batch.lanes)[:, :, None, None]
     return states.gather(2, places.expand(len(states), -1, 1, states.shape[3])).squeeze(2)
+
+
+def _statistics(vectors: Tensor, batch: Batch) -> Tensor:
+    """The statistics of the pairs' words, for as many members as have vectors: (T or 1, batch, `STATISTICS`)."""
+    assert batch.statistics is not None, "the pairs were tokenised without statistics"
+    return lanes_of(batch.statistics, batch.lanes).expand(len(vectors), -1, -1)
 
 
 HEAD = SentenceVectors

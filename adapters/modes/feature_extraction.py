@@ -26,6 +26,9 @@ def phases(setting: Setting) -> tuple[Phase, ...]:
 
 
 HEADS = DefaultHeads(
+    pooled=DefaultHead(
+        "pooling", "the encoder's own pooling under a linear classifier: Reimers & Gurevych 2019, section 5"
+    ),
     joint=by_kind(
         labels=DefaultHead("bilstm", "two BiLSTM layers and a softmax, BERT's: Peters, Ruder & Smith 2019, A.1"),
         sentences=DefaultHead("bcn", "the biattentive classification network: Peters, Ruder & Smith 2019, A.1"),
@@ -37,7 +40,11 @@ HEADS = DefaultHeads(
         )
     },
 )
-"""The task models of Peters, Ruder & Smith 2019, appendix A.1."""
+"""The task models of Peters, Ruder & Smith 2019, appendix A.1; for sentence encoders, that of their makers.
+
+Reimers & Gurevych 2019, section 5, evaluate sentence encoders by SentEval (Conneau & Kiela 2018, section 3): a logistic
+regression on a sentence's vector, or on [|u - v|; u * v] of a pair's two.
+"""
 
 
 MODE = Mode(

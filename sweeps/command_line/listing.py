@@ -38,6 +38,8 @@ def inventory(what: str) -> list[Row]:
 def parameters_of_cell(mode: str, encoder: str, task: str) -> list[Row]:
     """One row per parameter that the shipped spaces name for a cell of any head: what is tried, where, and the source.
 
+    Of an encoder with its own pooling, the rows of the file that only `--head pooling` reads follow.
+
     Args:
         mode, encoder, task: as on the command line of `sweep`; the task may be "".
 
@@ -50,6 +52,15 @@ def parameters_of_cell(mode: str, encoder: str, task: str) -> list[Row]:
     if task:
         tasks.get(task)
     layers = files.merged(mode, encoder, task)
+    rows = _rows_of(layers)
+    if modes.get(mode).default_heads.pooled is None or not encoders.traits(encoder).has_pooling:
+        return rows
+    pooled = files.merged(mode, encoder, task, pooled=True)
+    return rows + [row for row in _rows_of(pooled) if row["file"] == f"{mode}.{files.POOLED}.yaml"]
+
+
+def _rows_of(layers: files.MergedEntries) -> list[Row]:
+    """One row per parameter of merged files."""
     return [
         {
             "parameter": name, "searched": _is_searched(entry), "values": _range(entry), "first": _first(entry),
@@ -107,12 +118,14 @@ def _mode(mode: Mode) -> Row:
 
 
 def _default_heads(mode: Mode) -> list[str]:
-    """`KIND: HEAD`, of encoders that read pairs as one, and of those that read one sentence where it is another."""
+    """`KIND: HEAD` of BERT, and of ELMo and encoders with their own pooling where it is another."""
     lines = []
-    traits = (FamilyTraits(), encoders.traits("elmo"))
+    others = {"ELMo": encoders.traits("elmo"), "sentence encoders": FamilyTraits(has_pooling=True)}
     for kind in KINDS:
-        joint, single = (mode.default_heads.of(one, kind).name for one in traits)
-        lines.append(f"{kind}: {joint}" + (f" (ELMo: {single})" if single != joint else ""))
+        head = mode.default_heads.of(FamilyTraits(), kind).name
+        found = {who: mode.default_heads.of(traits, kind).name for who, traits in others.items()}
+        differing = "; ".join(f"{who}: {name}" for who, name in found.items() if name != head)
+        lines.append(f"{kind}: {head}" + (f" ({differing})" if differing else ""))
     return lines
 
 

@@ -19,6 +19,7 @@ from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
 from meltpoint.sweeps.specification.lengths import CellLength, InputLengths
 from meltpoint.sweeps.specification.native_pooler import pooler_notes
+from meltpoint.sweeps.specification.own_pooling import with_own_pooling
 from meltpoint.sweeps.specification.sweep_spec import Block, Searcher, SweepSpec, check, within
 from meltpoint.sweeps.specification.training_length import with_enough_steps
 from meltpoint.sweeps.specification.words import with_word_tokenizer
@@ -116,8 +117,14 @@ def data_spec(spec: SweepSpec, task: str) -> DataSpec:
     return DataSpec(task, spec.data_dir, spec.max_train_examples, spec.test_from)
 
 
-def cell_space(spec: SweepSpec, block: Block, encoder: str, mode: str, task: Task, head: str) -> Space:
+def cell_space(
+    spec: SweepSpec, block: Block, encoder: str, mode: str, task: Task, head: str, has_pooling: bool = False
+) -> Space:  # fmt: skip
     """The search space of a cell: the user's file or the shipped layers, then the overrides.
+
+    Args:
+        spec, block, encoder, mode, task, head: the cell.
+        has_pooling: whether the encoder has a pooling of its own.
 
     Raises:
         ValueError: unknown or impossible keys, values outside their limits; one line.
@@ -129,13 +136,14 @@ def cell_space(spec: SweepSpec, block: Block, encoder: str, mode: str, task: Tas
     if spec.space is not None:
         space = files.load(spec.space, allowed, mode=mode, every=every)
     else:
-        space = files.find(mode, encoder, task.name, allowed, every=every)
+        space = files.find(mode, encoder, task.name, allowed, has_pooling=has_pooling, every=every)
     return space.with_overrides(block.overrides)
 
 
 def _own_space(spec: SweepSpec, block: Block, reference: EncoderReference, mode: str, task: Task, head: str) -> Space:
     """A cell's search space, in which every setting names its word tokenizer."""
-    return with_word_tokenizer(cell_space(spec, block, reference.word, mode, task, head), reference, task)
+    space = cell_space(spec, block, reference.word, mode, task, head, reference.has_pooling)
+    return with_word_tokenizer(space, reference, task)
 
 
 def open_cells(spec: SweepSpec) -> list[OpenCell]:
@@ -175,10 +183,19 @@ def check_block(spec: SweepSpec, block: Block) -> None:
         if reference.is_folder:  # an encoder of the hub is checked when it is downloaded, after the data
             encoders.check(reference)
         for mode in block.modes:
-            head = head_of(block, reference, mode, task.kind).name
-            heads.get(head, task.kind)
-            space = _own_space(spec, block, reference, mode, task, head)
-            check_possible(reference, head, task.kind, _pairing(space))
+            if encoders.knows_pooling(reference):  # the others' heads and spaces follow from files that may not be here
+                _head_and_space(spec, block, reference, mode, task)
+
+
+def _head_and_space(
+    spec: SweepSpec, block: Block, reference: EncoderReference, mode: str, task: Task
+) -> tuple[DefaultHead, Space]:
+    """A cell's head and search space, checked against each other, the encoder and the kind of task."""
+    head = head_of(block, reference, mode, task.kind)
+    heads.get(head.name, task.kind)
+    space = with_own_pooling(_own_space(spec, block, reference, mode, task, head.name), mode, head)
+    check_possible(reference, head.name, task.kind, _pairing(space))
+    return head, space
 
 
 def _open(
@@ -187,10 +204,10 @@ def _open(
     """Open one cell of a block: `key` is its encoder, mode and task, as given by the user."""
     encoder, mode, word = key
     reference = encoders.resolve(encoder, data.task.kind)
-    chosen = head_of(block, reference, mode, data.task.kind)
-    head = chosen.name
     encoders.check(reference)
-    space = _own_space(spec, block, reference, mode, data.task, head)
+    reference = encoders.with_pooling(reference)
+    chosen, space = _head_and_space(spec, block, reference, mode, data.task)
+    head = chosen.name
     own = space.parameters.get(POOLING_KIND)
     if own is not None and own.match(OWN_POOLING) is not None:
         check_own_pooling(reference)

@@ -137,7 +137,8 @@ def named_head(cell: Mapping[str, Any]) -> str:
     if cell.get("head"):
         return str(cell["head"])
     kind = get(cell["task"]).kind
-    return modes.get(cell["mode"]).default_heads.of(encoders.resolve(cell["encoder"], kind), kind).name
+    reference = encoders.with_pooling(encoders.resolve(cell["encoder"], kind))
+    return modes.get(cell["mode"]).default_heads.of(reference, kind).name
 
 
 def prepared(path: str, seed: int | None, data_dir: str | None, folder: str) -> tuple[Order, Mapping[str, Any]]:

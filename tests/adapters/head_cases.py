@@ -25,6 +25,8 @@ PARTS = torch.tensor([[0, 1, 1, 0, 2, 2, 0] + [0] * 5, [0, 1, 2, 0] + [0] * 8, [
 """Which sentence of its pair each piece belongs to, special tokens and padding to none; (rows, 12)."""
 CUTS = torch.tensor([4, 2, 6])
 """Where the second sentence's own input begins, for pairs that are encoded separately; (rows,)."""
+STATISTICS = torch.tensor([[1, 0, 1, 0.5, 0.25, 1.25], [0, 0, 1, 0, 0, 1], [1, 1, 1, 0.75, 1, 1.5]])
+"""Statistics of a pair's words; (rows, 6)."""
 STARTS = [[1, 2, 4], [1], [1, 3, 4, 5, 7]]
 DROPOUTS, SEEDS = (0.0, 0.3, 0.5), (5, 6, 5)
 
@@ -87,7 +89,10 @@ def make_batch(
         labels = torch.tensor([0.5, 4.0, 2.5] if kind == "pair_regression" else [1, 3, 0])[rows]
         pair = kind.startswith("pair")
         parts, cuts = PARTS[rows, :width] if pair else None, CUTS[rows] if pair and separate else None
-        return states, Batch(tuple(rows), pieces, mask, None, labels=labels, parts=parts, cuts=cuts)
+        statistics = STATISTICS[rows] if cuts is not None else None
+        return states, Batch(
+            tuple(rows), pieces, mask, None, labels=labels, parts=parts, cuts=cuts, statistics=statistics
+        )  # fmt: skip
     most = max(len(STARTS[row]) for row in rows)
     starts = torch.tensor([STARTS[row] + [0] * (most - len(STARTS[row])) for row in rows])
     words = torch.tensor([[i < len(STARTS[row]) for i in range(most)] for row in rows])

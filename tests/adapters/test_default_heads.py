@@ -13,18 +13,22 @@ from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.tasks.core.task import KINDS, Kind
 
 BERT, ELMO = FamilyTraits(), FamilyTraits(joins_pairs=False, of_transformers=False)
+POOLED = FamilyTraits(has_pooling=True)
 SENTENCES = FamilyTraits(joins_pairs=False, has_words=False, of_transformers=False)
 PAPERS = {
     ("feature_extraction", BERT): ("bilstm", "bcn", "esim", "esim"),
     ("feature_extraction", ELMO): ("bilstm_crf", "bcn", "esim", "esim"),
+    ("feature_extraction", POOLED): ("bilstm", "pooling", "pooling", "pooling"),
     ("fine_tuning", BERT): ("native", "native", "native", "native"),
     ("fine_tuning", FamilyTraits(of_transformers=False)): ("linear", "linear", "linear", "linear"),
+    ("fine_tuning", POOLED): ("native", "native", "native", "native"),
     ("fine_tuning", ELMO): ("crf", "pooling", "bi_attention", "bi_attention"),
     ("stack_and_finetune", BERT): ("bilstm", "highway_lstm", "sim_transformer", "sim_transformer"),
+    ("stack_and_finetune", POOLED): ("bilstm", "highway_lstm", "sim_transformer", "sim_transformer"),
     ("stack_and_finetune", ELMO): ("bilstm_crf", "highway_lstm", "sim_transformer", "sim_transformer"),
 }
 """Of sequence labelling, sentence classification, pair classification, pair regression: appendix A and section 3.2 of
-Peters, Ruder & Smith 2019; experiments A, B and C of arXiv 1907.05338."""
+Peters, Ruder & Smith 2019; experiments A, B and C of arXiv 1907.05338; section 5 of Reimers & Gurevych 2019."""
 
 
 @pytest.mark.parametrize(("mode", "traits"), PAPERS)

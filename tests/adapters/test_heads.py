@@ -181,8 +181,11 @@ def test_both_places_of_dropout_are_there_with_a_hidden_layer():
 
 
 @pytest.mark.parametrize(("word", "kind"), [pair for pair in SERVED if pair[0] == "sentence_vectors"])
-def test_sentence_vectors_keep_a_heads_promises_with_a_hidden_layer_and_score_distributions(word: str, kind: Kind):
-    other = {"sentence_vectors.hidden_size": 8, "sentence_vectors.regression": "distribution"}
+def test_sentence_vectors_keep_a_heads_promises_with_all_that_is_off_by_default(word: str, kind: Kind):
+    other = {
+        "sentence_vectors.hidden_size": 8, "sentence_vectors.regression": "distribution",
+        "sentence_vectors.feats": True,
+    }  # fmt: skip
     head = heads.get(word)
     own = tuple(dataclasses.replace(one, default=other.get(one.name, one.default)) for one in head.hyperparameters)
     verify(type("Other", (head,), {"hyperparameters": own}), kind)

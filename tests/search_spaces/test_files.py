@@ -21,6 +21,8 @@ CELLS = [
     for encoder in ("minilm", "bert-base", "elmo:folder", "skipthoughts:folder", "hf:some/encoder")
     for task in ("sst2", "sick_e", "demo_sentiment", "yahoo:sports+health", "folder/one.yaml")
 ]
+POOLED = ("minilm", "hf:some/encoder")
+"""Encoders that are taken to have a pooling of their own."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +31,9 @@ def every():
 
 
 def of_cell(mode, encoder, task, head, every):
-    return find(mode, encoder, task, {one.name: one for one in settings.parameters(mode, head)}, every=every)
+    has_pooling = encoder in POOLED
+    allowed = {one.name: one for one in settings.parameters(mode, head)}
+    return find(mode, encoder, task, allowed, has_pooling=has_pooling, every=every)
 
 
 @pytest.mark.parametrize(("mode", "encoder", "task"), CELLS)
@@ -63,7 +67,7 @@ def test_every_shipped_range_names_its_source_and_could_be_part_of_its_mode(name
 
 
 def test_the_shipped_files_are_those_that_some_cell_reads():
-    read = {stem for mode, encoder, task in CELLS for stem in stems(mode, encoder, task)}
+    read = {stem for mode, encoder, task in CELLS for stem in stems(mode, encoder, task, encoder in POOLED)}
     assert set(shipped()) <= read
     assert set(modes.names()) <= set(shipped())
 
@@ -98,6 +102,23 @@ def test_skip_thoughts_get_the_ranges_of_a_linear_classifier(every):
     assert space.sources["epochs"] == "feature_extraction.skipthoughts.yaml"
 
 
+@pytest.mark.parametrize("encoder", POOLED)
+def test_sentence_encoders_get_what_their_makers_do_with_a_vector(encoder, every):
+    space = of_cell("feature_extraction", encoder, "mrpc", "pooling", every)
+    first = space.first()
+    assert (first["pooling.kind"], first["pooling.pair"], first["feature_extraction.layers"]) == (
+        "encoder", "kiros", "top",
+    )  # fmt: skip
+    assert (first["dropout"], first["weight_decay"]) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(("encoder", "head"), [("minilm", "bcn"), ("minilm", "linear"), ("bert-base", "pooling")])
+def test_the_ranges_of_pooled_vectors_are_for_that_head_on_encoders_with_their_own_pooling(encoder, head, every):
+    space = of_cell("feature_extraction", encoder, "mrpc", head, every)
+    assert "feature_extraction.pooled.yaml" not in space.sources.values()
+    assert space.first()["feature_extraction.layers"] == "mix"
+
+
 def test_elmo_and_the_demo_get_their_own_ranges(every):
     elmo = of_cell("fine_tuning", "elmo:folder", "sst2", "linear", every)
     assert elmo.first()["schedule"] == "slanted_triangular"
@@ -119,6 +140,10 @@ def test_files_are_laid_over_each_other_from_the_mode_to_the_encoder_with_the_ta
     ]  # fmt: skip
     assert stems("fine_tuning", "hf:a/b", "sst2") == ["fine_tuning", "fine_tuning.sst2"]
     assert stems("fine_tuning", "hf:a/b", "yahoo:sports+health") == ["fine_tuning", "fine_tuning.yahoo"]
+    assert stems("fine_tuning", "minilm", "sst2", pooled=True) == [
+        "fine_tuning", "fine_tuning.sst2", "fine_tuning.pooled", "fine_tuning.minilm", "fine_tuning.minilm.sst2",
+    ]  # fmt: skip
+    assert stems("fine_tuning", "hf:a/b", "sst2", pooled=True)[-1] == "fine_tuning.pooled"
     assert stems("fine_tuning", "minilm", "../one.yaml") == ["fine_tuning", "fine_tuning.minilm"]
 
 

@@ -102,6 +102,13 @@ def test_a_mode_says_its_symbol_and_its_default_head() -> None:
     ]  # fmt: skip
 
 
+def test_the_frozen_mode_names_the_head_of_sentence_encoders() -> None:
+    assert row("modes", "feature_extraction")["default_heads"] == [
+        "sequence_labelling: bilstm (ELMo: bilstm_crf)", "sentence_classification: bcn (sentence encoders: pooling)",
+        "pair_classification: esim (sentence encoders: pooling)", "pair_regression: esim (sentence encoders: pooling)",
+    ]  # fmt: skip
+
+
 def test_an_unknown_list_is_refused_with_its_near_misses() -> None:
     with pytest.raises(ValueError, match="Did you mean encoders"):
         inventory("encoder")
@@ -114,6 +121,24 @@ def test_the_space_of_a_cell_names_every_parameter_with_its_file_and_source() ->
     assert all(row["source"] for row in found.values())
     assert [found[name]["searched"] for name in ("weight_decay", "gradual_unfreezing", "batch_size")] == [True] * 3
     assert found["gradual_unfreezing.epochs_per_group"]["searched"] is False
+
+
+@pytest.mark.parametrize(
+    ("encoder", "mode", "there"),
+    [
+        ("minilm", "feature_extraction", True),
+        ("minilm", "fine_tuning", False),
+        ("bert-base", "feature_extraction", False),
+    ],
+)
+def test_the_ranges_of_pooled_vectors_follow_for_encoders_that_ship_a_pooling(
+    encoder: str, mode: str, there: bool
+) -> None:
+    rows = parameters_of_cell(mode, encoder, "")
+    pooled = [row for row in rows if row["file"] == "feature_extraction.pooled.yaml"]
+    assert bool(pooled) == there
+    assert rows[len(rows) - len(pooled) :] == pooled
+    assert {"learning_rate", "pooling.kind"} <= {row["parameter"] for row in pooled} or not there
 
 
 @pytest.mark.parametrize("mode", modes.names())

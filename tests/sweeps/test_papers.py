@@ -183,3 +183,20 @@ def test_a_laptop_can_run_a_specification_small(minilm: Path, shared: Path):
     for block in spec.blocks:
         for space in spaces(block).values():
             assert space.first()["epochs"] == 1
+
+
+def test_the_cells_of_skip_thoughts_are_the_systems_whose_numbers_are_quoted():
+    blocks = {task: block for block in shipped("to_tune_or_not").blocks for task in block.tasks
+              if block.encoders[0].startswith("skipthoughts")}  # fmt: skip
+    assert set(blocks) == {"sst2_phrases", "mnli", "stsb", "sick_r", "mrpc"}
+    assert all(block.head == "sentence_vectors" for block in blocks.values())
+    firsts = {task: space.first() for task, block in blocks.items() for (_, _, own), space in spaces(block).items()
+              if own == task}  # fmt: skip
+    named = ("pair", "hidden_size", "regression", "feats")
+    systems = {
+        task: tuple(first[f"sentence_vectors.{name}"] for name in named) for task, first in firsts.items()
+    }  # fmt: skip
+    assert systems["mrpc"] == ("kiros", 0, "distribution", True), "combine-skip + feats"
+    assert systems["sick_r"] == ("kiros", 0, "distribution", False), "combine-skip"
+    assert systems["mnli"] == ("glue", 512, "distribution", False), "GLUE's baseline"
+    assert systems["stsb"] == ("glue", 0, "value", False), "GLUE's baseline"
