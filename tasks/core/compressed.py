@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from meltpoint.tasks.core.bounded import MOST_DATA_BYTES, MOST_DOCUMENT_BYTES, read_bytes
 
@@ -25,7 +25,7 @@ PIECE_BYTES = 2**20
 DAMAGED = (EOFError, OSError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 """What the standard library raises for a file that is damaged, encrypted, or packed by an unknown method."""
 
-OPENERS: Mapping[str, Callable[[Path], IO[bytes]]] = {".gz": gzip.GzipFile, ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile}
+OPENERS: Mapping[str, Callable[[Path], Any]] = {".gz": gzip.GzipFile, ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile}
 """Suffix → the class that reads such a file; `.zip` is read by `_only_member`."""
 SUFFIXES = (*OPENERS, ".zip")
 

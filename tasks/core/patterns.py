@@ -46,7 +46,9 @@ def check_groups(pattern: str, needed: Collection[str]) -> None:
         raise ValueError(f"pattern: the group '{lacking}' is missing (it has: {has}). Write (?P<{lacking}>.+).")
 
 
-def matched(pattern: regex.Pattern[str], line: str, place: str, seconds: float = MOST_SECONDS) -> Mapping[str, str]:
+def matched(
+    pattern: regex.Pattern[str], line: str, place: str, seconds: float = MOST_SECONDS
+) -> Mapping[str, str | None]:
     """The named groups of a line that the whole pattern matches.
 
     Raises:
@@ -61,4 +63,5 @@ def matched(pattern: regex.Pattern[str], line: str, place: str, seconds: float =
         ) from None
     if match is None:
         raise ValueError(f"{place}: {line[:60]!r} does not match the pattern. Correct the line or the pattern.")
-    return match.groupdict()
+    groups: Mapping[str, str | None] = match.groupdict()
+    return groups

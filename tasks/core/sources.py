@@ -86,7 +86,7 @@ def open_bytes(spec: DataSpec) -> int:
     """
     task = find(spec)
     folder = _folder(task, spec)
-    names = {name for split in ("train", "dev") for name in task.files.get(split, ())}  # type: ignore[call-overload]
+    names = {name for split in ("train", "dev") for name in task.files.get(split, ())}
     if folder is None or any(name.endswith("/") for name in names):
         return 0
     paths = [path for name in names for path in (matching(folder, name) if "*" in name else [folder / name])]

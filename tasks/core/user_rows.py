@@ -30,7 +30,7 @@ def cell_names(layout: UserFileLayout) -> dict[str, str]:
 
     A text of several columns has a cell for each: `text: title`, `text: body`.
     """
-    named = {}
+    named: dict[str, str] = {}
     for key, columns in layout.columns.items():
         named |= {key if len(columns) == 1 else f"{key}: {column}": column for column in columns}
     return named | ({SPLIT: layout.split_column} if layout.split_column else {})

@@ -18,8 +18,9 @@ from meltpoint.tasks.core.paths import expanded
 from meltpoint.tasks.core.readers import read_text
 from meltpoint.tasks.core.task import SPLITS, HubSource, Kind, Split, Task
 from meltpoint.tasks.core.user_formats import hub_example, read_user_files
-from meltpoint.tasks.core.user_keys import WANTED, Columns, Files, Hub, LabelFiles, SplitNames, UserTask
+from meltpoint.tasks.core.user_keys import Columns, Files, Hub, LabelFiles, SplitNames, UserTask
 from meltpoint.tasks.core.user_layout import COLUMNS, LABEL, EmptyTexts, Format, UserFileLayout, UserSplit
+from meltpoint.tasks.core.user_remedies import WANTED
 from meltpoint.tasks.core.user_rows import cell_names
 
 

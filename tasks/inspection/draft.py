@@ -85,7 +85,7 @@ def _label_files(places: Sequence[Place]) -> tuple[dict[Split, Path], list[Place
     }  # fmt: skip
     others = [place for place in places if place.path not in found.values()]
     is_complete = found and all(place.split in found for place in others)
-    return (found, others) if is_complete else ({}, list(places))  # type: ignore[return-value]
+    return (found, others) if is_complete else ({}, list(places))
 
 
 def _roles(place: Place, shape: FileShape, *, has_label_file: bool) -> Roles:
@@ -226,7 +226,7 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
     """The labels of train and dev in order, or the range of the scores; and what is done with rows without."""
     seen: Counter[str] = Counter()
     for split in ("train", "dev"):
-        seen += draft.counts[split].labels if split in draft.counts else Counter()  # type: ignore[index]
+        seen += draft.counts[split].labels if split in draft.counts else Counter()
     if kind == "pair_regression":
         scores = [float(value) for value in seen if is_number(value)]
         low, high = min(scores, default=0.0), max(scores, default=1.0)

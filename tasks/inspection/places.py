@@ -16,7 +16,7 @@ SPLIT_WORDS: dict[str, Split] = {
     **dict.fromkeys(("train", "training", "trn"), "train"),
     **dict.fromkeys(("dev", "development", "valid", "validation", "val", "eval", "trial", "testa"), "dev"),
     **dict.fromkeys(("test", "testing", "testb", "tst"), "test"),
-}  # type: ignore[arg-type]
+}
 """Words of a name, or values of a split column → the split."""
 
 TAGGED = (".conll", ".gold_conll", ".iob", ".iob2", ".bio", ".bioes")
@@ -125,4 +125,4 @@ def by_split(places: Sequence[Place]) -> tuple[dict[Split, list[Place]], list[st
     if "train" not in found:
         names = ", ".join(place.path.name for place in places)
         raise ValueError(f"No file of the training split is among {names}. Name it first, such as train.csv.")
-    return {split: found[split] for split in ("train", "dev", "test") if split in found}, remarks  # type: ignore[index]
+    return {split: found[split] for split in ("train", "dev", "test") if split in found}, remarks

@@ -1,4 +1,4 @@
-"""What the columns of a file are for: texts, a label or a score, words and tags, or the split."""
+"""Roles of the columns of a file: texts, a label or a score, words and tags, or the split."""
 
 from __future__ import annotations
 

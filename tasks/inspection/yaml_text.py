@@ -62,7 +62,7 @@ def _plain(value: object) -> object:
 
 
 def findings(draft: Draft) -> Iterator[str]:
-    """What was found, a line each: sizes and lengths, labels, missing classes, texts that occur twice."""
+    """Lines on what was found: sizes and lengths, labels, missing classes, texts that occur twice."""
     for split, counts in draft.counts.items():
         yield _size(split, counts)
         if split != "test" and "range" not in draft.keys:
