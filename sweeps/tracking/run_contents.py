@@ -79,6 +79,16 @@ def cell_tags(sweep: str, cell: OpenCell, trial: str, role: str, status: str) ->
     return {f"meltpoint.{key}": value for key, value in tags.items()}
 
 
+def trial_tags(sweep: str, proposal: Proposal, code: str) -> dict[str, str]:
+    """The tags of a trial's new run.
+
+    Args:
+        code: the version of the code that runs it.
+    """
+    tags = cell_tags(sweep, proposal.cell, proposal.id, proposal.role, "running") | {CODE: code}
+    return tags | ({SUGGESTED_BY: proposal.suggested_by} if proposal.suggested_by else {})
+
+
 def epoch_metrics(epoch: EpochRecord) -> list[Metric]:
     """An epoch's MLflow metrics: `train/loss`, `dev/…`, `train/…` if they were computed, learning rate, times."""
     values: dict[str, Any] = {"train/loss": epoch.train_loss, "learning_rate_now": epoch.learning_rate}

@@ -29,13 +29,11 @@ from meltpoint.sweeps.specification.tracking_uri import is_database, sqlite_file
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking import run_files
 from meltpoint.sweeps.tracking.run_contents import (
-    CODE,
     DRIVER_ATTEMPT,
     FINISHED,
     LAST_METRIC,
     OF_ATTEMPT,
     STATUS,
-    SUGGESTED_BY,
     Key,
     cell_params,
     cell_tags,
@@ -47,6 +45,7 @@ from meltpoint.sweeps.tracking.run_contents import (
     milliseconds,
     run_label,
     trial_params,
+    trial_tags,
 )
 
 STORE_CODES = {401, 403, 408, 429}
@@ -313,14 +312,11 @@ class Runs:
         return self._only(key, runs).info.run_id if runs else None
 
     def _create(self, proposal: Proposal, code: str, started_at: int) -> str:
-        tags = cell_tags(self.sweep, proposal.cell, proposal.id, proposal.role, "running")
-        tags |= {"mlflow.parentRunId": self.parents[proposal.cell.key], CODE: code}
-        tags |= {DRIVER_ATTEMPT: str(self.driver_attempt)}
-        tags |= {SUGGESTED_BY: proposal.suggested_by} if proposal.suggested_by else {}
-        label = run_label(proposal)
+        tags = trial_tags(self.sweep, proposal, code)
+        tags |= {"mlflow.parentRunId": self.parents[proposal.cell.key], DRIVER_ATTEMPT: str(self.driver_attempt)}
         self.doubtful.add((proposal.id, code))
         run = self.client.create_run(
-            self.experiment, start_time=started_at, tags=tags, run_name=f"{proposal.cell.name} {label}"
+            self.experiment, start_time=started_at, tags=tags, run_name=f"{proposal.cell.name} {run_label(proposal)}"
         )
         self.unsent_params[proposal.id] = trial_params(proposal)
         run_id: str = run.info.run_id
