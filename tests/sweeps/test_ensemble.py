@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.adapters.training.evaluation import Evaluation
+from meltpoint.reports.results import results_of
 from meltpoint.reports.tables import comma_separated
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import Predictions, averaged, read_predictions
@@ -143,7 +144,7 @@ def test_an_ensemble_of_finalists_of_two_versions_of_the_code_says_so(two):
     made = two.ensemble()
     assert made.code_versions == ("0", "1")
     assert "its members' finalists mix versions of Meltpoint's code: 0, 1" in made.notes
-    lines = csv.DictReader(io.StringIO(comma_separated(summarise(ledger))))
+    lines = csv.DictReader(io.StringIO(comma_separated(results_of(summarise(ledger)))))
     assert [line["code_version"] for line in lines if line["mode"] == "ensemble"] == ["0; 1"]
 
 

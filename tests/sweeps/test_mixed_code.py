@@ -22,6 +22,7 @@ from meltpoint.reports.analyses.core.tables import AnalysisTable, Column
 from meltpoint.reports.matrix import AT_CAP, matrix
 from meltpoint.reports.notes import notes
 from meltpoint.reports.report import report
+from meltpoint.reports.results import results_of
 from meltpoint.reports.screen import show_status
 from meltpoint.reports.tables import comma_separated
 from meltpoint.sweeps.driver import driver, opening, plan, running_trial
@@ -248,7 +249,7 @@ def test_status_json_has_the_versions_of_each_cell(mixed):
 
 
 def test_the_csv_has_every_version_in_its_column(mixed):
-    (row,) = csv.DictReader(io.StringIO(comma_separated(summarise(mixed))))
+    (row,) = csv.DictReader(io.StringIO(comma_separated(results_of(summarise(mixed)))))
     assert row["code_version"] == f"{OLD}; {NEW}"
 
 
