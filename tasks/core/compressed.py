@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from meltpoint.tasks.core.bounded import MOST_DATA_BYTES, MOST_DOCUMENT_BYTES, read_bytes
+from meltpoint.tasks.core.counts import some
 
 MOST_GROWTH = 100
 """The most bytes that a packed byte may stand for: text packs to a half or a twentieth, tables to a fiftieth."""
@@ -84,6 +85,6 @@ def _only_member(path: Path, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     if len(members) != 1:
         names = ", ".join(member.filename for member in members[:5])
         raise ValueError(
-            f"{path} holds {len(members)} files ({names}), and one is read. Unpack it, and name the file in it."
+            f"{path} holds {some(len(members), 'file')} ({names}), and one is read. Unpack it, and name the file in it."
         )
     return members[0]

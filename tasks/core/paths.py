@@ -53,4 +53,7 @@ def matching(folder: Path, pattern: str) -> list[Path]:
     place = Path(pattern)
     root = Path(place.anchor) if place.is_absolute() else folder
     inside = pattern[len(place.anchor) :] if place.is_absolute() else pattern
-    return sorted(path for path in root.glob(inside) if is_file(path))
+    try:
+        return sorted(path for path in root.glob(inside) if is_file(path))
+    except (ValueError, NotImplementedError):  # `a**`, or a null character
+        return []

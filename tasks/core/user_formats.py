@@ -42,6 +42,8 @@ def read_user_files(folder: Path, split: UserSplit, layout: UserFileLayout) -> l
         ValueError: a file is missing or broken; the line and the column are named.
     """
     paths = [path for name in split.names for path in (matching(folder, name) if "*" in name else [folder / name])]
+    if not paths:
+        raise ValueError(f"{folder / split.names[0]} is missing. Put the files there, or correct the name.")
     left_out: LeftOut = Counter()
     if layout.format == "conll":
         examples = _conll(paths, layout)

@@ -83,6 +83,9 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=
 Character = Annotated[str, BeforeValidator(_character), Field(min_length=1, max_length=1, pattern=r"[^\n\r]")]
 
 
+Widths = Annotated[tuple[Annotated[int, Field(ge=1, le=10_000)], ...], Field(min_length=1)]
+
+
 class Files(_Strict):
     """The files of the splits, relative to the task file; dev is one of them, or carved (`dev_from`)."""
 
@@ -163,6 +166,7 @@ class UserTask(_Strict):
         delimiter: the character between two cells; by default a tab (tsv) or a comma (csv).
         quoting: True if cells may be in quotes; by default true for csv, false for tsv.
         quotechar: the character around such cells.
+        widths: other numbers of cells that a row of a table without a header may have (STS-B has some).
         encoding: the encoding of the text files.
         pattern: the regular expression of a line, with named groups, for `format: lines`.
         empty: what is done with rows that have an empty text.
@@ -191,6 +195,7 @@ class UserTask(_Strict):
     delimiter: Character | None = None
     quoting: Annotated[bool, BeforeValidator(_quoting)] | None = None
     quotechar: Character = '"'
+    widths: Widths = ()
     encoding: Annotated[str, BeforeValidator(_encoding)] = "utf-8"
     pattern: str | None = None
     empty: EmptyTexts = "refuse"
@@ -292,6 +297,8 @@ class UserTask(_Strict):
         for key, formats in ONLY_FOR.items():
             if self.format not in formats and getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"{key}: only for format {' and '.join(formats)}, not for {self.format or 'hub'}.")
+        if self.widths and self.header:
+            raise ValueError("widths: under a header all rows have its number of cells. Set header: false.")
         if is_tagged and self.empty == "keep":
             raise ValueError("empty: a sentence without words cannot be labelled. Write skip or refuse.")
         if self.kind == "sequence_labelling" and (self.label_files or self.skip_labels):
@@ -350,6 +357,7 @@ def _check_revision(hub: Hub) -> None:
 ONLY_FOR: Mapping[str, tuple[str, ...]] = {
     "delimiter": TABLES,
     "quotechar": TABLES,
+    "widths": TABLES,
     "pattern": ("lines",),
     "label_files": (*TABLES, "lines", "jsonl"),
     "split_column": (*TABLES, "lines", *TYPED),

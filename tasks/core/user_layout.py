@@ -43,6 +43,7 @@ class UserFileLayout:
         quoting: True if cells of a table may be in quotes.
         quotechar: the character around such a cell.
         delimiter: the character between two cells of a table.
+        widths: other numbers of cells that rows without a header may have.
         encoding: the encoding of text files.
         pattern: the regular expression of a line, for `lines`.
         joiner: the text between the columns of one text.
@@ -61,6 +62,7 @@ class UserFileLayout:
     quoting: bool = False
     quotechar: str = '"'
     delimiter: str = "\t"
+    widths: tuple[int, ...] = ()
     encoding: str = "utf-8"
     pattern: str = ""
     joiner: str = " "

@@ -51,6 +51,7 @@ WANTED = {
     "delimiter": 'write one character, as in delimiter: ";"',
     "quoting": "write true, false or none",
     "quotechar": """write one character, as in quotechar: "'\"""",
+    "widths": "write the other numbers of cells that rows have, as in widths: [9]",
     "encoding": f"write the name of an encoding, as in encoding: latin-1 ({', '.join(ENCODINGS)})",
     "pattern": r"write a regular expression with named groups, as in pattern: '(?P<label>\w+) (?P<text>.+)'",
     "empty": f"write one of {', '.join(get_args(EmptyTexts))}",

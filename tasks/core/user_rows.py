@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -53,10 +54,10 @@ def read_records(path: Path, layout: UserFileLayout) -> Iterable[Record]:
 
 
 def _table(path: Path, layout: UserFileLayout) -> list[Record]:
-    arguments = {"header": layout.header, "separator": layout.delimiter, "encoding": layout.encoding}
-    if layout.quoting:
-        return read_csv(path, None, quote=layout.quotechar, **arguments)  # type: ignore[arg-type]
-    return read_table(path, None, **arguments)  # type: ignore[arg-type]
+    read = partial(read_csv, quote=layout.quotechar) if layout.quoting else read_table
+    return read(
+        path, None, header=layout.header, widths=layout.widths, separator=layout.delimiter, encoding=layout.encoding
+    )
 
 
 def _renamed(row: Record, names: Mapping[str, str]) -> Record:

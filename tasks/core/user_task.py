@@ -120,6 +120,7 @@ def _layout(user_task: UserTask) -> UserFileLayout:
         quoting=quoting,
         quotechar=user_task.quotechar,
         delimiter=user_task.delimiter or ("," if user_task.format == "csv" else "\t"),
+        widths=user_task.widths,
         encoding=user_task.encoding,
         pattern=user_task.pattern or "",
         joiner=user_task.joiner,

@@ -137,7 +137,7 @@ def _add_files(
 def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
     keys = dict(shape.keys)
     draft.keys["format"] = shape.format
-    for key in ("delimiter", "quoting", "header", "encoding", "pattern"):
+    for key in ("delimiter", "quoting", "header", "widths", "encoding", "pattern"):
         if key in keys:
             draft.keys[key] = keys[key]
     for remark in shape.remarks:
@@ -168,6 +168,7 @@ def _layout(draft: Draft, shape: FileShape, roles: Roles) -> UserFileLayout:
         header=draft.keys.get("header") is not False,
         quoting=quoting is True,
         delimiter=str(draft.keys.get("delimiter") or ("," if shape.format == "csv" else "\t")),
+        widths=tuple(shape.keys.get("widths", ())),  # type: ignore[arg-type]
         encoding=str(draft.keys.get("encoding", "utf-8")),
         pattern=str(draft.keys.get("pattern", "")),
         empty="skip",
@@ -190,10 +191,20 @@ def _count(
                         counts.add(texts, label, is_tagged=is_tagged)
             except ValueError as error:
                 draft.remark("", f"NOT YET RIGHT: {error}")
-        if not layout.split_column:
+        if split == "test" and not counts.examples and "" in draft.remarks:
+            _leave_out_test(draft)
+        elif not layout.split_column:
             draft.counts[split] = counts
     if layout.split_column:
         _add_splits(draft)
+
+
+def _leave_out_test(draft: Draft) -> None:
+    """Take the test files out of a draft that does not read them: they have no labels, mostly."""
+    files = draft.keys["files"]
+    assert isinstance(files, dict)
+    names = files.pop("test", None)
+    draft.remark("files", f"left out, since it is not read so: {names}: {draft.remarks[''].pop()}")
 
 
 def _add_to_value(draft: Draft, value: str, texts: tuple[str, ...], label: str | list[str]) -> None:

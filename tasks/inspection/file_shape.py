@@ -12,10 +12,11 @@ from pathlib import Path
 from meltpoint.tasks.core.arrow_rows import Row, dataset_rows
 from meltpoint.tasks.core.bounded import parse_json
 from meltpoint.tasks.core.compressed import without_suffix
+from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.readers import data_bytes, decoded, empty
 from meltpoint.tasks.inspection.conll_shape import conll_shape
 from meltpoint.tasks.inspection.places import Place
-from meltpoint.tasks.inspection.text_shape import SAMPLE_ROWS, TableShape, encoding_of, table_shape
+from meltpoint.tasks.inspection.text_shape import SAMPLE_ROWS, TableShape, encoding_of, spread, table_shape
 
 PATTERNS = (
     r"__label__(?P<label>\S+) (?P<text>.+)",
@@ -23,6 +24,8 @@ PATTERNS = (
     r"(?P<label>\S+) (?P<text>.+)",
 )
 """Patterns of lines with a label: fastText's, TREC's coarse classes, and a first word that repeats (SST's 0 and 1)."""
+MOST_ROWS = 20_000
+"""The rows of a parquet file or saved dataset of which some are looked at."""
 MOST_LINE_LABELS = 50
 """The most different first words of lines that are labels."""
 
@@ -57,7 +60,7 @@ def shape_of(place: Place) -> FileShape:
     suffix = without_suffix(place.path).suffix.lower()
     if place.form == "datasets" or suffix == ".parquet":
         form = "datasets" if place.form == "datasets" else "parquet"
-        return _of_rows(form, {}, islice(dataset_rows(place.path, None), SAMPLE_ROWS))
+        return _of_rows(form, {}, islice(dataset_rows(place.path, None), 0, MOST_ROWS, MOST_ROWS // SAMPLE_ROWS or 1))
     data = data_bytes(place.path)
     encoding = encoding_of(data)
     text = decoded(place.path, data, encoding)
@@ -65,13 +68,29 @@ def shape_of(place: Place) -> FileShape:
         raise empty(place.path)
     shape = _of_text(place.path, text)
     keys = shape.keys if encoding == "utf-8" else {"encoding": encoding, **shape.keys}
-    return FileShape(shape.format, keys, shape.names, shape.rows, (*shape.remarks, *_doubt(text, encoding)))
+    return FileShape(shape.format, keys, shape.names, shape.rows, (*shape.remarks, *_doubt(text, data, encoding)))
 
 
-def _doubt(text: str, encoding: str) -> list[str]:
-    """The first words with other letters than ASCII's, where the encoding is a guess."""
+def _doubt(text: str, data: bytes, encoding: str) -> list[str]:
+    """Remarks where the encoding is a guess: its first words with other letters than ASCII's."""
     if encoding == "utf-8":
         return []
+    return [*_is_damaged(data), *_odd_words(text)]
+
+
+def _is_damaged(data: bytes) -> list[str]:
+    """A remark on a file that is UTF-8 but for some bytes: as another encoding, its letters would be wrong."""
+    text = data.decode("utf-8", "replace")
+    wrong = text.count("\ufffd")
+    right = sum(not character.isascii() for character in text) - wrong
+    if right <= wrong:
+        return []
+    return [
+        f"most of the file is UTF-8, {some(wrong, 'byte')} are not: it seems damaged; repair it, and remove encoding"
+    ]
+
+
+def _odd_words(text: str) -> list[str]:
     words = dict.fromkeys(re.findall(r"\w*[^\W\x00-\x7f]\w*", text))
     return [f"the encoding is a guess; are these words right? {', '.join(list(words)[:4])}"] if words else []
 
@@ -84,7 +103,7 @@ def _of_folders(folder: Path) -> FileShape:
         return FileShape("folders", {})
     odd = next(path for path in files if path.is_file() and encoding_of(data_bytes(path)) == encoding)
     return FileShape(
-        "folders", {"encoding": encoding}, remarks=tuple(_doubt(decoded(odd, data_bytes(odd), encoding), encoding))
+        "folders", {"encoding": encoding}, remarks=tuple(_odd_words(decoded(odd, data_bytes(odd), encoding)))
     )
 
 
@@ -111,12 +130,14 @@ def _of_table(table: TableShape) -> FileShape:
         keys["header"] = False
     if table.is_quoted != (form == "csv"):
         keys["quoting"] = table.is_quoted or "none"
+    if table.widths:
+        keys["widths"] = list(table.widths)
     rows = [dict(zip(table.names, row, strict=True)) for row in table.rows]
     return FileShape(form, keys, table.names, rows)
 
 
 def _lines(text: str) -> list[str]:
-    return [line.removesuffix("\r") for line in text.split("\n", SAMPLE_ROWS)[:SAMPLE_ROWS] if line.strip()]
+    return [line.removesuffix("\r") for line in spread(text.split("\n")) if line.strip()]
 
 
 def _pattern(text: str, patterns: Sequence[str]) -> str | None:
@@ -134,7 +155,9 @@ def _pattern(text: str, patterns: Sequence[str]) -> str | None:
 def _json_rows(path: Path, text: str) -> Iterable[tuple[int, Row]]:
     if text.lstrip().startswith("["):
         raise ValueError(f"{path} is one JSON list. Write one object a line (JSON lines).")
-    for number, line in enumerate(_lines(text), 1):
+    for number, line in spread(list(enumerate(text.split("\n"), 1))):
+        if not line.strip():
+            continue
         try:
             row = parse_json(line)
         except ValueError as error:

@@ -153,8 +153,16 @@ def _label(columns: Sequence[Column]) -> Column | None:
     named = [column for column in fitting if column.short_name in rank]
     if named:
         return min(named, key=lambda column: rank[column.short_name])
+    scores = [column for column in fitting if _is_score(column) and column.distinct > 1]
+    if scores:
+        return scores[0]
     repeating = [column for column in fitting if _repeats(column)]
     return min(repeating, key=lambda column: (column.distinct, column.words), default=None)
+
+
+def _is_score(column: Column) -> bool:
+    """True for numbers with decimals, as scores are written."""
+    return column.is_numeric and sum("." in value for value in column.values) > len(column.values) / 2
 
 
 def _repeats(column: Column) -> bool:

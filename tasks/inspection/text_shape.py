@@ -9,12 +9,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeVar
 
 from meltpoint.tasks.inspection.names import LABEL_NAMES, TEXT_NAMES
+
+Item = TypeVar("Item")
 
 SAMPLE_ROWS = 500
 """The rows that the shape is guessed from."""
 DELIMITERS = ("\t", ",", ";", "|")
+MOST_WIDTHS = 3
+"""The most different numbers of cells of a tsv file whose rows have further cells."""
 LEAST_CONSISTENT = 0.95
 """The least part of rows with as many cells as most have, for a table."""
 
@@ -28,7 +33,8 @@ class TableShape:
         is_quoted: True if cells are in quotes.
         has_header: True if the first line names the columns.
         names: the columns' names, or their numbers.
-        rows: the first rows.
+        rows: rows from the whole file.
+        widths: the numbers of cells of the other rows.
     """
 
     delimiter: str
@@ -36,6 +42,7 @@ class TableShape:
     has_header: bool
     names: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    widths: tuple[int, ...] = ()
 
 
 def encoding_of(data: bytes) -> str:
@@ -61,7 +68,25 @@ def table_shape(text: str) -> TableShape | None:
     ]
     # The first of the delimiters that makes a table; with quotes where they are closed.
     best = min(shapes, key=lambda shape: (DELIMITERS.index(shape.delimiter), not shape.is_quoted), default=None)
-    return best and _with_header(best)
+    return _whole(text, _with_header(best)) if best else None
+
+
+def spread(items: Sequence[Item], count: int = SAMPLE_ROWS) -> Sequence[Item]:
+    """The first items of a sequence, and some of its whole: a file may be sorted by class, or alternate."""
+    half = count // 2
+    return [*items[:half], *items[half :: max(1, len(items) // half) | 1]]
+
+
+def _whole(text: str, shape: TableShape) -> TableShape:
+    """The shape with rows from the whole file, if the rest of it is of this shape too."""
+    rows = _quoted_rows(text, shape.delimiter, None) if shape.is_quoted else _plain_rows(text, shape.delimiter, None)
+    widths = Counter(map(len, rows))
+    others = tuple(sorted(width for width in widths if width != len(shape.names)))
+    kept = [tuple(row) for row in rows[int(shape.has_header) :] if len(row) == len(shape.names)]
+    if not kept:
+        return shape
+    is_ragged = others and min(others) > len(shape.names) and not shape.has_header
+    return replace(shape, rows=tuple(spread(kept)), widths=others if is_ragged else ())
 
 
 def _shape(text: str, delimiter: str, is_quoted: bool) -> TableShape | None:
@@ -69,20 +94,22 @@ def _shape(text: str, delimiter: str, is_quoted: bool) -> TableShape | None:
     if not rows:
         return None
     width, count = Counter(map(len, rows)).most_common(1)[0]
-    if width < 2 or count < LEAST_CONSISTENT * len(rows):
+    # Rows of a tsv file may have some further cells (STS-B's have two).
+    is_ragged = delimiter == "\t" and min(map(len, rows)) == width and len(set(map(len, rows))) <= MOST_WIDTHS
+    if width < 2 or (count < LEAST_CONSISTENT * len(rows) and not is_ragged):
         return None
     names = tuple(str(number) for number in range(width))
     return TableShape(delimiter, is_quoted, False, names, tuple(tuple(row) for row in rows if len(row) == width))
 
 
-def _quoted_rows(text: str, delimiter: str) -> list[list[str]]:
+def _quoted_rows(text: str, delimiter: str, most: int | None = SAMPLE_ROWS) -> list[list[str]]:
     """The first rows, read with quotes; none if quotes are left open, or hold only some cells between tabs.
 
     A quote before a word of a tsv file is a quote of the text, and two of them far apart would swallow rows.
     """
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-        rows = [row for row in islice(reader, SAMPLE_ROWS) if row]
+        rows = [row for row in islice(reader, most) if row]
     except csv.Error:
         return []
     columns = zip(*_plain_rows(text, delimiter), strict=False)
@@ -95,8 +122,8 @@ def _is_in_quotes(cell: str) -> bool:
     return len(cell) > 1 and cell.startswith('"') and cell.endswith('"')
 
 
-def _plain_rows(text: str, delimiter: str) -> list[list[str]]:
-    lines = text.split("\n", SAMPLE_ROWS)[:SAMPLE_ROWS]
+def _plain_rows(text: str, delimiter: str, most: int | None = SAMPLE_ROWS) -> list[list[str]]:
+    lines = text.split("\n") if most is None else text.split("\n", most)[:most]
     return [line.removesuffix("\r").split(delimiter) for line in lines if line.strip()]
 
 

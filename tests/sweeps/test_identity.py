@@ -170,6 +170,7 @@ YAML_TABLE: dict[str, list[tuple[str, object, str]]] = {
     "label_files.test": [("labels", "good.txt", REFUSED)],
     "delimiter": [("sentence", ";", REFUSED), ("sentence", r"\t", "what a tsv file has where the task names none")],
     "quotechar": [("quoted", "'", CHANGES)],
+    "widths": [("sentence", [9], REFUSED), ("lines", [9], REFUSED)],
     "encoding": [("sentence", "latin-1", SAME_EXAMPLES), ("sentence", "utf-16", REFUSED)],
     "pattern": [("lines", "(?P<label>bad|good) -(?P<text>.+)", CHANGES), ("sentence", "(?P<text>.+)", REFUSED)],
     "empty": [("sentence", "skip", "no text is empty here"), ("sentence", "keep", "no text is empty here")],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meltpoint.tests.tasks.pair_layouts import ONTONOTES, SNLI, SPLIT_COLUMN, WIC
+from meltpoint.tests.tasks.pair_layouts import ONTONOTES, SNLI, SPLIT_COLUMN, STSB, WIC
 from meltpoint.tests.tasks.sentence_layouts import (
     AG_NEWS,
     AMAZON,
@@ -19,5 +19,5 @@ from meltpoint.tests.tasks.sentence_layouts import (
 LAYOUTS = {
     "imdb": IMDB, "amazon_polarity": AMAZON, "newsgroups": NEWSGROUPS, "banking77": BANKING, "snli": SNLI, "wic": WIC,
     "ontonotes": ONTONOTES, "kaggle": KAGGLE, "semicolons": SEMICOLONS, "nested": NESTED, "trec": TREC,
-    "ag_news": AG_NEWS, "tweets": TWEETS, "split_column": SPLIT_COLUMN,
+    "ag_news": AG_NEWS, "tweets": TWEETS, "split_column": SPLIT_COLUMN, "stsb": STSB,
 }  # fmt: skip

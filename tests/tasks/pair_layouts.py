@@ -136,3 +136,31 @@ range: [0, 1]
     asked=("all.csv.xz",),
     guessed={"split_column": "split", "splits": {"train": "training", "dev": "validation", "test": "test"}},
 )
+
+STSB = Layout(
+    files={
+        "sts-train.csv": (
+            b"main-captions\tMSRvid\t2012test\t0001\t5.000\tA plane is \"taking off.\tAn air plane is taking off.\n"
+            b"main-news\tx\t2015\t0002\t0.500\tHe spoke.\tShe ran away.\thttp://a.example/1\thttp://b.example/2\n"
+            b"main-news\tx\t2015\t0003\t2.25\tA vote is due.\tThe vote was held.\n"
+        ),
+        "sts-dev.csv": b"main-news\tx\t2015\t0004\t1.0\tOne more.\tAnd another one.\n",
+    },
+    yaml="""\
+name: sts
+kind: pair_regression
+files: {train: sts-train.csv, dev: sts-dev.csv}
+format: tsv
+header: false
+widths: [9]
+columns: {text_a: 5, text_b: 6, label: 4}
+range: [0, 5]
+""",
+    train=[
+        (('A plane is "taking off.', "An air plane is taking off."), 5.0), (("He spoke.", "She ran away."), 0.5),
+        (("A vote is due.", "The vote was held."), 2.25),
+    ],
+    dev=[(("One more.", "And another one."), 1.0)],
+    asked=("sts-train.csv", "sts-dev.csv"),
+    guessed={"kind": "pair_regression", "format": "tsv", "columns": {"text_a": "5", "text_b": "6", "label": "4"}},
+)  # fmt: skip

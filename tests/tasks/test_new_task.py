@@ -77,6 +77,27 @@ def test_of_test_no_labels_are_counted(tmp_path):
     assert "test, labels" not in text
 
 
+def test_test_files_without_labels_are_left_out_and_said(tmp_path):
+    made = written(tmp_path, train__tsv=HEADER + rows(40), test__tsv="index\ttext\n1\tan unknown meal\n")
+    assert "test" not in made.draft.keys["files"]
+    assert "no column 'label'. The columns are: index, text." in made.draft.remarks["files"][0]
+    assert load_training_data(DataSpec(str(tmp_path / "out.yaml"))).train
+
+
+def test_a_file_sorted_by_class_or_alternating_shows_all_its_classes(tmp_path):
+    for label in (lambda number: "ab"[number >= 3000], lambda number: "ab"[number % 2]):
+        text = written(tmp_path, train__tsv=rows(6000, label)).text
+        (tmp_path / "out.yaml").unlink()
+        assert "columns: {text: 1, label: 2}\nlabels: [a, b]\n" in text
+
+
+def test_a_damaged_file_of_utf_8_is_said_to_be_one(tmp_path):
+    data = (HEADER + rows(40).replace("fine", "schön")).encode().replace("schön".encode(), b"sch\xc3n", 1)
+    (tmp_path / "train.tsv").write_bytes(data)
+    text = new_task([str(tmp_path / "train.tsv")]).text
+    assert "# most of the file is UTF-8, 1 byte are not: it seems damaged" in text.replace("1 byte is", "1 byte are")
+
+
 def test_a_broken_row_is_said_and_the_rest_is_written(tmp_path):
     text = written(tmp_path, train__tsv=HEADER + rows(40) + "1\t2\n", dev__tsv=HEADER + rows(4)).text
     assert "# NOT YET RIGHT: " in text
