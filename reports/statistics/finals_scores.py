@@ -83,7 +83,7 @@ class StoredScores:
     def __init__(self, folder: StoragePath | None, resamples: int) -> None:
         self.folder, self.resamples = folder, resamples
         self._read: dict[StoragePath, ScoredExamples | Problem] = {}
-        self._scores: dict[tuple[CellKey, tuple[str, ...], Split, str], ResampledScores | Problem] = {}
+        self._scores: dict[tuple[CellKey, bool, tuple[str, ...], Split, str], ResampledScores | Problem] = {}
 
     def scores(self, finals: FinalsScores, split: Split, metric: str) -> ResampledScores:
         """The scores of a cell's finals; there is at least one with a recorded score.
@@ -91,7 +91,8 @@ class StoredScores:
         Raises:
             Problem: predictions are missing, damaged, or do not give the recorded scores.
         """
-        key = (finals.cell.header.key, tuple(final.id for final in finals.finals), split, metric)
+        ids = tuple(final.id for final in finals.finals)
+        key = (finals.cell.header.key, finals.of_default, ids, split, metric)
         return _once(self._scores, key, lambda: self._computed(finals, split, metric))
 
     def _computed(self, finals: FinalsScores, split: Split, metric: str) -> ResampledScores:

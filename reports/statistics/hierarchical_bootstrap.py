@@ -10,9 +10,9 @@ the model of multi-reader multi-case studies (Dorfman, Berbaum & Metz 1992; Obuc
 with seeds as readers.
 
 **Why not the plain bootstrap** (draw seeds, then examples, take percentiles). It is biased in both directions: the
-spread of n drawn seeds is short of their variance by (n − 1) / n and knows no t quantile (for five seeds a 95 %
-interval covers some 84 %), and the interaction is counted twice, once with the seeds and once with the examples (Owen
-2007, "The pigeonhole bootstrap").
+spread of n drawn seeds is short of their variance by (n − 1) / n and knows no t quantile (with five seeds and nothing
+else that varies, 84 % coverage), and the interaction is counted twice, once with the seeds and once with the examples
+(Owen 2007, "The pigeonhole bootstrap").
 
 **The replicates** are D* = D + seed part + example part.
 
@@ -34,7 +34,8 @@ But the variance of d_s is at least σ²_interaction / N, which the N examples m
 with a seed part of variance R / n, normal because R is known well, and the larger of both tails counts: a difference
 has to be clear of the seeds as they were seen, and of the examples. (Raising s² itself to R would cost far more: by
 Gaussian simulation 99.6 to 100 % coverage for five, three and two seeds without an effect of seeds, in place of 98.0 to
-99.4 %. Subtracting R from s², as an estimate of σ²_seed alone would, covers 86 to 93 % for two to five seeds.)
+99.4 %. Subtracting R from s², as an estimate of σ²_seed alone would, covers as little as 86 to 93 % for two to five
+seeds.)
 
 The interval is from the 2.5th to the 97.5th percentile and p is twice the smaller tail beyond 0: the interval leaves 0
 out exactly where p < 0.05.
