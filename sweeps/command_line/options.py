@@ -186,7 +186,8 @@ class SweepOptions:
     data_dir: DataDir = None
     max_train_examples: MaxTrainExamples = None
     test_from: Annotated[
-        str | None, _search_option("--test-from", help="Carve a labelled test off: train[-1000:] or dev[:400].")
+        str | None,
+        _search_option("--test-from", help="Carve a labelled test off: train[-1000:], dev[:10%]; docs/tasks.md."),
     ] = None
     seed: Annotated[int, _search_option("--seed", help="Of the searcher and of the search trials.")] = 0
     storage: Storage = "runs"

@@ -88,6 +88,32 @@ def test_no_task_and_no_adapter_imports_the_locked_room():
             assert not any(name.endswith("core.locked") for name in imported(path)), path
 
 
+def test_only_the_command_new_task_imports_what_looks_at_test_files():
+    users = {path for path, _ in modules() if any("tasks.inspection" in name for name in imported(path))}
+    assert {path for path in users if path.parts[1] != "inspection"} == {Path("reports/commands/own_data.py")}
+
+
+def test_training_data_of_a_users_task_open_no_test_file(tmp_path):
+    names = ("train", "dev", "test")
+    for name in names:
+        (tmp_path / f"{name}.csv").write_text("text,label\nfine,a\npoor,b\n", encoding="utf-8")
+    files = ", ".join(f"{name}: {name}.csv" for name in names)
+    task = tmp_path / "own.yaml"
+    task.write_text(
+        f"name: own\nkind: sentence_classification\nfiles: {{{files}}}\nformat: csv\n"
+        "columns: {text: text, label: label}\nlabels: [a, b]\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", WATCH, str(tmp_path), json.dumps([str(task)])],
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    opened = {Path(path) for path in json.loads(done.stdout)}
+    assert {name for name in names if tmp_path / f"{name}.csv" in opened} == {"train", "dev"}
+
+
 def test_loading_training_data_does_not_even_load_the_locked_room():
     code = (
         "import sys\n"
