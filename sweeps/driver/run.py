@@ -320,7 +320,7 @@ def cell_figures(cell: CellSummary) -> dict[str, float]:
 
 
 def cost_figures(cost: CellCost) -> dict[str, float]:
-    """What is known of a cell's cost beside its hours."""
+    """A cell's cost beside its hours, as far as it is known."""
     peak, joules = cost.peak_memory_bytes, cost.energy_joules
     figures = {"gpu_hours": cost.gpu_hours, "trained_parameters": cost.trained_parameters}
     figures |= {"seconds_of_a_final": cost.seconds_of_a_final}

@@ -57,7 +57,7 @@ class ResourceMeter:
                 self.used[trial] += self.share * joules / len(trials)
 
     def of(self, trial: str) -> ResourceUse:
-        """What a trial has used so far; nothing is known of one without a lap."""
+        """The resources that a trial has used so far; nothing is known of one without a lap."""
         if self.memory is None or trial not in self.peaks:
             return NOTHING_KNOWN
         peak, is_told = self.peaks[trial], self.energy is not None and trial not in self.untold

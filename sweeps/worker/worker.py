@@ -293,7 +293,7 @@ def _started(trainer: Trainer, orders: Sequence[Order], past: Resumed, notes: tu
 
 
 def trained_of_encoder(trainer: Trainer) -> int:
-    """How many of the encoder's numbers a trainer's plan trains: those of layer groups that are open in any epoch."""
+    """The number of the encoder's weights that a trainer's plan trains: of layer groups that are open in any epoch."""
     if not trainer.trains_encoder:
         return 0
     table = trainer.trials[0].table

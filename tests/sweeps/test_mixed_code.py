@@ -26,14 +26,11 @@ from meltpoint.reports.results import results_of
 from meltpoint.reports.screen import show_status
 from meltpoint.reports.tables import comma_separated
 from meltpoint.sweeps.driver import driver, opening, plan, running_trial
-from meltpoint.sweeps.driver.opening import settle_specification
-from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import SweepSummary, read_sweep, summarise
 from meltpoint.sweeps.search import planner as planner_module
 from meltpoint.sweeps.search.cell_progress import Proposal
-from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.tracking.runs import Runs
 from meltpoint.sweeps.tracking.tracker import Tracker
@@ -68,8 +65,8 @@ def begun(one_cell, cells, use_code, make_record, tmp_path) -> Ledger:
     """A sweep of OLD code with two of its three search trials."""
     use_code(OLD)
     ledger = Ledger(tmp_path / one_cell.name)
-    settle_specification(ledger, one_cell, cells[1:])
-    for score, proposal in zip((0.5, 0.7), proposals(Planner(one_cell, own(cells), [])), strict=False):
+    opening.settle_specification(ledger, one_cell, cells[1:])
+    for score, proposal in zip((0.5, 0.7), proposals(planner_module.Planner(one_cell, own(cells), [])), strict=False):
         ledger.write(make_record(proposal, (score,), code_version=OLD, started_at=1.0))
     return ledger
 
@@ -78,7 +75,7 @@ def own(cells):
     return [replace(cells[1], trials=3, seeds=2)]
 
 
-def proposals(planner: Planner):
+def proposals(planner: planner_module.Planner):
     while isinstance(found := planner.next(), Proposal):
         planner.begin(found)
         yield found
@@ -86,8 +83,8 @@ def proposals(planner: Planner):
 
 def finish(ledger: Ledger, spec: SweepSpec, cells, make_record, code: str, scores=(0.6,), finals=2) -> list[Proposal]:
     """Go on with a sweep as the driver does, by some code; what was trained."""
-    settled = settle_specification(ledger, spec, cells[1:], mix_code_versions=True)
-    planner, trained = Planner(spec, own(cells), ledger.records(), codes=settled.codes), []
+    settled = opening.settle_specification(ledger, spec, cells[1:], mix_code_versions=True)
+    planner, trained = planner_module.Planner(spec, own(cells), ledger.records(), codes=settled.codes), []
     left = list(scores)
     for proposal in proposals(planner):
         is_final = proposal.role == "final"
@@ -105,8 +102,8 @@ def test_other_code_is_refused_by_sweep_and_plan_and_the_line_names_both_ways(be
     use_code(NEW)
     written = begun.specification.read_bytes()
     for ask in (
-        lambda: settle_specification(begun, one_cell, cells[1:]),
-        lambda: plan_sweep(one_cell, Resources(storage=str(begun.folder.parent))),
+        lambda: opening.settle_specification(begun, one_cell, cells[1:]),
+        lambda: plan.plan_sweep(one_cell, Resources(storage=str(begun.folder.parent))),
     ):
         with pytest.raises(ValueError, match=BOTH_WAYS) as refused:
             ask()
@@ -118,13 +115,13 @@ def test_other_options_are_refused_even_where_mixing_is_asked_for(begun, one_cel
     use_code(NEW)
     other = one_cell.model_copy(update={"searcher": "random"})
     with pytest.raises(ValueError, match=r"another specification; what differs: searcher .*; Meltpoint's code 1"):
-        settle_specification(begun, other, cells[1:], mix_code_versions=True)
+        opening.settle_specification(begun, other, cells[1:], mix_code_versions=True)
 
 
 def test_plan_with_the_option_counts_the_old_trials_and_says_so(begun, one_cell, use_code):
     use_code(NEW)
     written = begun.specification.read_bytes()
-    planned = plan_sweep(one_cell, Resources(storage=str(begun.folder.parent), mix_code_versions=True))
+    planned = plan.plan_sweep(one_cell, Resources(storage=str(begun.folder.parent), mix_code_versions=True))
     assert (planned.trials, planned.answered) == (5, 2)
     (line,) = [note for note in planned.notes if NEW in note]
     assert f"kept: 2 trials of {OLD}" in line
@@ -133,7 +130,7 @@ def test_plan_with_the_option_counts_the_old_trials_and_says_so(begun, one_cell,
 
 
 def test_a_plan_by_the_same_code_says_nothing_of_versions(begun, one_cell):
-    planned = plan_sweep(one_cell, Resources(storage=str(begun.folder.parent)))
+    planned = plan.plan_sweep(one_cell, Resources(storage=str(begun.folder.parent)))
     assert "kept_of_other_code" not in planned.as_json()
     assert not any("code" in note for note in planned.notes)
 
@@ -144,9 +141,9 @@ def test_once_it_was_accepted_the_sweep_goes_on_without_the_option_but_not_by_a_
     for version, told in ((NEW, (NEW,)), (NEWEST, (NEW, NEWEST)), (OLD, (NEW, NEWEST, OLD))):
         use_code(version)
         with pytest.raises(ValueError, match="--mix-code-versions"):
-            settle_specification(begun, one_cell, cells[1:])
-        settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
-        settle_specification(begun, one_cell, cells[1:])
+            opening.settle_specification(begun, one_cell, cells[1:])
+        opening.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
+        opening.settle_specification(begun, one_cell, cells[1:])
         found = read_sweep(begun)
         assert (found.code, found.continued_with) == (OLD, told)
         assert found.spec == one_cell
@@ -162,7 +159,7 @@ def test_old_trials_are_found_and_not_trained_again(begun, one_cell, cells, use_
     assert Counter(record.code_version for record in records) == {OLD: 2, NEW: 3}
     settings = [json.dumps(r.setting, sort_keys=True) for r in records if r.role == "search"]
     assert len(set(settings)) == 3
-    again = Planner(one_cell, own(cells), records, codes=read_sweep(begun).codes)
+    again = planner_module.Planner(one_cell, own(cells), records, codes=read_sweep(begun).codes)
     assert again.is_complete()
     assert again.strays == []
 
@@ -179,18 +176,18 @@ def test_a_trial_that_was_lost_runs_again_by_the_new_code_under_its_identity(beg
     use_code(NEW)
     lost = begun.records()[0].model_copy(update={"status": "failed", "cause": "worker", "dev": None, "epochs": []})
     begun.write(lost)
-    settled = settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
-    proposal = Planner(one_cell, own(cells), begun.records(), codes=settled.codes).next()
+    settled = opening.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
+    proposal = planner_module.Planner(one_cell, own(cells), begun.records(), codes=settled.codes).next()
     assert isinstance(proposal, Proposal)
     assert (proposal.id, proposal.setting) == (lost.id, lost.setting)
 
 
 def test_a_trial_that_was_cut_off_comes_first_by_the_new_code(begun, one_cell, cells, use_code):
-    planner = Planner(one_cell, own(cells), begun.records(), codes=(OLD,))
+    planner = planner_module.Planner(one_cell, own(cells), begun.records(), codes=(OLD,))
     cut = planner.next()
     use_code(NEW)
-    settled = settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
-    planner = Planner(one_cell, own(cells), begun.records(), codes=settled.codes)
+    settled = opening.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
+    planner = planner_module.Planner(one_cell, own(cells), begun.records(), codes=settled.codes)
     note = {"id": cut.id, "number": cut.number, "encoder": cut.cell.encoder, "mode": cut.cell.mode, "role": "search"}
     note |= {"task": cut.cell.task_name, "seed": cut.seed, "suggested_by": cut.suggested_by}
     planner.recall([{**note, "setting": cut.setting}])
@@ -204,12 +201,12 @@ def test_a_trial_that_was_cut_off_comes_first_by_the_new_code(begun, one_cell, c
 def mixed(begun, one_cell, cells, use_code, make_record) -> Ledger:
     """The sweep finished: a search trial and the final of seed 1 by NEW code, the best setting and seed 0 by OLD."""
     use_code(OLD)
-    planner = Planner(one_cell, own(cells), begun.records(), codes=(OLD,))
+    planner = planner_module.Planner(one_cell, own(cells), begun.records(), codes=(OLD,))
     third = planner.next()
     use_code(NEW)
-    settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
+    opening.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
     begun.write(make_record(third, (0.6,), code_version=NEW, started_at=2.0))
-    planner = Planner(one_cell, own(cells), begun.records(), codes=read_sweep(begun).codes)
+    planner = planner_module.Planner(one_cell, own(cells), begun.records(), codes=read_sweep(begun).codes)
     for final, code in zip(proposals(planner), (OLD, NEW), strict=True):
         begun.write(make_record(final, (0.7,), code_version=code, started_at=1.5, test={"accuracy": 0.6}))
     return begun
