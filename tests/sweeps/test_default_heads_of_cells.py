@@ -10,9 +10,11 @@ import pytest
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.families.huggingface import hub
-from meltpoint.sweeps.specification.cells import OpenCell, open_cells
+from meltpoint.sweeps.command_line.demo import demo_spec
+from meltpoint.sweeps.specification.cells import OpenCell, cell_space, open_cells
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.sweeps.worker.retrain import named_head
+from meltpoint.tasks import get
 
 FROZEN = "feature_extraction"
 MODULES = [
@@ -102,3 +104,11 @@ def test_only_an_encoder_of_the_hub_keeps_its_pooling_until_it_is_there(on_hub: 
     known = [encoders.knows_pooling(encoders.resolve(word, "sentence_classification")) for word in words]
     assert known == [True, True, True, False]
     assert [encoders.traits(word).has_pooling for word in words] == [True, False, False, False]
+
+
+def test_the_demo_names_its_heads_and_their_ranges_stay():
+    (frozen, *others) = demo_spec("demo").blocks
+    assert [block.head for block in (frozen, *others)] == ["bilstm", "linear", "bilstm"]
+    task = get("demo_sentiment")
+    space = cell_space(demo_spec("demo"), frozen, "minilm", FROZEN, task, frozen.head or "", has_pooling=True)
+    assert (space.sources["learning_rate"], space.first()["epochs"]) == ("feature_extraction.demo.yaml", 40)
