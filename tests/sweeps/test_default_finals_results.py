@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from meltpoint.reports.notes import trial_notes
+from meltpoint.reports.results import results_of
 from meltpoint.reports.tables import comma_separated
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
@@ -85,7 +86,7 @@ def test_a_summary_has_their_scores_beside_those_of_the_best_setting(summary_of)
         "seeds": 2, "dev_mean": 0.75, "dev_std": 0.0, "test_mean": pytest.approx(0.55),
         "test_std": pytest.approx(0.0707, abs=1e-4),
     }  # fmt: skip
-    (row,) = csv.DictReader(io.StringIO(comma_separated(summary)))
+    (row,) = csv.DictReader(io.StringIO(comma_separated(results_of(summary))))
     assert float(row["default_test_mean"]) == cell.default_test.mean
     assert float(row["default_dev_mean"]) == 0.75
     figures = cell_figures(cell)
