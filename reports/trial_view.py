@@ -8,6 +8,7 @@ from meltpoint.adapters.hyperparameters import Value
 from meltpoint.reports.formats import duration, percent, searched_names, title, value_text
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.tasks.core.counts import some
 
 SHORTEST = 4
 """Characters of a trial's id that name it, where no other trial's id begins so."""
@@ -26,7 +27,8 @@ def find_trial(records: Sequence[TrialRecord], sweep: str, word: str) -> TrialRe
         return found[0]
     if found:
         raise ValueError(
-            f"{len(found)} trials of '{sweep}' begin with '{word}': {', '.join(r.id for r in found[:4])}; write more."
+            f"{some(len(found), 'trial')} of '{sweep}' begin with '{word}': {', '.join(r.id for r in found[:4])}; write "
+            "more."
         )
     raise ValueError(
         f"No trial '{word}' in sweep '{sweep}'; ids are the names of the files in its trials/, and `meltpoint best "

@@ -12,6 +12,7 @@ from rich.text import Text
 from meltpoint.reports.formats import percent
 from meltpoint.reports.screen import show_status
 from meltpoint.sweeps.results.summary import SweepSummary
+from meltpoint.tasks.core.counts import some
 
 INTERVAL_SECONDS = 2.0
 """Between two looks: a ledger of a hundred thousand trials takes about as long to read."""
@@ -73,7 +74,7 @@ def progress_line(summary: SweepSummary) -> str:
     trials = f"{sum(c.counts['finished'] for c in cells)}/{sum(c.counts['planned'] for c in cells)}"
     failed = sum(c.counts["failed"] for c in cells)
     finals = f"{sum(len(c.finals) for c in cells)}/{sum(summary.seeds_of(c) for c in cells)}"
-    done = f"{sum(c.is_done for c in cells)} of {len(cells)} cells done"
+    done = f"{sum(c.is_done for c in cells)} of {some(len(cells), 'cell')} done"
     best = [
         f"{c.header.mode}.{c.header.task} {percent(c.best.dev)}" for c in cells if c.best and c.best.dev is not None
     ]

@@ -171,8 +171,9 @@ def test_plan_prices_a_sweep_trains_nothing_and_is_the_document_of_the_contract(
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
-    assert set(document) == {"cells", "trials", "answered", "estimated_seconds"}
-    assert document["trials"] == 2 * (4 + 2)
+    assert set(document) == {"cells", "trials", "defaults", "answered", "estimated_seconds"}
+    assert document["trials"] == 2 * (4 + 2 + 2)
+    assert document["defaults"] == 2 * 2
     assert document["answered"] == 0
     assert document["estimated_seconds"] > 0
     assert {"encoder", "mode", "task", "head", "trials", "answered"} <= set(document["cells"][0])
@@ -314,7 +315,7 @@ def test_plan_prices_a_specification_block_by_block_and_says_what_is_left_out(tm
     assert said.exit_code == 0, said.output
     document = json.loads(said.stdout)
     assert [(cell["head"], cell.get("variant"), cell["trials"]) for cell in document["cells"]] == [
-        ("mlp", "small", 3 + 1), ("linear", None, 3 + 1),
+        ("mlp", "small", 3 + 1 + 1), ("linear", None, 3 + 1 + 1),
     ]  # fmt: skip
     assert document["left_out"] == ["elmo"]
     shown = CliRunner().invoke(app, words)

@@ -115,7 +115,7 @@ def _sweep(
     ledger.check_place()
     away = check_before_start(uri, has_begun=ledger.specification.exists())
     cells = open_cells(spec)
-    for line in [*spec.missing(), *([away] if away else []), *length_lines(cells, only_cut=True), *fault_lines(cells)]:
+    for line in [*spec.missing(), *([away] if away else []), *length_lines(cells, only_cut=True)]:
         say(line)
     with ledger.driving(say, on_lost=lambda lost: request_stop(_lost(lost))):
         settled = settle_specification(ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions)
@@ -197,6 +197,8 @@ def _train(driver: SweepDriver, cluster: Cluster, cut_off: Callable[[cluster_wat
         if driver.share.part.is_limited:
             progress.say(f"The sweep {driver.share.part}.")
         progress.say(f"{progress.planned()}.")
+        for line in fault_lines([one.cell for one in driver.planner.cells.values()]):
+            progress.say(f"{line}.")
         with cluster_watch.watched(cluster_watch.parts(), cut_off):
             _run_all(driver, is_local=resources.address is None)
         while not driver.writer.write_waiting():

@@ -20,7 +20,9 @@ def declared_test_examples(cell: OpenCell) -> int | None:
 
 def _length(cut: Slice) -> int | None:
     """The length of a slice whose ends are counted from the same side, of a split that is long enough."""
-    start, stop = cut.start, cut.stop
+    if "%" in cut.start + cut.stop:
+        return None
+    start, stop = (int(end) if end else None for end in (cut.start, cut.stop))
     if start is not None and start < 0 and (stop is None or stop < 0):
         return (stop or 0) - start
     if stop is not None and stop >= 0 and (start is None or start >= 0):

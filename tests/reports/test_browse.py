@@ -171,8 +171,8 @@ def test_a_watched_sweep_is_shown_until_it_ends_and_a_pipe_gets_a_line_a_change(
         assert "first: done" in out.getvalue()
     else:
         assert out.getvalue().splitlines() == [
-            "first: running, 0 of 1 cells done, trials 1/2, finals 0/2, best dev fine_tuning.sst2 70.0",
-            "first: done, 1 of 1 cells done, trials 2/2, finals 2/2, best dev fine_tuning.sst2 80.0",
+            "first: running, 0 of 1 cell done, trials 1/2, finals 0/2, best dev fine_tuning.sst2 70.0",
+            "first: done, 1 of 1 cell done, trials 2/2, finals 2/2, best dev fine_tuning.sst2 80.0",
         ]
 
 

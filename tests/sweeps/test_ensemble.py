@@ -96,7 +96,7 @@ class Runs:
         examples = [Example(f"{ids}{place}", ("a", "b"), label=label) for place, label in enumerate(gold)]
         result = Evaluation([int(np.argmax(row)) for row in rows], [list(row) for row in rows], {})
         trainer: Any = SimpleNamespace(data=SimpleNamespace(task=get(task)))
-        _save_predictions(ledger.folder, stem, trainer, result, examples)
+        _save_predictions(ledger.folder / "predictions" / f"{stem}.jsonl", trainer, result, examples)
 
     def file(self, mode: str, seed: int, split: str, sweep: str = "one") -> Path:
         return self.storage / sweep / "predictions" / f"minilm.{mode}.mrpc.seed{seed}.{split}.jsonl"

@@ -50,6 +50,7 @@ ORDER = {
     **dict.fromkeys(("role", "encoder", "mode", "task", "head", "variant", "seed", "setting", "metric"), IDENTITY),
     **dict.fromkeys(("data_fingerprint", "documents_fingerprint", "encoder_fingerprint"), IDENTITY),
     "data": "the worker refuses data of another fingerprint",
+    "seeds": "of an analysis that retrains; None in a sweep, whose trials have one seed",
     "attempt": "for the ledger",
     **dict.fromkeys(("handed_out", "driver_attempt"), "for the name of the trial's saved epochs"),
     "saving_share": "a trial that goes on from a saved epoch has the same bits (test_epoch_checkpoints)",

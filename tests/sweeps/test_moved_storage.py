@@ -139,7 +139,7 @@ def test_a_trial_that_was_cut_off_in_the_original_goes_on_with_the_copys_own_pat
     ledger.start({
         "id": proposal.id, "role": "search", "number": 0, "seed": 0, "setting": proposal.setting,
         "encoder": proposal.cell.encoder, "mode": proposal.cell.mode, "task": proposal.cell.task_name,
-        "checkpoint": elsewhere, "cache": elsewhere,
+        "suggested_by": proposal.suggested_by, "checkpoint": elsewhere, "cache": elsewhere,
     })  # fmt: skip
     planner = Planner(spec, cells, [])
     planner.recall(ledger.unfinished())

@@ -38,6 +38,7 @@ def test_the_size_is_what_the_task_pins_and_unknown_elsewhere(cell: OpenCell, ta
     [
         ("train[-1000:]", 1000), ("dev[:400]", 400), ("train[100:300]", 200), ("train[-300:-100]", 200),
         ("train[1000:]", None), ("dev[:-400]", None), ("train[10:-10]", None), ("train[-10:10]", None),
+        ("train[:10%]", None), ("train[-10%:]", None),
     ],
 )  # fmt: skip
 def test_a_slices_size_is_what_it_carves_off_a_long_split(cell: OpenCell, slice_: str, size: int | None):
