@@ -43,7 +43,7 @@ def _cell_json(cell: CellSummary) -> dict[str, Any]:
 
 
 def _spread_json(split: str, over: Spread | None) -> dict[str, float | None]:
-    return {f"{split}_mean": over and over.mean, f"{split}_std": over and over.std}
+    return {f"{split}_mean": over.mean if over else None, f"{split}_std": over.std if over else None}
 
 
 def best_rows(cells: Sequence[CellSummary]) -> list[dict[str, object]]:

@@ -27,8 +27,8 @@ def find_trial(records: Sequence[TrialRecord], sweep: str, word: str) -> TrialRe
         return found[0]
     if found:
         raise ValueError(
-            f"{some(len(found), 'trial')} of '{sweep}' begin with '{word}': {', '.join(r.id for r in found[:4])}; write "
-            "more."
+            f"{some(len(found), 'trial')} of '{sweep}' begin with '{word}': {', '.join(r.id for r in found[:4])}; "
+            "write more."
         )
     raise ValueError(
         f"No trial '{word}' in sweep '{sweep}'; ids are the names of the files in its trials/, and `meltpoint best "

@@ -74,7 +74,8 @@ def _linear(train: Sequence[Example], dev: Sequence[Example], task: Task) -> tup
     vectors.fit([text for example in train for text in example.texts])
     features = [_features(split, vectors.transform) for split in (train, dev)]
     labels: list[Any] = [example.label for example in train]
-    found = [(_fitted(task, strength, *features, labels, dev), strength) for strength in STRENGTHS]
+    rows, dev_rows = features
+    found = [(_fitted(task, strength, rows, dev_rows, labels, dev), strength) for strength in STRENGTHS]
     return max(found, key=lambda one: one[0])
 
 
