@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from meltpoint.adapters.settings import CONSTANT, SCHEDULE
+from meltpoint.reports.baseline_row import baseline_rows
 from meltpoint.reports.difference_rows import DIFFERENCES, Contrasts, in_one_table
 from meltpoint.reports.differences import EnsembleOf, ModeVariant, RowPair, Split, over_seeds, side_title
 from meltpoint.reports.ensembles import heading, is_current, reservations
@@ -182,7 +183,7 @@ def _numbered(block: EncoderBlock, footnotes: dict[str, int]) -> EncoderBlock:
 
 
 def _with_ensembles(block: EncoderBlock, summary: SweepSummary, wanted: Split) -> EncoderBlock:
-    """The block with a row for the first ensemble of each of its tasks, one for the second, and so on."""
+    """The block with its baselines, and a row for the first ensemble of each task, one for the second, and so on."""
     ensembles = [made for made in summary.ensembles if heading(made) == block.encoder]
     columns = [
         [_show_ensemble(made, metric, summary, wanted) for made in ensembles if made.task == task]
@@ -192,7 +193,7 @@ def _with_ensembles(block: EncoderBlock, summary: SweepSummary, wanted: Split) -
         TableRow("ensemble" if place == 0 else f"ensemble {place + 1}", "", shown, None)
         for place, shown in enumerate(zip_longest(*columns, fillvalue=TableEntry()))
     ]
-    return replace(block, ensembles=tuple(rows))
+    return replace(block, ensembles=(*baseline_rows(block.tasks if block.modes else (), summary), *rows))
 
 
 def _show_ensemble(made: Ensemble, metric: str, summary: SweepSummary, wanted: Split) -> TableEntry:

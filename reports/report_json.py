@@ -13,8 +13,10 @@ from meltpoint.reports.results import SweepResults
 from meltpoint.reports.table_values import Delta
 from meltpoint.reports.tuning import TuningGain, ran_nowhere
 from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.results.baseline_record import Baseline
 from meltpoint.sweeps.results.code_versions import mixture_in_words
 from meltpoint.sweeps.results.ensemble_record import Ensemble
+from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import Spread
 
@@ -36,6 +38,7 @@ def document(results: SweepResults) -> dict[str, Any]:
         "version": VERSION, "sweep": summary.name, "state": summary.state, "code_versions": summary.code_versions,
         "cells": [_cell(cell, results, gains.get(cell.header.key)) for cell in summary.cells],
         "ensembles": [_ensemble(made) for made in summary.ensembles],
+        "baselines": [_baseline(known) for known in summary.baselines.values()],
         "deltas": [_delta(delta) for delta in results.table.deltas],
         "footnotes": results.table.footnotes,
         "notes": [*missing, *results.legend, *notes(summary)],
@@ -56,8 +59,16 @@ def _cell(cell: CellSummary, results: SweepResults, gain: TuningGain | None) -> 
         "best_dev": best and best.dev, "best_trial": best and best.id, "best_epoch": best and best.best_epoch,
         "setting": best and best.setting, "train_seconds": cell.seconds,
         "task_parameters": best and best.task_parameters, "train_examples": head.train_examples,
-        "dev_examples": head.dev_examples, "data_fingerprint": head.data_fingerprint, "notes": _notes(cell),
+        "dev_examples": head.dev_examples, "data_fingerprint": head.data_fingerprint,
+        "gpu_hours": cell.cost.gpu_hours, "energy_joules": cell.cost.energy_joules,
+        "peak_memory_bytes": cell.cost.peak_memory_bytes, "trained_parameters": cell.cost.trained_parameters,
+        "seconds_of_a_final": cell.cost.seconds_of_a_final, "notes": _notes(cell),
+        "warnings": [guard.text for guard in cell_guards(cell, results.summary.baselines.get(head.task))],
     }  # fmt: skip
+
+
+def _baseline(known: Baseline) -> dict[str, Any]:
+    return {"task": known.task, "metric": known.metric, "split": "dev", "scores": known.scores}
 
 
 def _spread(name: str, over: Spread | None) -> dict[str, float | None]:

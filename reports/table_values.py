@@ -85,6 +85,8 @@ class Delta:
 class EncoderBlock:
     """The table of one encoder: rows of modes, ensembles and differences; one column per (task, metric).
 
+    The row of baselines stands among the ensembles, which it is like: never bold, and without a mode.
+
     A task's own metric comes first; the metrics beside it (`Task.beside`) follow. `deltas` are not adjusted yet.
     """
 

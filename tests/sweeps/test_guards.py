@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.reports.matrix import matrix
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
 from meltpoint.sweeps.results import baselines
@@ -172,3 +173,17 @@ def test_baselines_are_made_once_and_again_where_the_data_or_the_file_changed(tm
     assert read_baselines(ledger) == {}
     assert settle_baselines(ledger, summary).keys() == {"demo_sentiment"}
     assert made == ["demo_sentiment"] * 2
+
+
+def test_the_table_has_a_row_of_baselines_on_dev_and_none_where_there_are_none() -> None:
+    known = Baseline(
+        task="sst2", metric="accuracy", data_fingerprint="d", scores={"the most frequent class": 0.55, "linear": 0.75},
+        train_examples=9,
+    )  # fmt: skip
+    spec = SweepSpec(name="n", encoders=("minilm",), modes=("fine_tuning",), tasks=("sst2",))
+    (block,) = matrix(SweepSummary("n", "done", spec, "0", [cell()], baselines={"sst2": known})).blocks
+    (row,) = block.ensembles
+    assert (row.title, [entry.label for entry in row.entries]) == ("baseline", ["dev 75.0"])
+    assert not row.entries[0].is_best
+    (plain,) = matrix(SweepSummary("n", "done", spec, "0", [cell()])).blocks
+    assert plain.ensembles == ()
