@@ -109,9 +109,20 @@ def export(
     transformers: Annotated[
         bool, typer.Option("--transformers", help="Also the best finalist as a folder of plain transformers.")
     ] = False,
+    optuna: Annotated[
+        Path | None, typer.Option("--optuna", help="Only this: a journal for optuna-dashboard, a study per cell.")
+    ] = None,
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
     """The best settings, one file per cell; each trains again with `meltpoint train FILE`."""
+    if optuna is not None:
+        from meltpoint.reports.optuna_journal import write_journal
+        from meltpoint.tasks.core.counts import some
+
+        count = write_journal(read_summary(name, storage), optuna)
+        print(f"{some(count, 'trial')}; open with: optuna-dashboard {optuna}", file=sys.stderr)
+        print(optuna)
+        return
     from meltpoint.sweeps.ledger.ledger import Ledger
     from meltpoint.sweeps.results.export import export_cells, export_model, export_transformers
     from meltpoint.sweeps.specification.cells import cell_name
