@@ -16,7 +16,6 @@ from meltpoint.reports.optuna_journal import write_journal
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import SweepFile, summarise, write_sweep
 
-
 SPACE = """\
 parameters:
   learning_rate: {log_uniform: [1.0e-5, 1.0e-4]}
