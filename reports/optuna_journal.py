@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +73,6 @@ def _trial(record: TrialRecord, space: Space) -> FrozenTrial:
     )  # fmt: skip
 
 
-def _facts(record: TrialRecord) -> Mapping[str, Any]:
+def _facts(record: TrialRecord) -> dict[str, Any]:
     known = {name: getattr(record, name) for name in FACTS}
     return {name: value for name, value in known.items() if value is not None}
