@@ -314,8 +314,8 @@ def interval_checks(
     found = interval(told["metric"], runs[0], runs[1], resamples)
     width = found.high - found.low
     yield Check(f"{name} delta", told["delta"], found.delta, EXACT)
-    yield Check(f"{name} low", told["low"], found.low, NEAR * width)
-    yield Check(f"{name} high", told["high"], found.high, NEAR * width)
+    yield Check(f"{name} low", told["low"], found.low, max(EXACT, NEAR * width))
+    yield Check(f"{name} high", told["high"], found.high, max(EXACT, NEAR * width))
     yield Check(f"{name} p", told["p"], found.p, 0.01 + 0.25 * found.p)
     if "probability_better" in told:
         yield Check(f"{name} P(A > B)", told["probability_better"], found.probability_better, 0.04)
