@@ -11,6 +11,8 @@ from meltpoint.search_spaces import documents
 from meltpoint.sweeps.results.summary import CellHeader
 from meltpoint.sweeps.search.selection import Spread
 
+QUOTED = "quoted"
+"""Marks a number that a paper quotes from elsewhere."""
 NOTHING = "–"
 
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")

@@ -14,6 +14,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from meltpoint.reports.formats import QUOTED
+
 NAME_WIDTH = 11
 """The width to which names are wrapped in a narrow table: about that of `85.1 ± 0.3`."""
 
@@ -89,3 +91,10 @@ def _items_table(heading: str, items: Sequence[Item], columns: Sequence[ScreenCo
         texts = [(column, column.text(item)) for column in columns]
         table.add_row(*(Text(column.narrow(text) if narrow else text) for column, text in texts))
     return table
+
+
+def on_two_lines(text: str) -> str:
+    """A score with its split on a line above it, and its interval on a line below."""
+    for where, broken in (("dev ", "dev\n"), ("test ", "test\n"), (f" {QUOTED}", f"\n{QUOTED}"), (" [", "\n[")):
+        text = text.replace(where, broken)
+    return text

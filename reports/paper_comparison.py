@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from meltpoint.reports.differences import ModeVariant, RowPair, pair_title, side_title
-from meltpoint.reports.formats import signed
+from meltpoint.reports.formats import QUOTED, signed
 from meltpoint.reports.matrix import matrix
 from meltpoint.reports.paper_tables import PaperDifference, PaperRow, PaperTable, read, shipped
 from meltpoint.reports.statistics.comparison import Comparer
@@ -15,7 +15,6 @@ from meltpoint.sweeps.results.summary import CellHeader, SweepSummary
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 MARK = "↳ paper"
-QUOTED = "quoted"
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,17 @@ from rich.text import Text
 
 from meltpoint.reports.ensembles import members_text
 from meltpoint.reports.findings import delta_lines, gain_lines
-from meltpoint.reports.formats import NOTHING, duration, listed, marks, percent, spread_text, title
-from meltpoint.reports.layout import ScreenColumn, new_table, say, show_groups, stacked, width_of
+from meltpoint.reports.formats import duration, listed, marks, spread_text, title
+from meltpoint.reports.layout import ScreenColumn, new_table, on_two_lines, say, show_groups, stacked, width_of
 from meltpoint.reports.legend import BOLD_NOTE
-from meltpoint.reports.notes import code_notes, task_notes, trial_notes, warning_notes
-from meltpoint.reports.paper_comparison import QUOTED
+from meltpoint.reports.notes import task_notes, trial_notes, warning_notes
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.driver.planned_work import planned_work
-from meltpoint.sweeps.ledger.records import strays_in_words
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.results.ensemble_record import Ensemble
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.search.closing import in_words
-from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.specification.tracking_uri import is_database, redacted
 from meltpoint.tasks.core.counts import some
@@ -101,15 +98,8 @@ def _add_matrix_row(table: Table, row: TableRow, tasks: slice, narrow: bool) -> 
 
 
 def _entry(shown: TableEntry, narrow: bool) -> Text:
-    label = _on_two_lines(shown.label) if narrow else shown.label
+    label = on_two_lines(shown.label) if narrow else shown.label
     return Text(label + marks(shown.notes), style="bold" if shown.is_best else "")
-
-
-def _on_two_lines(text: str) -> str:
-    """A score with its split on a line above it, and its interval on a line below."""
-    for where, broken in (("dev ", "dev\n"), ("test ", "test\n"), (f" {QUOTED}", f"\n{QUOTED}"), (" [", "\n[")):
-        text = text.replace(where, broken)
-    return text
 
 
 def show_outcome(
@@ -186,70 +176,6 @@ def show_explanation(explanation: Explanation, console: Console) -> None:
             console.print(Padding(Text(line), (0, 0, 0, 2)))
     for line in explanation.assumptions:
         say(console, line, style="dim")
-
-
-def show_status(summary: SweepSummary, console: Console) -> None:
-    """Print counts, best dev and finals of each cell; then the state, and one line per failed trial."""
-    columns: list[ScreenColumn[CellSummary]] = [
-        ScreenColumn("mode", lambda cell: title(cell.header.mode), narrow=str, is_whole=True),
-        ScreenColumn("task", lambda cell: cell.header.task),
-        ScreenColumn("done", lambda cell: f"{cell.counts['finished']}/{cell.counts['planned']}", is_figure=True),
-        ScreenColumn("others", _others),
-        ScreenColumn("best dev", _best_dev, is_figure=True),
-        ScreenColumn("finals", lambda cell: _finals(cell, summary.seeds_of(cell)), narrow=_on_two_lines),
-    ]
-    if any(cell.default_seeds for cell in summary.cells):
-        columns.append(ScreenColumn("default", _defaults, narrow=_on_two_lines))
-    if summary.has_variants:
-        columns.insert(2, ScreenColumn("variant", lambda cell: cell.header.variant))
-    show_groups(summary.cells, lambda cell: cell.header.encoder, columns, console)
-    done = sum(cell.is_done for cell in summary.cells)
-    early = sum(cell.closed_early is not None for cell in summary.cells)
-    suffix = f", {early} closed early" if early else ""
-    say(console, f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done{suffix}.")
-    if summary.part is not None:
-        say(console, f"It may use {summary.part}.")
-    if summary.strays:
-        say(console, strays_in_words(summary.strays))
-    for line in warning_notes(summary):
-        say(console, line, style="yellow")
-    for line in code_notes(summary):
-        say(console, line)
-    for cell in summary.cells:
-        if cell.closed_early:
-            line = f"{'.'.join(cell.header.key)}: closed after {cell.closed_early}, since {cell.closed_early.cause}"
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-        if cell.errors:  # one line per error, so that grep works
-            lines = [f"✗ {'.'.join(cell.header.key)} {' '.join(error.split())}" for error in cell.errors]
-            console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
-
-
-def _others(cell: CellSummary) -> str:
-    names = {state: state for state in ("stopped", "failed", "running", "missing")}
-    names["missing"] = "not run" if cell.closed_early else "missing"
-    return ", ".join(f"{cell.counts[state]} {name}" for state, name in names.items() if cell.counts[state])
-
-
-def _best_dev(cell: CellSummary) -> str:
-    return NOTHING if cell.best is None or cell.best.dev is None else percent(cell.best.dev)
-
-
-def _finals(cell: CellSummary, planned: int) -> str:
-    return _scores(len(cell.finals), planned, cell.dev, cell.test)
-
-
-def _defaults(cell: CellSummary) -> str:
-    """The finals of the published setting; where that is the best one, it has none beside the cell's finals."""
-    if not cell.default_seeds:
-        return "is the best" if cell.default_finals else NOTHING
-    return _scores(len(cell.default_finals), cell.default_seeds, cell.default_dev, cell.default_test)
-
-
-def _scores(count: int, planned: int, dev: Spread | None, test: Spread | None) -> str:
-    if dev is None:
-        return f"0/{planned}"
-    split, over = ("test", test) if test else ("dev", dev)
-    return f"{count}/{planned}, {split} {spread_text(over)}"
 
 
 def show_epoch(epoch: EpochResult, console: Console) -> None:

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.text import Text
 
 from meltpoint.reports.formats import percent
-from meltpoint.reports.screen import show_status
+from meltpoint.reports.status_view import show_status
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.tasks.core.counts import some
 

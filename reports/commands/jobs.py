@@ -198,7 +198,7 @@ def status_of_job(
     elif as_json:
         print_json({**summarise(name, visible).as_json(), "job": _as_json(mine[-1] if mine else None, client)})
     else:
-        from meltpoint.reports.screen import show_status
+        from meltpoint.reports.status_view import show_status
 
         print(in_words(mine[-1]) if mine else f"{client.server.url} has no job of this sweep.")
         show_status(summarise(name, visible), Console(highlight=False))

@@ -54,7 +54,7 @@ def status(
     if as_json:
         print_json(summary.as_json())
         return
-    from meltpoint.reports.screen import show_status
+    from meltpoint.reports.status_view import show_status
 
     show_status(summary, Console(highlight=False))
 

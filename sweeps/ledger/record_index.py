@@ -226,24 +226,25 @@ def _checked(line: bytes) -> tuple[list[list[Any]], list[list[Any]], list[bytes]
 def _stamps(folder: Path) -> dict[str, Stamp]:
     """Name → stamp of every record's file."""
     try:
-        with os.scandir(folder) as entries:
-            named = [entry for entry in entries if entry.name.endswith(".json") and not entry.name.startswith(".")]
-            return {entry.name: stamp for entry in named if (stamp := _stamp_of(entry)) is not None}
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
         return {}
-
-
-def _stamp_of(entry: os.DirEntry[str]) -> Stamp | None:
     try:
-        status = entry.stat()
-    except FileNotFoundError:  # removed meanwhile
-        return None
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+        with os.scandir(place) as entries:
+            names = [entry.name for entry in entries if entry.name.endswith(".json") and entry.name[0] != "."]
+        return {name: stamp for name in names if (stamp := _stamp(name, place)) is not None}
+    finally:
+        os.close(place)
 
 
-def _stamp(path: Path) -> Stamp | None:
+def _stamp(path: Path | str, folder: int | None = None) -> Stamp | None:
+    """The stamp of a file; None if it is gone.
+
+    Args:
+        folder: an open folder that the path is relative to, which spares a walk of a hundred thousand paths.
+    """
     try:
-        status = path.stat()
+        status = os.stat(path, dir_fd=folder)
     except OSError:
         return None
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -307,8 +307,7 @@ def summarise(ledger: Ledger) -> SweepSummary:
 def _cell(
     ledger: Ledger, sweep: SweepFile, header: CellHeader, records: list[TrialRecord], running: set[str]
 ) -> CellSummary:  # fmt: skip
-    search = [r for r in records if r.role == "search" and r.id not in running]  # a failed one may run again
-    failed = [record for record in records if record.status == "failed"]
+    search, finalists, failed = _parted(records, running)
     counted = Counter[str](r.status for r in search)
     missing = max(0, header.planned - len(search) - len(running))
     counts = {
@@ -318,7 +317,6 @@ def _cell(
         "missing": missing,
     }
     best = best_of(search)
-    finalists = [record for record in records if record.role != "search"]
     finals, defaults = finals_of(best, finalists), default_finals_of(best, header.published, finalists)
     default_seeds = _default_seeds(sweep.spec, header, best)
     uses = code_uses(search, [*finals, *(defaults if default_seeds else [])])
@@ -335,6 +333,26 @@ def _cell(
         failed_defaults=_unfinished(finalists, "default", header.published) if default_seeds else [],
         records=records,
     )  # fmt: skip
+
+
+def _parted(
+    records: Iterable[TrialRecord], running: set[str]
+) -> tuple[list[TrialRecord], list[TrialRecord], list[TrialRecord]]:
+    """A cell's search trials that do not run again, its finals, and those of both that failed.
+
+    In one pass: a hundred thousand records are more than a processor's cache holds.
+    """
+    search: list[TrialRecord] = []
+    finals: list[TrialRecord] = []
+    failed: list[TrialRecord] = []
+    for record in records:
+        if record.role != "search":
+            finals.append(record)
+        elif record.id not in running:
+            search.append(record)
+        if record.status == "failed":
+            failed.append(record)
+    return search, finals, failed
 
 
 def _default_seeds(spec: SweepSpec, header: CellHeader, best: TrialRecord | None) -> int:

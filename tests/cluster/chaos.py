@@ -42,7 +42,8 @@ class World:
 
     Attributes:
         storage: on a disk of its own, if `has_own_disk`.
-        starts: how often the driver was started.
+        starts: how often the driver of the present sweep was started.
+        clusters: how many clusters were started.
         epochs: of each trial.
     """
 
@@ -58,13 +59,26 @@ class World:
         self.cluster: subprocess.Popen[str] | None = None
         self.address = ""
         self.process: subprocess.Popen[bytes] | None = None
-        self.starts, self.epochs = 0, EPOCHS
+        self.starts, self.clusters, self.epochs = 0, 0, EPOCHS
         self.timers: list[threading.Timer] = []
 
     @property
     def sweep(self) -> Path:
         """The sweep's folder."""
         return self.storage / self.spec.name
+
+    def begin(self, name: str) -> None:
+        """Make place for a sweep of this name; the cluster and the server, if they run, stay."""
+        self.driver.kill()
+        for timer in self.timers:
+            timer.join()
+        if len(raylets(self)) < 2 or not self.nodes.processes("gcs_server"):
+            self.end_cluster()
+        shutil.rmtree(self.storage / "cache", ignore_errors=True)
+        (self.folder / "said").write_text("")
+        self.spec = self.spec.model_copy(update={"name": name})
+        self.starts, self.timers, self.driver, self.process = 0, [], Marked(), None
+        self.mend()
 
     def mend(self) -> None:
         """Start what does not run: the cluster, the server, the proxy."""
@@ -78,8 +92,9 @@ class World:
     def start_cluster(self) -> None:
         """Two nodes with a CPU each."""
         self.nodes = Marked()
-        folder = self.folder / f"ray-{self.starts}"
-        folder.mkdir(exist_ok=True)
+        self.clusters += 1
+        folder = self.folder / f"ray-{self.clusters}"
+        folder.mkdir()
         running = ray_nodes.started(folder, **self.nodes.environment)
         self.address = running.add(ray_nodes.RayNode(), ray_nodes.RayNode()).address
         self.cluster = running.process
@@ -287,7 +302,9 @@ FAULTS: dict[str, Fault] = {
         signal_driver(signal.SIGKILL), (KILLED,), lambda world: damage(world, f"{world.spec.name}/trials/*.json")
     ),
     "a checkpoint damaged": Fault(
-        signal_driver(signal.SIGKILL), (KILLED,), lambda world: damage(world, "*/checkpoints/*/*.safetensors", 9)
+        signal_driver(signal.SIGKILL),
+        (KILLED,),
+        lambda world: damage(world, f"{world.spec.name}/checkpoints/*/*.safetensors", 9),
     ),
     "a feature cache damaged": Fault(
         signal_driver(signal.SIGKILL), (KILLED,), lambda world: damage(world, "cache/features/*/*", 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,10 +27,17 @@ def chaos_spec(tiny_encoder: str, tiny_task: Path, quick_space: Path) -> SweepSp
 
 
 @pytest.fixture(scope="module")
-def calm(chaos_spec: SweepSpec) -> Outcome:
+def parts(chaos_spec: SweepSpec) -> Iterator[World]:
+    """The cluster, the server and the disk, which the cases use one after another."""
+    with tempfile.TemporaryDirectory(prefix="mpc-") as folder, chaos.world(Path(folder), chaos_spec) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def calm(parts: World) -> Outcome:
     """The undisturbed sweep."""
-    with tempfile.TemporaryDirectory(prefix="mpc-") as folder, chaos.world(Path(folder), chaos_spec) as world:
-        return chaos.undisturbed(world)
+    parts.begin("calm")
+    return chaos.undisturbed(parts)
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +49,10 @@ def table(calm: Outcome) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def world(chaos_spec: SweepSpec) -> Iterator[World]:
-    with tempfile.TemporaryDirectory(prefix="mpc-") as folder, chaos.world(Path(folder), chaos_spec) as made:
-        yield made
+def world(parts: World, calm: Outcome, request: pytest.FixtureRequest) -> World:
+    """The parts, whole again, for a sweep of the case's own name."""
+    parts.begin(re.sub(r"\W+", "-", request.node.name.partition("[")[2]).strip("-"))
+    return parts
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -54,15 +63,21 @@ def test_a_disturbed_sweep_ends_as_the_undisturbed_one(fault: str, phase: str, w
     found = chaos.disturbed(world, FAULTS[fault], phase)
     chaos.assert_equal(world, found, calm)
     came = "" if found.met else "came as the sweep had ended"
-    table.append(f"| {fault} | {phase} | {found.starts} | {found.seconds - calm.seconds:.0f} | {came} |")
+    table.append(row := f"| {fault} | {phase} | {found.starts} | {found.seconds - calm.seconds:.0f} | {came} |")
+    print(row, flush=True)  # a run that is cut off keeps its rows
 
 
-def test_thirty_kills_at_random_cost_time_and_no_trial(world: World) -> None:
-    world.spec = world.spec.model_copy(update={"trials": 24})  # of each of the two cells
-    world.epochs = 200
-    calm = chaos.undisturbed(world)
-    world.spec = world.spec.model_copy(update={"name": "killed"})
-    world.starts = 0
+def test_thirty_kills_at_random_cost_time_and_no_trial(chaos_spec: SweepSpec) -> None:
+    spec = chaos_spec.model_copy(update={"trials": 24})  # of each of the two cells
+    with tempfile.TemporaryDirectory(prefix="mpc-") as folder, chaos.world(Path(folder), spec) as world:
+        world.epochs = 200
+        world.begin("calm")
+        calm = chaos.undisturbed(world)
+        world.begin("killed")
+        assert_each_trial_once_after_thirty_kills(world, calm)
+
+
+def assert_each_trial_once_after_thirty_kills(world: World, calm: Outcome) -> None:
     seconds = kills.kill_at_random(world, 30, over_seconds=calm.seconds)
     found = chaos.outcome(world, time.monotonic() - seconds, True)
     print(f"48 trials: {calm.seconds:.0f} s undisturbed, {seconds:.0f} s with 30 kills and {found.starts} starts")

@@ -109,7 +109,7 @@ def read_results(folder: Path) -> None:
     from rich.console import Console
 
     from meltpoint.reports.report import report
-    from meltpoint.reports.screen import show_status
+    from meltpoint.reports.status_view import show_status
     from meltpoint.reports.tables import render
     from meltpoint.sweeps.results.export import export_cells
     from meltpoint.sweeps.results.summary import summarise

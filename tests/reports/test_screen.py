@@ -12,7 +12,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from meltpoint.reports.layout import stacked
-from meltpoint.reports.screen import show_checks, show_plan, show_rows, show_status, show_summary
+from meltpoint.reports.screen import show_checks, show_plan, show_rows, show_summary
+from meltpoint.reports.status_view import show_status
 from meltpoint.reports.tables import render
 from meltpoint.sweeps.command_line.listing import ROWS, inventory
 from meltpoint.sweeps.machine.services import Check
@@ -129,6 +130,17 @@ def test_status_gives_every_error_one_line_and_takes_no_text_for_markup(
     assert len(errors) == 2
     assert errors[0].endswith("ValueError: [red]no[/red] [/x] at line 3")
     assert errors[1].endswith("x" * 200)
+
+
+def test_status_gives_many_errors_of_one_cause_one_line_and_names_the_first_trials(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    errors = ["the loss is not finite"] * 700 + ["out of memory"]
+    lines = shown(show_status, make_sweep(make_cell(failed=errors), state="failed")).splitlines()
+    many, one = [line for line in lines if line.startswith("✗")]
+    assert "700 trials (" in many
+    assert many.endswith(", …): the loss is not finite")
+    assert "1 trial (" in one
 
 
 def test_status_counts_what_ran_what_failed_and_what_is_missing(make_cell: MakeCell, make_sweep: MakeSweep) -> None:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from meltpoint.reports.screen import show_status
+from meltpoint.reports.status_view import show_status
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.ledger.cluster_part import ClusterPart, note_part, noted_part

@@ -23,7 +23,7 @@ from meltpoint.reports.matrix import AT_CAP, matrix
 from meltpoint.reports.notes import notes
 from meltpoint.reports.report import report
 from meltpoint.reports.results import results_of
-from meltpoint.reports.screen import show_status
+from meltpoint.reports.status_view import show_status
 from meltpoint.reports.tables import comma_separated
 from meltpoint.sweeps.driver import driver, opening, plan, running_trial
 from meltpoint.sweeps.ledger.ledger import Ledger

@@ -1,0 +1,100 @@
+"""Terminal output of `status`; it loads nothing that computes, so that it answers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from meltpoint.reports.formats import NOTHING, percent, spread_text, title
+from meltpoint.reports.layout import ScreenColumn, on_two_lines, say, show_groups
+from meltpoint.reports.notes import code_notes, warning_notes
+from meltpoint.sweeps.ledger.records import strays_in_words
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.search.selection import Spread
+from meltpoint.tasks.core.counts import some
+
+MOST_ERRORS = 20
+"""If more trials of a cell failed, those of one cause share a line."""
+SHOWN = 3
+"""The trials that such a line names."""
+
+
+def show_status(summary: SweepSummary, console: Console) -> None:
+    """Print counts, best dev and finals of each cell; then the state, and why trials failed."""
+    columns: list[ScreenColumn[CellSummary]] = [
+        ScreenColumn("mode", lambda cell: title(cell.header.mode), narrow=str, is_whole=True),
+        ScreenColumn("task", lambda cell: cell.header.task),
+        ScreenColumn("done", lambda cell: f"{cell.counts['finished']}/{cell.counts['planned']}", is_figure=True),
+        ScreenColumn("others", _others),
+        ScreenColumn("best dev", _best_dev, is_figure=True),
+        ScreenColumn("finals", lambda cell: _finals(cell, summary.seeds_of(cell)), narrow=on_two_lines),
+    ]
+    if any(cell.default_seeds for cell in summary.cells):
+        columns.append(ScreenColumn("default", _defaults, narrow=on_two_lines))
+    if summary.has_variants:
+        columns.insert(2, ScreenColumn("variant", lambda cell: cell.header.variant))
+    show_groups(summary.cells, lambda cell: cell.header.encoder, columns, console)
+    done = sum(cell.is_done for cell in summary.cells)
+    early = sum(cell.closed_early is not None for cell in summary.cells)
+    suffix = f", {early} closed early" if early else ""
+    say(console, f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done{suffix}.")
+    if summary.part is not None:
+        say(console, f"It may use {summary.part}.")
+    if summary.strays:
+        say(console, strays_in_words(summary.strays))
+    for line in warning_notes(summary):
+        say(console, line, style="yellow")
+    for line in code_notes(summary):
+        say(console, line)
+    for cell in summary.cells:
+        if cell.closed_early:
+            line = f"{'.'.join(cell.header.key)}: closed after {cell.closed_early}, since {cell.closed_early.cause}"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        if cell.errors:
+            console.print("\n".join(error_lines(cell)), markup=False, highlight=False, soft_wrap=True)
+
+
+def error_lines(cell: CellSummary) -> list[str]:
+    """Why trials of a cell failed: a line per trial, or per cause where many failed of the same one."""
+    name = ".".join(cell.header.key)
+    if len(cell.errors) <= MOST_ERRORS:
+        return [f"✗ {name} {' '.join(error.split())}" for error in cell.errors]
+    trials: dict[str, list[str]] = {}
+    for error in cell.errors:
+        trial, _, cause = error.partition(": ")
+        trials.setdefault(" ".join(cause.split()), []).append(trial)
+    return [f"✗ {name} {some(len(ids), 'trial')} ({_first(ids)}): {cause}" for cause, ids in trials.items()]
+
+
+def _first(ids: Sequence[str]) -> str:
+    """The first of some trials' identities."""
+    return ", ".join(ids[:SHOWN]) + (", …" if len(ids) > SHOWN else "")
+
+
+def _others(cell: CellSummary) -> str:
+    names = {state: state for state in ("stopped", "failed", "running", "missing")}
+    names["missing"] = "not run" if cell.closed_early else "missing"
+    return ", ".join(f"{cell.counts[state]} {name}" for state, name in names.items() if cell.counts[state])
+
+
+def _best_dev(cell: CellSummary) -> str:
+    return NOTHING if cell.best is None or cell.best.dev is None else percent(cell.best.dev)
+
+
+def _finals(cell: CellSummary, planned: int) -> str:
+    return _scores(len(cell.finals), planned, cell.dev, cell.test)
+
+
+def _defaults(cell: CellSummary) -> str:
+    """The finals of the published setting; where that is the best one, it has none beside the cell's finals."""
+    if not cell.default_seeds:
+        return "is the best" if cell.default_finals else NOTHING
+    return _scores(len(cell.default_finals), cell.default_seeds, cell.default_dev, cell.default_test)
+
+
+def _scores(count: int, planned: int, dev: Spread | None, test: Spread | None) -> str:
+    if dev is None:
+        return f"0/{planned}"
+    split, over = ("test", test) if test else ("dev", dev)
+    return f"{count}/{planned}, {split} {spread_text(over)}"
