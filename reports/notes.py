@@ -98,6 +98,8 @@ def _method(summary: SweepSummary) -> Iterator[str]:
     yield f"Search: {searchers}, {trials} {noun} planned per cell, seed {spec.seed}."
     planned = listed(block.seeds for block in spec.products())
     yield f"Finals: {f'seeds {listed(seeds)}' if seeds else 'none yet'}; {planned} planned per cell."
+    for name, word in spec.encoder_words().items():
+        yield f"Encoder {name}: {word}."
     if spec.space is not None:
         yield f"Space: {Path(spec.space).name} in place of the shipped spaces."
     if spec.overrides:

@@ -56,7 +56,7 @@ def show_status(summary: SweepSummary, console: Console) -> None:
 
 
 def error_lines(cell: CellSummary) -> list[str]:
-    """Why trials of a cell failed: a line per trial, or per cause where many failed of the same one."""
+    """The errors of a cell: a line per failed trial, or per cause where many failed of the same one."""
     name = ".".join(cell.header.key)
     if len(cell.errors) <= MOST_ERRORS:
         return [f"✗ {name} {' '.join(error.split())}" for error in cell.errors]

@@ -20,6 +20,7 @@ from meltpoint.adapters.families.huggingface.files import fingerprint as files_f
 from meltpoint.adapters.families.huggingface.location import locate
 from meltpoint.adapters.families.huggingface.sentence_files import read_pooling
 from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families.short_names import check_short_name, encoder_word
 from meltpoint.adapters.families.unknown import HUB_ID, unknown_encoder
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.paths import expanded, is_folder
@@ -55,12 +56,15 @@ def resolve(word: str, kind: Kind) -> EncoderReference:
     """Resolve an encoder's name to the location of its weights, without reading them.
 
     Args:
-        word: a name, `hf:ID`, `hf:ID@REVISION`, `hf:FOLDER`, `elmo:FOLDER` or `skipthoughts:FOLDER`.
+        word: a name, `hf:ID`, `hf:ID@REVISION`, `hf:FOLDER`, `elmo:FOLDER` or `skipthoughts:FOLDER`; before each of
+            them there may be a short name (`families.short_names`), which the reference does not have.
         kind: the kind of task it is for; `bert-base` is cased for sequence labelling.
 
     Raises:
         ValueError: an unknown name, or a folder without an encoder in it; one line with the remedy.
     """
+    check_short_name(word, names())
+    word = encoder_word(word)
     family, _, source = word.partition(":")
     if family == "hf":
         return _resolve_hugging_face(source)
@@ -71,7 +75,7 @@ def resolve(word: str, kind: Kind) -> EncoderReference:
 
 def traits(word: str) -> FamilyTraits:
     """The traits of an encoder by its word alone, as its files may lie elsewhere."""
-    family, colon, _ = word.partition(":")
+    family, colon, _ = encoder_word(word).partition(":")
     if family in FAMILIES:
         return cast(FamilyTraits, _family(family).TRAITS)
     return FamilyTraits(has_pooling=not colon and resolve(word, "sentence_classification").has_pooling)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from meltpoint.adapters.families.short_names import encoder_word
 from meltpoint.adapters.training.saving_rule import largest_share
 from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import Resources
@@ -123,8 +124,13 @@ def encoder_names(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def encoder_name(text: str) -> str:
-    """An encoder's name: the folder of `FAMILY:FOLDER#VARIANT` by its absolute path, any other name as it is."""
-    family, _, source = text.partition(":")
+    """An encoder's name: the folder of `FAMILY:FOLDER#VARIANT` by its absolute path, any other name as it is.
+
+    A short name before it (`NAME=FAMILY:FOLDER`) stays.
+    """
+    word = encoder_word(text)
+    label = text[: len(text) - len(word)]
+    family, _, source = word.partition(":")
     folder, mark, variant = source.partition("#")
     path = expanded(folder)
-    return f"{family}:{path.resolve()}{mark}{variant}" if folder and is_folder(path) else text
+    return f"{label}{family}:{path.resolve()}{mark}{variant}" if folder and is_folder(path) else text

@@ -78,7 +78,9 @@ AnalysesArgument = Annotated[
 Name = Annotated[str, _search_option(help="A name; the same name and options again go on.")]
 Encoders = Annotated[
     list[str] | None,
-    _search_option("--encoder", help="bert-base, minilm, hf:ID, hf:FOLDER, elmo:FOLDER; commas or repeats."),
+    _search_option(
+        "--encoder", help="bert-base, minilm, hf:ID, hf:FOLDER, NAME=hf:FOLDER, elmo:FOLDER; commas or repeats."
+    ),
 ]
 Tasks = Annotated[list[str] | None, _search_option("--task", help="A name of `list tasks`, or your own task.yaml.")]
 DataDir = Annotated[

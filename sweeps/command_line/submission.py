@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 
+from meltpoint.adapters.families.short_names import encoder_word
 from meltpoint.sweeps.command_line.option_values import resources_of, split_at_commas
 from meltpoint.sweeps.command_line.options import SweepOptions, as_words
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
@@ -99,7 +100,7 @@ def is_absolute(path: str) -> bool:
 
 def is_elsewhere(word: str) -> bool:
     """True for an encoder's folder, a task file or a data folder that is the cluster's."""
-    return is_task_file(word) or is_absolute(word) or is_absolute(word.partition(":")[2])
+    return is_task_file(word) or is_absolute(word) or is_absolute(encoder_word(word).partition(":")[2])
 
 
 def _check_secrets(options: SweepOptions) -> None:
@@ -125,7 +126,7 @@ def _check_places(options: SweepOptions) -> None:
     replacements = [text.partition("=")[2] for text in split_at_commas(options.replacing or ())]
     for option, words in (("--encoder", split_at_commas(options.encoder or ())), ("--with", replacements)):
         for word in words:
-            _, colon, source = word.partition(":")
+            _, colon, source = encoder_word(word).partition(":")
             folder = source.partition("#")[0] if colon else word if option == "--with" else ""
             if folder and not is_elsewhere(word) and is_folder(expanded(folder)):
                 raise _not_there(option, word)

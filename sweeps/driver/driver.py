@@ -306,10 +306,10 @@ class SweepDriver:
         """The order of a trial that gets so many GPUs."""
         cell = proposal.cell
         return Order(
-            id=proposal.id, number=proposal.number, role=proposal.role, encoder=cell.encoder, mode=cell.mode,
-            task=cell.task_name, head=cell.head, variant=cell.variant, seed=proposal.seed, setting=proposal.setting,
-            suggested_by=proposal.suggested_by,
-            data=cell.data, metric=cell.metric, data_fingerprint=cell.data_fingerprint,
+            id=proposal.id, number=proposal.number, role=proposal.role, encoder=cell.encoder,
+            encoder_word=cell.encoder_word, mode=cell.mode, task=cell.task_name, head=cell.head, variant=cell.variant,
+            seed=proposal.seed, setting=proposal.setting, suggested_by=proposal.suggested_by, data=cell.data,
+            metric=cell.metric, data_fingerprint=cell.data_fingerprint,
             documents_fingerprint=cell.documents_fingerprint, encoder_fingerprint=cell.encoder_fingerprint,
             checkpoint=str(self.ledger.checkpoint(proposal.id)), cpus=self.resources.cpus, gpus=gpus,
             cache=cache_folder(self.ledger.folder.parent, self.resources.cache_dir),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meltpoint.adapters.families.short_names import encoder_word
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.results.summary import summarise
@@ -21,7 +22,7 @@ def head_start(spec: SweepSpec, resources: Resources) -> Cluster:
     """
     check_spec(spec)
     first = spec.products()[0]
-    cluster = Cluster(resources.address, encoder=(first.encoders[0], get(first.tasks[0]).kind))
+    cluster = Cluster(resources.address, encoder=(encoder_word(first.encoders[0]), get(first.tasks[0]).kind))
     storage = storage_folder(resources.storage)
     if resources.tracking_uri is None:
         default_uri(storage)  # it refuses an object store

@@ -33,8 +33,9 @@ def settle_specification(
         return now
     then = check_same(ledger, now, mix_code_versions)
     ledger.create()
-    # Cells of an encoder that was left out before; or finals of the published setting, which older files do not name.
-    is_changed = then.spec.blocks != spec.blocks or then.spec.default_finals != spec.default_finals
+    # Cells of an encoder that was left out before; finals of the published setting, which older files do not name; or
+    # another folder of an encoder with a short name.
+    is_changed = any(getattr(then.spec, one) != getattr(spec, one) for one in ("blocks", "default_finals", "encoders"))
     base = now if is_changed else then
     settled = base.model_copy(update={"code": then.code, "continued_with": continued_with(then, now)})
     if settled != then:

@@ -16,6 +16,8 @@ from meltpoint.sweeps.ledger.resource_use import EnergySource, MemoryKind
 
 TrialId = Annotated[str, Field(pattern=r"^[^./\x00][^/\x00]{0,199}$")]
 """A trial's identity; files and folders are named by it, so it leads nowhere else."""
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+"""A number of bytes or parameters; a larger one is damage, and no float may hold it."""
 Role = Literal["search", "final", "default"]
 """A trial of the search; the best setting with one of the finals' seeds; or the published setting with such a seed."""
 FINAL_ROLES: tuple[Role, ...] = ("final", "default")
@@ -154,9 +156,9 @@ class TrialRecord(TrialDescription):
     error: str | None = None
     answered_by: str | None = None
     trained_together: int = 1
-    task_parameters: int | None = None
-    trained_parameters: int | None = None
-    peak_memory_bytes: int | None = None
+    task_parameters: Count | None = None
+    trained_parameters: Count | None = None
+    peak_memory_bytes: Count | None = None
     peak_memory_kind: MemoryKind | None = None
     energy_joules: FiniteFloat | None = None
     energy_source: EnergySource | None = None

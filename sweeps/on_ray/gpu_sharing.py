@@ -182,7 +182,7 @@ def _largest(found: Range) -> Value:
 def _residents(cell: OpenCell, cells: list[OpenCell]) -> tuple[tuple[str, Kind], ...]:
     """Encoders that a warm worker keeps (`worker.warm_encoder`, two of them) and a frozen trial has put on the GPU."""
     frozen = [other for other in cells if not modes.get(other.mode).trains_encoder]
-    sizes = {(one.encoder, one.task.kind): encoders.weights_without_embeddings(one.reference) for one in frozen}
-    own = (cell.encoder, cell.task.kind)
+    sizes = {(one.located_encoder, one.task.kind): encoders.weights_without_embeddings(one.reference) for one in frozen}
+    own = (cell.located_encoder, cell.task.kind)
     others = sorted((size, entry) for entry, size in sizes.items() if entry != own)
     return tuple([own] * (own in sizes) + [entry for _, entry in others[-1:]])

@@ -69,7 +69,7 @@ def require_fit_nodes(storage: StoragePath, cells: Sequence[OpenCell], cpus: flo
     """
     data = {cell.data: cell.data_fingerprint for cell in cells}
     folders = [cell for cell in cells if cell.reference.is_folder]
-    encoders = {(cell.encoder, cell.task.kind): cell.encoder_fingerprint for cell in folders}
+    encoders = {(cell.located_encoder, cell.task.kind): cell.encoder_fingerprint for cell in folders}
     found = check_nodes(Question(storage, data, encoders, cpus=cpus, seconds=patience(os.environ)))
     for check in found:
         if not check.ok and check.name in MAY_DIFFER:

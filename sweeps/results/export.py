@@ -66,7 +66,12 @@ def best_space(summary: SweepSummary, cell: CellSummary, best: TrialRecord) -> S
     head = cell.header
     allowed = {parameter.name: parameter for parameter in settings.parameters(head.mode, head.head)}
     space = Space.of(setting, allowed, where="the best setting")
-    names = {"encoder": head.encoder, "mode": head.mode, "task": head.task, "head": head.head}
+    names = {
+        "encoder": summary.spec.named_encoder(head.encoder),
+        "mode": head.mode,
+        "task": head.task,
+        "head": head.head,
+    }
     return replace(space, cell=names, provenance=provenance(summary.spec, cell, best))
 
 
@@ -194,8 +199,9 @@ def order_of(spec: SweepSpec, record: TrialRecord, ledger: Ledger) -> Order:
     hardware = record.hardware
     assert hardware is not None, "a finished trial's record has its hardware"
     return Order(
-        id=record.id, number=record.number, role=record.role, encoder=record.encoder, mode=record.mode,
-        task=record.task, head=record.head, variant=record.variant, seed=record.seed, setting=record.setting,
+        id=record.id, number=record.number, role=record.role, encoder=record.encoder,
+        encoder_word=spec.encoder_words().get(record.encoder, ""), mode=record.mode, task=record.task,
+        head=record.head, variant=record.variant, seed=record.seed, setting=record.setting,
         data=data_spec(spec, word_of(spec, record.task)), metric=record.metric,
         data_fingerprint=record.data_fingerprint, documents_fingerprint=record.documents_fingerprint,
         encoder_fingerprint=record.encoder_fingerprint, checkpoint=str(ledger.checkpoint(record.id)),

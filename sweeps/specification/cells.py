@@ -13,6 +13,7 @@ from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.pairing import CONTEXT, OWN_POOLING, PAIRING, POOLING_KIND
 from meltpoint.adapters.default_head import DefaultHead
 from meltpoint.adapters.encoders import EncoderReference
+from meltpoint.adapters.families.short_names import encoder_word, short_name
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space
@@ -36,7 +37,7 @@ class OpenCell:
     """One encoder × mode × task with its head, ready to be searched.
 
     Attributes:
-        encoder: the encoder's name, as given by the user.
+        encoder: the encoder's name, as given by the user: its short name, if it has one.
         mode: the mode's name.
         task: the task.
         task_name: the task's name (a user's task file contains one).
@@ -57,6 +58,7 @@ class OpenCell:
         seeds: number of seeds with which the best setting is run again.
         warnings: faults of the data that bear on a conclusion (`tasks.core.data_checks`).
         searcher: "tpe", "random" or "grid".
+        encoder_word: where an encoder with a short name lies; "" of one whose name says it.
     """
 
     encoder: str
@@ -81,6 +83,12 @@ class OpenCell:
     seeds: int
     searcher: Searcher
     warnings: tuple[str, ...] = ()
+    encoder_word: str = ""
+
+    @property
+    def located_encoder(self) -> str:
+        """The word that says where the encoder lies."""
+        return self.encoder_word or self.encoder
 
     @property
     def key(self) -> CellKey:
@@ -203,6 +211,7 @@ def _open(
 ) -> OpenCell:  # fmt: skip
     """Open one cell of a block: `key` is its encoder, mode and task, as given by the user."""
     encoder, mode, word = key
+    name = short_name(encoder)
     reference = encoders.resolve(encoder, data.task.kind)
     encoders.check(reference)
     reference = encoders.with_pooling(reference)
@@ -212,17 +221,18 @@ def _open(
     if own is not None and own.match(OWN_POOLING) is not None:
         check_own_pooling(reference)
     documents = _documents(space, data)
-    space, length = lengths.settle(space, encoder, reference, head, data)
+    space, length = lengths.settle(space, name, reference, head, data)
     space, epochs = with_enough_steps(space, mode, len(data.train))
     notes = (*data.notes, *pooler_notes(reference, head, data.task.kind, space), *([epochs] if epochs else []))
     words = sum(len(e.words) + sum(len(text.split()) for text in e.texts) for e in data.train)
     return OpenCell(
-        encoder=encoder, mode=mode, task=data.task, task_name=data.task.name, head=head, head_source=chosen.source,
+        encoder=name, mode=mode, task=data.task, task_name=data.task.name, head=head, head_source=chosen.source,
         space=space, reference=reference, encoder_fingerprint=encoders.fingerprint(reference),
         data=data_spec(spec, word), data_fingerprint=data.fingerprint, documents_fingerprint=documents,
         train_examples=len(data.train), dev_examples=len(data.dev),
         mean_words=words / max(1, len(data.train)), length=length, notes=notes,
         variant=block.variant, trials=block.trials, seeds=block.seeds, searcher=spec.searcher_of(block),
+        encoder_word="" if name == encoder else encoder_word(encoder),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from meltpoint.adapters.families.short_names import encoder_word, short_name
 from meltpoint.adapters.training.saving_rule import LARGEST_SHARE
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
 from meltpoint.tasks.core.registry import unknown
@@ -25,7 +26,8 @@ class Block(BaseModel):
 
     Attributes:
         name: a few words for messages; "" for the only block of a plain command line.
-        encoders, modes, tasks: names, or task files; the cells are their product.
+        encoders, modes, tasks: names, or task files, an encoder perhaps with a short name (`NAME=ENCODER`); the cells
+            are their product.
         head: a head's name, or None for each mode's default.
         variant: part of its cells' names, if the same encoder, mode and task occur in several blocks.
         overrides: `--set` options.
@@ -49,7 +51,7 @@ class Block(BaseModel):
 
     def keys(self) -> list[CellKey]:
         """The keys of its cells, with names as given by the user: a task file is a path here."""
-        product = itertools.product(self.encoders, self.modes, self.tasks)
+        product = itertools.product(map(short_name, self.encoders), self.modes, self.tasks)
         return [cell_key(encoder, mode, task, self.variant) for encoder, mode, task in product]
 
 
@@ -113,6 +115,16 @@ class SweepSpec(BaseModel):
         """The tasks as given by the user (names or files), each once."""
         return tuple(dict.fromkeys(word for block in self.products() for word in block.tasks))
 
+    def encoder_words(self) -> dict[str, str]:
+        """Short name → the word that says where the encoder lies, of the encoders that have a short name."""
+        words = dict.fromkeys(word for block in self.products() for word in block.encoders)
+        return {short_name(word): encoder_word(word) for word in words if short_name(word) != word}
+
+    def named_encoder(self, name: str) -> str:
+        """An encoder as given by the user, by its name in this sweep: `NAME=ENCODER`, or the name itself."""
+        words = self.encoder_words()
+        return f"{name}={words[name]}" if name in words else name
+
     def stands_for(self, encoder: str) -> str:
         """The name in the specification file that an encoder replaces; the encoder's own name if it replaces none."""
         names = {replacement: name for name, replacement in self.replacements().items()}
@@ -133,10 +145,13 @@ class SweepSpec(BaseModel):
     def differences(self, other: SweepSpec) -> list[str]:
         """The differences from another specification, one text per field: `field OTHER → THIS`.
 
-        Paths are not compared: data are compared by their fingerprints, and spaces by their contents. Finals of the
+        Paths are not compared: data, and encoders with short names, are compared by their fingerprints, and spaces by
+        their contents. Finals of the
         published setting may be asked for later, or no longer: no other trial depends on them.
         """
-        mine, theirs = self.model_dump(), other.model_dump()
+        mine, theirs = (
+            {**spec.model_dump(), "encoders": tuple(map(short_name, spec.encoders))} for spec in (self, other)
+        )
         ignored = {"data_dir", "space", "blocks", "replaced", "left_out", "notes", "default_finals"}
         has_blocks = bool(self.blocks or other.blocks)
         ignored |= {*PRODUCT, "searcher"} if has_blocks else set()
@@ -261,6 +276,8 @@ def _check_block(block: Block) -> None:
             raise ValueError(f"{option} names nothing; `meltpoint list {option[2:]}s` shows what there is.")
         if len(set(words)) < len(words):
             raise ValueError(f"{option} names the same word twice: {', '.join(words)}.")
+    if len({short_name(word) for word in block.encoders}) < len(block.encoders):
+        raise ValueError(f"--encoder gives two encoders one name: {', '.join(block.encoders)}.")
     for option, count in (("--trials", block.trials), ("--seeds", block.seeds)):
         if count < 1:
             raise ValueError(f"{option} {count}: at least 1.")

@@ -12,6 +12,7 @@ import torch
 
 from meltpoint.adapters import encoders, heads, modes, settings
 from meltpoint.adapters.compatibility import check_possible
+from meltpoint.adapters.families.short_names import encoder_word, short_name
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.training.epoch_result import EpochResult
@@ -165,7 +166,9 @@ def _order(path: str, space: Space, facts: Mapping[str, Any], seed: int, data_di
             f"{path} was found by {facts['metric']}, and the metric of {task.name} is now {task.metric}; put the old "
             "one back, or take `provenance` out of the file."
         )
-    reference = encoders.resolve(space.cell["encoder"], task.kind)
+    encoder = str(space.cell["encoder"])
+    word = "" if short_name(encoder) == encoder else encoder_word(encoder)
+    reference = encoders.resolve(encoder, task.kind)
     check_possible(reference, head, task.kind)
     space = with_word_tokenizer(space, reference, task)
     recorded, files = facts.get("encoder_fingerprint"), encoders.fingerprint(reference)
@@ -179,8 +182,9 @@ def _order(path: str, space: Space, facts: Mapping[str, Any], seed: int, data_di
         raise ValueError(f"{path} was found on other data ({data['fingerprint']}, here {fingerprint}); see --data-dir.")
     hardware: Mapping[str, Any] = facts.get("hardware") or {"gpu_share": float(torch.cuda.is_available())}
     return Order(
-        id="retrained", number=0, role="final", encoder=space.cell["encoder"], mode=mode, task=task.name, head=head,
-        seed=seed, setting=settings.complete(space.first(), mode, head), data=spec, data_fingerprint=fingerprint,
+        id="retrained", number=0, role="final", encoder=short_name(encoder), encoder_word=word, mode=mode,
+        task=task.name, head=head, seed=seed, setting=settings.complete(space.first(), mode, head), data=spec,
+        data_fingerprint=fingerprint,
         documents_fingerprint=data.get("documents") or "", encoder_fingerprint=files,
         checkpoint=folder, cpus=hardware.get("threads", 1), gpus=hardware.get("gpu_share", 0.0),
         cache=folder, micro_batch_size=facts.get("micro_batch_size"),

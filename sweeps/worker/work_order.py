@@ -17,6 +17,7 @@ class Order(TrialDescription):
     """One trial to run.
 
     Attributes:
+        encoder_word: where the encoder lies, if its name in the sweep does not say it; "" takes the name.
         data: which data; a worker reads its train and dev splits, never test.
         metric: what the task's metric must be; a worker that reads another in the task's file refuses. "" takes any.
         data_fingerprint: what the data must be; a worker that reads anything else refuses.
@@ -41,6 +42,7 @@ class Order(TrialDescription):
     """
 
     head: str
+    encoder_word: str = ""
     data: DataSpec
     metric: str = ""
     data_fingerprint: str
@@ -61,6 +63,11 @@ class Order(TrialDescription):
     ceilings: dict[str, int] = Field(default_factory=dict)
     seeds: Seeds | None = None
     code_version: str = ""
+
+    @property
+    def located_encoder(self) -> str:
+        """The word by which a worker finds the encoder."""
+        return self.encoder_word or self.encoder
 
     @property
     def order_seed(self) -> int:

@@ -90,7 +90,7 @@ def training(orders: Sequence[Order], hardware: Hardware) -> Trainer:
     order = orders[0]
     loaded = warm_training_data(order.data)
     _check_data(order, loaded)
-    encoder = warm_encoder(order.encoder, loaded.task.kind)
+    encoder = warm_encoder(order.located_encoder, loaded.task.kind)
     if order.encoder_fingerprint not in ("", encoder.fingerprint):
         raise ChangedInputError(
             f"the files of {order.encoder} changed since the sweep was opened; put the old ones back."
@@ -106,10 +106,10 @@ def training(orders: Sequence[Order], hardware: Hardware) -> Trainer:
 
 def encoded_data(order: Order) -> EncodedData:
     """An order's splits, tokenised."""
-    encoder = warm_encoder(order.encoder, warm_training_data(order.data).task.kind)
+    encoder = warm_encoder(order.located_encoder, warm_training_data(order.data).task.kind)
     max_pieces = min(int(order.setting["max_pieces"]), encoder.max_pieces)
     input_format = input_format_of(order.setting, heads.get(order.head).joint_pairs)
-    return warm_encoded_data(order.encoder, order.data, max_pieces, input_format)
+    return warm_encoded_data(order.located_encoder, order.data, max_pieces, input_format)
 
 
 def _check_data(order: Order, loaded: TrainingData) -> None:

@@ -49,6 +49,7 @@ ORDER = {
     "id": "the identity itself", "number": "for people", "suggested_by": "for the record",
     **dict.fromkeys(("role", "encoder", "mode", "task", "head", "variant", "seed", "setting", "metric"), IDENTITY),
     **dict.fromkeys(("data_fingerprint", "documents_fingerprint", "encoder_fingerprint"), IDENTITY),
+    "encoder_word": "the worker refuses an encoder of another fingerprint",
     "data": "the worker refuses data of another fingerprint",
     "seeds": "of an analysis that retrains; None in a sweep, whose trials have one seed",
     "attempt": "for the ledger",

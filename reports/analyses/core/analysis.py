@@ -95,6 +95,10 @@ class AnalysisOptions:
                     raise unknown(name, f"{what} of sweep {self.sweep.name}", known)
         return [(e, t) for e, t in pairs if e in (self.encoders or (e,)) and t in (self.tasks or (t,))]
 
+    def encoder_word(self, name: str) -> str:
+        """The word that says where an encoder lies, by its name in the sweep, if there is one."""
+        return name if self.sweep is None else self.sweep.spec.named_encoder(name)
+
     def cells(self, encoder: str, task: str) -> list[CellSummary]:
         """The sweep's cells of an encoder and a task, one per mode and variant; none without a sweep."""
         every = self.sweep.cells if self.sweep else []

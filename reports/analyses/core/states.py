@@ -96,7 +96,7 @@ def stages(options: AnalysisOptions, encoder_name: str, data: TrainingData) -> I
     Raises:
         ValueError: the encoder cannot be loaded.
     """
-    encoder = encoders.load(encoders.resolve(encoder_name, data.task.kind))
+    encoder = encoders.load(encoders.resolve(options.encoder_word(encoder_name), data.task.kind))
     yield EncoderStage(PRETRAINED, encoder, f"{PRETRAINED}: {encoder_name}, weights {encoder.fingerprint}")
     if options.model is not None:
         yield _exported(options.model, data.task.name)
