@@ -12,6 +12,7 @@ from meltpoint.sweeps.driver.disk_room import LOOK_SECONDS
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import closed_lines, kept_lines, settle_specification
 from meltpoint.sweeps.driver.progress import Progress
+from meltpoint.sweeps.driver.test_split_check import TestSplitCheck, looking_at_test_splits
 from meltpoint.sweeps.ledger.lease import LeaseLostError
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord, strays_in_words
@@ -117,7 +118,8 @@ def _sweep(
     cells = open_cells(spec)
     for line in [*spec.missing(), *([away] if away else []), *length_lines(cells, only_cut=True)]:
         say(line)
-    with ledger.driving(say, on_lost=lambda lost: request_stop(_lost(lost))):
+    looking = looking_at_test_splits(ledger, cells)
+    with ledger.driving(say, on_lost=lambda lost: request_stop(_lost(lost))), looking as test_splits:
         settled = settle_specification(ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions)
         opened = opened_trials(ledger)
         records = _whole_records(ledger, opened, say)
@@ -140,7 +142,7 @@ def _sweep(
                 say_now(f"{lost}: the sweep ends; what finished is kept, and the same command goes on.")
                 request_stop(request, otherwise=lambda: leave(_close_after(request, driver, render)))
 
-            _drive(driver, cluster, cut_off)
+            _drive(driver, cluster, cut_off, test_splits)
         try:
             outcome = _close(driver, render)
         except KeyboardInterrupt as stop:  # what it has done is done again, in a moment
@@ -167,18 +169,23 @@ def _close_after(stop: StopRequest, driver: SweepDriver, render: Render) -> Outc
     return _close(driver, render)
 
 
-def _drive(driver: SweepDriver, cluster: Cluster, cut_off: Callable[[cluster_watch.Lost], None]) -> None:
+def _drive(
+    driver: SweepDriver, cluster: Cluster, cut_off: Callable[[cluster_watch.Lost], None], test_splits: TestSplitCheck
+) -> None:  # fmt: skip
     if driver.planner.is_complete():
         driver.is_done = True
         driver.progress.say("Nothing is left to train or to score.")
     else:
-        _train(driver, cluster, cut_off)
+        _train(driver, cluster, cut_off, test_splits)
 
 
-def _train(driver: SweepDriver, cluster: Cluster, cut_off: Callable[[cluster_watch.Lost], None]) -> None:
+def _train(
+    driver: SweepDriver, cluster: Cluster, cut_off: Callable[[cluster_watch.Lost], None], test_splits: TestSplitCheck
+) -> None:  # fmt: skip
     resources, progress = driver.resources, driver.progress
     try:
         cluster.join()
+        test_splits.require()
         if resources.address is not None:
             cells = [progress.cell for progress in driver.planner.unfinished()]
             require_fit_nodes(driver.ledger.folder.parent, cells, resources.cpus, progress.say)
