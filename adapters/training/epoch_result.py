@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
+
+Seconds = Annotated[float, Field(ge=-1e11, le=1e11, allow_inf_nan=False)]
+"""A duration, or a moment since 1970: three thousand years; a longer one is damage, and sums of it have no calendar."""
 
 
 class EpochResult(BaseModel):
@@ -34,8 +37,8 @@ class EpochResult(BaseModel):
     dev: dict[str, float]
     train: dict[str, float] = Field(default_factory=dict)
     encoder_frozen: bool = False
-    train_seconds: float
-    dev_seconds: float
+    train_seconds: Seconds
+    dev_seconds: Seconds
     learning_rate: float
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Protocol, Self
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.epoch_result import EpochResult, Seconds
 from meltpoint.sweeps.ledger.resource_use import EnergySource, MemoryKind
 
 TrialId = Annotated[str, Field(pattern=r"^[^./\x00][^/\x00]{0,199}$")]
@@ -77,7 +77,7 @@ class HardwareRecord(BaseModel):
 class EpochRecord(EpochResult):
     """One epoch of a trial; `finished_at` is seconds since 1970."""
 
-    finished_at: float
+    finished_at: Seconds
 
 
 class TrialDescription(BaseModel):
@@ -171,13 +171,13 @@ class TrialRecord(TrialDescription):
     documents_fingerprint: str = ""
     encoder_fingerprint: str = ""
     code_version: str
-    started_at: float
-    seconds: float
+    started_at: Seconds
+    seconds: Seconds
     cause: Cause | None = None
     attempts: int = 1
     driver_attempt: int = 0
     resumed_after_epochs: int = 0
-    seconds_before: float = 0.0
+    seconds_before: Seconds = 0.0
     micro_batch_size: int | None = None
 
     @model_validator(mode="after")

@@ -193,12 +193,17 @@ def mutate_tree(rng: random.Random, tree: Any) -> Any:
     return tree
 
 
-def _places(tree: Any) -> Any:
-    """Every (mapping or list, key or position) of a tree."""
+DEEPEST = 100
+"""Nodes below it are left as they are: an odd value may be nested more deeply than Python can call."""
+
+
+def _places(tree: Any, depth: int = 0) -> Any:
+    """Every (mapping or list, key or position) of a tree, down to `DEEPEST`."""
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, value in list(items):
         yield tree, key
-        yield from _places(value)
+        if depth < DEEPEST:
+            yield from _places(value, depth + 1)
 
 
 def _change(rng: random.Random, parent: Any, key: Any, places: Sequence[Any]) -> None:
@@ -209,7 +214,10 @@ def _change(rng: random.Random, parent: Any, key: Any, places: Sequence[Any]) ->
         parent[rng.choice(("extra", str(odd_text(rng))[:400]))] = parent.pop(key)
     elif draw == 2:
         other, place = rng.choice(places)
-        parent[key] = copy.deepcopy(other[place])
+        try:
+            parent[key] = copy.deepcopy(other[place])
+        except RecursionError:
+            parent[key] = odd_value(rng)
     elif draw == 3 and isinstance(parent[key], list):
         parent[key] = parent[key] * rng.choice((2, 30))
     elif draw == 4 and isinstance(parent[key], str):
