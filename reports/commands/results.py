@@ -229,6 +229,7 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Another seed than the search's.")] = None,
     test: Annotated[bool, typer.Option("--test", help="Score the test split too.")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="Where the data lie now, if they moved.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder to write the model to, for `predict`.")] = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Train an exported setting again; same machine and versions, same last bit. Status 1 if dev is another score."""
@@ -240,7 +241,7 @@ def train(
 
     talk = Console(stderr=True, highlight=False)
     where = str(data_dir.absolute()) if data_dir else None
-    done = retrain(str(file), seed, test, where, lambda epoch: show_epoch(epoch, talk))
+    done = retrain(str(file), seed, test, where, lambda epoch: show_epoch(epoch, talk), out)
     if as_json:
         print_json(done.as_json())
     else:

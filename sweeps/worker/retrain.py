@@ -12,6 +12,7 @@ import torch
 
 from meltpoint.adapters import encoders, heads, modes, settings
 from meltpoint.adapters.compatibility import check_possible
+from meltpoint.adapters.exported_model import save_folder
 from meltpoint.adapters.families.short_names import encoder_word, short_name
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.hyperparameters import Setting
@@ -21,7 +22,7 @@ from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space, is_one_point
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.words import with_word_tokenizer
-from meltpoint.sweeps.worker.finalist_scoring import score_on_test
+from meltpoint.sweeps.worker.finalist_scoring import restore, score_on_test
 from meltpoint.sweeps.worker.recorded import (
     Circumstances,
     checked_provenance,
@@ -84,8 +85,9 @@ class Retrained:
 
 
 def retrain(
-    path: str, seed: int | None, with_test: bool, data_dir: str | None, on_epoch: Callable[[EpochResult], None]
-) -> Retrained:
+    path: str, seed: int | None, with_test: bool, data_dir: str | None, on_epoch: Callable[[EpochResult], None],
+    out: Path | None = None,
+) -> Retrained:  # fmt: skip
     """Train the one point of a file.
 
     Args:
@@ -93,11 +95,14 @@ def retrain(
         seed: which seed; None for the one that the search used.
         with_test: score the test split too; opening it is the user's word.
         data_dir: where the data lie now, or None for where they lay.
+        out: the folder to write the model to (`adapters.exported_model`), or None to keep nothing.
 
     Raises:
         ValueError: bad input; one line with the remedy.
         ArithmeticError: the loss was not finite.
     """
+    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"--out {out} is there already; take another folder, or remove it.")
     with tempfile.TemporaryDirectory(prefix="meltpoint-train-") as folder:
         order, facts = prepared(path, seed, data_dir, folder)
         trainer = training([order], claim_device(int(order.cpus), order.gpus))
@@ -108,11 +113,22 @@ def retrain(
         (trial,) = trainer.trials
         save_weights(trial.best_state, Path(order.checkpoint))
         test = score_on_test(order) if with_test else None
+        if out is not None:
+            _keep(order, out, {"trained_from": path, "seed": order.seed, "dev": trial.best[0], "test": test})
     seed = order.seed
     recorded, dev, metric = recorded_dev(facts, seed), trial.best[0], trainer.data.task.metric
     now = Circumstances(code_version(), versions(), hardware_record(trainer).model_dump())
     why = () if recorded in (None, dev) else reasons({**facts, "code": recorded_code(facts, seed)}, now)
     return Retrained(metric, dev, test, seed, order.setting, recorded, why)
+
+
+def _keep(order: Order, out: Path, facts: Mapping[str, Any]) -> None:
+    """Write a trained model to a folder that loads without the data, the setting's file or the original encoder."""
+    trained = restore([order])
+    facts = {**facts, "code": code_version()}
+    save_folder(
+        out, trained.model, trained.data.task, order.mode, order.head, order.setting, trained.precision, facts
+    )  # fmt: skip
 
 
 def load_point(path: str) -> Space:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from meltpoint.adapters.exported_model import load_folder
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.launch import app
 from meltpoint.sweeps.driver.opening import settle_specification
@@ -25,6 +26,8 @@ from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker.recorded import Circumstances, reasons
 from meltpoint.sweeps.worker.retrain import retrain
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import DataSpec
 
 
 @pytest.fixture
@@ -96,6 +99,20 @@ def test_the_same_score_ends_with_status_0(exported: Path):
     document = json.loads(said.stdout)
     assert (document["dev"], document["recorded"], document["same"], document["reasons"]) == (dev, dev, True, [])
     assert "for seed 0: equal." in said.stderr
+
+
+def test_the_model_is_kept_where_out_says_and_predicts_dev_as_it_was_scored(exported: Path, tmp_path: Path):
+    kept = tmp_path / "kept"
+    said = CliRunner().invoke(app, ["train", str(exported), "--seed", "7", "--json", "--out", str(kept)])
+    assert said.exit_code == 0
+    model = load_folder(kept)
+    facts = json.loads((kept / "meltpoint.json").read_text())
+    dev = load_training_data(DataSpec(yaml.safe_load(exported.read_text())["provenance"]["data"]["task"])).dev
+    right = [model.predict([one.texts[0]])[0] == model.task.labels[one.label] for one in dev]
+    assert sum(right) / len(right) == json.loads(said.stdout)["dev"] == facts["dev"]
+    again = CliRunner().invoke(app, ["train", str(exported), "--out", str(kept)])
+    assert again.exit_code == 2
+    assert "is there already" in again.stderr
 
 
 def test_a_seed_without_a_recorded_score_is_compared_with_nothing(exported: Path):
