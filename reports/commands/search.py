@@ -49,6 +49,7 @@ def sweep(options: SweepOptions) -> None:
 
 def _run(spec: SweepSpec, resources: Resources) -> None:
     """Run a sweep, show its table, and end with its status."""
+    console = Console(stderr=True)
     from meltpoint.sweeps.driver.early_start import head_start
     from meltpoint.sweeps.machine.signals import end_now, stoppable
     from meltpoint.sweeps.results.cache import trim
@@ -63,12 +64,12 @@ def _run(spec: SweepSpec, resources: Resources) -> None:
         _show(outcome, resources, rendered)
         end_now(outcome.exit_status)
 
-    with stoppable(), head_start(spec, resources) as cluster:  # Ray starts while Python imports the rest
+    with stoppable(), head_start(spec, resources, console) as cluster:  # Ray starts while Python imports the rest
         from meltpoint.reports.results import results_of
         from meltpoint.reports.tables import files_of
         from meltpoint.sweeps.driver.run import sweep as run_sweep
 
-        outcome = run_sweep(spec, resources, Console(stderr=True), render, cluster, leave)
+        outcome = run_sweep(spec, resources, console, render, cluster, leave)
     if outcome.state == "done":  # the workers, which had the cache open, are gone now
         trim(resources)
     _show(outcome, resources, rendered)

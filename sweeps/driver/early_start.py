@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rich.console import Console
+
 from meltpoint.adapters.families.short_names import encoder_word
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.on_ray.cluster import Cluster
@@ -11,10 +13,13 @@ from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.tasks import get
+from meltpoint.tasks.core.counts import some
 
 
-def head_start(spec: SweepSpec, resources: Resources) -> Cluster:
+def head_start(spec: SweepSpec, resources: Resources, console: Console) -> Cluster:
     """A cluster that starts already, except where the sweep has nothing left to train.
+
+    It says so before anything that takes seconds is imported or started.
 
     Raises:
         ValueError: an unknown word, an encoder's folder without an encoder, a storage that cannot be written; one line
@@ -28,6 +33,9 @@ def head_start(spec: SweepSpec, resources: Resources) -> Cluster:
         default_uri(storage)  # it refuses an object store
     ledger = Ledger(storage / spec.name)
     if not _is_done(ledger):
+        cells = sum(len(block.keys()) for block in spec.products())
+        line = f"{spec.name}: opening {some(cells, 'cell')}; torch, Ray and MLflow start, which takes some seconds."
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
         cluster.begin()
     return cluster
 
