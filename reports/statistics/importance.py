@@ -14,6 +14,7 @@ from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.ranges import Choice, Integer, Range, Real
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.guards import EDGE
 from meltpoint.sweeps.results.summary import CellHeader, CellSummary
 
 if TYPE_CHECKING:  # slow to import
@@ -23,8 +24,6 @@ FEWEST_TRIALS = 10
 """Below this nothing is shown, because PED-ANOVA's top quantile would be more than half of the trials."""
 FEWEST_ABOVE, SMALLEST_QUANTILE = 5, 0.1
 """Optuna's advice and default: at least five trials in the top quantile, a tenth of the trials."""
-EDGE = 0.05
-"""A best value this close to an end of its range, as a share of its width, lies at the edge."""
 TREES_SEED = 0
 
 
