@@ -129,9 +129,9 @@ def test_equal_scores_give_no_figure(make_cell):
 @pytest.mark.parametrize(
     ("range_", "value", "edge"),
     [
-        (Real(1e-5, 1e-3, log=True), 1.1e-5, "low"), (Real(1e-5, 1e-3, log=True), 1e-4, None),
-        (Real(1e-5, 1e-3, log=True), 5.05e-4, None), (Real(1e-5, 1e-3, log=True), 8.5e-4, "high"),
-        (Real(0.0, 0.5), 0.02, "low"), (Real(0.0, 0.5), 0.48, "high"), (Real(0.0, 0.5), 0.03, None),
+        (Real(1e-5, 1e-3, log=True), 1.05e-5, "low"), (Real(1e-5, 1e-3, log=True), 1e-4, None),
+        (Real(1e-5, 1e-3, log=True), 5.05e-4, None), (Real(1e-5, 1e-3, log=True), 9.5e-4, "high"),
+        (Real(0.0, 0.5), 0.01, "low"), (Real(0.0, 0.5), 0.49, "high"), (Real(0.0, 0.5), 0.02, None),
         (Integer(1, 3), 3, "high"), (Integer(1, 3), 2, None), (Integer(1, 2), 2, None),
         (Choice((16, 8, 32)), 8, "low"), (Choice((16, 8, 32)), 32, "high"), (Choice((16, 8, 32)), 16, None),
         (Choice((8, 16)), 16, None), (Choice(("a", "b", "c")), "a", None), (Choice((True, False)), True, None),
