@@ -19,7 +19,7 @@ def report(summary: SweepSummary, form: str, beside: str | None = None) -> str:
     """
     results = results_of(summary, beside)
     if form == "html":
-        from meltpoint.reports.report_html import html  # plots take a second to import
+        from meltpoint.reports.html.page import html  # NumPy, pandas and Jinja take a second to import
 
         return html(results)
     return MAKERS[form](results)
