@@ -40,7 +40,13 @@ function numberAxis(paint, name, more = {}) {
   };
 }
 const scoreAxis = (paint, name, more = {}) => numberAxis(paint, name, { nameGap: 40, ...more });
-const legend = (paint) => ({ top: 0, type: "scroll", textStyle: { color: paint.ink }, pageTextStyle: { color: paint.ink } });
+
+/* A legend whose lines are counted by its letters, so that the grid below it begins under them. */
+function withLegend(paint, names) {
+  const width = [...new Set(names)].reduce((sum, name) => sum + 7 * name.length + 45, 0);
+  const lines = Math.ceil(width / Math.max(200, paint.width - 40));
+  return { legend: { top: 0, left: 0, right: 0, textStyle: { color: paint.ink }, data: [...new Set(names)] }, top: 14 + 26 * lines };
+}
 
 /* A log axis needs decades for its labels: a narrower one says its ends. */
 function logAxis(low, high) {
@@ -65,11 +71,12 @@ function tuning(subject, paint) {
   });
   const ends = subject.lines.flatMap((line) => line.bands.flat().flatMap(([, low, high]) => [low, high]).concat(line.points.map(([, y]) => y)));
   const margin = (Math.max(...ends) - Math.min(...ends)) * 0.03 || 1;
+  const over = withLegend(paint, subject.lines.map((line) => line.name));
   const last = Math.max(...subject.lines.map((line) => line.points[line.points.length - 1][0]));
   return {
-    height: 320,
+    height: 290 + over.top,
     option: {
-      legend: legend(paint), grid: { left: 56, right: 16, top: 34, bottom: 44 },
+      legend: over.legend, grid: { left: 56, right: 16, top: over.top, bottom: 44 },
       xAxis: numberAxis(paint, subject.x, { min: 1, max: Math.ceil(last) }),
       yAxis: scoreAxis(paint, subject.y, { min: Math.floor(Math.min(...ends) - margin), max: Math.ceil(Math.max(...ends) + margin) }),
       tooltip: { renderMode: "richText", confine: true, trigger: "axis", valueFormatter: (value) => short(value) },
@@ -80,16 +87,18 @@ function tuning(subject, paint) {
 
 function cost(subject, paint) {
   const series = [];
+  const several = subject.groups.length > 1;
   subject.groups.forEach((group, at) => {
+    const named = (text) => (several ? `${group.encoder}: ${text}` : text);
     const front = group.points.filter((point) => point.pareto).sort((a, b) => a.seconds - b.seconds);
     series.push({
-      type: "line", name: `${group.encoder}: Pareto set`, step: "end", showSymbol: false, silent: true, color: paint.quiet,
+      type: "line", name: named("Pareto set"), step: "end", showSymbol: false, silent: true, color: paint.quiet,
       lineStyle: { type: ["solid", "dashed", "dotted"][at % 3] }, data: front.map((point) => [point.seconds, point.score]),
     });
     for (const point of group.points) {
       const color = MODES[point.mode] ?? paint.point;
       series.push({
-        type: "scatter", name: `${group.encoder} ${point.name}`, symbol: SYMBOLS[at % SYMBOLS.length], symbolSize: 12,
+        type: "scatter", name: named(point.name), symbol: SYMBOLS[at % SYMBOLS.length], symbolSize: 12,
         data: [[point.seconds, point.score]], color,
         itemStyle: { color: point.pareto ? color : "transparent", borderColor: color, borderWidth: 2 },
       });
@@ -97,10 +106,11 @@ function cost(subject, paint) {
   });
   const seconds = subject.groups.flatMap((group) => group.points.map((point) => point.seconds));
   const [low, high] = [Math.min(...seconds) / 1.5, Math.max(...seconds) * 1.5];
+  const over = withLegend(paint, series.map((one) => one.name));
   return {
-    height: 320,
+    height: 290 + over.top,
     option: {
-      legend: legend(paint), grid: { left: 56, right: 24, top: 34, bottom: 44 },
+      legend: over.legend, grid: { left: 56, right: 24, top: over.top, bottom: 44 },
       xAxis: numberAxis(paint, "seconds of one run", { type: "log", min: low, max: high, ...withLabels(paint, logAxis(low, high)) }),
       yAxis: scoreAxis(paint, "score ×100", { boundaryGap: ["5%", "5%"] }), series,
       tooltip: { renderMode: "richText", confine: true, formatter: (item) => `${item.seriesName}\n${short(item.value[1])} in ${short(item.value[0])} s` },
@@ -141,7 +151,7 @@ function parallel(cell, paint) {
     dim: axes.length, name: "dev ×100", type: "value", scale: true, axisLine: line, axisTick: line,
     axisLabel: { color: paint.ink, formatter: short },
   });
-  const shades = paint.dark ? ["#39424e", "#6b9fe6", "#d6e6ff"] : ["#cfd8e3", "#5b8fd0", "#123a73"];
+  const shades = paint.dark ? ["#66778c", "#6b9fe6", "#d6e6ff"] : ["#b3c1d1", "#5b8fd0", "#123a73"];
   return {
     height: vertical ? 70 * each.length + 40 : 340,
     option: {
@@ -155,7 +165,7 @@ function parallel(cell, paint) {
       parallelAxis: each,
       visualMap: { show: false, dimension: axes.length, min: Math.min(...scores), max: Math.max(...scores), inRange: { color: shades }, seriesIndex: 0 },
       series: [
-        { type: "parallel", data: lines.slice(1), lineStyle: { width: 1, opacity: lines.length > 100 ? 0.35 : 0.6 } },
+        { type: "parallel", data: lines.slice(1), lineStyle: { width: 1, opacity: lines.length > 100 ? 0.4 : 0.8 } },
         { type: "parallel", data: lines.slice(0, 1), lineStyle: { width: 4, color: paint.best, opacity: 1 } },
       ],
       tooltip: { show: false },
@@ -193,7 +203,7 @@ function learning(cell, paint) {
   const last = Math.max(1, ...cell.curves.map(([, curve]) => (curve.length ? curve[curve.length - 1][0] : 1)));
   const series = cell.curves.map(([row, curve]) => ({
     type: "line", name: `trial ${cell.rows.number[row]}`, symbol: "circle", symbolSize: curve.length > 1 ? 3 : 6, z: row === best ? 3 : 2,
-    color: row === best ? paint.best : paint.point, lineStyle: { width: row === best ? 3.5 : 1, opacity: row === best ? 1 : 0.45 },
+    color: row === best ? paint.best : paint.point, lineStyle: { width: row === best ? 3.5 : 1, opacity: row === best ? 1 : 0.6 },
     itemStyle: { opacity: row === best ? 1 : 0.6 }, data: curve.filter(([, score]) => score !== null).map(([epoch, score]) => [epoch, points(score)]),
   }));
   return {
