@@ -35,6 +35,8 @@ DASHBOARD = "http://127.0.0.1:5000"
 """The address of `meltpoint ui`."""
 RENEWAL_SECONDS = 15
 """Between two looks of a browser at a page that `report --watch` renews."""
+MOST_WHOLE = 11
+"""Columns of a table whose words a page of A4 has room for."""
 WEB_ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
 
 
@@ -125,13 +127,29 @@ def _environment() -> Environment:
     made = Environment(
         loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {"prose": prose, "percent": percent, "marks": lambda number: marks([number])}
+    made.filters |= {
+        "prose": prose,
+        "breakable": breakable,
+        "many": many,
+        "percent": percent,
+        "marks": lambda number: marks([number]),
+    }
     return made
 
 
 def prose(text: str) -> Markup:
     """Text with its `code` marked up; everything else is escaped."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(" ".join(text.split())))))
+
+
+def breakable(text: object) -> Markup:
+    """Text in which a line may end after the `_` and `.` of names, but not of numbers."""
+    return Markup(re.sub(r"([_.])(?=[^\W\d])", r"\1<wbr>", str(escape(text))))
+
+
+def many(columns: int) -> Markup:
+    """The class of a table that fits a page of A4 only if words may be broken anywhere."""
+    return Markup(' class="many"') if columns > MOST_WHOLE else Markup("")
 
 
 def embedded(data: Any) -> str:

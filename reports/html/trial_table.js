@@ -23,6 +23,7 @@ function trialTable(place, cell, dashboard) {
     node.append(...children);
     return node;
   };
+  const breakable = (name) => name.split(/(?<=[._])/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
   const texts = (row) => columns.map((column) => text(column, row));
   const text = (column, row) => {
     const value = column.values[row];
@@ -39,7 +40,7 @@ function trialTable(place, cell, dashboard) {
   const head = make("tr");
   const body = make("tbody");
   const heads = columns.map((column, at) => {
-    const button = make("button", { type: "button" }, column.head);
+    const button = make("button", { type: "button" }, ...breakable(column.head));
     button.addEventListener("click", () => {
       state.descends = state.column === at ? !state.descends : Boolean(column.descends);
       state.column = at;
@@ -106,7 +107,7 @@ function trialTable(place, cell, dashboard) {
   after.addEventListener("click", () => { state.page += 1; showPage(); });
   const printed = make("p", { class: "only-print footnote" });
   const region = make("div", { class: "wide", role: "region", tabindex: "0", "aria-label": `Trials of ${place.dataset.title}` },
-    make("table", {}, make("thead", {}, head), body));
+    make("table", columns.length > 10 ? { class: "many" } : {}, make("thead", {}, head), body));
   place.append(
     make("div", { class: "controls" }, make("label", {}, "Filter", filter), make("label", {}, "Status", status), before, after, said),
     region, printed);
