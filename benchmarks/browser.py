@@ -26,7 +26,7 @@ axe.run(document, {}).then((result) => done(result.violations.map((one) => (
 
 
 def missing() -> str:
-    """What is missing on this machine to drive Chromium, with the remedy; "" where nothing is."""
+    """The parts that this machine lacks to drive Chromium, with the remedy; "" where it lacks none."""
     absent = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
     if absent:
         return f"{' and '.join(absent)} not found: apt-get install chromium chromium-driver"
@@ -77,7 +77,7 @@ class Browser:
         WebDriverWait(self.driver, seconds).until(lambda driver: driver.execute_script(f"return {condition}"))
 
     def complaints(self) -> list[str]:
-        """What the console has said since the last call: errors, and violations of the page's policy."""
+        """The lines of the console since the last call: errors, and violations of the page's policy."""
         return [f"{one['level']}: {one['message']}" for one in self.driver.get_log("browser")]
 
     def violations(self, axe: Path) -> list[dict[str, Any]]:

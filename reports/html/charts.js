@@ -4,7 +4,8 @@ const PRINTED_WIDTH = 680;
 const NARROW_AXIS = 110;
 const MODES = { feature_extraction: "#3b76c4", fine_tuning: "#d9580f", stack_and_finetune: "#8a4fd0" };
 const SYMBOLS = ["circle", "rect", "triangle", "diamond", "pin"];
-const LOWEST_MEAN = 1e-12;
+const MOST_WHOLE = 6;
+const SMALLEST_RANGE = 1e-12;
 
 function drawChart(node, data, look) {
   const kind = node.dataset.kind;
@@ -54,6 +55,9 @@ function logAxis(low, high) {
   return decades >= 1 ? {} : { axisLabel: { showMinLabel: true, showMaxLabel: true } };
 }
 
+/* The ends of an axis that are no round numbers have no labels, which would lie on those of their neighbours. */
+const withoutEnds = (paint) => ({ color: paint.ink, hideOverlap: true, formatter: short, showMinLabel: false, showMaxLabel: false });
+
 function tuning(subject, paint) {
   const series = [];
   subject.lines.forEach((line, at) => {
@@ -78,7 +82,7 @@ function tuning(subject, paint) {
     option: {
       legend: over.legend, grid: { left: 56, right: 16, top: over.top, bottom: 44 },
       xAxis: numberAxis(paint, subject.x, { min: 1, max: Math.ceil(last) }),
-      yAxis: scoreAxis(paint, subject.y, { min: Math.floor(Math.min(...ends) - margin), max: Math.ceil(Math.max(...ends) + margin) }),
+      yAxis: scoreAxis(paint, subject.y, { min: Math.floor(Math.min(...ends) - margin), max: Math.ceil(Math.max(...ends) + margin), axisLabel: withoutEnds(paint) }),
       tooltip: { renderMode: "richText", confine: true, trigger: "axis", valueFormatter: (value) => short(value) },
       series,
     },
@@ -131,7 +135,7 @@ function searchedAxis(axis, values, paint) {
   const high = axis.high ?? Math.max(...numbers);
   const log = axis.log && low > 0;
   return {
-    type: log ? "log" : "value", min: low, max: high > low ? high : low + (Math.abs(low) || LOWEST_MEAN), scale: true,
+    type: log ? "log" : "value", min: low, max: high > low ? high : low + (Math.abs(low) || SMALLEST_RANGE), scale: true,
     ...withLabels(paint, log ? logAxis(low, high) : { axisLabel: {} }),
   };
 }
@@ -182,7 +186,9 @@ function scatter(cell, paint) {
     const [column, row] = [at % wide, Math.floor(at / wide)];
     option.grid.push({ left: column * across + gap, top: row * down + 14, width: across - gap - 24, height: down - 66 });
     const found = searchedAxis(axis, rows.settings[at], paint);
-    option.xAxis.push({ ...numberAxis(paint, axis.name), ...found, gridIndex: at, axisLabel: { ...found.axisLabel, hideOverlap: true, formatter: short } });
+    const each = (across - gap - 24) / (found.data?.length || 1);
+    const label = found.data && found.data.length <= MOST_WHOLE ? { interval: 0, width: each - 4, overflow: "truncate" } : { hideOverlap: true, formatter: short };
+    option.xAxis.push({ ...numberAxis(paint, axis.name), ...found, gridIndex: at, axisLabel: { ...found.axisLabel, ...label } });
     option.yAxis.push(scoreAxis(paint, column === 0 ? "dev ×100" : "", { gridIndex: at, nameGap: 34 }));
     const drawn = cell.points.filter((one) => rows.settings[at][one] !== null);
     const value = (one) => [rows.settings[at][one], points(rows.dev[one]), rows.number[one]];

@@ -11,6 +11,7 @@ from meltpoint.reports.results import SweepResults
 from meltpoint.reports.statistics.comparison import ALPHA
 from meltpoint.reports.table_values import Delta, EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.results.summary import SweepSummary
+from meltpoint.tasks.core.counts import some
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def _missing(summary: SweepSummary, task: str) -> str:
     done = sum(cell.dev is not None for cell in cells)
     if len(cells) < 2:
         return "One mode was searched: there is nothing to compare."
-    return f"No comparison yet: {done} of {len(cells)} cells have finals."
+    return f"No comparison yet: {done} of {some(len(cells), 'cell')} have finals."
 
 
 def front_tables(results: SweepResults) -> list[FrontTable]:

@@ -82,7 +82,7 @@ def page_of(results: SweepResults) -> Page:
 
 
 def row_shares(counts: list[int], most: int = MOST_ROWS) -> list[int]:
-    """How many trials each cell's table may have: all, or parts of `most` in proportion, of at least one."""
+    """The number of trials that each cell's table may have: all, or parts of `most` in proportion, of at least one."""
     total = sum(counts)
     return counts if total <= most else [max(1, count * most // total) for count in counts]
 

@@ -85,12 +85,13 @@ def trial_rows(cell: CellSummary, most_rows: int = MOST_ROWS) -> TrialRows:
     kept = thinned(ranked, most_rows)
     place = {id(record): row for row, record in enumerate(kept)}
     scored = [record for record in kept if record.dev is not None]
-    lines, points, curves = (thinned(scored, most) for most in (MOST_LINES, MOST_POINTS, MOST_CURVES))
+    followed = [record for record in scored if record.epoch_count]
+    lines, points, curves = thinned(scored, MOST_LINES), thinned(scored, MOST_POINTS), thinned(followed, MOST_CURVES)
     said = [
         _left_out("The table has", len(kept), len(ranked), "`meltpoint.load_sweep` has all."),
         _left_out("Parallel coordinates draw", len(lines), len(scored)),
         _left_out("The plots of single hyperparameters draw", len(points), len(scored)),
-        _left_out("Learning curves are drawn of", len(curves), len(scored)),
+        _left_out("Learning curves are drawn of", len(curves), len(followed)),
     ]
     return TrialRows(
         axes, _columns(kept, axes), [place[id(one)] for one in lines], [place[id(one)] for one in points],
