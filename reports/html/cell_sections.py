@@ -107,12 +107,13 @@ def _title(cell: CellSummary) -> str:
 
 def _facts(cell: CellSummary, summary: SweepSummary) -> list[tuple[str, str]]:
     best, head = cell.best, cell.header
-    published = spread_text(cell.default_test or cell.default_dev) if cell.default_dev else NOTHING  # type: ignore[arg-type]
+    default = cell.default_test or cell.default_dev
+    on_dev = " (dev)" if default is not None and cell.default_test is None else ""
     return [
         ("metric", head.metric), ("head", head.head), ("trials finished", trials_text(cell.counts)),
         ("best dev", NOTHING if best is None or best.dev is None else percent(best.dev)),
         ("dev over seeds", _spread(cell.dev)), ("test over seeds", _spread(cell.test)),
-        ("published setting" + ("" if cell.default_test else " (dev)" if cell.default_dev else ""), published),
+        (f"published setting{on_dev}", _spread(default)),
         ("seeds", f"{len(cell.finals)} of {summary.seeds_of(cell)}"),
         ("training", duration(cell.seconds)), ("GPU-hours", f"{cell.cost.gpu_hours:.3g}"),
     ]  # fmt: skip

@@ -81,7 +81,7 @@ function tuning(subject, paint) {
     height: 290 + over.top,
     option: {
       legend: over.legend, grid: { left: 56, right: 16, top: over.top, bottom: 44 },
-      xAxis: numberAxis(paint, subject.x, { min: 1, max: Math.ceil(last) }),
+      xAxis: numberAxis(paint, subject.x, { min: 1, max: last, minInterval: 1, axisLabel: { ...withoutEnds(paint), showMinLabel: true } }),
       yAxis: scoreAxis(paint, subject.y, { min: Math.floor(Math.min(...ends) - margin), max: Math.ceil(Math.max(...ends) + margin), axisLabel: withoutEnds(paint) }),
       tooltip: { renderMode: "richText", confine: true, trigger: "axis", valueFormatter: (value) => short(value) },
       series,

@@ -116,7 +116,8 @@ def _measure(kind: str) -> str:
 
 def _right(runs: Sequence[ScoredExamples]) -> NDArray[np.float64]:
     """For each example how well the seeds do: the share that is right, or minus the mean absolute error."""
-    return np.mean([_right_of(run) for run in runs], axis=0)
+    mean: NDArray[np.float64] = np.mean([_right_of(run) for run in runs], axis=0)
+    return mean
 
 
 def _right_of(run: ScoredExamples) -> NDArray[np.float64]:
@@ -126,7 +127,8 @@ def _right_of(run: ScoredExamples) -> NDArray[np.float64]:
     if run.kind != "sequence_labelling":
         return same
     starts = np.cumsum(run.lengths) - run.lengths
-    return np.add.reduceat(same, starts) / run.lengths
+    share: NDArray[np.float64] = np.add.reduceat(same, starts) / run.lengths
+    return share
 
 
 def _given(runs: Sequence[ScoredExamples], at: int) -> str:

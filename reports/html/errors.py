@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core.counts import counted, some
+from meltpoint.tasks.core.task import Kind
 
 Split = Literal["dev", "test"]
 MOST_LABELS, MOST_PAIRS, MOST_RESIDUALS = 12, 20, 600
@@ -53,7 +54,7 @@ def finals_predictions(cell: CellSummary, folder: StoragePath | None, split: Spl
     absent = [final.seed for final, path in zip(cell.finals, paths, strict=True) if not path.exists()]
     if absent:
         raise ValueError(f"no stored predictions of seed {absent[0]}")
-    found = [read_scored(path, cell.header.kind) for path in paths]
+    found = [read_scored(path, cast(Kind, cell.header.kind)) for path in paths]
     if len({one.digest for one in found}) > 1:
         raise ValueError("the seeds' predictions are of different examples")
     return found

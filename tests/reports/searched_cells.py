@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import best_of
+
+MakeCell = Callable[..., CellSummary]
+MakeSweep = Callable[..., SweepSummary]
+"""The fixtures of `conftest`."""
 
 SPACE = """\
 parameters:

@@ -23,7 +23,7 @@ from meltpoint.reports.results import results_of
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.tests.fixed_comparer import FixedComparer
-from meltpoint.tests.reports.searched_cells import SETTING, searched
+from meltpoint.tests.reports.searched_cells import SETTING, MakeCell, MakeSweep, searched
 from meltpoint.tests.reports.stored_sweeps import store_sweep
 
 LACK = missing()
@@ -118,7 +118,9 @@ def test_axe_has_no_serious_findings(width: int, dark: bool, shown: Browser, pag
     assert [one for one in found if one["impact"] in ("serious", "critical")] == []
 
 
-def test_the_wide_table_is_whole_on_a4(make_cell, make_sweep, shown: Browser, tmp_path: Path) -> None:
+def test_the_wide_table_is_whole_on_a4(
+    make_cell: MakeCell, make_sweep: MakeSweep, shown: Browser, tmp_path: Path
+) -> None:
     cells = [
         make_cell(mode, task, variant=variant, head=variant, finals=[(0.8, 0.123 + at / 10)] * 6)
         for task in ("sst2", "mrpc", "a_task_with_a_rather_long_name") for variant in ("linear", "a_head_with_a_name")

@@ -23,7 +23,7 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, read_swe
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
-from meltpoint.tests.reports.searched_cells import SETTING, searched
+from meltpoint.tests.reports.searched_cells import SETTING, MakeCell, MakeSweep, searched
 from meltpoint.tests.reports.stored_sweeps import store_sweep
 
 
@@ -42,7 +42,7 @@ def cell_of(summary: SweepSummary, task: str, mode: str = "fine_tuning") -> Cell
     return summary.cell(("minilm", mode, task))
 
 
-def test_every_trial_is_in_the_table_the_best_first_and_failed_ones_last(make_cell) -> None:
+def test_every_trial_is_in_the_table_the_best_first_and_failed_ones_last(make_cell: MakeCell) -> None:
     rows = trial_rows(searched(make_cell(search=(0.5, 0.9, 0.7), failed=("no room",))))
     assert rows.columns["dev"] == [0.9, 0.7, 0.5, None]
     assert rows.columns["number"] == [2, 3, 1, 51]
@@ -51,21 +51,21 @@ def test_every_trial_is_in_the_table_the_best_first_and_failed_ones_last(make_ce
     assert rows.notes == ()
 
 
-def test_the_axes_are_the_searched_parameters_alone_logarithmic_where_the_range_is(make_cell) -> None:
+def test_the_axes_are_the_searched_parameters_alone_logarithmic_where_the_range_is(make_cell: MakeCell) -> None:
     axes = {axis.name: axis for axis in trial_rows(searched(make_cell())).axes}
     assert list(axes) == ["learning_rate", "dropout", "epochs", "schedule", "slanted_triangular.ratio"]
     assert (axes["learning_rate"].log, axes["learning_rate"].low, axes["learning_rate"].high) == (True, 1e-5, 1e-4)
     assert (axes["dropout"].log, axes["epochs"].values) == (False, ("2", "3", "4"))
 
 
-def test_a_parameter_without_effect_in_a_trial_has_no_value_there(make_cell) -> None:
+def test_a_parameter_without_effect_in_a_trial_has_no_value_there(make_cell: MakeCell) -> None:
     slanted = {"setting": {**SETTING, "schedule": "slanted_triangular"}}
     rows = trial_rows(searched(make_cell(search=(0.5, 0.6)), {}, slanted))
     at = [axis.name for axis in rows.axes].index("slanted_triangular.ratio")
     assert rows.columns["settings"][at] == [32, None], "the best trial is the second one"
 
 
-def test_a_space_of_another_version_is_named_and_its_names_are_kept(make_cell) -> None:
+def test_a_space_of_another_version_is_named_and_its_names_are_kept(make_cell: MakeCell) -> None:
     cell = make_cell()
     header = cell.header.model_copy(update={"space": "parameters:\n  gone: {uniform: [0, 1]}\n"})
     rows = trial_rows(replace(cell, header=header))
@@ -83,7 +83,7 @@ def test_thinning_keeps_the_best_and_evenly_others_in_order(count: int, most: in
     assert count <= most or not len(gaps) or gaps.max() - gaps.min() <= 1
 
 
-def test_what_is_thinned_is_said(make_cell) -> None:
+def test_what_is_thinned_is_said(make_cell: MakeCell) -> None:
     cell = searched(make_cell(search=tuple(np.linspace(0, 1, 200))))
     rows = trial_rows(cell, most_rows=100)
     assert len(rows.columns["id"]) == 100
@@ -100,7 +100,7 @@ def test_cells_share_the_rows_of_a_page_in_proportion() -> None:
     assert row_shares([3000, 1000, 0], most=400) == [300, 100, 1]
 
 
-def test_learning_curves_are_the_epochs_of_the_trials(make_cell) -> None:
+def test_learning_curves_are_the_epochs_of_the_trials(make_cell: MakeCell) -> None:
     cell = make_cell(search=(0.5, 0.9))
     curves = dict(trial_rows(cell).curves)
     assert curves[0] == [(1, 0.9), (2, 0.9), (3, 0.9)]
@@ -146,7 +146,7 @@ def test_a_cell_whose_test_is_closed_shows_nothing_of_it(stored: SweepSummary) -
     assert errors_of(one, stored.folder).split == "dev", "one seed is not scored on test yet"
 
 
-def test_a_cell_without_predictions_says_so(make_cell) -> None:
+def test_a_cell_without_predictions_says_so(make_cell: MakeCell) -> None:
     assert errors_of(make_cell(), None).notes == ("There are no finals yet.",)
     lacking = errors_of(make_cell(finals=[(0.8, 0.8)]), None)
     assert lacking.notes == ("Not shown: the summary was not read from a folder.",)
@@ -237,7 +237,7 @@ def randomly(cell: CellSummary) -> CellSummary:
     return searched(cell, *({"suggested_by": "random"} for _ in cell.search))
 
 
-def test_tuning_curves_and_bands_are_those_of_the_analysis(make_cell, make_sweep) -> None:
+def test_tuning_curves_and_bands_are_those_of_the_analysis(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
     cell = randomly(make_cell(search=tuple(np.linspace(0.5, 0.9, 20))))
     (chart,), notes = tuning_charts(make_sweep(cell))
     curve = cell_curve(cell).curve
@@ -246,14 +246,14 @@ def test_tuning_curves_and_bands_are_those_of_the_analysis(make_cell, make_sweep
     shown = curve.at([float(k) for k in np.geomspace(1.0, curve.end, LINE_POINTS)])
     assert [y for _, y in line["points"]] == pytest.approx([100 * one.median for one in shown], abs=1e-3)
     for place, band in enumerate(line["bands"]):
-        known = [one.bands[place] for one in shown if one.bands[place] is not None]
+        known = [found for one in shown if (found := one.bands[place]) is not None]
         assert [(low, high) for _, low, high in band] == [
             pytest.approx((100 * low, 100 * high), abs=1e-3) for low, high in known
         ]
     assert any("valid up to" in note for note in notes)
 
 
-def test_a_cell_with_too_many_random_trials_names_the_command(make_cell, make_sweep) -> None:
+def test_a_cell_with_too_many_random_trials_names_the_command(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
     cell = randomly(make_cell(search=tuple(np.linspace(0, 1, MOST_SIMULATED + 1))))
     charts, (note,) = tuning_charts(make_sweep(cell))
     assert charts == []

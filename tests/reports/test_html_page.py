@@ -25,7 +25,7 @@ from meltpoint.search_spaces import documents
 from meltpoint.sweeps.results.export import best_space
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.tests.fixed_comparer import FixedComparer
-from meltpoint.tests.reports.searched_cells import SETTING, searched
+from meltpoint.tests.reports.searched_cells import SETTING, MakeCell, MakeSweep, searched
 from meltpoint.tests.reports.stored_sweeps import store_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +75,7 @@ class Reader(HTMLParser):
 
 
 @pytest.fixture
-def results(make_cell, make_sweep) -> SweepResults:
+def results(make_cell: MakeCell, make_sweep: MakeSweep) -> SweepResults:
     cells = [
         make_cell(mode, task, search=(0.5, 0.9, None), finals=[(0.8, mean)] * 6, failed=("no room",))
         for task in ("sst2", "mrpc") for mode, mean in zip(MODES, MEANS, strict=True)
@@ -113,7 +113,7 @@ def test_verdicts_have_the_words_and_figures_of_the_table_of_differences(results
     assert [one.is_claimed for one in found[0].findings] == [True, False]
 
 
-def test_a_task_without_a_comparison_says_why(make_cell, make_sweep) -> None:
+def test_a_task_without_a_comparison_says_why(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
     ice, fire = make_cell(MODES[0], finals=[(0.8, 0.8)] * 2), make_cell(MODES[1], search=())
     both = verdicts(results_of(make_sweep(ice, fire), comparer=FixedComparer()))
     assert both[0].missing == "No comparison yet: 1 of 2 cells have finals."
@@ -162,7 +162,7 @@ def test_the_plotting_library_is_the_published_file() -> None:
 EVIL = "</script><script>alert('&')</script>"
 
 
-def test_names_notes_and_errors_of_users_are_text(make_cell, make_sweep) -> None:
+def test_names_notes_and_errors_of_users_are_text(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
     cell = make_cell(
         task="<script>alert(1)", search=(0.8,), failed=(EVIL,), notes=(f"{EVIL} `a <b>`",), head="<i>",
         finals=[(0.8, 0.8)] * 2,
@@ -206,7 +206,7 @@ def test_the_best_setting_as_yaml_is_the_exported_one_without_its_provenance(res
 
 
 def test_the_command_asks_for_a_sweep_whose_only_point_is_the_best_setting(
-    make_cell, make_sweep, monkeypatch: pytest.MonkeyPatch
+    make_cell: MakeCell, make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import shlex
 
@@ -217,7 +217,12 @@ def test_the_command_asks_for_a_sweep_whose_only_point_is_the_best_setting(
     from meltpoint.sweeps.specification.cells import open_cells
     from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
-    setting = {"learning_rate": 1.2345678901234567e-05, "dropout": 0.1, "weight_decay": 0.01, "epochs": 3}
+    setting: dict[str, Any] = {
+        "learning_rate": 1.2345678901234567e-05,
+        "dropout": 0.1,
+        "weight_decay": 0.01,
+        "epochs": 3,
+    }
     setting |= {"batch_size": 32, "schedule": "constant", "discriminative_rates": False, "gradual_unfreezing": False}
     setting |= {"gradient_clip": 1.0, "max_pieces": 24, "encoder_dropout": 1e-05}
     cell = make_cell("fine_tuning", "demo_sentiment", setting=setting, finals=[(0.8, 0.8)] * 2)
@@ -234,7 +239,7 @@ def test_the_command_asks_for_a_sweep_whose_only_point_is_the_best_setting(
     assert {name: point[name] for name in setting} == setting
 
 
-def test_importance_is_that_of_the_analysis(make_cell, make_sweep) -> None:
+def test_importance_is_that_of_the_analysis(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
     cell: CellSummary = make_cell(search=tuple(0.5 + number / 100 for number in range(12)))
     rates = [{"learning_rate": 1e-5 * (1 + number % 7), "dropout": number / 50} for number in range(12)]
     cell = searched(cell, *({"setting": {**SETTING, **rate}} for rate in rates))
@@ -243,7 +248,7 @@ def test_importance_is_that_of_the_analysis(make_cell, make_sweep) -> None:
     assert any(one.share for one in shown.importance)
 
 
-def test_too_few_trials_have_no_importance_and_that_is_said(make_cell, make_sweep) -> None:
+def test_too_few_trials_have_no_importance_and_that_is_said(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
     cell = make_cell(search=(0.5, 0.6))
     shown = cell_section(cell, make_sweep(cell), 100)
     assert shown.importance_missing == "No importance yet: 2 scored trials, of at least 10."
@@ -256,13 +261,15 @@ def test_seeds_are_those_of_the_finals(results: SweepResults) -> None:
     assert [(one.seed, one.dev, one.test) for one in seeds] == [(seed, "80.0", "70.0") for seed in range(6)]
 
 
-def test_a_running_sweep_without_a_result_has_a_page(make_cell, make_sweep) -> None:
+def test_a_running_sweep_without_a_result_has_a_page(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
     page = report(make_sweep(make_cell(search=()), state="running"), "html")
     assert "There are no finals yet." in page
     assert "No trial has finished yet." in page
 
 
-def test_a_followed_page_asks_to_be_loaded_again_until_the_sweep_ends(make_cell, make_sweep, tmp_path: Path) -> None:
+def test_a_followed_page_asks_to_be_loaded_again_until_the_sweep_ends(
+    make_cell: MakeCell, make_sweep: MakeSweep, tmp_path: Path
+) -> None:
     cell = make_cell(finals=[(0.8, 0.8)] * 2)
     seen: list[str] = []
     states = iter(["running", "running", "done"])
@@ -282,7 +289,7 @@ def test_a_followed_page_asks_to_be_loaded_again_until_the_sweep_ends(make_cell,
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html"], "no temporary file is left"
 
 
-def test_the_page_is_kept_beside_the_tables_once_every_cell_is_done(make_cell, make_sweep) -> None:
+def test_the_page_is_kept_beside_the_tables_once_every_cell_is_done(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
     done = results_of(make_sweep(make_cell(finals=[(0.8, 0.8)] * 2)), comparer=FixedComparer())
     half = results_of(make_sweep(make_cell(finals=[(0.8, None)] * 2)), comparer=FixedComparer())
     assert sorted(kept_files(done)) == ["report.csv", "report.html", "report.json", "report.md", "report.tex"]
@@ -290,7 +297,7 @@ def test_the_page_is_kept_beside_the_tables_once_every_cell_is_done(make_cell, m
     assert kept_files(done)["report.html"] == html(done)
 
 
-def test_links_to_mlflow_go_to_the_given_address(make_cell, make_sweep) -> None:
+def test_links_to_mlflow_go_to_the_given_address(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
     cell = make_cell(finals=[(0.8, 0.8)] * 2)
     finals = [final.model_copy(update={"mlflow_run_id": "a" * 32}) for final in cell.finals]
     results = results_of(make_sweep(replace(cell, finals=finals)), comparer=FixedComparer())
