@@ -2,7 +2,7 @@
 
     python -m meltpoint.benchmarks.page_pictures STORAGE/NAME/report.html docs/images --cell 1
 
-writes `report.png` and `report_cell.png`, with at most 64 colours each, so that they stay small.
+writes `report.png` and `report_cell.png`, with at most 128 colours each, so that they stay small.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from PIL import Image
 
 from meltpoint.benchmarks.browser import Browser, browser
 
-WIDTH, COLOURS = 1100, 64
+WIDTH, COLOURS = 1100, 128
 
 
 def save(picture: bytes, path: Path) -> None:
