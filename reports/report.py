@@ -2,24 +2,76 @@
 
 from __future__ import annotations
 
-from meltpoint.reports.results import results_of
-from meltpoint.reports.tables import MAKERS
+import time
+from collections.abc import Callable
+
+from meltpoint.reports.results import SweepResults, results_of
+from meltpoint.reports.tables import MAKERS, files_of
 from meltpoint.sweeps.results.summary import SweepSummary
+from meltpoint.sweeps.storage.files import StoragePath, write
 
 
-def report(summary: SweepSummary, form: str, beside: str | None = None) -> str:
+def report(summary: SweepSummary, form: str, beside: str | None = None, dashboard: str | None = None) -> str:
     """The text of `meltpoint report`.
 
     Args:
         form: `md`, `html`, `csv`, `json` or `tex`.
         beside: the paper's table to compare with; None for the one of the sweep's specification file, if any.
+        dashboard: the address of MLflow's dashboard for the links of a page; None for that of `meltpoint ui`.
 
     Raises:
-        ValueError: the table is unknown.
+        ValueError: the table is unknown, or the dashboard's address is none.
     """
     results = results_of(summary, beside)
     if form == "html":
-        from meltpoint.reports.report_html import html  # plots take a second to import
+        from meltpoint.reports.html.page import DASHBOARD, html  # SciPy and Jinja take a second to import
 
-        return html(results)
+        return html(results, dashboard or DASHBOARD)
     return MAKERS[form](results)
+
+
+def kept_files(results: SweepResults) -> dict[str, str]:
+    """The report files in a sweep's folder: file name → text; the page is one of them once every cell is done.
+
+    A sweep that is stopped may have seconds to end, which the page is not worth.
+    """
+    files = files_of(results)
+    if all(cell.is_done for cell in results.summary.cells):
+        from meltpoint.reports.html.page import html
+
+        files["report.html"] = html(results)
+    return files
+
+
+def renew_page(
+    read: Callable[[], SweepSummary], path: StoragePath, beside: str | None = None, dashboard: str | None = None,
+    tell: Callable[[str], None] = print, wait: Callable[[float], None] = time.sleep,
+) -> SweepSummary:  # fmt: skip
+    """Write a sweep's page, again and again while a process drives it; a reader sees the old page or the new one.
+
+    The page asks the browser to load it again as long as it will be renewed; the last one does not.
+
+    Args:
+        read: gives the sweep as it is now.
+        path: the file.
+        beside, dashboard: as for `report`.
+        tell: takes a line whenever the page was written.
+        wait: waits some seconds between two pages.
+
+    Returns:
+        The sweep as it ended.
+
+    Raises:
+        ValueError: as `report`, or a file of the sweep is damaged.
+    """
+    from meltpoint.reports.html.page import DASHBOARD, RENEWAL_SECONDS, html
+    from meltpoint.reports.watching import progress_line
+
+    while True:
+        summary = read()
+        is_running = summary.state == "running"
+        write(path, html(results_of(summary, beside), dashboard or DASHBOARD, renewed=is_running))
+        tell(f"{path}  {progress_line(summary)}")
+        if not is_running:
+            return summary
+        wait(RENEWAL_SECONDS)

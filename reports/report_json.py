@@ -26,7 +26,7 @@ VERSION = 1
 
 def document_text(results: SweepResults) -> str:
     """The document as strict JSON (RFC 8259); a figure that is not finite is null."""
-    return json.dumps(_finite(document(results)), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+    return json.dumps(finite(document(results)), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
 def document(results: SweepResults) -> dict[str, Any]:
@@ -121,10 +121,10 @@ def _variant(key: CellKey) -> str:
     return key[3] if len(key) > 3 else ""
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """The value with null in place of every NaN and infinity."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list | tuple) else value

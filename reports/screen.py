@@ -122,6 +122,8 @@ def show_outcome(
         why = f" ({outcome.stop})" if outcome.stop is not None and str(outcome.stop) else ""
         stderr.print(f"Stopped{why}; what finished is kept. It goes on with:\n  {again}", markup=False)
     stderr.print(f"Tables     {outcome.folder / 'report.md'}", markup=False)
+    if outcome.state == "done":
+        stderr.print(f"Page       {outcome.folder / 'report.html'}", markup=False)
     stderr.print(f"Exports    {outcome.folder / 'exports'}", markup=False)
     uri = resources.tracking_uri
     options = [] if uri is None else ["--tracking-uri", redacted(uri)]

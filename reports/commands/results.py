@@ -92,11 +92,34 @@ def read_summary(name: str, storage: str) -> SweepSummary:
 def report(
     name: NameArgument, table_format: Annotated[TableFormat, typer.Option("--format")] = TableFormat.md,
     beside: Beside = None, storage: Storage = "runs",
+    out: Annotated[Path | None, typer.Option(help="A file to write; else standard output.")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="html: written again until the sweep ends; to --out, or its report.html.")
+    ] = False,
+    dashboard: Annotated[
+        str | None, typer.Option(help="html: the address of MLflow for links; http://127.0.0.1:5000, as `ui` has it.")
+    ] = None,
 ) -> None:  # fmt: skip
-    """The table of a sweep on standard output, whatever has finished so far."""
+    """The report of a sweep, whatever has finished so far: md, csv, json, tex, or html, a page with everything."""
+    if table_format is not TableFormat.html and (watch or dashboard):
+        raise ValueError(f"{'--watch' if watch else '--dashboard'} is for pages alone; write --format html.")
+    from meltpoint.reports.report import renew_page
     from meltpoint.reports.report import report as make
+    from meltpoint.sweeps.storage.files import readable_storage, write
+    from meltpoint.sweeps.storage.layout import sweep_folder
 
-    print(make(read_summary(name, storage), table_format.value, beside), end="")
+    if watch:
+        place = out or sweep_folder(readable_storage(storage), name) / "report.html"
+        renew_page(
+            lambda: read_summary(name, storage), place, beside, dashboard, lambda line: print(line, file=sys.stderr)
+        )
+        return
+    text = make(read_summary(name, storage), table_format.value, beside, dashboard)
+    if out is None:
+        print(text, end="")
+        return
+    write(out, text)
+    print(out)
 
 
 @exit_on_error()
@@ -153,14 +176,15 @@ def ensemble(
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Average the probabilities of several cells' finalists, seed by seed: a row of its own in the tables."""
+    from meltpoint.reports.report import kept_files
+    from meltpoint.reports.results import results_of
     from meltpoint.reports.screen import show_ensemble
-    from meltpoint.reports.tables import render
     from meltpoint.sweeps.results.ensemble import ensemble as combine
     from meltpoint.sweeps.storage.files import readable_storage, write
 
     place = readable_storage(storage)
     made = combine(place, name, task, cell or [])
-    for file, text in render(read_summary(name, storage)).items():
+    for file, text in kept_files(results_of(read_summary(name, storage))).items():
         write(place / name / file, text)
     if as_json:
         print_json(made.model_dump(mode="json"))

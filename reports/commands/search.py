@@ -58,15 +58,15 @@ def _run(spec: SweepSpec, resources: Resources) -> None:
 
     def render(summary: SweepSummary) -> dict[str, str]:
         rendered.append(results_of(summary))
-        return files_of(rendered[-1])
+        return kept_files(rendered[-1])
 
     def leave(outcome: Outcome) -> None:
         _show(outcome, resources, rendered)
         end_now(outcome.exit_status)
 
     with stoppable(), head_start(spec, resources, console) as cluster:  # Ray starts while Python imports the rest
+        from meltpoint.reports.report import kept_files
         from meltpoint.reports.results import results_of
-        from meltpoint.reports.tables import files_of
         from meltpoint.sweeps.driver.run import sweep as run_sweep
 
         outcome = run_sweep(spec, resources, console, render, cluster, leave)

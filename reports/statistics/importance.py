@@ -76,7 +76,7 @@ def importances(cell: CellSummary) -> list[Importance]:
     space, trials = space_of(cell.header), scored_trials(cell)
     searched = {name: range_ for name, range_ in space.parameters.items() if range_.count != 1}
     study = study_of(space, trials)
-    having = {name: sum(name in one.params for one in study.trials) for name in searched}
+    having = {name: sum(name in one.params for one in told(study)) for name in searched}
     shown = [name for name in searched if having[name] >= FEWEST_TRIALS]
     ped, forest = (ped_anova(study, shown), fanova(study, shown)) if _tells(trials) else ({}, {})
     best: Setting = space.trimmed(cell.best.setting) if cell.best else {}
@@ -110,6 +110,11 @@ def study_of(space: Space, trials: Sequence[TrialRecord]) -> optuna.Study:
     return study
 
 
+def told(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
+    """The trials of a study. `Study.trials` copies all of them, which takes a second for five thousand."""
+    return study.get_trials(deepcopy=False)
+
+
 def target_quantile(trials: int) -> float:
     """The top quantile of PED-ANOVA: a tenth of the trials, or the share that five of them are."""
     return max(SMALLEST_QUANTILE, FEWEST_ABOVE / trials)
@@ -123,7 +128,7 @@ def ped_anova(study: optuna.Study, names: Sequence[str]) -> dict[str, float]:
     """
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-    evaluator = PedAnovaImportanceEvaluator(target_quantile=target_quantile(len(study.trials)))
+    evaluator = PedAnovaImportanceEvaluator(target_quantile=target_quantile(len(told(study))))
     with warnings.catch_warnings():  # on few trials, of which the notes of the table tell
         warnings.simplefilter("ignore")
         return get_param_importances(study, evaluator=evaluator, params=list(names))
@@ -135,12 +140,12 @@ def fanova(study: optuna.Study, names: Sequence[str]) -> dict[str, float]:
     A random forest is fitted to the parameters that all trials have; for a conditional one, to the trials that have it
     and the parameters that all of these have. What is missing to 1 is interactions.
     """
-    groups: dict[frozenset[int], list[str]] = {}
+    trials, groups = told(study), dict[frozenset[int], list[str]]()
     for name in names:
-        groups.setdefault(frozenset(one.number for one in study.trials if name in one.params), []).append(name)
+        groups.setdefault(frozenset(one.number for one in told(study) if name in one.params), []).append(name)
     found: dict[str, float] = {}
     for numbers, own in groups.items():
-        common = [name for name in names if all(name in study.trials[number].params for number in numbers)]
+        common = [name for name in names if all(name in trials[number].params for number in numbers)]
         shares = _forest(study, common)
         found |= {name: shares[name] for name in own if name in shares}
     return found
@@ -150,7 +155,7 @@ def _forest(study: optuna.Study, names: list[str]) -> dict[str, float]:
     """The shares by a forest on the trials that have all of some parameters; none if these have one score."""
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
-    values = {one.value for one in study.trials if set(names) <= one.params.keys()}
+    values = {one.value for one in told(study) if set(names) <= one.params.keys()}
     if len(values) < 2:
         return {}
     evaluator = FanovaImportanceEvaluator(seed=TREES_SEED)

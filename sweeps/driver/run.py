@@ -257,7 +257,9 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Rende
     done = driver.is_done and not driver.finals.scorer.pending
     figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
     tags = {cell.header.key: cell_tags(cell, summary) for cell in summary.cells}
-    tracker.close(figures, done, dict(tables), {key: own for key, own in tags.items() if own})
+    # A page has megabytes, and each cell's run would have a copy of it.
+    artifacts = {name: text for name, text in tables.items() if not name.endswith(".html")}
+    tracker.close(figures, done, artifacts, {key: own for key, own in tags.items() if own})
     troubles += [f"{trial}: not scored on test: {why}" for trial, why in driver.finals.scorer.troubles.items()]
     empty = [".".join(cell.header.key) for cell in summary.cells if done and cell.best is None]
     troubles += [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]

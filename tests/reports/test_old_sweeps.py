@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def old(tmp_path: Path) -> SweepSummary:
 
 @pytest.mark.parametrize("form", list(TableFormat))
 def test_every_format_has_the_scores_and_names_what_is_missing(form: TableFormat, old: SweepSummary) -> None:
-    text = report(old, form.value)
+    text = unescape(report(old, form.value))
     assert old.state == "done"
     if form is TableFormat.csv:
         (ice, *_) = csv.DictReader(io.StringIO(text))

@@ -1,9 +1,8 @@
-"""The report as LaTeX and HTML: it has every number of the table, and user text is not interpreted as markup."""
+"""The report as LaTeX: it has every number of the table, and user text is not interpreted as markup."""
 
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 
 import pytest
 
@@ -48,54 +47,6 @@ def test_nothing_is_left_in_latex_that_it_would_read_otherwise():
     assert written.isascii()
     assert not re.search(r"(?<!\\)[&%#_]", written)
     assert booktabs("l", ["a"], [[["b"]], []], "50 %", "x", ["a\nnote"]).endswith("% a note\n")
-
-
-class Reader(HTMLParser):
-    """The cells of all tables, and every tag."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.open: list[str] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        if tag not in ("meta",):
-            self.open.append(tag)
-        assert not {"src", "href"} & {name for name, _ in attrs} or tag == "use", "one file, nothing beside it"
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] in ("td", "strong", "li"):
-            self.text.append(data.strip())
-
-
-def test_the_html_page_is_whole_and_has_the_tables_figures_and_a_plot(summary):
-    page = report(summary, "html")
-    reader = Reader()
-    reader.feed(page)
-    assert reader.open == []
-    assert reader.tags.count("table") == 6, "the modes, what they show, the cells, costs, Pareto sets, the settings"
-    assert reader.tags.count("svg") == 2
-    assert "script" not in reader.tags
-    text = " ".join(reader.text)
-    for figure in ("82.0 ± 1.4", "90.0 ± 1.4", "dev 89.0 ± 1.4", "+8.0 ± 1.4"):
-        assert figure in text, figure
-    assert "<b>note</b>" not in page, "a note's markup is text"
-    assert "<b>note</b> & 50 % more" in text
-    assert page == report(summary, "html"), "the same results, the same bytes"
-
-
-def test_a_sweep_without_finals_has_a_page_without_a_plot(make_cell, make_sweep):
-    page = report(make_sweep(make_cell(search=()), state="running"), "html")
-    assert "<svg" not in page
-    assert "<table" in page
 
 
 def test_every_format_of_the_command_line_is_made(summary):

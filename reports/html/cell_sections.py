@@ -1,0 +1,205 @@
+"""A cell's section of the page as values: scores, seeds, importance, the best setting, and its errors."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, replace
+from typing import Any
+
+from meltpoint.adapters.hyperparameters import Value
+from meltpoint.reports.formats import NOTHING, duration, percent, spread_text, title, value_text
+from meltpoint.reports.html.errors import Errors, errors_of
+from meltpoint.reports.html.trials import TrialRows, trial_rows
+from meltpoint.reports.statistics.importance import FEWEST_TRIALS, ped_anova, scored_trials, space_of, study_of, told
+from meltpoint.reports.tables import trials_text
+from meltpoint.search_spaces.space import Space
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.export import best_space
+from meltpoint.sweeps.results.guards import cell_guards
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.search.selection import Spread
+from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.tasks.core.counts import some
+
+
+@dataclass(frozen=True)
+class Share:
+    """A searched hyperparameter's importance.
+
+    Attributes:
+        share: by PED-ANOVA, of 1; None where too few trials have it.
+        best: its value in the best setting.
+    """
+
+    name: str
+    range: str
+    share: float | None
+    best: str
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A final: its seed, dev and test in percent points, its time, and its run in MLflow."""
+
+    setting: str
+    seed: int
+    dev: str
+    test: str
+    seconds: str
+    run: str
+
+
+@dataclass(frozen=True)
+class BestSetting:
+    """The best setting exactly.
+
+    Attributes:
+        yaml: a space with this one point, as `--space FILE` reads it.
+        command: the command that trains it, and its finals, again.
+        missing: why there is none; "" where there is.
+    """
+
+    yaml: str = ""
+    command: str = ""
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class CellSection:
+    """Everything that the page shows of a cell."""
+
+    name: str
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...]
+    seeds: tuple[Seed, ...]
+    importance: tuple[Share, ...]
+    importance_missing: str
+    best: BestSetting
+    errors: Errors
+    trials: TrialRows
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that the page's scripts read."""
+        return {"name": self.name, "residuals": self.errors.residuals, **self.trials.as_json()}
+
+
+def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> CellSection:
+    """The section of a cell.
+
+    Args:
+        most_rows: trials that its table may have.
+    """
+    trials = trial_rows(cell, most_rows)
+    importance, missing = _importance(cell, trials)
+    guards = cell_guards(cell, summary.baselines.get(cell.header.task))
+    return CellSection(
+        cell_name(*cell.header.key), _title(cell), tuple(_facts(cell, summary)), tuple(one.text for one in guards),
+        tuple(_seeds(cell)), importance, missing, best_setting(cell, summary), errors_of(cell, summary.folder), trials,
+    )  # fmt: skip
+
+
+def _title(cell: CellSummary) -> str:
+    head = cell.header
+    return " · ".join(part for part in (head.task, title(head.mode), head.encoder, head.variant) if part)
+
+
+def _facts(cell: CellSummary, summary: SweepSummary) -> list[tuple[str, str]]:
+    best, head = cell.best, cell.header
+    default = cell.default_test or cell.default_dev
+    on_dev = " (dev)" if default is not None and cell.default_test is None else ""
+    return [
+        ("metric", head.metric), ("head", head.head), ("trials finished", trials_text(cell.counts)),
+        ("best dev", NOTHING if best is None or best.dev is None else percent(best.dev)),
+        ("dev over seeds", _spread(cell.dev)), ("test over seeds", _spread(cell.test)),
+        (f"published setting{on_dev}", _spread(default)),
+        ("seeds", f"{len(cell.finals)} of {summary.seeds_of(cell)}"),
+        ("training", duration(cell.seconds)), ("GPU-hours", f"{cell.cost.gpu_hours:.3g}"),
+    ]  # fmt: skip
+
+
+def _spread(spread: Spread | None) -> str:
+    return NOTHING if spread is None else spread_text(spread)
+
+
+def _seeds(cell: CellSummary) -> list[Seed]:
+    same = bool(cell.finals and cell.default_finals) and cell.default_finals[0].setting == cell.finals[0].setting
+    finals = [_seed(final, "best", cell.header.metric) for final in cell.finals]
+    return finals + ([] if same else [_seed(one, "published", cell.header.metric) for one in cell.default_finals])
+
+
+def _seed(final: TrialRecord, setting: str, metric: str) -> Seed:
+    test = (final.test or {}).get(metric)
+    return Seed(
+        setting, final.seed, NOTHING if final.dev is None else percent(final.dev),
+        NOTHING if test is None else percent(test), duration(final.seconds), final.mlflow_run_id or "",
+    )  # fmt: skip
+
+
+def _importance(cell: CellSummary, trials: TrialRows) -> tuple[tuple[Share, ...], str]:
+    """The importance of each searched hyperparameter by PED-ANOVA, and why figures are missing."""
+    shares: dict[str, float] = {}
+    scored, missing = scored_trials(cell), ""
+    try:
+        if len(scored) < FEWEST_TRIALS:
+            missing = f"No importance yet: {some(len(scored), 'scored trial')}, of at least {FEWEST_TRIALS}."
+        elif len({one.dev for one in scored}) < 2:
+            missing = "No importance: all trials have the same score."
+        elif trials.axes:
+            study = study_of(space_of(cell.header), scored)
+            params = [one.params for one in told(study)]
+            having = [a.name for a in trials.axes if sum(a.name in one for one in params) >= FEWEST_TRIALS]
+            shares = ped_anova(study, having)
+    except ValueError as error:
+        missing = f"No importance: {error}"
+    best = cell.best.setting if cell.best else {}
+    found = [
+        Share(axis.name, axis.range, shares.get(axis.name), _text(best.get(axis.name))) for axis in trials.axes
+    ]  # fmt: skip
+    return tuple(sorted(found, key=lambda one: -1.0 if one.share is None else one.share, reverse=True)), missing
+
+
+def _text(value: Value | None) -> str:
+    return NOTHING if value is None else value_text(value)
+
+
+def best_setting(cell: CellSummary, summary: SweepSummary) -> BestSetting:
+    """The best setting of a cell as YAML and as a command."""
+    if cell.best is None:
+        return BestSetting(missing="No trial has finished yet.")
+    try:
+        space = best_space(summary, cell, cell.best)
+    except ValueError as error:
+        return BestSetting(missing=f"This version cannot write it as a space ({error}): {cell.best.setting}")
+    plain = replace(space, provenance={})
+    return BestSetting(plain.dump(), command_of(plain, cell, summary.spec, summary.seeds_of(cell)))
+
+
+def command_of(space: Space, cell: CellSummary, spec: SweepSpec, seeds: int) -> str:
+    """The command that trains a space's only point again, with the seeds of the finals."""
+    from meltpoint.sweeps.specification.cells import word_of
+
+    head = cell.header
+    words = [
+        "meltpoint", "sweep", "--name", f"{spec.name}-best", "--encoder", head.encoder, "--mode", head.mode, "--task",
+        word_of(spec, head.task), "--head", head.head, "--trials", "1", "--seeds", str(seeds), "--no-default-finals",
+    ]  # fmt: skip
+    options = {
+        "--data-dir": spec.data_dir, "--max-train-examples": spec.max_train_examples, "--test-from": spec.test_from,
+    }  # fmt: skip
+    for option, value in options.items():
+        words += [] if value is None else [option, str(value)]
+    for name, range_ in space.parameters.items():
+        words += ["--set", f"{name}={_exact(range_.start)}"]
+    return shlex.join(words)
+
+
+def _exact(value: Value) -> str:
+    """A value as YAML reads it back; `1e-05` would be text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        text = repr(value)
+        return text if "e" not in text or "." in text else text.replace("e", ".0e")
+    return str(value)

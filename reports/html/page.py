@@ -1,0 +1,205 @@
+"""The page itself: values in the template, with styles, scripts and data in it, and a policy that allows no others."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from meltpoint.reports.findings import GAIN_HEADS, gain_rows, without_defaults
+from meltpoint.reports.formats import duration, marks, percent, spread_text
+from meltpoint.reports.html.cell_sections import CellSection, cell_section
+from meltpoint.reports.html.curves import Chart, cost_charts, tuning_charts
+from meltpoint.reports.html.disagreements import Disagreements, disagreements
+from meltpoint.reports.html.front import FrontTable, Verdict, front_tables, verdicts
+from meltpoint.reports.html.trials import MOST_ROWS
+from meltpoint.reports.notes import notes
+from meltpoint.reports.report_json import finite
+from meltpoint.reports.results import SweepResults
+from meltpoint.reports.statistics.cost import cost_notes, cost_rows, pareto_rows
+from meltpoint.reports.tables import trials_text
+from meltpoint.reports.tuning import ran_nowhere
+from meltpoint.sweeps.results.guards import guard_lines
+from meltpoint.sweeps.results.summary import SweepSummary
+from meltpoint.tasks.core.counts import some
+
+DASHBOARD = "http://127.0.0.1:5000"
+"""The address of `meltpoint ui`."""
+RENEWAL_SECONDS = 15
+"""Between two looks of a browser at a page that `report --watch` renews."""
+MOST_WHOLE = 11
+"""Columns of a table whose words a page of A4 has room for."""
+WEB_ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything that the page shows, before it is rendered.
+
+    Attributes:
+        tuning, cost: the charts of the front.
+        curve_notes: the cells' valid ranges of tuning curves, or why there is none.
+        data: what the scripts read: the cells' trials and the charts' points.
+    """
+
+    results: SweepResults
+    verdicts: list[Verdict]
+    tables: list[FrontTable]
+    warnings: list[str]
+    tuning: list[Chart]
+    cost: list[Chart]
+    curve_notes: list[str]
+    cells: list[CellSection]
+    disagreements: list[Disagreements]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The object that the page's scripts read."""
+        return {
+            "tuning": [chart.data for chart in self.tuning], "cost": [chart.data for chart in self.cost],
+            "cells": [cell.as_json() for cell in self.cells],
+        }  # fmt: skip
+
+
+def page_of(results: SweepResults) -> Page:
+    """The contents of a sweep's page, also while it is running."""
+    summary = results.summary
+    tuning, curve_notes = tuning_charts(summary)
+    shares = row_shares([len(cell.search) for cell in summary.cells])
+    cells = [cell_section(cell, summary, share) for cell, share in zip(summary.cells, shares, strict=True)]
+    return Page(
+        results, verdicts(results), front_tables(results), guard_lines(summary), tuning, cost_charts(summary.cells),
+        curve_notes, cells, disagreements(summary),
+    )  # fmt: skip
+
+
+def row_shares(counts: list[int], most: int = MOST_ROWS) -> list[int]:
+    """The number of trials that each cell's table may have: all, or parts of `most` in proportion, of at least one."""
+    total = sum(counts)
+    return counts if total <= most else [max(1, count * most // total) for count in counts]
+
+
+def html(results: SweepResults, dashboard: str = DASHBOARD, renewed: bool = False) -> str:
+    """Render the page.
+
+    Args:
+        dashboard: the address of MLflow's dashboard, for links to runs.
+        renewed: True if the browser should load the page again after `RENEWAL_SECONDS`.
+
+    Raises:
+        ValueError: the dashboard's address is no address of the web.
+    """
+    if not WEB_ADDRESS.fullmatch(dashboard):
+        raise ValueError(f"--dashboard {dashboard}: write an address that begins with http:// or https://.")
+    page = page_of(results)
+    data = embedded(page.data | {"dashboard": dashboard.rstrip("/")})
+    style, scripts = asset("page.css"), [asset("vendor/echarts.min.js"), *map(asset, SCRIPTS)]
+    text = _environment().get_template("page.html.jinja").render(
+        page=page, summary=results.summary, state=_state(results.summary), overview=_overview(results.summary),
+        gains=_gains(results), cost_rows=cost_rows(results.summary), cost_notes=cost_notes(results.summary),
+        pareto_rows=pareto_rows(results.summary), footnotes=list(enumerate(results.table.footnotes, 1)),
+        legend=results.legend, notes=notes(results.summary), dashboard=dashboard.rstrip("/"),
+        renewal=RENEWAL_SECONDS if renewed else None, policy=policy(style, scripts), style=Markup(style),
+        scripts=[Markup(script) for script in scripts], data=Markup(data),
+    )  # fmt: skip
+    return text + "\n"
+
+
+SCRIPTS = ("charts.js", "trial_table.js", "page.js")
+
+
+@cache
+def asset(name: str) -> str:
+    """The text of a file beside this module."""
+    return files("meltpoint.reports.html").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters |= {
+        "prose": prose,
+        "breakable": breakable,
+        "many": many,
+        "percent": percent,
+        "marks": lambda number: marks([number]),
+    }
+    return made
+
+
+def prose(text: str) -> Markup:
+    """Text with its `code` marked up; everything else is escaped."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(" ".join(text.split())))))
+
+
+def breakable(text: object) -> Markup:
+    """Text in which a line may end after the `_` and `.` of names, but not of numbers."""
+    return Markup(re.sub(r"([_.])(?=[^\W\d])", r"\1<wbr>", str(escape(text))))
+
+
+def many(columns: int) -> Markup:
+    """The class of a table that fits a page of A4 only if words may be broken anywhere."""
+    return Markup(' class="many"') if columns > MOST_WHOLE else Markup("")
+
+
+def embedded(data: Any) -> str:
+    """JSON for a script element: nothing in it can end the element; figures that are not finite are null."""
+    text = json.dumps(finite(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def policy(style: str, scripts: list[str]) -> str:
+    """The Content-Security-Policy: exactly these styles and scripts, no network, no form, no frame."""
+    return (
+        f"default-src 'none'; script-src {' '.join(map(_source, scripts))}; style-src {_source(style)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _source(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _state(summary: SweepSummary) -> str:
+    done = sum(cell.is_done for cell in summary.cells)
+    seconds = sum(cell.seconds for cell in summary.cells)
+    trials = sum(len(cell.search) for cell in summary.cells)
+    return (
+        f"State: {summary.state}; {done} of {some(len(summary.cells), 'cell')} done; {some(trials, 'search trial')} "
+        f"ended; {duration(seconds)} of training."
+    )
+
+
+def _overview(summary: SweepSummary) -> list[list[str]]:
+    """A row for each cell: its scores, beside the link to its section."""
+    rows = []
+    for cell in summary.cells:
+        best = cell.best
+        rows.append([
+            cell.header.head, trials_text(cell.counts),
+            "–" if best is None or best.dev is None else percent(best.dev),
+            "–" if cell.dev is None else spread_text(cell.dev), "–" if cell.test is None else spread_text(cell.test),
+            duration(cell.seconds),
+        ])  # fmt: skip
+    return rows
+
+
+def _gains(results: SweepResults) -> dict[str, Any]:
+    """The table of what tuning bought, or the sentence in its place."""
+    if not results.gains:
+        return {"heads": (), "rows": [], "missing": "There are no finals yet."}
+    if ran_nowhere(results.gains):
+        return {"heads": (), "rows": [], "missing": without_defaults(results)}
+    return {"heads": GAIN_HEADS, "rows": gain_rows(results.gains), "missing": ""}

@@ -1,0 +1,116 @@
+"use strict";
+/* The table of a cell's trials: sorted by its headings, filtered by text and status, a page at a time. */
+function trialTable(place, cell, dashboard) {
+  const PAGE = 25;
+  const PRINTED = 25;
+  const rows = cell.rows;
+  const count = rows.id.length;
+  const percent = (score) => (100 * score).toFixed(1).replace("-", "−");
+  const columns = [
+    { head: "trial", values: rows.number, figure: true, descends: false },
+    { head: "status", values: rows.status, show: (row) => (rows.error[row] ? `${rows.status[row]}: ${rows.error[row]}` : rows.status[row]) },
+    { head: "from", values: rows.from },
+    { head: "dev", values: rows.dev, figure: true, descends: true, show: (row) => percent(rows.dev[row]) },
+    { head: "best epoch", values: rows.epoch, figure: true, show: (row) => `${rows.epoch[row]} of ${rows.epochs[row]}` },
+    { head: "seconds", values: rows.seconds, figure: true },
+    ...cell.axes.map((axis, at) => ({ head: axis.name, values: rows.settings[at], figure: !axis.values.length, axis })),
+    { head: "id", values: rows.id },
+  ];
+  const state = { column: 3, descends: true, page: 0, text: "", status: "" };
+  const make = (tag, attributes = {}, ...children) => {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    node.append(...children);
+    return node;
+  };
+  const breakable = (name) => name.split(/(?<=[._])/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
+  const texts = (row) => columns.map((column) => text(column, row));
+  const text = (column, row) => {
+    const value = column.values[row];
+    if (value === null || value === "") return "–";
+    return column.show ? column.show(row) : String(value);
+  };
+
+  const filter = make("input", { type: "search", "aria-label": `Filter the trials of ${place.dataset.title}` });
+  const status = make("select", { "aria-label": `Status of the trials of ${place.dataset.title}` }, make("option", { value: "" }, "all"));
+  for (const known of new Set(rows.status)) status.append(make("option", { value: known }, known));
+  const before = make("button", { type: "button" }, "Previous");
+  const after = make("button", { type: "button" }, "Next");
+  const said = make("span", { role: "status" });
+  const head = make("tr");
+  const body = make("tbody");
+  const heads = columns.map((column, at) => {
+    const button = make("button", { type: "button" }, ...breakable(column.head));
+    button.addEventListener("click", () => {
+      state.descends = state.column === at ? !state.descends : Boolean(column.descends);
+      state.column = at;
+      state.page = 0;
+      show();
+    });
+    const cellOfHead = make("th", { scope: "col" }, button);
+    if (column.figure) cellOfHead.className = "figure";
+    head.append(cellOfHead);
+    return cellOfHead;
+  });
+  head.append(make("th", { scope: "col" }, "MLflow"));
+
+  let order = [];
+  let printing = false;
+  const compare = (a, b) => {
+    const { values, axis } = columns[state.column];
+    const one = values[a];
+    const other = values[b];
+    const lacks = (value) => value === null || value === "";
+    if (lacks(one) || lacks(other)) return lacks(one) - lacks(other) || a - b;
+    const key = (value) => (axis && axis.values.length ? axis.values.indexOf(value) : value);
+    const [left, right] = [key(one), key(other)];
+    const rank = left < right ? -1 : left > right ? 1 : 0;
+    return (state.descends ? -rank : rank) || a - b;
+  };
+  const matches = (row) =>
+    (!state.status || rows.status[row] === state.status) &&
+    (!state.text || texts(row).join(" ").toLowerCase().includes(state.text));
+
+  function show() {
+    order = [];
+    for (let row = 0; row < count; row += 1) if (matches(row)) order.push(row);
+    order.sort(compare);
+    heads.forEach((node, at) =>
+      at === state.column
+        ? node.setAttribute("aria-sort", state.descends ? "descending" : "ascending")
+        : node.removeAttribute("aria-sort"));
+    showPage();
+  }
+  function showPage() {
+    const size = printing ? PRINTED : PAGE;
+    const first = printing ? 0 : state.page * size;
+    const shown = order.slice(first, first + size);
+    body.replaceChildren(...shown.map(rowOf));
+    before.disabled = state.page === 0;
+    after.disabled = first + size >= order.length;
+    const until = first + shown.length;
+    said.textContent = shown.length ? `${first + 1} to ${until} of ${order.length} (${count} in all)` : "No trial matches.";
+    printed.textContent = order.length > shown.length ? `${shown.length} of ${order.length} trials are printed; the page has the others.` : "";
+  }
+  function rowOf(row) {
+    const node = make("tr");
+    columns.forEach((column) => node.append(make("td", column.figure ? { class: "figure" } : {}, text(column, row))));
+    const run = rows.run[row];
+    const label = `MLflow run of trial ${rows.number[row]}`;
+    node.append(make("td", {}, run ? make("a", { href: `${dashboard}/#/runs/${run}`, "aria-label": label }, "run") : "–"));
+    return node;
+  }
+
+  filter.addEventListener("input", () => { state.text = filter.value.trim().toLowerCase(); state.page = 0; show(); });
+  status.addEventListener("change", () => { state.status = status.value; state.page = 0; show(); });
+  before.addEventListener("click", () => { state.page -= 1; showPage(); });
+  after.addEventListener("click", () => { state.page += 1; showPage(); });
+  const printed = make("p", { class: "only-print footnote" });
+  const region = make("div", { class: "wide", role: "region", tabindex: "0", "aria-label": `Trials of ${place.dataset.title}` },
+    make("table", columns.length > 10 ? { class: "many" } : {}, make("thead", {}, head), body));
+  place.append(
+    make("div", { class: "controls" }, make("label", {}, "Filter", filter), make("label", {}, "Status", status), before, after, said),
+    region, printed);
+  show();
+  return { print: (is) => { printing = is; showPage(); } };
+}

@@ -1,0 +1,185 @@
+"""A cell's search trials for the page: the rows of its table, the axes of its plots, and which rows each plot draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from meltpoint.adapters.hyperparameters import Value
+from meltpoint.reports.formats import searched_names
+from meltpoint.reports.statistics.importance import space_of
+from meltpoint.search_spaces.ranges import Choice, Integer, Range, Real, active
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.summary import CellHeader, CellSummary
+from meltpoint.tasks.core.counts import counted, some
+
+MOST_ROWS = 12_000
+"""Trials in the tables of a page: of about 250 bytes each, so that the page stays below 5 MB."""
+MOST_LINES, MOST_POINTS, MOST_CURVES = 400, 1500, 60
+"""Trials in a cell's parallel coordinates, in its plots of single hyperparameters, and among its learning curves."""
+DIGITS = 6
+"""Significant digits of a searched value in tables and plots; the best setting is shown exactly."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A searched hyperparameter as an axis.
+
+    Attributes:
+        range: in words: `1e-5 … 1e-4, log`, `2, 3, 4`.
+        values: of a categorical axis, in order; empty for a numeric one.
+        low, high: of a numeric axis; None where the space does not tell.
+        log: True if the axis is logarithmic, as the range is.
+        conditions: the settings in which the hyperparameter has an effect.
+    """
+
+    name: str
+    range: str = ""
+    values: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    conditions: Any = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TrialRows:
+    """The trials of a cell that the page has, and what it leaves out.
+
+    Attributes:
+        axes: the searched hyperparameters.
+        columns: name → a value for each row; `settings` has a list for each axis.
+        lines, points: the rows that parallel coordinates and scatter plots draw.
+        curves: (row, [(epoch, dev score)]) of the learning curves.
+        notes: what is left out or missing, a sentence each; the first is on the table.
+    """
+
+    axes: tuple[Axis, ...]
+    columns: dict[str, list[Any]]
+    lines: list[int]
+    points: list[int]
+    curves: list[tuple[int, list[tuple[int, float | None]]]]
+    notes: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that the page's scripts read."""
+        axes = [
+            {"name": a.name, "values": a.values, "low": a.low, "high": a.high, "log": a.log} for a in self.axes
+        ]  # fmt: skip
+        return {
+            "axes": axes, "rows": self.columns, "lines": self.lines, "points": self.points, "curves": self.curves,
+        }  # fmt: skip
+
+
+def trial_rows(cell: CellSummary, most_rows: int = MOST_ROWS) -> TrialRows:
+    """The trials of a cell's search, the best first.
+
+    Args:
+        most_rows: trials that the table may have.
+    """
+    axes, notes = axes_of(cell.header)
+    ranked = sorted(cell.search, key=_rank)
+    kept = thinned(ranked, most_rows)
+    place = {id(record): row for row, record in enumerate(kept)}
+    scored = [record for record in kept if record.dev is not None]
+    followed = [record for record in scored if record.epoch_count]
+    lines, points, curves = thinned(scored, MOST_LINES), thinned(scored, MOST_POINTS), thinned(followed, MOST_CURVES)
+    said = [
+        _left_out("The table has", len(kept), len(ranked), "`meltpoint.load_sweep` has all."),
+        _left_out("Parallel coordinates draw", len(lines), len(scored)),
+        _left_out("The plots of single hyperparameters draw", len(points), len(scored)),
+        _left_out("Learning curves are drawn of", len(curves), len(followed)),
+    ]
+    return TrialRows(
+        axes, _columns(kept, axes), [place[id(one)] for one in lines], [place[id(one)] for one in points],
+        [(place[id(one)], _curve(one)) for one in curves], (*notes, *filter(None, said)),
+    )  # fmt: skip
+
+
+def _rank(record: TrialRecord) -> tuple[bool, float, int]:
+    return record.dev is None, -(record.dev or 0.0), record.number
+
+
+def thinned(ranked: Sequence[T], most: int) -> list[T]:
+    """All items where they are few, else the first half of `most`, and the rest evenly from all others; in order."""
+    if len(ranked) <= most:
+        return list(ranked)
+    best = most // 2
+    others, wanted = len(ranked) - best, most - best
+    return [*ranked[:best], *(ranked[best + place * others // wanted] for place in range(wanted))]
+
+
+def _left_out(what: str, shown: int, there: int, more: str = "") -> str:
+    """The sentence about a thinned list; "" where nothing is left out."""
+    if shown == there:
+        return ""
+    half = counted(shown // 2)
+    text = f"{what} {counted(shown)} of {some(there, 'trial')}: the best {half} by dev, and others evenly by rank."
+    return f"{text} {more}".strip()
+
+
+def axes_of(header: CellHeader) -> tuple[tuple[Axis, ...], list[str]]:
+    """The searched hyperparameters of a cell as axes, and what is missing."""
+    try:
+        ranges = space_of(header).parameters
+    except ValueError as error:
+        reason = f"The ranges of the search are not known to this version ({error}): the axes are linear."
+        try:
+            return tuple(Axis(name) for name in searched_names(header)), [reason]
+        except ValueError:
+            return (), [reason]
+    return tuple(axis_of(name, range_) for name, range_ in ranges.items() if range_.count != 1), []
+
+
+def axis_of(name: str, range_: Range) -> Axis:
+    """A range as an axis; numbers to choose from are categories, in their order."""
+    if isinstance(range_, Real):
+        text = f"{range_.low:g} … {range_.high:g}{', log' if range_.log else ''}"
+        return Axis(name, text, (), range_.low, range_.high, range_.log, range_.when)
+    if isinstance(range_, Integer):
+        return Axis(name, f"{range_.low} … {range_.high}", (), range_.low, range_.high, False, range_.when)
+    values = range_.values if isinstance(range_, Choice) else ()
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        values = tuple(sorted(values, key=lambda value: float(value)))
+    texts = tuple(map(text_of, values))
+    return Axis(name, ", ".join(texts), texts, conditions=range_.when)
+
+
+def text_of(value: Value) -> str:
+    """A value of a categorical axis."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _columns(records: Sequence[TrialRecord], axes: Sequence[Axis]) -> dict[str, list[Any]]:
+    settings = [record.setting for record in records]
+    return {
+        "number": [record.number + 1 for record in records], "id": [record.id for record in records],
+        "status": [record.status for record in records], "from": [record.suggested_by or "" for record in records],
+        "dev": [record.dev if record.dev is None else round(record.dev, 8) for record in records],
+        "epoch": [record.best_epoch for record in records], "epochs": [record.epoch_count for record in records],
+        "seconds": [round(record.seconds, 1) for record in records],
+        "run": [record.mlflow_run_id or "" for record in records],
+        "error": [" ".join((record.error or "").split())[:200] for record in records],
+        "settings": [[_value(axis, setting) for setting in settings] for axis in axes],
+    }  # fmt: skip
+
+
+def _value(axis: Axis, setting: dict[str, Value]) -> float | str | None:
+    """A trial's value on an axis; None where the hyperparameter has no effect in its setting."""
+    value = setting.get(axis.name)
+    if value is None or not active(axis.conditions, setting):
+        return None
+    if axis.values or isinstance(value, bool | str):
+        return text_of(value)
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def _curve(record: TrialRecord) -> list[tuple[int, float | None]]:
+    return [(epoch.epoch, _rounded(epoch.dev.get(record.metric))) for epoch in record.epochs]
+
+
+def _rounded(score: float | None) -> float | None:
+    return score if score is None or score != score else round(score, DIGITS)

@@ -1,0 +1,307 @@
+"""The page of `report --format html`: figures as in the other formats, one file, and users' text is never markup."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meltpoint.reports.findings import delta_row
+from meltpoint.reports.html.cell_sections import best_setting, cell_section
+from meltpoint.reports.html.front import front_tables, verdicts
+from meltpoint.reports.html.page import breakable, embedded, html, page_of, prose
+from meltpoint.reports.report import kept_files, renew_page, report
+from meltpoint.reports.results import SweepResults, results_of
+from meltpoint.reports.statistics.importance import importances
+from meltpoint.search_spaces import documents
+from meltpoint.sweeps.results.export import best_space
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
+from meltpoint.tests.fixed_comparer import FixedComparer
+from meltpoint.tests.reports.searched_cells import SETTING, MakeCell, MakeSweep, searched
+from meltpoint.tests.reports.stored_sweeps import store_sweep
+
+ROOT = Path(__file__).resolve().parents[2]
+VENDOR = ROOT / "reports" / "html" / "vendor"
+MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
+MEANS = (0.7, 0.8, 0.805)
+VOID = {"meta", "br", "wbr", "input", "rect"}
+
+
+class Reader(HTMLParser):
+    """A page's elements, the texts of its table cells, and its scripts and styles."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.cells: list[str] = []
+        self.raw: list[tuple[str, dict[str, str | None], str]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag in ("td", "th"):
+            self.cells.append("")
+        if tag in ("script", "style"):
+            self.raw.append((tag, dict(attrs), ""))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("script", "style"):
+            tag, attrs, before = self.raw[-1]
+            self.raw[-1] = (tag, attrs, before + data)
+        elif {"td", "th"} & set(self.open):
+            self.cells[-1] += data
+
+    def data(self) -> dict[str, Any]:
+        (text,) = [text for _, attrs, text in self.raw if attrs.get("id") == "data"]
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+
+@pytest.fixture
+def results(make_cell: MakeCell, make_sweep: MakeSweep) -> SweepResults:
+    cells = [
+        make_cell(mode, task, search=(0.5, 0.9, None), finals=[(0.8, mean)] * 6, failed=("no room",))
+        for task in ("sst2", "mrpc") for mode, mean in zip(MODES, MEANS, strict=True)
+    ]  # fmt: skip
+    return results_of(make_sweep(*cells, seeds=6), comparer=FixedComparer(0.012))
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> SweepSummary:
+    """A sweep with stored predictions of a classification, a labelling and a regression task."""
+    folder = tmp_path_factory.mktemp("stored")
+    return summarise(store_sweep(folder, "stored", ("accuracy", "span_f1", "pearson"), (0.6, 0.9)))
+
+
+def test_the_table_has_every_text_and_mark_of_the_other_formats_in_turned_order(results: SweepResults) -> None:
+    (block,) = results.table.blocks
+    (table,) = front_tables(results)
+    rows = (*block.modes, *block.ensembles, *block.differences)
+    assert [title for title, _ in table.heads] == [row.title for row in rows]
+    for place, (_, entries) in enumerate(table.rows):
+        shown = [row.entries[place] for row in rows]
+        assert [entry.text for entry in entries] == [one.label for one in shown]
+        assert [entry.is_best for entry in entries] == [one.is_best for one in shown]
+    assert [entry.p for entry in table.rows[0][1]] == ["", "", "", "0.004", "1.000"]
+
+
+def test_verdicts_have_the_words_and_figures_of_the_table_of_differences(results: SweepResults) -> None:
+    found = verdicts(results)
+    assert [one.task for one in found] == ["sst2", "mrpc"]
+    for verdict in found:
+        rows = [delta_row(delta) for delta in results.family if delta.task == verdict.task]
+        assert [(one.title, one.words) for one in verdict.findings] == [(row[2], row[7]) for row in rows]
+        for finding, row in zip(verdict.findings, rows, strict=True):
+            assert finding.figures == f"{row[3]} {row[4]}, adjusted p {row[5]}, P(A > B) {row[6]}"
+    assert [one.is_claimed for one in found[0].findings] == [True, False]
+
+
+def test_a_task_without_a_comparison_says_why(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    ice, fire = make_cell(MODES[0], finals=[(0.8, 0.8)] * 2), make_cell(MODES[1], search=())
+    both = verdicts(results_of(make_sweep(ice, fire), comparer=FixedComparer()))
+    assert both[0].missing == "No comparison yet: 1 of 2 cells have finals."
+    alone = verdicts(results_of(make_sweep(ice), comparer=FixedComparer()))
+    assert alone[0].missing == "One mode was searched: there is nothing to compare."
+
+
+def test_the_page_has_the_figures_of_the_markdown_report(stored: SweepSummary) -> None:
+    page = report(stored, "html")
+    cells = {" ".join(cell.split()) for cell in Reader(page).cells}
+    for line in report(stored, "md").splitlines():
+        if not line.startswith("| ") or line.startswith(("| encoder | mode | task | best", "| ---")):
+            continue
+        for figure in re.findall(r"(?:dev )?[+−]?\d+\.\d(?: ± \d+\.\d| \[[^\]]*\])?", line.replace("*", "")):
+            assert any(figure in cell for cell in cells) or figure in unescape(page), (figure, line)
+
+
+def test_a_page_is_whole_and_loads_nothing(results: SweepResults) -> None:
+    reader = Reader(html(results))
+    assert reader.open == []
+    for tag, attrs in reader.tags:
+        assert not {"src", "srcset", "onclick", "onload", "style"} & attrs.keys(), (tag, attrs)
+        if link := attrs.get("href"):
+            assert tag == "a"
+            assert link.startswith(("#", "http://127.0.0.1:5000/#/runs/"))
+
+
+def test_the_policy_allows_exactly_the_pages_own_scripts_and_style(results: SweepResults) -> None:
+    reader = Reader(html(results))
+    (policy,) = [a["content"] for _, a in reader.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policy is not None
+    own = [
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+        for _, attrs, text in reader.raw if attrs.get("type") != "application/json"
+    ]  # fmt: skip
+    assert sorted(re.findall(r"'sha256-[^']+'", policy)) == sorted(own)
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+
+
+def test_the_plotting_library_is_the_published_file() -> None:
+    digest = hashlib.sha256((VENDOR / "echarts.min.js").read_bytes()).hexdigest()
+    assert digest in (VENDOR / "README.md").read_text(encoding="utf-8")
+
+
+EVIL = "</script><script>alert('&')</script>"
+
+
+def test_names_notes_and_errors_of_users_are_text(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cell = make_cell(
+        task="<script>alert(1)", search=(0.8,), failed=(EVIL,), notes=(f"{EVIL} `a <b>`",), head="<i>",
+        finals=[(0.8, 0.8)] * 2,
+    )  # fmt: skip
+    page = report(make_sweep(cell), "html")
+    reader = Reader(page)
+    assert "alert(" not in "".join(text for _, attrs, text in reader.raw if attrs.get("type") != "application/json")
+    assert sum(tag == "script" for tag, _ in reader.tags) == 5, "the data, the library, and three of ours"
+    assert "i" not in {tag for tag, _ in reader.tags}
+    assert EVIL in reader.data()["cells"][0]["rows"]["error"][1]
+    assert "<script>alert(1)" in unescape(page)
+
+
+@pytest.mark.parametrize("text", [EVIL, "<!--", "\u2028", "]]>", "&lt;"])
+def test_embedded_data_comes_back_as_it_was_and_cannot_end_its_element(text: str) -> None:
+    written = embedded({"text": text, "none": float("nan")})
+    assert not set("<>&\u2028") & set(written)
+    assert json.loads(written) == {"text": text, "none": None}
+
+
+def test_prose_marks_code_and_nothing_else() -> None:
+    assert prose("`<a>` & *b* [c](d)") == "<code>&lt;a&gt;</code> &amp; *b* [c](d)"
+
+
+def test_lines_may_end_inside_names_and_not_inside_numbers() -> None:
+    assert breakable("a_b.c 12.5 <x_1>") == "a_<wbr>b.<wbr>c 12.5 &lt;x_1&gt;"
+
+
+def test_equal_data_give_equal_bytes(stored: SweepSummary) -> None:
+    assert report(stored, "html") == report(stored, "html")
+
+
+def test_the_best_setting_as_yaml_is_the_exported_one_without_its_provenance(results: SweepResults) -> None:
+    summary = results.summary
+    cell = summary.cells[0]
+    assert cell.best is not None
+    exported = documents.parse(best_space(summary, cell, cell.best).dump(), "exported")
+    shown = documents.parse(best_setting(cell, summary).yaml, "shown")
+    assert isinstance(exported, dict)
+    assert {key: value for key, value in exported.items() if key != "provenance"} == shown
+
+
+def test_the_command_asks_for_a_sweep_whose_only_point_is_the_best_setting(
+    make_cell: MakeCell, make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shlex
+
+    from typer.testing import CliRunner
+
+    from meltpoint import launch
+    from meltpoint.reports.commands import search
+    from meltpoint.sweeps.specification.cells import open_cells
+    from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+
+    setting: dict[str, Any] = {
+        "learning_rate": 1.2345678901234567e-05,
+        "dropout": 0.1,
+        "weight_decay": 0.01,
+        "epochs": 3,
+    }
+    setting |= {"batch_size": 32, "schedule": "constant", "discriminative_rates": False, "gradual_unfreezing": False}
+    setting |= {"gradient_clip": 1.0, "max_pieces": 24, "encoder_dropout": 1e-05}
+    cell = make_cell("fine_tuning", "demo_sentiment", setting=setting, finals=[(0.8, 0.8)] * 2)
+    summary = make_sweep(cell, max_train_examples=50)
+    asked: list[SweepSpec] = []
+    monkeypatch.setattr(search, "_run", lambda spec, resources: asked.append(spec))
+    words = shlex.split(best_setting(cell, summary).command)
+    done = CliRunner().invoke(launch.app, words[1:])
+    assert done.exit_code == 0, done.output
+    (opened,) = open_cells(asked[0])
+    assert (opened.trials, opened.seeds, opened.data.max_train_examples) == (1, 2, 50)
+    point = {name: range_.start for name, range_ in opened.space.parameters.items()}
+    assert all(range_.count == 1 for range_ in opened.space.parameters.values())
+    assert {name: point[name] for name in setting} == setting
+
+
+def test_importance_is_that_of_the_analysis(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cell: CellSummary = make_cell(search=tuple(0.5 + number / 100 for number in range(12)))
+    rates = [{"learning_rate": 1e-5 * (1 + number % 7), "dropout": number / 50} for number in range(12)]
+    cell = searched(cell, *({"setting": {**SETTING, **rate}} for rate in rates))
+    shown = cell_section(cell, make_sweep(cell), 100)
+    assert {one.name: one.share for one in shown.importance} == {one.name: one.ped_anova for one in importances(cell)}
+    assert any(one.share for one in shown.importance)
+
+
+def test_too_few_trials_have_no_importance_and_that_is_said(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cell = make_cell(search=(0.5, 0.6))
+    shown = cell_section(cell, make_sweep(cell), 100)
+    assert shown.importance_missing == "No importance yet: 2 scored trials, of at least 10."
+    assert {one.share for one in shown.importance} == {None}
+
+
+def test_seeds_are_those_of_the_finals(results: SweepResults) -> None:
+    page = page_of(results)
+    seeds = page.cells[0].seeds
+    assert [(one.seed, one.dev, one.test) for one in seeds] == [(seed, "80.0", "70.0") for seed in range(6)]
+
+
+def test_a_running_sweep_without_a_result_has_a_page(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    page = report(make_sweep(make_cell(search=()), state="running"), "html")
+    assert "There are no finals yet." in page
+    assert "No trial has finished yet." in page
+
+
+def test_a_followed_page_asks_to_be_loaded_again_until_the_sweep_ends(
+    make_cell: MakeCell, make_sweep: MakeSweep, tmp_path: Path
+) -> None:
+    cell = make_cell(finals=[(0.8, 0.8)] * 2)
+    seen: list[str] = []
+    states = iter(["running", "running", "done"])
+    file = tmp_path / "page.html"
+    waits: list[float] = []
+
+    def read() -> SweepSummary:
+        if file.exists():
+            seen.append(file.read_text(encoding="utf-8"))
+        found: SweepSummary = make_sweep(cell, state=next(states))
+        return found
+
+    renew_page(read, file, tell=lambda line: None, wait=waits.append)
+    seen.append(file.read_text(encoding="utf-8"))
+    assert ['<meta http-equiv="refresh"' in page for page in seen] == [True, True, False]
+    assert len(waits) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html"], "no temporary file is left"
+
+
+def test_the_page_is_kept_beside_the_tables_once_every_cell_is_done(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    done = results_of(make_sweep(make_cell(finals=[(0.8, 0.8)] * 2)), comparer=FixedComparer())
+    half = results_of(make_sweep(make_cell(finals=[(0.8, None)] * 2)), comparer=FixedComparer())
+    assert sorted(kept_files(done)) == ["report.csv", "report.html", "report.json", "report.md", "report.tex"]
+    assert "report.html" not in kept_files(half)
+    assert kept_files(done)["report.html"] == html(done)
+
+
+def test_links_to_mlflow_go_to_the_given_address(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cell = make_cell(finals=[(0.8, 0.8)] * 2)
+    finals = [final.model_copy(update={"mlflow_run_id": "a" * 32}) for final in cell.finals]
+    results = results_of(make_sweep(replace(cell, finals=finals)), comparer=FixedComparer())
+    assert f'href="https://mlflow.example/x/#/runs/{"a" * 32}"' in html(results, "https://mlflow.example/x/")
+    for address in ("javascript:alert(1)", "mlflow.example", 'http://x" onclick="y'):
+        with pytest.raises(ValueError, match="begins with http"):
+            html(results, address)
