@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from meltpoint.sweeps.driver.cell_endings import cell_endings, place_tags
 from meltpoint.sweeps.driver.disk_room import LOOK_SECONDS
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import closed_lines, kept_lines, settle_specification
@@ -249,8 +250,10 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Rende
         ledger.place(ledger.folder / name, text)
     done = driver.is_done and not driver.finals.scorer.pending
     figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
-    tags = {cell.header.key: cell_tags(cell, summary) for cell in summary.cells}
-    tracker.close(figures, done, dict(tables), {key: own for key, own in tags.items() if own})
+    places = place_tags(summary)
+    tags = {cell.header.key: places[cell.header.key] | cell_tags(cell, summary) for cell in summary.cells}
+    opened = {progress.cell.key: progress.cell for progress in driver.planner.cells.values()}
+    tracker.close(figures, done, dict(tables), tags, cell_endings(summary, opened, done))
     troubles += [f"{trial}: not scored on test: {why}" for trial, why in driver.finals.scorer.troubles.items()]
     empty = [".".join(cell.header.key) for cell in summary.cells if done and cell.best is None]
     troubles += [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]
@@ -311,6 +314,7 @@ def cell_tags(cell: CellSummary, summary: SweepSummary) -> dict[str, str]:
 def cell_figures(cell: CellSummary) -> dict[str, float]:
     """A cell's figures for its MLflow run, by which the dashboard sorts."""
     figures = {"trials_finished": float(cell.counts["finished"]), "train_hours": cell.seconds / 3600}
+    figures["seeds"] = float(len(cell.finals))
     if cell.best is not None and cell.best.dev is not None:
         figures["best_dev"] = cell.best.dev
     scores = {"dev": cell.dev, "test": cell.test, "default_dev": cell.default_dev, "default_test": cell.default_test}

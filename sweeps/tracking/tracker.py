@@ -19,6 +19,7 @@ from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import redacted
 from meltpoint.sweeps.storage.files import StoragePath
+from meltpoint.sweeps.tracking.cell_ending import CellEnding
 from meltpoint.sweeps.tracking.write_queue import Job, WriteQueue
 from meltpoint.tasks.core.counts import some
 
@@ -81,7 +82,8 @@ class Tracker:
         self._open = lambda runs: runs.open(opened, specification, now)
         self._thread = threading.Thread(target=self._write_all, name="mlflow-writer", daemon=True)
         self._thread.start()
-        self._do(lambda runs: None)  # starts early: MLflow takes seconds to import, and to create its first tables
+        # Starts early: MLflow takes seconds to import, and to create its first tables.
+        self._do(lambda runs: runs.write_views())
 
     def catch_up(self, records: Iterable[TrialRecord], proposals: Proposals) -> None:
         """Write all records that MLflow lacks, such as those of a driver that was killed; does not wait."""
@@ -140,14 +142,16 @@ class Tracker:
         done: bool,
         artifacts: dict[str, str],
         tags: Mapping[CellKey, Mapping[str, str]] | None = None,
+        endings: Mapping[CellKey, CellEnding] | None = None,
     ) -> None:
-        """End the cells' runs with their summary metrics and artifacts, and stop the writer thread.
+        """End the cells' runs with their summary metrics, artifacts and results, and stop the writer thread.
 
         Args:
             tags: further tags of some cells' runs.
+            endings: the results of some cells.
         """
         figures, now = list(cells), time.time()
-        self._do(lambda runs: runs.close(figures, done, artifacts, tags or {}, now))
+        self._do(lambda runs: runs.close(figures, done, artifacts, tags or {}, now, endings))
         self.flush()
         self._queue.close()
         if self._thread is not None and self.trouble is None:
@@ -156,10 +160,13 @@ class Tracker:
     def notes(self) -> list[str]:
         """Notes for the user that are no failures, one line each."""
         elsewhere = "" if self.runs is None else self.runs.files.elsewhere
-        return [
+        refused = "" if self.runs is None else self.runs.views_refused
+        views = [f"MLflow refused the dashboard's views ({refused}); its runs are there."] if refused else []
+        files = [
             f"MLflow keeps this sweep's files at {elsewhere}, outside --storage {self.storage}: none was written "
             f"there; the reports lie in {self.storage / self.sweep}. Sweeps under a new --name keep theirs inside."
         ] if elsewhere else []  # fmt: skip
+        return views + files
 
     def flush(self) -> None:
         """Wait until everything queued so far is written, or MLflow has not answered for `END_SECONDS`."""
