@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.ranges import Choice, Integer, Range, Real
@@ -24,7 +25,8 @@ BEST_FILE = "best.yaml"
 
 
 def cell_endings(
-    summary: SweepSummary, cells: Mapping[CellKey, OpenCell], is_done: bool
+    summary: SweepSummary, cells: Mapping[CellKey, OpenCell], is_done: bool,
+    models: Mapping[CellKey, Path] | None = None,
 ) -> dict[CellKey, CellEnding]:  # fmt: skip
     """The results of every cell that has a best trial.
 
@@ -32,20 +34,24 @@ def cell_endings(
         summary: the sweep's results.
         cells: its cells.
         is_done: whether the sweep has come to its end, so that no best setting changes any more.
+        models: the MLflow models of some cells' finalists.
     """
     return {
-        cell.header.key: _ending(summary, cell, cells[cell.header.key], is_done)
+        cell.header.key: _ending(summary, cell, cells[cell.header.key], is_done, (models or {}).get(cell.header.key))
         for cell in summary.cells if cell.best is not None and cell.header.key in cells
     }  # fmt: skip
 
 
-def _ending(summary: SweepSummary, cell: CellSummary, opened: OpenCell, is_done: bool) -> CellEnding:
+def _ending(
+    summary: SweepSummary, cell: CellSummary, opened: OpenCell, is_done: bool, model: Path | None
+) -> CellEnding:  # fmt: skip
     assert cell.best is not None, "of cells that have one"
     current = {record.id for record in cell.finals}
     former = [record.id for record in cell.records if record.role == "final" and record.id not in current]
     return CellEnding(
         setting=cell.best.setting if is_done else {}, note="\n".join(_note(cell, opened)), best=cell.best.id,
-        former=tuple(former), files={} if summary.folder is None else _files(summary.folder, cell),
+        former=tuple(former), files={} if summary.folder is None else _files(summary.folder, cell), model=model,
+        finalist=cell.kept.id if cell.kept is not None else "",
     )  # fmt: skip
 
 

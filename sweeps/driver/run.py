@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 
@@ -15,7 +17,7 @@ from meltpoint.sweeps.driver.opening import closed_lines, kept_lines, settle_spe
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.lease import LeaseLostError
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import TrialRecord, strays_in_words
+from meltpoint.sweeps.ledger.records import CellKey, TrialRecord, strays_in_words
 from meltpoint.sweeps.machine.ray_address import unused_variable
 from meltpoint.sweeps.machine.signals import StopRequest, reason_of, request_stop, say_now, status_of
 from meltpoint.sweeps.on_ray import cluster_watch, experiment
@@ -26,6 +28,7 @@ from meltpoint.sweeps.on_ray.sharing import WHOLE, Board, ClusterShare
 from meltpoint.sweeps.results.cost import CellCost
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.guards import cell_guards
+from meltpoint.sweeps.results.mlflow_model import finalist_models
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.search.closing import opened_trials
 from meltpoint.sweeps.search.planner import Planner
@@ -249,11 +252,9 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Rende
     for name, text in tables.items():
         ledger.place(ledger.folder / name, text)
     done = driver.is_done and not driver.finals.scorer.pending
-    figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
-    places = place_tags(summary)
-    tags = {cell.header.key: places[cell.header.key] | cell_tags(cell, summary) for cell in summary.cells}
-    opened = {progress.cell.key: progress.cell for progress in driver.planner.cells.values()}
-    tracker.close(figures, done, dict(tables), tags, cell_endings(summary, opened, done))
+    with finalist_models(ledger, summary) if done and driver.resources.register else nullcontext(({}, [])) as made:
+        _tell_mlflow(driver, tracker, summary, dict(tables), done, made[0])
+        troubles += made[1]
     troubles += [f"{trial}: not scored on test: {why}" for trial, why in driver.finals.scorer.troubles.items()]
     empty = [".".join(cell.header.key) for cell in summary.cells if done and cell.best is None]
     troubles += [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]
@@ -266,6 +267,22 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Rende
     lacks = bool(empty or driver.finals.scorer.troubles or without)
     state = "stopped" if not done else "failed" if lacks else "done"
     return Outcome(state, summary, ledger.folder, tracker.uri, troubles, driver.stop)
+
+
+def _tell_mlflow(
+    driver: SweepDriver, tracker: Tracker, summary: SweepSummary, tables: dict[str, str], done: bool,
+    models: Mapping[CellKey, Path],
+) -> None:  # fmt: skip
+    """Write the results to the cells' runs, and wait for MLflow.
+
+    Args:
+        models: the MLflow models of some cells' finalists.
+    """
+    figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
+    places = place_tags(summary)
+    tags = {cell.header.key: places[cell.header.key] | cell_tags(cell, summary) for cell in summary.cells}
+    opened = {progress.cell.key: progress.cell for progress in driver.planner.cells.values()}
+    tracker.close(figures, done, tables, tags, cell_endings(summary, opened, done, models))
 
 
 def _settle_baselines(ledger: Ledger) -> list[str]:

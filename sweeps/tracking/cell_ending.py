@@ -21,8 +21,9 @@ class CellEnding:
         former: the ids of finals of a setting that was the best one before more trials were run.
         texts: file name → text.
         files: file name → the file that is copied.
-        model: a local folder with the best finalist as an MLflow model, which is copied to `model/`; None without one.
-        registered: the name under which that model is registered; "" if it is not.
+        model: a local folder with the best finalist as an MLflow model, which is copied to `model/` and registered;
+            None for none.
+        finalist: the id of that finalist.
     """
 
     setting: Mapping[str, Value] = field(default_factory=dict)
@@ -32,4 +33,4 @@ class CellEnding:
     texts: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, StoragePath] = field(default_factory=dict)
     model: Path | None = None
-    registered: str = ""
+    finalist: str = ""

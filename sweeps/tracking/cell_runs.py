@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mlflow.entities import DatasetInput, Metric, Run, RunTag
+from mlflow.exceptions import MlflowException
 
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -28,6 +29,8 @@ from meltpoint.sweeps.tracking.views import FINAL_OF, IS_BEST, PLACE, ROLE, cell
 
 MODEL = "model"
 """The folder of a run's files that holds its model."""
+ALIAS, TRIAL = "best", "meltpoint.trial"
+"""The alias of the registered version, and the tag of each version with its finalist."""
 Scores = tuple[CellKey, dict[str, float]]
 
 
@@ -160,6 +163,8 @@ class CellRuns:
             self.writer.log(run_id, metrics, setting_params(ending.setting), said)
             self._files(run_id, {**artifacts, **ending.texts}, ending)
             self._mark(key, ending, runs)
+            if ending.model is not None:
+                self._register(key, run_id, ending.finalist)
             self.writer.end(run_id, "FINISHED" if done else "KILLED", now)
 
     def _with_room_for(self, key: CellKey, ending: CellEnding) -> str:
@@ -203,6 +208,23 @@ class CellRuns:
             self.files.copy(run_id, address, name, file)
         if ending.model is not None:
             self.files.copy_folder(run_id, address, MODEL, ending.model)
+
+    def _register(self, key: CellKey, run_id: str, finalist: str) -> None:
+        """Register a cell's model as `SWEEP.CELL`, once for each finalist; the alias `best` names its version."""
+        cell = self.cells[key]
+        name = f"{self.sweep}.{cell.name}"
+        try:
+            self.client.create_registered_model(name, description=f"The best finalist of {self.labels[cell.name]}.")
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        known = [version for version in self.client.search_model_versions(f"name = '{name}'") if (
+            version.run_id == run_id and version.tags.get(TRIAL) == finalist
+        )]  # fmt: skip
+        made = known[0] if known else self.client.create_model_version(
+            name, source=f"{self.addresses[run_id]}/{MODEL}", run_id=run_id, tags={TRIAL: finalist}
+        )  # fmt: skip
+        self.client.set_registered_model_alias(name, ALIAS, made.version)
 
     def _mark(self, key: CellKey, ending: CellEnding, runs: Mapping[str, str]) -> None:
         """Mark the best trial of a cell, and no other one; and the finals of a former best setting."""

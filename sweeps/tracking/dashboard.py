@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -63,42 +63,42 @@ def serve(storage: StoragePath, tracking_uri: str | None, host: str, port: int, 
             would reach the dashboard without a sign-in; one line with the remedy.
     """
     if tracking_uri is not None and urlsplit(tracking_uri).scheme in ("http", "https"):
-        shown = without_sign_in(tracking_uri)
-        _say(f"Dashboard  {shown if name is None else deep_link(shown, _fragments(tracking_uri, name)[name])}")
+        for line in where(tracking_uri, without_sign_in(tracking_uri), name) if name else [_root(tracking_uri)]:
+            _say(line)
         return 0
     uri = tracking_uri or default_uri(storage)
     check_sign_in(host)
     check_store(uri)
     check_port(host, port)
-    links = {sweep: deep_link(address(host, port), part) for sweep, part in _fragments(uri, name).items()}
+    lines = where(uri, address(host, port), name, end="  (Ctrl-C ends it)")
     with _terminable(), sign_in(host) as variables:
-        said = _lines(links, name, address(host, port))
-        return _run(command(storage, host, port), environment(uri, host, port) | variables, host, port, said)
+        return _run(command(storage, host, port), environment(uri, host, port) | variables, host, port, lines)
 
 
-def deep_link(server: str, fragment: str) -> str:
-    """The address of a page of MLflow's dashboard.
+def _root(uri: str) -> str:
+    return f"Dashboard  {without_sign_in(uri)}"
+
+
+def where(uri: str, server: str, name: str | None, end: str = "") -> list[str]:
+    """The lines that say where the dashboard is: the views of one sweep; or the root, and the newest sweeps.
 
     Args:
-        server: the server's address.
-        fragment: `#/…`.
+        uri: the store's URI.
+        server: the address of the server that shows it.
+        name: the sweep, or None.
+        end: the end of the first line.
+
+    Raises:
+        ValueError: there is no such sweep, or the store does not answer.
     """
-    return f"{server.rstrip('/')}/{fragment}"
+    from meltpoint.sweeps.tracking.deep_links import sweep_fragments, view_fragments  # MLflow, which takes seconds
 
-
-def _fragments(uri: str, name: str | None) -> dict[str, str]:
-    from meltpoint.sweeps.tracking.deep_links import sweep_fragments  # MLflow, which takes seconds
-
-    return sweep_fragments(uri, name)
-
-
-def _lines(links: Mapping[str, str], name: str | None, root: str) -> list[str]:
-    """The lines that say where the dashboard is: one sweep's, or the root and the newest sweeps'."""
-    end = "  (Ctrl-C ends it)"
-    if name is not None:
-        return [f"Dashboard  {links[name]}{end}"]
-    newest = list(links.items())[:NEWEST]
-    return [f"Dashboard  {root}{end}", *(f"{sweep}  {link}" for sweep, link in newest)]
+    found = list((sweep_fragments(uri) if name is None else view_fragments(uri, name)).items())
+    pages = [(title, f"{server.rstrip('/')}/{part}") for title, part in found]
+    if name is None:
+        return [f"Dashboard  {server}{end}", *(f"{title}  {page}" for title, page in pages[:NEWEST])]
+    (_, first), *others = pages
+    return [f"Dashboard  {first}{end}", *(f"{title}  {page}" for title, page in others)]
 
 
 def check_store(uri: str) -> None:

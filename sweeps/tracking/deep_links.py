@@ -1,4 +1,4 @@
-"""Addresses of sweeps in MLflow's dashboard: each opens the view of cells, in MLflow's workflow for models."""
+"""Addresses of sweeps in MLflow's dashboard: of their views, in MLflow's workflow for models."""
 
 from __future__ import annotations
 
@@ -8,33 +8,45 @@ from mlflow.exceptions import MlflowException
 from meltpoint.sweeps.machine.services import server_version
 from meltpoint.sweeps.specification.tracking_uri import redacted, without_sign_in
 from meltpoint.sweeps.tracking.runs import SPECIFICATION, configure_client, open_client
-from meltpoint.sweeps.tracking.saved_views import TAG, fragment
+from meltpoint.sweeps.tracking.saved_views import TAG, fragment, is_verified, named_fragments
 from meltpoint.sweeps.tracking.views import cells_view
 
 
-def sweep_fragments(uri: str, name: str | None = None) -> dict[str, str]:
-    """Sweep → the part of its address behind the server's, the newest sweep first.
+def sweep_fragments(uri: str) -> dict[str, str]:
+    """Sweep → the address of its cells, behind the server's; the newest sweep first.
 
-    Args:
-        uri: the tracking URI.
-        name: one sweep; None for all.
+    Raises:
+        ValueError: MLflow does not answer; one line with the remedy.
+    """
+    version = server_version(uri)
+    return {name: cells_fragment(experiment, version) for name, experiment in _sweeps(uri).items()}
+
+
+def view_fragments(uri: str, name: str) -> dict[str, str]:
+    """View → its address, behind the server's, of one sweep; its cells first.
 
     Raises:
         ValueError: there is no such sweep, or MLflow does not answer; one line with the remedy.
     """
+    sweeps = _sweeps(uri)
+    if name not in sweeps:
+        known = ", ".join(list(sweeps)[:10]) or "none yet"
+        raise ValueError(f"MLflow at {without_sign_in(uri)} has no sweep '{name}'. There is: {known}.")
+    experiment, version = sweeps[name], server_version(uri)
+    views = named_fragments(experiment.experiment_id, experiment.tags) if is_verified(version) else {}
+    cells = cells_view([])
+    return {cells.name: cells_fragment(experiment, version)} | views
+
+
+def _sweeps(uri: str) -> dict[str, Experiment]:
+    """Name → experiment of every sweep, the newest first."""
     configure_client()
     try:
         found = list(open_client(uri).search_experiments(order_by=["creation_time DESC"], max_results=1000))
     except (MlflowException, OSError) as error:
-        reason = redacted(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
+        reason = redacted((str(error).strip() or type(error).__name__).splitlines()[0])
         raise ValueError(f"MLflow at {redacted(uri)} does not answer ({reason}); see `meltpoint doctor`.") from None
-    sweeps = {experiment.name: experiment for experiment in found if SPECIFICATION in experiment.tags}
-    if name is not None and name not in sweeps:
-        known = ", ".join(list(sweeps)[:10]) or "none yet"
-        raise ValueError(f"MLflow at {without_sign_in(uri)} has no sweep '{name}'. There is: {known}.")
-    version = server_version(uri)
-    chosen = sweeps if name is None else {name: sweeps[name]}
-    return {sweep: cells_fragment(experiment, version) for sweep, experiment in chosen.items()}
+    return {experiment.name: experiment for experiment in found if SPECIFICATION in experiment.tags}
 
 
 def cells_fragment(experiment: Experiment, version: str) -> str:

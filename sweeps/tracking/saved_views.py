@@ -16,7 +16,8 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -135,19 +136,37 @@ def fragment(experiment: str, view: View, version: str, table: bool | None = Non
         version: of the server's MLflow.
         table: whether to show the table and not the charts; None for the view's own choice.
     """
-    mode = "TABLE" if (not view.charts if table is None else table) else "CHART"
-    words = {"workflowType": "machine_learning", "compareRunsMode": mode}
+    is_table = not view.charts if table is None else table
     if is_verified(version):
-        words["viewStateShareKey"] = view.id
-    else:
-        words |= {"searchFilter": view.filter, "orderByKey": view.order_by.key}
-        words["orderByAsc"] = json.dumps(view.ascending)
-    return f"#/experiments/{experiment}/runs?{urlencode(words)}"
+        return _runs(experiment, is_table, viewStateShareKey=view.id)
+    order = {"orderByKey": view.order_by.key, "orderByAsc": json.dumps(view.ascending)}
+    return _runs(experiment, is_table, searchFilter=view.filter, **order)
+
+
+def _runs(experiment: str, is_table: bool, **words: str) -> str:
+    mode = {"workflowType": "machine_learning", "compareRunsMode": "TABLE" if is_table else "CHART"}
+    return f"#/experiments/{experiment}/runs?{urlencode(mode | words)}"
+
+
+def named_fragments(experiment: str, tags: Mapping[str, str]) -> dict[str, str]:
+    """Name → address of the views that an experiment's tags keep under a name, the newest first; others' too.
+
+    A tag that is no view of the known form is left out, as MLflow does.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    for tag, value in tags.items():
+        with suppress(ValueError, KeyError, TypeError, zlib.error):
+            if tag.startswith(TAG) and not value.startswith(DEFLATE):
+                frame = json.loads(value)
+                is_table = not decompressed(value).get("compareRunCharts")
+                page = _runs(experiment, is_table, viewStateShareKey=tag.removeprefix(TAG))
+                found[str(frame["name"])] = (int(frame["createdAt"]), page)
+    return {name: page for name, (_, page) in sorted(found.items(), key=lambda item: -item[1][0])}
 
 
 def run_fragment(experiment: str, run: str, tab: str = "") -> str:
     """The address of a run's page, or of one of its tabs (`artifacts`, `model-metrics`)."""
-    return f"#/experiments/{experiment}/runs/{run}{f'/{tab}' if tab else ''}"
+    return f"#/experiments/{experiment}/runs/{run}{f'/{tab}' if tab else ''}?workflowType=machine_learning"
 
 
 def tags_of(views: Sequence[View], created_at: int, version: str) -> dict[str, str]:

@@ -140,7 +140,11 @@ def write(storage: Path, name: str, cell_count: int, trials: int, uri: str | Non
         tracker.flush()
     summary = summarise(ledger)
     figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
-    endings = cell_endings(summary, {cell.key: cell for cell in cells}, is_done=True)
+    model = storage / name / "model"
+    model.mkdir()
+    (model / "MLmodel").write_text("# made up: no weights\n", encoding="utf-8")
+    opened = {cell.key: cell for cell in cells}
+    endings = cell_endings(summary, opened, is_done=True, models=dict.fromkeys(opened, model))
     tracker.close(figures, True, {"report.md": f"# Sweep {name}\n"}, place_tags(summary), endings)
     assert tracker.trouble is None, tracker.trouble
     return summary
