@@ -50,6 +50,7 @@ class Outcome:
         state: "done", "stopped" (Ctrl-C, a signal, a lost cluster), or "failed" (a cell has no result).
         troubles: what a person should know, a line each.
         stop: what stopped it; None where nothing did.
+        dashboard: the address of its cells on MLflow's server; "" where `meltpoint ui` has to start one.
     """
 
     state: str
@@ -58,6 +59,7 @@ class Outcome:
     tracking_uri: str
     troubles: list[str]
     stop: KeyboardInterrupt | None = None
+    dashboard: str = ""
 
     @property
     def exit_status(self) -> int:
@@ -266,7 +268,7 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Rende
     troubles += tracker.notes() + ([tracker.trouble] if tracker.trouble else [])
     lacks = bool(empty or driver.finals.scorer.troubles or without)
     state = "stopped" if not done else "failed" if lacks else "done"
-    return Outcome(state, summary, ledger.folder, tracker.uri, troubles, driver.stop)
+    return Outcome(state, summary, ledger.folder, tracker.uri, troubles, driver.stop, tracker.address())
 
 
 def _tell_mlflow(

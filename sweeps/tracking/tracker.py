@@ -13,13 +13,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.tracking_uri import redacted
+from meltpoint.sweeps.specification.tracking_uri import redacted, without_sign_in
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking.cell_ending import CellEnding
+from meltpoint.sweeps.tracking.saved_views import fragment
+from meltpoint.sweeps.tracking.views import cells_view
 from meltpoint.sweeps.tracking.write_queue import Job, WriteQueue
 from meltpoint.tasks.core.counts import some
 
@@ -156,6 +159,14 @@ class Tracker:
         self._queue.close()
         if self._thread is not None and self.trouble is None:
             self._thread.join(max(0.0, min(self._until() - time.monotonic(), END_SECONDS)))
+
+    def address(self) -> str:
+        """The address of the sweep's cells in MLflow's dashboard; "" where no server shows the store yet."""
+        runs = self.runs
+        if runs is None or not runs.experiment or urlsplit(self.uri).scheme not in ("http", "https"):
+            return ""
+        version = "" if runs.views_refused else runs.cells.version
+        return f"{without_sign_in(self.uri).rstrip('/')}/{fragment(runs.experiment, cells_view([]), version)}"
 
     def notes(self) -> list[str]:
         """Notes for the user that are no failures, one line each."""
