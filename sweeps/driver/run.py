@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -254,9 +253,10 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Rende
     for name, text in tables.items():
         ledger.place(ledger.folder / name, text)
     done = driver.is_done and not driver.finals.scorer.pending
-    with finalist_models(ledger, summary) if done and driver.resources.register else nullcontext(({}, [])) as made:
-        _tell_mlflow(driver, tracker, summary, dict(tables), done, made[0])
-        troubles += made[1]
+    wanted = summary.cells if done and driver.resources.register else []
+    with finalist_models(ledger, summary, wanted) as (models, without_model):
+        _tell_mlflow(driver, tracker, summary, dict(tables), done, models)
+        troubles += without_model
     troubles += [f"{trial}: not scored on test: {why}" for trial, why in driver.finals.scorer.troubles.items()]
     empty = [".".join(cell.header.key) for cell in summary.cells if done and cell.best is None]
     troubles += [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -14,7 +16,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.export import export_model
 from meltpoint.sweeps.results.predicting import frame_columns
-from meltpoint.sweeps.results.summary import SweepSummary
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.task import Kind
 
@@ -27,23 +29,28 @@ ARTIFACT = "finalist"
 
 
 @contextmanager
-def finalist_models(ledger: Ledger, summary: SweepSummary) -> Iterator[tuple[dict[CellKey, Path], list[str]]]:
-    """MLflow models of the best finalists of every cell that has one, in folders that last as long as the block.
+def finalist_models(
+    ledger: Ledger, summary: SweepSummary, cells: Sequence[CellSummary]
+) -> Iterator[tuple[dict[CellKey, Path], list[str]]]:  # fmt: skip
+    """MLflow models of the best finalists of those cells that have one, in folders that last as long as the block.
 
     Yields:
         cell → folder; and a line for each cell whose model could not be made.
     """
     models: dict[CellKey, Path] = {}
     troubles: list[str] = []
+    if not cells:
+        yield models, troubles
+        return
     beside = ledger.folder if isinstance(ledger.folder, Path) else None  # /tmp may be small
     with tempfile.TemporaryDirectory(prefix=".models-", dir=beside) as scratch:
-        for cell in summary.cells:
+        for cell in cells:
             name = cell_name(*cell.header.key)
             if cell.kept is None:
                 continue
             try:
                 exported = export_model(ledger, summary, name, Path(scratch) / "exported")
-                save_model(Path(scratch) / name, exported, cell.header.kind)
+                save_model(Path(scratch) / name, Path(str(exported)), cell.header.kind)
             except (ValueError, OSError) as error:
                 troubles.append(f"{'.'.join(cell.header.key)}: no MLflow model ({error})")
             else:
@@ -61,20 +68,37 @@ def save_model(folder: Path, exported: Path, kind: Kind | str) -> None:
     """
     import mlflow.pyfunc
 
-    logging.getLogger("mlflow.models.model").setLevel(logging.ERROR)  # it advises an input example, for a check only
     version = metadata.version("mlflow")
-    mlflow.pyfunc.save_model(
-        str(folder), python_model=str(CODE), artifacts={ARTIFACT: str(exported)}, signature=_signature(kind),
-        pip_requirements=["meltpoint", f"mlflow=={version}"],
-    )  # fmt: skip
+    with _quiet():
+        mlflow.pyfunc.save_model(
+            str(folder), python_model=str(CODE), artifacts={ARTIFACT: str(exported)}, signature=_signature(kind),
+            pip_requirements=["meltpoint", f"mlflow=={version}"],
+        )  # fmt: skip
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep MLflow's advice (an input example, type hints) and its progress bars from the terminal."""
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    logger = logging.getLogger("mlflow")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 def _signature(kind: Kind | str) -> ModelSignature:
     """The columns that the model reads, and the one that it writes for any kind of task."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
-    from mlflow.types.schema import Array
+    from mlflow.types.schema import Array, TensorSpec
 
     is_words = kind == "sequence_labelling"
-    read = [ColSpec(Array(DataType.string) if is_words else DataType.string, name) for name in frame_columns(kind)]
+    read: list[ColSpec | TensorSpec] = [
+        ColSpec(Array(DataType.string) if is_words else DataType.string, name) for name in frame_columns(kind)
+    ]  # fmt: skip
     return ModelSignature(inputs=Schema(read))

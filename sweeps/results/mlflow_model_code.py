@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import mlflow
-from mlflow.pyfunc import PythonModel, PythonModelContext
+from mlflow.pyfunc.model import PythonModel, PythonModelContext
 
 from meltpoint.sweeps.results.mlflow_model import ARTIFACT
 from meltpoint.sweeps.results.predicting import texts_of
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas
 
 
-class Finalist(PythonModel):  # type: ignore[misc]
+class Finalist(PythonModel):
     """A finalist that predicts label names, scores, or a list of label names a sentence."""
 
     def load_context(self, context: PythonModelContext) -> None:

@@ -72,15 +72,11 @@ def trial_params(proposal: Proposal) -> list[Param]:
     """A trial's parameters: those of its cell, its setting, its seed, and logarithms for the dashboard's charts."""
     setting = {**proposal.setting, "seed": proposal.seed}
     logs = [
-        Param(axis(name, range_), f"{math.log10(float(value)):.4g}")
+        Param(axis(name, range_), f"{math.log10(value):.4g}")
         for name, range_ in searched(proposal.cell.space).items()
-        if is_logarithmic(range_) and _is_positive(value := proposal.setting.get(name))
+        if is_logarithmic(range_) and isinstance(value := proposal.setting.get(name), int | float) and value > 0
     ]
     return cell_params(proposal.cell) + [Param(name, str(value)) for name, value in setting.items()] + logs
-
-
-def _is_positive(value: Value | None) -> bool:
-    return isinstance(value, int | float) and value > 0
 
 
 def setting_params(setting: Mapping[str, Value]) -> list[Param]:

@@ -153,8 +153,13 @@ class Tracker:
             tags: further tags of some cells' runs.
             endings: the results of some cells.
         """
-        figures, now = list(cells), time.time()
-        self._do(lambda runs: runs.close(figures, done, artifacts, tags or {}, now, endings))
+        now = time.time()
+
+        def closing(scores: tuple[CellKey, dict[str, float]]) -> Callable[[Runs], object]:
+            return lambda runs: runs.close([scores], done, artifacts, tags or {}, now, endings)
+
+        for scores in cells:  # a job for each, since the end of a sweep waits for MLflow's next answer
+            self._do(closing(scores))
         self.flush()
         self._queue.close()
         if self._thread is not None and self.trouble is None:

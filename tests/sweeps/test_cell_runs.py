@@ -31,6 +31,12 @@ def runs(storage: Path, cells, request: pytest.FixtureRequest) -> Runs:
     return made
 
 
+@pytest.fixture
+def cell(proposal: Proposal):
+    """The cell of `proposal`, which is fine-tuned."""
+    return proposal.cell
+
+
 def train(runs: Runs, proposal: Proposal, record) -> None:
     runs.begin(proposal, code_version(), BEGAN)
     runs.write(proposal.id, record.epochs, record)
@@ -58,23 +64,23 @@ def others(proposal: Proposal, *names: str) -> list[Proposal]:
 
 
 def test_a_trial_has_its_name_its_colour_its_data_and_the_logarithms_of_what_is_searched_so(
-    runs, cells, proposal, make_record
+    runs, cell, proposal, make_record
 ):
     train(runs, proposal, make_record(proposal))
     run = runs.client.get_run(runs.runs[proposal.id])
-    assert run.info.run_name == "❄ tiny_reviews · trial 1"
+    assert run.info.run_name == "🔥 tiny_reviews · trial 1"
     assert run.data.tags["mlflow.runColor"].startswith("#")
-    assert run.inputs.dataset_inputs[0].dataset.digest == cells[0].data_fingerprint
+    assert run.inputs.dataset_inputs[0].dataset.digest == cell.data_fingerprint
     logs = {name for name in run.data.params if name.startswith("log10 ")}
-    wanted = {f"log10 {name}" for name, one in cells[0].space.parameters.items() if getattr(one, "log", False)}
+    wanted = {f"log10 {name}" for name, one in cell.space.parameters.items() if getattr(one, "log", False)}
     assert logs == wanted
     assert run.info.end_time - run.info.start_time == 3000, "as the record says"
 
 
-def test_a_cell_shows_its_best_score_while_the_sweep_runs_and_one_trial_is_marked(runs, cells, proposal, make_record):
+def test_a_cell_shows_its_best_score_while_the_sweep_runs_and_one_trial_is_marked(runs, cell, proposal, make_record):
     for trial, dev in zip([proposal, *others(proposal, "a", "b", "c")], (0.5, 0.75, 0.6, 0.75), strict=True):
         train(runs, trial, make_record(trial, dev=(dev,)))
-    assert cell_run(runs, cells[0]).data.metrics["best_dev"] == 0.75
+    assert cell_run(runs, cell).data.metrics["best_dev"] == 0.75
     assert marked(runs) == {"a" * 16}
 
 
@@ -95,15 +101,15 @@ def test_trials_that_failed_or_were_stopped_or_are_finals_are_never_the_best(run
 
 
 def test_at_the_end_a_cell_has_the_winning_setting_the_files_and_a_description_with_links(
-    runs, storage, cells, proposal, make_record
+    runs, storage, cell, proposal, make_record
 ):
     train(runs, proposal, make_record(proposal))
     file = storage / "some.yaml"
     file.write_text("learning_rate: 1", encoding="utf-8")
     missing = storage / "not there"
     files = {"best.yaml": file, "predictions/seed0.test.jsonl": file, "none": missing}
-    close(runs, cells[0], CellEnding(proposal.setting, "**Best setting** …", proposal.id, files=files))
-    run = cell_run(runs, cells[0])
+    close(runs, cell, CellEnding(proposal.setting, "**Best setting** …", proposal.id, files=files))
+    run = cell_run(runs, cell)
     assert run.data.params["learning_rate"] == str(proposal.setting["learning_rate"])
     assert run.data.params["task"] == "tiny_reviews"
     note = run.data.tags["mlflow.note.content"]
@@ -114,28 +120,28 @@ def test_at_the_end_a_cell_has_the_winning_setting_the_files_and_a_description_w
     assert found == {"best.yaml", "predictions/seed0.test.jsonl", "report.md", "space.yaml"}
 
 
-def test_the_end_of_a_sweep_marks_the_trial_that_it_chose(runs, cells, proposal, make_record):
+def test_the_end_of_a_sweep_marks_the_trial_that_it_chose(runs, cell, proposal, make_record):
     first, chosen = others(proposal, "a", "b")
     for trial in (first, chosen):
         train(runs, trial, make_record(trial, dev=(0.75,)))
     assert marked(runs) == {first.id}
-    close(runs, cells[0], CellEnding(best=chosen.id))
+    close(runs, cell, CellEnding(best=chosen.id))
     assert marked(runs) == {chosen.id}
 
 
 def test_a_sweep_that_grew_has_its_new_winner_in_the_cells_one_run_with_all_trials_below(
-    runs, cells, proposal, make_record
+    runs, cell, proposal, make_record
 ):
     (later,) = others(proposal, "a")
     former = replace(proposal, id="f" * 16, role="final", number=0)
     for trial in (proposal, former):
         train(runs, trial, make_record(trial))
-    close(runs, cells[0], CellEnding(proposal.setting, "one", proposal.id))
-    before = cell_run(runs, cells[0])
+    close(runs, cell, CellEnding(proposal.setting, "one", proposal.id))
+    before = cell_run(runs, cell)
     better = replace(later, setting={**proposal.setting, "learning_rate": 0.123})
     train(runs, better, make_record(better, dev=(0.9,)))
-    close(runs, cells[0], CellEnding(better.setting, "two", better.id, former=(former.id,)))
-    run = cell_run(runs, cells[0])
+    close(runs, cell, CellEnding(better.setting, "two", better.id, former=(former.id,)))
+    run = cell_run(runs, cell)
     assert run.data.params["learning_rate"] == "0.123"
     assert run.data.tags["mlflow.note.content"].endswith("two")
     assert run.info.start_time == before.info.start_time
@@ -145,30 +151,30 @@ def test_a_sweep_that_grew_has_its_new_winner_in_the_cells_one_run_with_all_tria
     assert runs.client.get_run(before.info.run_id).info.lifecycle_stage == "deleted"
 
 
-def test_a_cell_that_is_closed_again_with_the_same_setting_keeps_its_run(runs, cells, proposal, make_record):
+def test_a_cell_that_is_closed_again_with_the_same_setting_keeps_its_run(runs, cell, proposal, make_record):
     train(runs, proposal, make_record(proposal))
     ending = CellEnding(proposal.setting, "one", proposal.id)
-    close(runs, cells[0], ending)
-    before = cell_run(runs, cells[0])
-    close(runs, cells[0], ending)
-    assert cell_run(runs, cells[0]).info.run_id == before.info.run_id
+    close(runs, cell, ending)
+    before = cell_run(runs, cell)
+    close(runs, cell, ending)
+    assert cell_run(runs, cell).info.run_id == before.info.run_id
 
 
 def test_a_call_that_fails_while_a_cells_run_is_replaced_is_made_good_by_the_next_try(
-    runs, cells, proposal, make_record, monkeypatch
+    runs, cell, proposal, make_record, monkeypatch
 ):
     train(runs, proposal, make_record(proposal))
-    close(runs, cells[0], CellEnding(proposal.setting, "one", proposal.id))
+    close(runs, cell, CellEnding(proposal.setting, "one", proposal.id))
     other = CellEnding({**proposal.setting, "learning_rate": 0.123}, "two", proposal.id)
     with monkeypatch.context() as broken:
         broken.setattr(runs.client, "delete_run", lambda run: (_ for _ in ()).throw(MlflowException("away")))
         with pytest.raises(MlflowException, match="away"):
-            close(runs, cells[0], other)
-    close(runs, cells[0], other)
-    assert cell_run(runs, cells[0]).data.params["learning_rate"] == "0.123"
+            close(runs, cell, other)
+    close(runs, cell, other)
+    assert cell_run(runs, cell).data.params["learning_rate"] == "0.123"
 
 
-def test_a_model_is_registered_once_and_best_names_the_newest(runs, storage, cells, proposal, make_record):
+def test_a_model_is_registered_once_and_best_names_the_newest(runs, storage, cell, proposal, make_record):
     final, another = (replace(one, role="final") for one in others(proposal, "a", "b"))
     model = storage / "a model"
     (model / "artifacts").mkdir(parents=True, exist_ok=True)
@@ -177,11 +183,11 @@ def test_a_model_is_registered_once_and_best_names_the_newest(runs, storage, cel
     train(runs, proposal, make_record(proposal))
     ending = CellEnding(proposal.setting, "one", proposal.id, model=model, finalist=final.id)
     for _ in range(2):
-        close(runs, cells[0], ending)
-    name = f"{runs.sweep}.{cells[0].name}"
-    run = cell_run(runs, cells[0])
+        close(runs, cell, ending)
+    name = f"{runs.sweep}.{cell.name}"
+    run = cell_run(runs, cell)
     assert [version.run_id for version in runs.client.search_model_versions(f"name = '{name}'")] == [run.info.run_id]
-    close(runs, cells[0], replace(ending, finalist=another.id))
+    close(runs, cell, replace(ending, finalist=another.id))
     best = runs.client.get_model_version_by_alias(name, "best")
     assert (best.tags["meltpoint.trial"], best.source) == (another.id, f"{run.info.artifact_uri}/model")
     folder = storage / "mlartifacts" / runs.sweep / run.info.run_id / "artifacts" / "model"
@@ -211,13 +217,13 @@ def test_views_that_are_there_are_not_written_again(runs, monkeypatch):
     assert written == []
 
 
-def test_another_version_of_mlflow_gets_no_views_and_plain_links(runs, cells, proposal, make_record):
+def test_another_version_of_mlflow_gets_no_views_and_plain_links(runs, cell, proposal, make_record):
     runs.cells.version = "3.18.0"
     runs.write_views()
     assert not [tag for tag in runs.client.get_experiment(runs.experiment).tags if "sharedViewState" in tag]
     train(runs, proposal, make_record(proposal))
-    close(runs, cells[0], CellEnding(proposal.setting, "one", proposal.id))
-    note = cell_run(runs, cells[0]).data.tags["mlflow.note.content"]
+    close(runs, cell, CellEnding(proposal.setting, "one", proposal.id))
+    note = cell_run(runs, cell).data.tags["mlflow.note.content"]
     assert "viewStateShareKey" not in note
     assert "searchFilter=tags" in note
 

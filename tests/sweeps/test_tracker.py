@@ -337,7 +337,7 @@ def test_closing_writes_everything_first_and_ends_the_thread(slow, cells, make_r
     tracker.begin(proposal, code_version(), BEGAN)
     tell(tracker, make_record(proposal))
     runs.may_go_on.set()
-    tracker.close([], True, {})
+    tracker.close([(cells[0].key, {})], True, {})
     assert runs.calls[-2:] == [("write", proposal.id, [1, 2], True), ("close",)]
     assert not tracker._thread.is_alive()
 
