@@ -186,7 +186,7 @@ def tags_of(views: Sequence[View], created_at: int, version: str) -> dict[str, s
     tags = {f"{TAG}{view.id}": _fitting(view, created_at - place) for place, view in enumerate(views)}
     for key, value in tags.items():
         if len(value) > MAX_TAG_LENGTH:
-            raise ValueError(f"{key} has {len(value)} characters; MLflow takes {MAX_TAG_LENGTH}.")
+            raise ValueError(f"{key} is too long for a tag: {len(value)} of {MAX_TAG_LENGTH}.")
     return tags
 
 

@@ -32,7 +32,8 @@ WAIT_SECONDS = 120.0
 OF_MLFLOW = ("mlflow/users/current", "ResizeObserver loop")
 """Lines that MLflow's front end leaves in the console on any page of a server without sign-in: a request for the
 signed-in user, which is answered by 404, and a notice of the browser about charts that change their size."""
-ASSISTANT = "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1"
+ASSISTANT = {"mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true", "mlflow.assistant.panelOpen_v1": "false"}
+"""What the front end keeps in the browser once a reader has closed its assistant."""
 SIZES = {"twelve": (12, 16), "hundred": (100, 16)}
 """Name → (cells, search trials of each) of the made-up sweeps."""
 
@@ -66,6 +67,14 @@ class Browser:
         quoted = f"//*[self::a or self::button or @role='tab'][contains(normalize-space(.), {_literal(text)})]"
         self.until(lambda: self._clicked(quoted), f"nothing to click: {text}")
         self.actions += 1
+        self._follow()
+
+    def _follow(self) -> None:
+        """Go to the tab that a click has opened, as links in descriptions do, and close the one before."""
+        time.sleep(1)
+        if len(self.driver.window_handles) > 1:
+            self.driver.close()
+            self.driver.switch_to.window(self.driver.window_handles[-1])
 
     def _clicked(self, path: str) -> bool:
         for element in self.driver.find_elements("xpath", path):
@@ -163,7 +172,9 @@ def links(storage: Path, server: str, sweep: str) -> dict[str, str]:
 def without_assistant(page: Browser, server: str) -> None:
     """Close MLflow's assistant, which a new browser opens by itself, so that pictures show the tables."""
     page.open(server)
-    page.driver.execute_script(f"window.localStorage.setItem({ASSISTANT!r}, 'true')")
+    time.sleep(3)  # it opens when the page has loaded
+    for key, value in ASSISTANT.items():
+        page.driver.execute_script("window.localStorage.setItem(arguments[0], arguments[1])", key, value)
 
 
 def shrink(file: Path) -> None:

@@ -41,7 +41,7 @@ def questions(page: Browser, pages: Mapping[str, str], folder: Path, name: str) 
     page.sees("dev/f1", "train/loss", "16 matching runs")
     answered("all trials of a cell")
     page.open(curves)
-    page.sees("dev/f1", "train/loss", "❄ mrpc · trial")
+    page.sees("dev/f1", "❄ mrpc · trial")  # the loss is further down, where it is drawn once one scrolls to it
     answered("learning curves")
     page.open(first)
     page.click("❄ mrpc")
