@@ -62,6 +62,7 @@ class SweepArguments(TypedDict, total=False):
     cache_keep: str
     mix_code_versions: bool
     no_epoch_checkpoints: bool
+    register: bool
 
 
 LISTS = ("encoder", "mode", "task", "replacing", "overrides")

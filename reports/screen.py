@@ -125,10 +125,15 @@ def show_outcome(
     if outcome.state == "done":
         stderr.print(f"Page       {outcome.folder / 'report.html'}", markup=False)
     stderr.print(f"Exports    {outcome.folder / 'exports'}", markup=False)
+    stderr.print(f"Dashboard  {outcome.dashboard or _ui_command(outcome, resources)}", markup=False)
+
+
+def _ui_command(outcome: Outcome, resources: Resources) -> str:
+    """The command that shows a sweep in MLflow's dashboard."""
     uri = resources.tracking_uri
     options = [] if uri is None else ["--tracking-uri", redacted(uri)]
     options += ["--storage", resources.storage] if uri is None or is_database(uri) else []
-    stderr.print(f"Dashboard  {shlex.join(['meltpoint', 'ui', *options])}", markup=False)
+    return shlex.join(["meltpoint", "ui", outcome.summary.name, *options])
 
 
 def show_ensemble(made: Ensemble, sweep: str, console: Console) -> None:

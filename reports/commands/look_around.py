@@ -92,12 +92,16 @@ def doctor(
 
 @exit_on_error()
 def ui(
+    name: Annotated[str | None, typer.Argument(help="A sweep: its cells, best first. All sweeps otherwise.")] = None,
     storage: Storage = "runs", tracking_uri: TrackingUri = None,
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="On which port.")] = 5000,
 ) -> None:  # fmt: skip
-    """The MLflow dashboard on this storage, until Ctrl-C."""
+    """The MLflow dashboard on this storage, until Ctrl-C; with a sweep's name the address of its cells.
+
+    Example: meltpoint ui demo
+    """
     from meltpoint.sweeps.storage.files import storage_path
     from meltpoint.sweeps.tracking.dashboard import serve
 
-    raise typer.Exit(serve(storage_path(storage), tracking_uri, host, port))
+    raise typer.Exit(serve(storage_path(storage), tracking_uri, host, port, name))

@@ -41,6 +41,7 @@ def resources_of(options: SweepOptions) -> Resources:
         mix_code_versions=options.mix_code_versions,
         saving_share=0.0 if options.no_epoch_checkpoints else largest_share(),
         max_workers=options.max_workers,
+        register=options.register,
     )
 
 

@@ -216,6 +216,10 @@ class SweepOptions:
     )
     mix_code_versions: MixCode = False
     no_epoch_checkpoints: NoEpochCheckpoints = False
+    register: Annotated[
+        bool,
+        _machine_option("--register", help="Put each cell's best finalist into MLflow as a model, with alias best."),
+    ] = False
 
 
 def as_words(options: SweepOptions) -> list[str]:

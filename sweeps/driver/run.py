@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 
+from meltpoint.sweeps.driver.cell_endings import cell_endings, place_tags
 from meltpoint.sweeps.driver.disk_room import LOOK_SECONDS
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import closed_lines, kept_lines, settle_specification
@@ -15,7 +17,7 @@ from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.driver.test_split_check import TestSplitCheck, looking_at_test_splits
 from meltpoint.sweeps.ledger.lease import LeaseLostError
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import TrialRecord, strays_in_words
+from meltpoint.sweeps.ledger.records import CellKey, TrialRecord, strays_in_words
 from meltpoint.sweeps.machine.ray_address import unused_variable
 from meltpoint.sweeps.machine.signals import StopRequest, reason_of, request_stop, say_now, status_of
 from meltpoint.sweeps.on_ray import cluster_watch, experiment
@@ -26,6 +28,7 @@ from meltpoint.sweeps.on_ray.sharing import WHOLE, Board, ClusterShare
 from meltpoint.sweeps.results.cost import CellCost
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.guards import cell_guards
+from meltpoint.sweeps.results.mlflow_model import finalist_models
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.search.closing import opened_trials
 from meltpoint.sweeps.search.planner import Planner
@@ -47,6 +50,7 @@ class Outcome:
         state: "done", "stopped" (Ctrl-C, a signal, a lost cluster), or "failed" (a cell has no result).
         troubles: what a person should know, a line each.
         stop: what stopped it; None where nothing did.
+        dashboard: the address of its cells on MLflow's server; "" where `meltpoint ui` has to start one.
     """
 
     state: str
@@ -55,6 +59,7 @@ class Outcome:
     tracking_uri: str
     troubles: list[str]
     stop: KeyboardInterrupt | None = None
+    dashboard: str = ""
 
     @property
     def exit_status(self) -> int:
@@ -255,11 +260,12 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Rende
     for name, text in tables.items():
         ledger.place(ledger.folder / name, text)
     done = driver.is_done and not driver.finals.scorer.pending
-    figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
-    tags = {cell.header.key: cell_tags(cell, summary) for cell in summary.cells}
-    # A page has megabytes, and each cell's run would have a copy of it.
-    artifacts = {name: text for name, text in tables.items() if not name.endswith(".html")}
-    tracker.close(figures, done, artifacts, {key: own for key, own in tags.items() if own})
+    wanted = summary.cells if done and driver.resources.register else []
+    with finalist_models(ledger, summary, wanted) as (models, without_model):
+        # A page has megabytes, and each cell's run would have a copy of it.
+        artifacts = {name: text for name, text in tables.items() if not name.endswith(".html")}
+        _tell_mlflow(driver, tracker, summary, artifacts, done, models)
+        troubles += without_model
     troubles += [f"{trial}: not scored on test: {why}" for trial, why in driver.finals.scorer.troubles.items()]
     empty = [".".join(cell.header.key) for cell in summary.cells if done and cell.best is None]
     troubles += [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]
@@ -271,7 +277,23 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Rende
     troubles += tracker.notes() + ([tracker.trouble] if tracker.trouble else [])
     lacks = bool(empty or driver.finals.scorer.troubles or without)
     state = "stopped" if not done else "failed" if lacks else "done"
-    return Outcome(state, summary, ledger.folder, tracker.uri, troubles, driver.stop)
+    return Outcome(state, summary, ledger.folder, tracker.uri, troubles, driver.stop, tracker.address())
+
+
+def _tell_mlflow(
+    driver: SweepDriver, tracker: Tracker, summary: SweepSummary, tables: dict[str, str], done: bool,
+    models: Mapping[CellKey, Path],
+) -> None:  # fmt: skip
+    """Write the results to the cells' runs, and wait for MLflow.
+
+    Args:
+        models: the MLflow models of some cells' finalists.
+    """
+    figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
+    places = place_tags(summary)
+    tags = {cell.header.key: places[cell.header.key] | cell_tags(cell, summary) for cell in summary.cells}
+    opened = {progress.cell.key: progress.cell for progress in driver.planner.cells.values()}
+    tracker.close(figures, done, tables, tags, cell_endings(summary, opened, done, models))
 
 
 def _settle_baselines(ledger: Ledger) -> list[str]:
@@ -320,6 +342,7 @@ def cell_tags(cell: CellSummary, summary: SweepSummary) -> dict[str, str]:
 def cell_figures(cell: CellSummary) -> dict[str, float]:
     """A cell's figures for its MLflow run, by which the dashboard sorts."""
     figures = {"trials_finished": float(cell.counts["finished"]), "train_hours": cell.seconds / 3600}
+    figures["seeds"] = float(len(cell.finals))
     if cell.best is not None and cell.best.dev is not None:
         figures["best_dev"] = cell.best.dev
     scores = {"dev": cell.dev, "test": cell.test, "default_dev": cell.default_dev, "default_test": cell.default_test}

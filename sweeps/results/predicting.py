@@ -24,6 +24,26 @@ USUAL: dict[int, tuple[tuple[str, ...], ...]] = {
 """Number of texts of an example → names of columns that are taken where none are named."""
 
 
+def frame_columns(kind: str) -> tuple[str, ...]:
+    """The columns of texts that an MLflow model of a kind of task reads: `text`; `text_a` and `text_b`; `words`."""
+    if kind == "sequence_labelling":
+        return ("words",)
+    return ("text_a", "text_b") if kind.startswith("pair") else ("text",)
+
+
+def texts_of(model: ExportedModel, frame: pandas.DataFrame) -> list[Any]:
+    """The texts in a frame's `frame_columns`, as `ExportedModel.predict` takes them.
+
+    Raises:
+        ValueError: a column is not there.
+    """
+    names = list(frame_columns(model.task.kind))
+    for name in names:
+        if name not in frame.columns:
+            raise ValueError(unknown(name, "column", [str(known) for known in frame.columns]))
+    return [_text(model, list(row)) for row in frame[names].itertuples(index=False)]
+
+
 def predict_file(
     model: ExportedModel, file: Path, out: Path | None, columns: Sequence[str] = (), probabilities: bool = False,
     rows: int = ROWS, tell: Callable[[int], None] = lambda done: None,

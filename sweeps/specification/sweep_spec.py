@@ -210,6 +210,7 @@ class Resources:
         cache_keep_bytes: size to which the feature cache is trimmed after the sweep.
         mix_code_versions: go on with a sweep that another version of the code has begun; its trials are kept.
         saving_share: the share of training time that saving trials' epochs may take (`saving_rule`); 0 saves none.
+        register: whether each cell's best finalist becomes a registered MLflow model at the sweep's end.
         max_workers: the most trials (or bundles of them) that run at once, or None for as many as there is room for.
     """
 
@@ -227,6 +228,7 @@ class Resources:
     mix_code_versions: bool = False
     saving_share: float = LARGEST_SHARE
     max_workers: int | None = None
+    register: bool = False
 
 
 def check(spec: SweepSpec) -> None:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -30,6 +30,9 @@ STOP_SECONDS = 10.0
 
 POLL_SECONDS = 0.25
 
+NEWEST = 5
+"""So many sweeps are named when none is asked for."""
+
 STANDARD_ERROR = 2
 
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
@@ -40,31 +43,62 @@ class Terminated(KeyboardInterrupt):
     """Raised on SIGTERM, which ends the dashboard as Ctrl-C does."""
 
 
-def serve(storage: StoragePath, tracking_uri: str | None, host: str, port: int) -> int:
+def serve(storage: StoragePath, tracking_uri: str | None, host: str, port: int, name: str | None = None) -> int:
     """Show a store in MLflow's dashboard until Ctrl-C or SIGTERM; for a tracking server, only print its address.
+
+    Each sweep's address opens its view of cells.
 
     Args:
         storage: the folder of all sweeps.
         tracking_uri: an MLflow server or a store, or None for the SQLite store in `storage`.
         host: the address to listen on; where others reach it, they have to sign in.
         port: the port to listen on.
+        name: the sweep to open; None for the newest ones.
 
     Returns:
         0 if it was ended by the user, 1 if the server did not start or ended by itself.
 
     Raises:
-        ValueError: there is no store yet, it cannot be read, the port is not available, or others would reach the
-            dashboard without a sign-in; one line with the remedy.
+        ValueError: there is no store yet, it cannot be read, it has no such sweep, the port is not available, or others
+            would reach the dashboard without a sign-in; one line with the remedy.
     """
     if tracking_uri is not None and urlsplit(tracking_uri).scheme in ("http", "https"):
-        _say(f"Dashboard  {without_sign_in(tracking_uri)}")
+        for line in where(tracking_uri, without_sign_in(tracking_uri), name) if name else [_root(tracking_uri)]:
+            _say(line)
         return 0
     uri = tracking_uri or default_uri(storage)
     check_sign_in(host)
     check_store(uri)
     check_port(host, port)
+    lines = where(uri, address(host, port), name, end="  (Ctrl-C ends it)")
     with _terminable(), sign_in(host) as variables:
-        return _run(command(storage, host, port), environment(uri, host, port) | variables, host, port)
+        return _run(command(storage, host, port), environment(uri, host, port) | variables, host, port, lines)
+
+
+def _root(uri: str) -> str:
+    return f"Dashboard  {without_sign_in(uri)}"
+
+
+def where(uri: str, server: str, name: str | None, end: str = "") -> list[str]:
+    """The lines that say where the dashboard is: the views of one sweep; or the root, and the newest sweeps.
+
+    Args:
+        uri: the store's URI.
+        server: the address of the server that shows it.
+        name: the sweep, or None.
+        end: the end of the first line.
+
+    Raises:
+        ValueError: there is no such sweep, or the store does not answer.
+    """
+    from meltpoint.sweeps.tracking.deep_links import sweep_fragments, view_fragments  # MLflow, which takes seconds
+
+    found = list((sweep_fragments(uri) if name is None else view_fragments(uri, name)).items())
+    pages = [(title, f"{server.rstrip('/')}/{part}") for title, part in found]
+    if name is None:
+        return [f"Dashboard  {server}{end}", *(f"{title}  {page}" for title, page in pages[:NEWEST])]
+    (_, first), *others = pages
+    return [f"Dashboard  {first}{end}", *(f"{title}  {page}" for title, page in others)]
 
 
 def check_store(uri: str) -> None:
@@ -144,15 +178,22 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _run(arguments: list[str], variables: dict[str, str], host: str, port: int) -> int:
-    """Run the server until it ends or is interrupted; its output goes to standard error."""
+def _run(
+    arguments: list[str], variables: dict[str, str], host: str, port: int, lines: Sequence[str] = ()
+) -> int:  # fmt: skip
+    """Run the server until it ends or is interrupted; its output goes to standard error.
+
+    Args:
+        lines: printed once it answers.
+    """
     child = subprocess.Popen(
         arguments, env=variables, stdin=subprocess.DEVNULL, stdout=STANDARD_ERROR, start_new_session=True
     )
     try:
         if not _wait_for_answer(child, host, port):
             return 1
-        _say(f"Dashboard  {address(host, port)}  (Ctrl-C ends it)")
+        for line in lines:
+            _say(line)
         code = child.wait()
         _say(f"The dashboard ended by itself, with status {code}; its output is above.")
     except KeyboardInterrupt:

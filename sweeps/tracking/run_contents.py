@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping
 from typing import Any
 
-from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.entities import Dataset, InputTag, Metric, Param, Run, RunTag
 
+from meltpoint.adapters.hyperparameters import Value
 from meltpoint.sweeps.ledger.records import CELL, EpochRecord, TrialRecord, cell_key
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.tracking.labels import axis, colour, is_logarithmic, searched, setting_label
+from meltpoint.sweeps.tracking.views import FINAL_OF
 
 Key = tuple[str, ...]
 """What MLflow should have one run of: a cell's key, or (a trial's id, the version of the code that runs it)."""
@@ -19,6 +25,10 @@ DRIVER_ATTEMPT = "meltpoint.driver_attempt"
 RESUMED = "meltpoint.resumed_after_epochs"
 MICRO_BATCH = "meltpoint.micro_batch_size"
 SUGGESTED_BY = "meltpoint.suggested_by"
+COLOUR = "mlflow.runColor"
+"""The tag in which MLflow's dashboard keeps a run's colour."""
+NOTE = "mlflow.note.content"
+"""The tag that MLflow's dashboard shows as a run's description, in Markdown."""
 OF_ATTEMPT = (RESUMED, MICRO_BATCH)
 """Tags of the attempt that ended a trial, where they apply: another attempt begins without them."""
 LAST_METRIC = "dev_seconds"
@@ -59,34 +69,52 @@ def cell_params(cell: OpenCell) -> list[Param]:
 
 
 def trial_params(proposal: Proposal) -> list[Param]:
-    """A trial's parameters: those of its cell, its setting, and its seed."""
+    """A trial's parameters: those of its cell, its setting, its seed, and logarithms for the dashboard's charts."""
     setting = {**proposal.setting, "seed": proposal.seed}
-    return cell_params(proposal.cell) + [Param(name, str(value)) for name, value in setting.items()]
+    logs = [
+        Param(axis(name, range_), f"{math.log10(value):.4g}")
+        for name, range_ in searched(proposal.cell.space).items()
+        if is_logarithmic(range_) and isinstance(value := proposal.setting.get(name), int | float) and value > 0
+    ]
+    return cell_params(proposal.cell) + [Param(name, str(value)) for name, value in setting.items()] + logs
 
 
-def run_label(proposal: Proposal) -> str:
-    """A trial's name within its cell: `trial 3`, `seed 1`, or `default seed 1`."""
-    labels = {"search": f"trial {proposal.number}", "final": f"seed {proposal.seed}"}
-    return labels.get(proposal.role, f"default seed {proposal.seed}")
+def setting_params(setting: Mapping[str, Value]) -> list[Param]:
+    """The best setting, for its cell's run."""
+    return [Param(name, str(value)) for name, value in setting.items()]
+
+
+def data_input(cell: OpenCell) -> tuple[Dataset, list[InputTag]]:
+    """A cell's data set as a run's input, by name, digest and size; its texts are not sent to MLflow."""
+    profile = json.dumps({"train_examples": cell.train_examples, "dev_examples": cell.dev_examples})
+    data = Dataset(
+        name=cell.task_name, digest=cell.data_fingerprint, source_type="meltpoint",
+        source=json.dumps({"data_dir": cell.data.data_dir, "notes": list(cell.notes)}), profile=profile,
+    )  # fmt: skip
+    return data, [InputTag("mlflow.data.context", "train and dev")]
 
 
 def cell_tags(sweep: str, cell: OpenCell, trial: str, role: str, status: str) -> dict[str, str]:
     """The tags of a cell's run, or of one of its trials' runs."""
-    tags = {"sweep": sweep, "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name}
+    tags = {"sweep": sweep, "cell": cell.name, "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name}
     tags |= {"head": cell.head, "role": role, "status": status, "data_fingerprint": cell.data_fingerprint}
     tags |= {"trial": trial} if trial else {}
     tags |= {"variant": cell.variant} if cell.variant else {}
     return {f"meltpoint.{key}": value for key, value in tags.items()}
 
 
-def trial_tags(sweep: str, proposal: Proposal, code: str) -> dict[str, str]:
+def trial_tags(sweep: str, proposal: Proposal, code: str, label: str) -> dict[str, str]:
     """The tags of a trial's new run.
 
     Args:
         code: the version of the code that runs it.
+        label: its cell's label.
     """
+    is_search = proposal.role == "search"
     tags = cell_tags(sweep, proposal.cell, proposal.id, proposal.role, "running") | {CODE: code}
-    return tags | ({SUGGESTED_BY: proposal.suggested_by} if proposal.suggested_by else {})
+    tags[COLOUR] = colour(proposal.cell.mode, proposal.number if is_search else proposal.seed)
+    tags |= {SUGGESTED_BY: proposal.suggested_by} if proposal.suggested_by else {}
+    return tags | ({} if is_search else {FINAL_OF: setting_label(label, proposal.role)})
 
 
 def epoch_metrics(epoch: EpochRecord) -> list[Metric]:
@@ -120,13 +148,15 @@ def ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
     values = {"seconds": record.seconds} | ({} if record.dev is None else {"best_dev": record.dev})
     values |= cost_metrics(record)
     values |= {f"test/{name}": value for name, value in (record.test or {}).items()}
+    if record.test is not None:
+        values["test_score"] = record.test[record.metric]
     if record.best_epoch is not None:
         values["best_epoch"] = float(record.best_epoch)
     tags: dict[str, str] = {STATUS: record.status}
     if record.hardware is not None:
         tags |= {f"meltpoint.hardware.{k}": str(v) for k, v in record.hardware.model_dump().items()}
     if record.error:
-        tags["mlflow.note.content"] = record.error
+        tags[NOTE] = record.error
     if record.resumed_after_epochs:
         tags[RESUMED] = str(record.resumed_after_epochs)
     if record.micro_batch_size is not None:

@@ -9,14 +9,17 @@ the files there itself.
 from __future__ import annotations
 
 import os
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.specification.tracking_uri import is_database
-from meltpoint.sweeps.storage.files import StoragePath, write
+from meltpoint.sweeps.storage.files import StoragePath, local_copy, storing, write
 from meltpoint.sweeps.storage.layout import artifacts_folder
 
 SERVED = "mlflow-artifacts"
@@ -47,20 +50,63 @@ class RunFiles:
             name: the file's name.
             text: the file's contents.
         """
-        parts = urlsplit(address)
-        is_served = parts.scheme == SERVED and not parts.netloc and is_database(self.uri)
-        folder: StoragePath
-        if is_served:
-            folder, bound = artifacts_folder(self.storage) / parts.path.lstrip("/"), artifacts_folder(self.storage)
-        elif parts.scheme in ("", "file"):  # of versions with absolute folders, or of a server without proxy
-            folder, bound = Path(url2pathname(parts.path)), self.storage
-        else:
+        folder = self._folder(address)
+        if folder is None:
             self.client.log_text(run, text, name)
+        elif self._may_write(folder):
+            write(folder.path / name, text)
+
+    def copy(self, run: str, address: str, name: str, file: StoragePath) -> None:
+        """Copy a file to an artifact, or replace one; nothing is done where there is no such file.
+
+        Args:
+            run, address, name: as `write`.
+            file: the file.
+        """
+        folder = self._folder(address)
+        if not file.exists() or (folder is not None and not self._may_write(folder)):
             return
-        if _is_inside(folder, bound):
-            write(folder / name, text)
-        else:
-            self.elsewhere = str(folder)
+        with local_copy(file) as local:
+            if folder is None:
+                self._upload(run, name, local)
+                return
+            with storing(folder.path / name) as beside:
+                shutil.copyfile(local, beside)
+
+    def copy_folder(self, run: str, address: str, name: str, source: Path) -> None:
+        """Copy every file of a local folder to an artifact below `name`."""
+        for file in sorted(path for path in source.rglob("*") if path.is_file()):
+            self.copy(run, address, f"{name}/{file.relative_to(source).as_posix()}", file)
+
+    def _upload(self, run: str, name: str, file: Path) -> None:
+        """Send a file to MLflow's server; the client takes the artifact's name from the file's."""
+        with TemporaryDirectory(prefix="meltpoint-") as scratch:
+            named = Path(scratch) / Path(name).name
+            shutil.copyfile(file, named)
+            self.client.log_artifact(run, str(named), name.rpartition("/")[0] or None)
+
+    def _folder(self, address: str) -> _Folder | None:
+        """A run's folder; None where MLflow's server writes its files."""
+        parts = urlsplit(address)
+        if parts.scheme == SERVED and not parts.netloc and is_database(self.uri):
+            bound = artifacts_folder(self.storage)
+            return _Folder(bound / parts.path.lstrip("/"), bound)
+        if parts.scheme in ("", "file"):  # of versions with absolute folders, or of a server without proxy
+            return _Folder(Path(url2pathname(parts.path)), self.storage)
+        return None
+
+    def _may_write(self, folder: _Folder) -> bool:
+        is_inside = _is_inside(folder.path, folder.bound)
+        self.elsewhere = self.elsewhere if is_inside else str(folder.path)
+        return is_inside
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """A run's folder, and the folder in which it has to lie."""
+
+    path: StoragePath
+    bound: StoragePath
 
 
 def _is_inside(path: StoragePath, folder: StoragePath) -> bool:

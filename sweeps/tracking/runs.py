@@ -5,29 +5,30 @@ Imported in the writer thread only, because MLflow takes seconds to import.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from mlflow.entities import Dataset as DatasetEntity
-from mlflow.entities import DatasetInput, InputTag, Metric, Param, Run, RunTag
+from mlflow.entities import DatasetInput, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from meltpoint.adapters.files import acquire, give_usual_mode
 from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
-from meltpoint.sweeps.machine.services import DATABASE_PORTS, connection_fault
+from meltpoint.sweeps.machine.services import DATABASE_PORTS, connection_fault, server_version
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import is_database, sqlite_file
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking import run_files
+from meltpoint.sweeps.tracking.cell_ending import CellEnding
+from meltpoint.sweeps.tracking.cell_runs import CellRuns, Scores
+from meltpoint.sweeps.tracking.labels import trial_label
 from meltpoint.sweeps.tracking.run_contents import (
     DRIVER_ATTEMPT,
     FINISHED,
@@ -35,24 +36,27 @@ from meltpoint.sweeps.tracking.run_contents import (
     OF_ATTEMPT,
     STATUS,
     Key,
-    cell_params,
-    cell_tags,
+    data_input,
     ended_at,
     ending,
     epoch_metrics,
     identity,
     is_complete,
     milliseconds,
-    run_label,
     trial_params,
     trial_tags,
 )
+from meltpoint.sweeps.tracking.run_writer import RunWriter
+from meltpoint.sweeps.tracking.saved_views import tags_of
+from meltpoint.sweeps.tracking.views import IS_BEST, every_view
 
+SPECIFICATION = "meltpoint.specification"
+"""The tag by which an experiment is known to be a sweep."""
 STORE_CODES = {401, 403, 408, 429}
 """The HTTP statuses below 500 that say nothing about the request: the sign-in, time-outs, and rate limits."""
 
 
-def _configure_client() -> None:
+def configure_client() -> None:
     """Set bounded time-outs and no retries, which the tracker does itself; turn telemetry and logs off.
 
     MLflow's own retries repeat a `create_run` that has succeeded without an answer, which makes a second run.
@@ -74,7 +78,7 @@ def is_about_the_store(error: Exception) -> bool:
     return isinstance(error, OSError)
 
 
-def _client(uri: str) -> MlflowClient:
+def open_client(uri: str) -> MlflowClient:
     """MLflow's client; the tables of a new SQLite store are created first, by one process at a time."""
     path = sqlite_file(uri)
     _check_database(uri)
@@ -123,30 +127,30 @@ class Runs:
 
     Attributes:
         experiment: the experiment's id.
-        parents: cell → run id.
-        addresses: run id of a cell → artifact URI.
+        cells: the cells' runs.
+        views_refused: why MLflow refused the views of the dashboard, in a line; "" where it took them.
         known: (trial id, version of the code) → run id; a run is of one version of the code.
         runs: trial id → run id, of the version that began last.
         doubtful: keys as in `known` of runs whose creation has failed, and may have succeeded without an answer.
         logged: trial id → the steps of the epochs that MLflow has.
         unsent_params: trial id → parameters that MLflow does not have yet.
-        begun: run id → when it began, in milliseconds since 1970.
+        unsent_data: trial id → its data set, where MLflow does not have it yet.
     """
 
     def __init__(self, sweep: str, uri: str, storage: StoragePath, driver_attempt: int = 0) -> None:
-        _configure_client()
+        configure_client()
         self.sweep, self.uri, self.storage, self.driver_attempt = sweep, uri, storage, driver_attempt
-        self.client = _client(uri)
+        self.client = open_client(uri)
         self.files = run_files.RunFiles(uri, storage, self.client)
-        self.experiment: str = ""
-        self.parents: dict[CellKey, str] = {}
-        self.addresses: dict[str, str] = {}
+        self.writer = RunWriter(self.client)
+        self.cells = CellRuns(sweep, self.writer, self.files)
+        self.experiment, self.views_refused = "", ""
         self.known: dict[Key, str] = {}
         self.runs: dict[str, str] = {}
         self.doubtful: set[Key] = set()
         self.logged: dict[str, set[int]] = {}
         self.unsent_params: dict[str, list[Param]] = {}
-        self.begun: dict[str, int] = {}
+        self.unsent_data: dict[str, DatasetInput] = {}
 
     # The experiment and the cells' runs.
 
@@ -158,9 +162,26 @@ class Runs:
             opened_at: when the sweep was opened, in seconds since 1970.
         """
         self.experiment = self._find_experiment() or self._create_experiment(specification)
-        found = self._take_stock()
-        for cell in cells:
-            self._open_cell(cell, found.get(cell.key), milliseconds(opened_at))
+        self.cells.version = self.cells.version or server_version(self.uri)
+        self.cells.open(self.experiment, list(cells), self._take_stock(), milliseconds(opened_at))
+
+    @property
+    def parents(self) -> dict[CellKey, str]:
+        """Cell → id of its run."""
+        return self.cells.parents
+
+    def write_views(self) -> None:
+        """Write the dashboard's views, as far as they are not there; a refusal is noted, since no result is lost."""
+        experiment = self.client.get_experiment(self.experiment)
+        tags = tags_of(every_view(list(self.cells.cells.values())), experiment.creation_time or 0, self.cells.version)
+        try:
+            for name, value in tags.items():
+                if experiment.tags.get(name) != value:
+                    self.client.set_experiment_tag(self.experiment, name, value)
+        except MlflowException as error:
+            if is_about_the_store(error):
+                raise
+            self.views_refused = (str(error).strip().splitlines() or ["no reason given"])[0][:160]
 
     def answers(self) -> bool:
         """True if MLflow answers, be it that the experiment is gone."""
@@ -184,33 +205,9 @@ class Runs:
     def _create_experiment(self, specification: str) -> str:
         location = run_files.location(self.uri, self.sweep)
         # With this kind the dashboard shows runs and curves first, instead of traces.
-        tags = {"meltpoint.specification": specification[:5000], "mlflow.experimentKind": "custom_model_development"}
+        tags = {SPECIFICATION: specification[:5000], "mlflow.experimentKind": "custom_model_development"}
         created: str = self.client.create_experiment(self.sweep, artifact_location=location, tags=tags)
         return created
-
-    def _open_cell(self, cell: OpenCell, run: Run | None, now: int) -> None:
-        """Find or create a cell's run, and write what it should have and has not."""
-        if run is not None:
-            self.client.update_run(run.info.run_id, status="RUNNING")
-        else:
-            tags = cell_tags(self.sweep, cell, trial="", role="cell", status="running")
-            run = self.client.create_run(self.experiment, start_time=now, tags=tags, run_name=cell.name)
-        run_id: str = run.info.run_id
-        self.parents[cell.key], self.addresses[run_id] = run_id, run.info.artifact_uri
-        self.begun[run_id] = run.info.start_time
-        if not run.data.params:
-            self.files.write(run_id, self.addresses[run_id], "space.yaml", cell.space.dump())
-            self._log_data(run_id, cell)
-            self.client.log_batch(run_id, params=cell_params(cell), synchronous=True)  # last: the mark of a whole one
-
-    def _log_data(self, run_id: str, cell: OpenCell) -> None:
-        """Log the data set as an input, by name, digest and size; its texts are not sent to MLflow."""
-        profile = json.dumps({"train_examples": cell.train_examples, "dev_examples": cell.dev_examples})
-        data = DatasetEntity(
-            name=cell.task_name, digest=cell.data_fingerprint, source_type="meltpoint",
-            source=json.dumps({"data_dir": cell.data.data_dir, "notes": list(cell.notes)}), profile=profile,
-        )  # fmt: skip
-        self.client.log_inputs(run_id, [DatasetInput(data, [InputTag("mlflow.data.context", "train and dev")])])
 
     # All runs.
 
@@ -223,7 +220,7 @@ class Runs:
                 page_token=token,
             )  # fmt: skip
             runs += list(page)
-            self.begun |= {run.info.run_id: run.info.start_time or 0 for run in page}
+            self.writer.begun |= {run.info.run_id: run.info.start_time or 0 for run in page}
             token = page.token
             if not token:
                 return runs
@@ -248,7 +245,7 @@ class Runs:
         A creation that MLflow performs after its caller has stopped waiting leaves a second run. It is empty, because
         nobody knows its id, and it is deleted.
         """
-        own = self.known.get(key) or self.parents.get(key)
+        own = self.known.get(key) or self.cells.parents.get(key)
         kept = max(runs, key=lambda run: (run.info.run_id == own, len(run.data.params) + len(run.data.metrics)))
         for run in runs:
             if run is not kept:
@@ -266,7 +263,7 @@ class Runs:
             else:
                 return
         if run.info.status == "RUNNING":
-            self._kill(run.info.run_id, milliseconds(time.time()))
+            self.writer.kill(run.info.run_id, milliseconds(time.time()))
 
     def lacking(self, records: list[TrialRecord]) -> list[TrialRecord]:
         """The records that MLflow lacks, or has incomplete."""
@@ -283,7 +280,7 @@ class Runs:
         ended = {self.known.get((record.id, record.code_version)) for record in records}
         for run in self._search("attributes.status = 'RUNNING'"):
             if "meltpoint.trial" in run.data.tags and run.info.run_id not in ended:
-                self._kill(run.info.run_id, milliseconds(time.time()))
+                self.writer.kill(run.info.run_id, milliseconds(time.time()))
 
     # A trial's run.
 
@@ -312,16 +309,22 @@ class Runs:
         return self._only(key, runs).info.run_id if runs else None
 
     def _create(self, proposal: Proposal, code: str, started_at: int) -> str:
-        tags = trial_tags(self.sweep, proposal, code)
+        label = self.cells.labels[proposal.cell.name]
+        tags = trial_tags(self.sweep, proposal, code, label)
         tags |= {"mlflow.parentRunId": self.parents[proposal.cell.key], DRIVER_ATTEMPT: str(self.driver_attempt)}
         self.doubtful.add((proposal.id, code))
         run = self.client.create_run(
-            self.experiment, start_time=started_at, tags=tags, run_name=f"{proposal.cell.name} {run_label(proposal)}"
+            self.experiment, start_time=started_at, tags=tags, run_name=f"{label} · {trial_label(proposal)}"
         )
-        self.unsent_params[proposal.id] = trial_params(proposal)
+        self._unsent(proposal)
         run_id: str = run.info.run_id
-        self.begun[run_id] = started_at
+        self.writer.begun[run_id] = started_at
         return run_id
+
+    def _unsent(self, proposal: Proposal) -> None:
+        """Keep what a run gets with its first metrics: its setting and its data set."""
+        self.unsent_params[proposal.id] = trial_params(proposal)
+        self.unsent_data[proposal.id] = DatasetInput(*data_input(proposal.cell))
 
     def _reopen(self, proposal: Proposal, run_id: str) -> None:
         """Set a trial's run to RUNNING, and look up what it already contains, so that only the rest is written."""
@@ -334,7 +337,7 @@ class Runs:
             if tag in data.tags:
                 self.client.delete_tag(run_id, tag)
         if not data.params:
-            self.unsent_params[proposal.id] = trial_params(proposal)
+            self._unsent(proposal)
 
     def write(self, trial: str, epochs: list[EpochRecord], record: TrialRecord | None) -> None:
         """Write a trial's updates in one call (with its setting, if it is new), and its end in another.
@@ -345,18 +348,20 @@ class Runs:
             record: the trial's record if it ended, else None.
         """
         run_id, logged = self.runs[trial], self.logged.setdefault(trial, set())
+        if trial in self.unsent_data:
+            self.client.log_inputs(run_id, [self.unsent_data[trial]])  # before the setting, the mark of a whole run
+            del self.unsent_data[trial]
         metrics = [metric for epoch in epochs if epoch.step not in logged for metric in epoch_metrics(epoch)]
         values, tags = ([], []) if record is None else ending(record)
-        self._log(run_id, metrics + values, self.unsent_params.get(trial, []), tags)
+        if record is not None and self.cells.is_best_so_far(record):
+            tags.append(RunTag(IS_BEST, "true"))
+        self.writer.log(run_id, metrics + values, self.unsent_params.get(trial, []), tags)
         self.unsent_params.pop(trial, None)
         logged |= {epoch.step for epoch in epochs}
         if record is not None:
-            self._end(run_id, FINISHED[record.status], ended_at(record))
+            self.writer.end(run_id, FINISHED[record.status], ended_at(record))
+            self.cells.note_best(record, run_id)
             del self.logged[trial]
-
-    def _log(self, run_id: str, metrics: list[Metric], params: list[Param], tags: list[RunTag]) -> None:
-        """Write to a run; the client splits batches that are too large."""
-        self.client.log_batch(run_id, metrics=metrics, params=params, tags=tags, synchronous=True)
 
     def abandon(self, trial: str, at: float) -> None:
         """Mark the run of an interrupted trial; it is reopened when the sweep continues.
@@ -365,35 +370,16 @@ class Runs:
             at: when it was interrupted, in seconds since 1970.
         """
         if trial in self.runs:
-            self._kill(self.runs[trial], milliseconds(at))
-
-    def _kill(self, run_id: str, at: int) -> None:
-        """End a run whose trial has no end."""
-        self._log(run_id, [], [], [RunTag(STATUS, "interrupted")])
-        self._end(run_id, "KILLED", at)
-
-    def _end(self, run_id: str, status: str, at: int) -> None:
-        """End a run, and not before it began: the clock may have been set back since."""
-        self.client.set_terminated(run_id, status, max(at, self.begun.get(run_id, 0)))
+            self.writer.kill(self.runs[trial], milliseconds(at))
 
     def close(
         self,
-        cells: list[tuple[CellKey, dict[str, float]]],
+        cells: Sequence[Scores],
         done: bool,
         artifacts: dict[str, str],
         tags: Mapping[CellKey, Mapping[str, str]],
         closed_at: float,
+        endings: Mapping[CellKey, CellEnding] | None = None,
     ) -> None:
-        """End the cells' runs with their summary metrics, tags and artifacts.
-
-        Args:
-            closed_at: when the sweep ended, in seconds since 1970.
-        """
-        now, status = milliseconds(closed_at), "finished" if done else "interrupted"
-        for key, figures in cells:
-            run_id = self.parents[key]
-            said = [RunTag(name, value) for name, value in {STATUS: status, **tags.get(key, {})}.items()]
-            self._log(run_id, [Metric(k, v, now, 0) for k, v in figures.items()], [], said)
-            for name, text in artifacts.items():
-                self.files.write(run_id, self.addresses[run_id], name, text)
-            self._end(run_id, "FINISHED" if done else "KILLED", now)
+        """End the cells' runs; the arguments are those of `CellRuns.close`."""
+        self.cells.close(cells, done, artifacts, tags, closed_at, endings or {}, self.runs)

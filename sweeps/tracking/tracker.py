@@ -13,12 +13,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.tracking_uri import redacted
+from meltpoint.sweeps.specification.tracking_uri import redacted, without_sign_in
 from meltpoint.sweeps.storage.files import StoragePath
+from meltpoint.sweeps.tracking.cell_ending import CellEnding
+from meltpoint.sweeps.tracking.saved_views import fragment
+from meltpoint.sweeps.tracking.views import cells_view
 from meltpoint.sweeps.tracking.write_queue import Job, WriteQueue
 from meltpoint.tasks.core.counts import some
 
@@ -81,7 +85,8 @@ class Tracker:
         self._open = lambda runs: runs.open(opened, specification, now)
         self._thread = threading.Thread(target=self._write_all, name="mlflow-writer", daemon=True)
         self._thread.start()
-        self._do(lambda runs: None)  # starts early: MLflow takes seconds to import, and to create its first tables
+        # Starts early: MLflow takes seconds to import, and to create its first tables.
+        self._do(lambda runs: runs.write_views())
 
     def catch_up(self, records: Iterable[TrialRecord], proposals: Proposals) -> None:
         """Write all records that MLflow lacks, such as those of a driver that was killed; does not wait."""
@@ -140,26 +145,44 @@ class Tracker:
         done: bool,
         artifacts: dict[str, str],
         tags: Mapping[CellKey, Mapping[str, str]] | None = None,
+        endings: Mapping[CellKey, CellEnding] | None = None,
     ) -> None:
-        """End the cells' runs with their summary metrics and artifacts, and stop the writer thread.
+        """End the cells' runs with their summary metrics, artifacts and results, and stop the writer thread.
 
         Args:
             tags: further tags of some cells' runs.
+            endings: the results of some cells.
         """
-        figures, now = list(cells), time.time()
-        self._do(lambda runs: runs.close(figures, done, artifacts, tags or {}, now))
+        now = time.time()
+
+        def closing(scores: tuple[CellKey, dict[str, float]]) -> Callable[[Runs], object]:
+            return lambda runs: runs.close([scores], done, artifacts, tags or {}, now, endings)
+
+        for scores in cells:  # a job for each, since the end of a sweep waits for MLflow's next answer
+            self._do(closing(scores))
         self.flush()
         self._queue.close()
         if self._thread is not None and self.trouble is None:
             self._thread.join(max(0.0, min(self._until() - time.monotonic(), END_SECONDS)))
 
+    def address(self) -> str:
+        """The address of the sweep's cells in MLflow's dashboard; "" where no server shows the store yet."""
+        runs = self.runs
+        if runs is None or not runs.experiment or urlsplit(self.uri).scheme not in ("http", "https"):
+            return ""
+        version = "" if runs.views_refused else runs.cells.version
+        return f"{without_sign_in(self.uri).rstrip('/')}/{fragment(runs.experiment, cells_view([]), version)}"
+
     def notes(self) -> list[str]:
         """Notes for the user that are no failures, one line each."""
         elsewhere = "" if self.runs is None else self.runs.files.elsewhere
-        return [
+        refused = "" if self.runs is None else self.runs.views_refused
+        views = [f"MLflow refused the dashboard's views ({refused}); its runs are there."] if refused else []
+        files = [
             f"MLflow keeps this sweep's files at {elsewhere}, outside --storage {self.storage}: none was written "
             f"there; the reports lie in {self.storage / self.sweep}. Sweeps under a new --name keep theirs inside."
         ] if elsewhere else []  # fmt: skip
+        return views + files
 
     def flush(self) -> None:
         """Wait until everything queued so far is written, or MLflow has not answered for `END_SECONDS`."""

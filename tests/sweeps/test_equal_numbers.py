@@ -41,6 +41,7 @@ RESOURCES: Mapping[str, tuple[object, set[str]]] = {
     "mix_code_versions": (True, set()),
     "saving_share": (0.5, {"saving_share"}),
     "max_workers": (1, set()),
+    "register": (True, set()),
 }
 """Field → another value, and the fields of an order that it changes."""
 
@@ -78,6 +79,7 @@ MACHINE = {
     "cache_budget": "cache_bytes", "cache_overflow": "cache_overflow", "cache_keep": "cache_keep_bytes",
     "cache_dir": "cache_dir", "max_workers": "max_workers",
     "mix_code_versions": "mix_code_versions", "no_epoch_checkpoints": "saving_share",
+    "register": "register",
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,16 +110,22 @@ def test_no_run_ends_before_it_began_though_the_clock_is_set_back_meanwhile(
     assert all(run.info.end_time >= run.info.start_time for run in ended)
 
 
-def test_a_trial_costs_three_calls(runs, proposal, make_record, monkeypatch):
+def test_a_trial_costs_four_calls_and_the_best_one_so_far_a_fifth(runs, proposal, make_record, monkeypatch):
     called: Counter[str] = Counter()
     for name in (name for name in dir(MlflowClient) if not name.startswith("_")):
         method = getattr(MlflowClient, name)
         if callable(method):
             monkeypatch.setattr(MlflowClient, name, _counted(called, name, method))
-    record = make_record(proposal, dev=(0.5, 0.75))
     runs.begin(proposal, code_version(), BEGAN)
+    record = make_record(proposal, dev=(0.5, 0.75))
     runs.write(proposal.id, record.epochs, record)
-    assert called == {"create_run": 1, "log_batch": 1, "set_terminated": 1}
+    trial = {"create_run": 1, "log_inputs": 1, "log_batch": 1, "set_terminated": 1}
+    assert called == trial | {"log_batch": 2}, "its cell's run gets the score"
+    called.clear()
+    worse = replace(proposal, id="b" * 16, number=1)
+    runs.begin(worse, code_version(), BEGAN)
+    runs.write(worse.id, record.epochs, make_record(worse, dev=(0.25,)))
+    assert called == trial
 
 
 def _counted(called: Counter[str], name: str, method):

@@ -18,6 +18,7 @@ from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking import tracker as tracking
+from meltpoint.sweeps.tracking.labels import mode_symbol
 from meltpoint.sweeps.tracking.tracker import Tracker
 
 BEGAN = 1.7e9
@@ -58,9 +59,10 @@ def of_trial(tracker: Tracker, trial: str) -> list:
 
 def test_each_cell_is_a_parent_run_with_its_space_and_its_data(tracker, cells):
     parents = {run.info.run_name: run for run in runs(tracker)}
-    assert set(parents) == {cell.name for cell in cells}
+    assert set(parents) == {"❄ tiny_reviews", "🔥 tiny_reviews"}
     for cell in cells:
-        run = parents[cell.name]
+        run = parents[f"{mode_symbol(cell.mode)} {cell.task_name}"]
+        assert run.data.tags["meltpoint.cell"] == cell.name
         assert run.data.tags["meltpoint.role"] == "cell"
         assert run.inputs.dataset_inputs[0].dataset.digest == cell.data_fingerprint
         assert files(tracker, run) == {"space.yaml"}
@@ -244,6 +246,9 @@ class SlowRuns:
     def answers(self) -> bool:
         return True
 
+    def write_views(self) -> None:
+        """Nothing: the views are no trial's."""
+
     def close(self, *_: object) -> None:
         self.calls.append(("close",))
 
@@ -332,7 +337,7 @@ def test_closing_writes_everything_first_and_ends_the_thread(slow, cells, make_r
     tracker.begin(proposal, code_version(), BEGAN)
     tell(tracker, make_record(proposal))
     runs.may_go_on.set()
-    tracker.close([], True, {})
+    tracker.close([(cells[0].key, {})], True, {})
     assert runs.calls[-2:] == [("write", proposal.id, [1, 2], True), ("close",)]
     assert not tracker._thread.is_alive()
 

@@ -1,0 +1,170 @@
+"""The results of cells as MLflow's dashboard shows them: places, scores in words, the best setting, a description."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from meltpoint.adapters.hyperparameters import Value
+from meltpoint.search_spaces.ranges import Choice, Integer, Range, Real
+from meltpoint.sweeps.ledger.predictions import predictions_path
+from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.search.selection import Spread
+from meltpoint.sweeps.specification.cells import OpenCell, cell_name
+from meltpoint.sweeps.storage.files import StoragePath
+from meltpoint.sweeps.tracking.cell_ending import CellEnding
+from meltpoint.sweeps.tracking.labels import mode_symbol, searched
+from meltpoint.sweeps.tracking.views import PLACE
+from meltpoint.tasks.core.counts import some
+
+NOTHING = "–"
+BEST_FILE = "best.yaml"
+"""The best setting as a space with one point, among the files of a cell's run."""
+
+
+def cell_endings(
+    summary: SweepSummary, cells: Mapping[CellKey, OpenCell], is_done: bool,
+    models: Mapping[CellKey, Path] | None = None,
+) -> dict[CellKey, CellEnding]:  # fmt: skip
+    """The results of every cell that has a best trial.
+
+    Args:
+        summary: the sweep's results.
+        cells: its cells.
+        is_done: whether the sweep has come to its end, so that no best setting changes any more.
+        models: the MLflow models of some cells' finalists.
+    """
+    return {
+        cell.header.key: _ending(summary, cell, cells[cell.header.key], is_done, (models or {}).get(cell.header.key))
+        for cell in summary.cells if cell.best is not None and cell.header.key in cells
+    }  # fmt: skip
+
+
+def _ending(
+    summary: SweepSummary, cell: CellSummary, opened: OpenCell, is_done: bool, model: Path | None
+) -> CellEnding:  # fmt: skip
+    assert cell.best is not None, "of cells that have one"
+    current = {record.id for record in cell.finals}
+    former = [record.id for record in cell.records if record.role == "final" and record.id not in current]
+    return CellEnding(
+        setting=cell.best.setting if is_done else {}, note="\n".join(_note(cell, opened)), best=cell.best.id,
+        former=tuple(former), files={} if summary.folder is None else _files(summary.folder, cell), model=model,
+        finalist=cell.kept.id if cell.kept is not None else "",
+    )  # fmt: skip
+
+
+def _files(folder: StoragePath, cell: CellSummary) -> dict[str, StoragePath]:
+    """The exported setting, and the predictions of the finalist whose weights are kept."""
+    name = cell_name(*cell.header.key)
+    files = {BEST_FILE: folder / "exports" / f"{name}.yaml"}
+    if cell.kept is not None:
+        for split in ("dev", "test"):
+            file = predictions_path(folder, name, cell.kept, split)
+            files[f"predictions/seed{cell.kept.seed}.{split}.jsonl"] = file
+    return files
+
+
+# Tags that are columns of the view of cells.
+
+
+def place_tags(summary: SweepSummary) -> dict[CellKey, dict[str, str]]:
+    """Each cell's place among those of its task, and its scores as `85.1 ± 0.3`, in points of 100."""
+    of_task: dict[str, list[CellSummary]] = defaultdict(list)
+    for cell in summary.cells:
+        of_task[cell.header.task].append(cell)
+    return {cell.header.key: _tags(cell, of_task[cell.header.task]) for cell in summary.cells}
+
+
+def _tags(cell: CellSummary, rivals: list[CellSummary]) -> dict[str, str]:
+    scores = {"test": cell.test, "dev": cell.dev, "default test": cell.default_test}
+    return {PLACE: _place(cell, rivals), **{name: spread_text(over) for name, over in scores.items() if over}}
+
+
+def _place(cell: CellSummary, rivals: list[CellSummary]) -> str:
+    """`mrpc · 1 of 3`, by the mean on test; by dev where any cell of the task has no test score (yet)."""
+    known = [rival for rival in rivals if rival.best is not None]
+    on_test = all(rival.test is not None for rival in known)
+    if cell not in known:
+        return f"{cell.header.task} · {NOTHING}"
+    place = 1 + sum(_score(rival, on_test) > _score(cell, on_test) for rival in known)
+    width = len(str(len(rivals)))  # so that places sort as texts
+    return f"{cell.header.task} · {place:0{width}d} of {len(rivals)}{'' if on_test else ' (dev)'}"
+
+
+def _score(cell: CellSummary, on_test: bool) -> float:
+    over = cell.test if on_test else cell.dev
+    if over is not None:
+        return over.mean
+    return cell.best.dev if cell.best is not None and cell.best.dev is not None else float("-inf")
+
+
+def spread_text(over: Spread | None) -> str:
+    """`85.1 ± 0.3` in points of 100; without the deviation of a single seed."""
+    if over is None:
+        return NOTHING
+    return f"{100 * over.mean:.1f}" + ("" if over.std is None else f" ± {100 * over.std:.1f}")
+
+
+# The description.
+
+
+def _note(cell: CellSummary, opened: OpenCell) -> Iterator[str]:
+    """The description, the best setting first: MLflow shows three lines of it before a reader asks for more."""
+    head, best = cell.header, cell.best
+    assert best is not None, "of cells that have one"
+    ranges = searched(opened.space)
+    found = [f"{name} {value_text(best.setting[name])}" for name in ranges if name in best.setting]
+    yield f"**Best setting** (trial {best.number + 1} of {head.planned}): {', '.join(found) or 'nothing was searched'}."
+    yield ""
+    variant = f" ({head.variant})" if head.variant else ""
+    yield f"{mode_symbol(head.mode)} **{head.mode}** of {head.encoder} on **{head.task}**{variant}, head {head.head}."
+    yield f"Scores are {head.metric} in points of 100, ± the standard deviation over seeds."
+    yield ""
+    yield from _score_rows(cell)
+    yield ""
+    dev = NOTHING if best.dev is None else f"{100 * best.dev:.1f}"
+    yield f"The best trial has {dev} on dev, in epoch {best.best_epoch} of {best.epoch_count}."
+    yield ""
+    yield from _setting_rows(best.setting, ranges)
+    fixed = [f"`{name}` {value_text(value)}" for name, value in best.setting.items() if name not in ranges]
+    yield from ("", f"Not searched: {', '.join(fixed)}.") if fixed else ()
+    yield ""
+    yield f"Train it again with `meltpoint train {BEST_FILE}`; the file is among this run's artifacts."
+    yield ""
+    data = f"{some(head.train_examples, 'example')} to train on, {head.dev_examples} of dev"
+    yield "".join((f"Data: {data}.", *(f" {note}." for note in head.notes)))
+
+
+def _score_rows(cell: CellSummary) -> Iterator[str]:
+    yield "| | seeds | dev | test |"
+    yield "|---|---:|---:|---:|"
+    yield f"| best setting | {len(cell.finals)} | {spread_text(cell.dev)} | {spread_text(cell.test)} |"
+    if cell.default_finals and cell.best is not None and cell.best.setting != cell.header.published:
+        scores = f"{spread_text(cell.default_dev)} | {spread_text(cell.default_test)}"
+        yield f"| published setting | {len(cell.default_finals)} | {scores} |"
+
+
+def _setting_rows(setting: Mapping[str, Value], ranges: Mapping[str, Range]) -> Iterator[str]:
+    """The searched parameters of the best setting, with their ranges."""
+    active = {name: range_ for name, range_ in ranges.items() if name in setting}
+    if not active:
+        return
+    yield "| searched parameter | best value | searched in |"
+    yield "|---|---:|---|"
+    for name, range_ in active.items():
+        yield f"| `{name}` | {value_text(setting[name])} | {range_text(range_)} |"
+
+
+def value_text(value: Value) -> str:
+    """A value with four significant digits."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def range_text(range_: Range) -> str:
+    """`1e-05 to 0.001, logarithmic`; or the choices."""
+    if isinstance(range_, Real | Integer):
+        ends = f"{value_text(range_.low)} to {value_text(range_.high)}"
+        return f"{ends}, logarithmic" if isinstance(range_, Real) and range_.log else ends
+    return ", ".join(value_text(value) for value in range_.values) if isinstance(range_, Choice) else str(range_.start)

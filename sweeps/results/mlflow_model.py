@@ -1,0 +1,104 @@
+"""A cell's best finalist as an MLflow model: `mlflow.pyfunc.load_model(…).predict(frame)` where this package is."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.results.export import export_model
+from meltpoint.sweeps.results.predicting import frame_columns
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.tasks.core.task import Kind
+
+if TYPE_CHECKING:
+    from mlflow.models import ModelSignature
+
+CODE = Path(__file__).with_name("mlflow_model_code.py")
+ARTIFACT = "finalist"
+"""The exported model's folder, among the MLflow model's artifacts."""
+
+
+@contextmanager
+def finalist_models(
+    ledger: Ledger, summary: SweepSummary, cells: Sequence[CellSummary]
+) -> Iterator[tuple[dict[CellKey, Path], list[str]]]:  # fmt: skip
+    """MLflow models of the best finalists of those cells that have one, in folders that last as long as the block.
+
+    Yields:
+        cell → folder; and a line for each cell whose model could not be made.
+    """
+    models: dict[CellKey, Path] = {}
+    troubles: list[str] = []
+    if not cells:
+        yield models, troubles
+        return
+    beside = ledger.folder if isinstance(ledger.folder, Path) else None  # /tmp may be small
+    with tempfile.TemporaryDirectory(prefix=".models-", dir=beside) as scratch:
+        for cell in cells:
+            name = cell_name(*cell.header.key)
+            if cell.kept is None:
+                continue
+            try:
+                exported = export_model(ledger, summary, name, Path(scratch) / "exported")
+                save_model(Path(scratch) / name, Path(str(exported)), cell.header.kind)
+            except (ValueError, OSError) as error:
+                troubles.append(f"{'.'.join(cell.header.key)}: no MLflow model ({error})")
+            else:
+                models[cell.header.key] = Path(scratch) / name
+        yield models, troubles
+
+
+def save_model(folder: Path, exported: Path, kind: Kind | str) -> None:
+    """Write an MLflow model that holds an exported model, and no pickle.
+
+    Args:
+        folder: the folder to write, which does not exist.
+        exported: a folder of `adapters.exported_model`.
+        kind: the task's kind.
+    """
+    import mlflow.pyfunc
+
+    version = metadata.version("mlflow")
+    with _quiet():
+        mlflow.pyfunc.save_model(
+            str(folder), python_model=str(CODE), artifacts={ARTIFACT: str(exported)}, signature=_signature(kind),
+            pip_requirements=["meltpoint", f"mlflow=={version}"],
+        )  # fmt: skip
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep MLflow's advice (an input example, type hints) and its progress bars from the terminal."""
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    logger = logging.getLogger("mlflow")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def _signature(kind: Kind | str) -> ModelSignature:
+    """The columns that the model reads, and the one that it writes for any kind of task."""
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types.schema import Array, TensorSpec
+
+    is_words = kind == "sequence_labelling"
+    read: list[ColSpec | TensorSpec] = [
+        ColSpec(Array(DataType.string) if is_words else DataType.string, name) for name in frame_columns(kind)
+    ]  # fmt: skip
+    return ModelSignature(inputs=Schema(read))

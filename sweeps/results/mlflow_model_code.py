@@ -1,0 +1,52 @@
+"""The code of a finalist as an MLflow model: MLflow runs this file where it loads one (models from code, no pickle).
+
+The process that loads it needs this package; `sweeps.results.mlflow_model` writes such models.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mlflow
+from mlflow.pyfunc.model import PythonModel, PythonModelContext
+
+from meltpoint.sweeps.results.mlflow_model import ARTIFACT
+from meltpoint.sweeps.results.predicting import texts_of
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class Finalist(PythonModel):
+    """A finalist that predicts label names, scores, or a list of label names a sentence."""
+
+    def load_context(self, context: PythonModelContext) -> None:
+        """Load the exported model; on a CPU."""
+        from meltpoint.adapters.exported_model import load_folder  # torch, which takes seconds
+
+        self.model = load_folder(context.artifacts[ARTIFACT])
+
+    def predict(
+        self, context: PythonModelContext, model_input: pandas.DataFrame, params: dict[str, Any] | None = None
+    ) -> pandas.DataFrame:
+        """A column `prediction`, and for classification of texts a column `probability.LABEL` a label.
+
+        Args:
+            context: MLflow's.
+            model_input: a row a text, in the column `text`; for pairs `text_a` and `text_b`; for words `words`, a list.
+            params: none is known.
+
+        Raises:
+            ValueError: there are no columns of texts, or a text does not fit.
+        """
+        import pandas as pd
+
+        texts = texts_of(self.model, model_input)
+        if not self.model.gives_probabilities:
+            return pd.DataFrame({"prediction": self.model.predict(texts)})
+        shares, labels = self.model.predict_proba(texts), self.model.task.labels
+        found: dict[str, Any] = {"prediction": [labels[int(row.argmax())] for row in shares]}
+        return pd.DataFrame(found | {f"probability.{name}": shares[:, place] for place, name in enumerate(labels)})
+
+
+mlflow.models.set_model(Finalist())

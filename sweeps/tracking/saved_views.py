@@ -1,0 +1,272 @@
+"""MLflow's saved views of an experiment's runs: their format, and the address that opens one.
+
+MLflow's front end keeps a saved view as an experiment tag `mlflow.sharedViewState.ID`, whose value is
+`{"name": …, "createdAt": …, "state": "deflate;" + base64(zlib(JSON))}`; without the frame around the state it opens the
+same way and is not in the list of views. The state's fields are those of the front end itself, which documents none of
+them, so that they are written for the versions with which they were tried in a browser (`VERIFIED`). For any other
+version `fragment` gives an address with the filter and the order alone, which MLflow has understood since 2.0.
+
+Source: MLflow 3.17.2, `mlflow/server/js/src/experiment-tracking/components`: `experiment-page/models/`,
+`experiment-page/hooks/useSharedExperimentViewState.ts`, `experiment-page/utils/savedViewEnvelope.ts` and
+`runs-charts/runs-charts.types.ts`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+VERIFIED = ("3.17",)
+"""Versions of MLflow, major and minor, whose front end was seen to open these views (tests/sweeps/test_browser.py)."""
+
+TAG = "mlflow.sharedViewState."
+DEFLATE = "deflate;"
+MAX_TAG_LENGTH = 5000
+"""MLflow's limit for the value of an experiment's tag."""
+
+Kind = Literal["metrics", "params", "tags", "attributes"]
+FOLDED_SECTIONS = ("dev", "train", "test", "Model metrics", "System metrics")
+"""Sections into which the front end puts a chart of each metric that has none; they are there, and closed."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table of runs.
+
+    Attributes:
+        kind: whether it shows a metric, a parameter, a tag or an attribute of a run.
+        name: its name.
+        width: in pixels.
+    """
+
+    kind: Kind
+    name: str
+    width: int = 110
+
+    @property
+    def key(self) -> str:
+        """The front end's name of the column, by which it also sorts."""
+        return f"{self.kind}.`{self.name}`"
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """A metric over optimiser steps, a line a run.
+
+    Attributes:
+        section: the heading under which it stands.
+        metric: the metric.
+        title: its title.
+    """
+
+    section: str
+    metric: str
+    title: str
+
+
+@dataclass(frozen=True)
+class ParallelChart:
+    """Parallel coordinates: a line a run through its parameters and, at the end, its metrics.
+
+    Attributes:
+        section: the heading under which it stands.
+        params, metrics: the axes.
+        title: its title.
+    """
+
+    section: str
+    params: tuple[str, ...]
+    metrics: tuple[str, ...]
+    title: str
+
+
+Chart = LineChart | ParallelChart
+
+
+@dataclass(frozen=True)
+class View:
+    """A view of an experiment's runs.
+
+    Attributes:
+        id: its key in the address; letters, digits and dashes.
+        name: its name in the list of views; "" for one that only links open.
+        filter: the runs it shows, in MLflow's filter language.
+        order_by: the column by which they are sorted.
+        ascending: whether the lowest value is first.
+        columns: the columns of the table, from left to right.
+        charts: the charts, in order; a view with charts opens with them, one without opens with the table.
+        group_by: a tag whose equal values fold into one row, with the means of its runs; "" for none.
+        folded: values of that tag whose rows are closed at first; those of others are open.
+        name_width: of the column of the runs' names, in pixels.
+        charts_a_row: how many charts stand beside each other.
+    """
+
+    id: str
+    name: str
+    filter: str
+    order_by: Column
+    ascending: bool = False
+    columns: tuple[Column, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    group_by: str = ""
+    folded: tuple[str, ...] = ()
+    name_width: int = 220
+    charts_a_row: int = 2
+
+
+RUN_NAME = "attributes.`Run Name`"
+
+
+def is_verified(version: str) -> bool:
+    """True if the front end of this version of MLflow opens these views."""
+    return ".".join(version.split(".")[:2]) in VERIFIED
+
+
+def fragment(experiment: str, view: View, version: str, table: bool | None = None) -> str:
+    """The part of a view's address behind the server's: `#/experiments/…`.
+
+    Args:
+        experiment: the experiment's id.
+        version: of the server's MLflow.
+        table: whether to show the table and not the charts; None for the view's own choice.
+    """
+    is_table = not view.charts if table is None else table
+    if is_verified(version):
+        return _runs(experiment, is_table, viewStateShareKey=view.id)
+    order = {"orderByKey": view.order_by.key, "orderByAsc": json.dumps(view.ascending)}
+    return _runs(experiment, is_table, searchFilter=view.filter, **order)
+
+
+def _runs(experiment: str, is_table: bool, **words: str) -> str:
+    mode = {"workflowType": "machine_learning", "compareRunsMode": "TABLE" if is_table else "CHART"}
+    return f"#/experiments/{experiment}/runs?{urlencode(mode | words)}"
+
+
+def named_fragments(experiment: str, tags: Mapping[str, str]) -> dict[str, str]:
+    """Name → address of the views that an experiment's tags keep under a name, the newest first; others' too.
+
+    A tag that is no view of the known form is left out, as MLflow does.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    for tag, value in tags.items():
+        with suppress(ValueError, KeyError, TypeError, zlib.error):
+            if tag.startswith(TAG) and not value.startswith(DEFLATE):
+                frame = json.loads(value)
+                is_table = not decompressed(value).get("compareRunCharts")
+                page = _runs(experiment, is_table, viewStateShareKey=tag.removeprefix(TAG))
+                found[str(frame["name"])] = (int(frame["createdAt"]), page)
+    return {name: page for name, (_, page) in sorted(found.items(), key=lambda item: -item[1][0])}
+
+
+def run_fragment(experiment: str, run: str, tab: str = "") -> str:
+    """The address of a run's page, or of one of its tabs (`artifacts`, `model-metrics`)."""
+    return f"#/experiments/{experiment}/runs/{run}{f'/{tab}' if tab else ''}?workflowType=machine_learning"
+
+
+def tags_of(views: Sequence[View], created_at: int, version: str) -> dict[str, str]:
+    """The experiment's tags that keep the views; none for a version of MLflow that is not verified.
+
+    Where the names of folded rows do not fit into a tag, those rows are open.
+
+    Args:
+        created_at: milliseconds since 1970, for the list of views, which has the newest first.
+        version: of the server's MLflow.
+
+    Raises:
+        ValueError: a view does not fit into a tag.
+    """
+    if not is_verified(version):
+        return {}
+    tags = {f"{TAG}{view.id}": _fitting(view, created_at - place) for place, view in enumerate(views)}
+    for key, value in tags.items():
+        if len(value) > MAX_TAG_LENGTH:
+            raise ValueError(f"{key} is too long for a tag: {len(value)} of {MAX_TAG_LENGTH}.")
+    return tags
+
+
+def _fitting(view: View, created_at: int) -> str:
+    value = _value(view, created_at)
+    return value if len(value) <= MAX_TAG_LENGTH else _value(replace(view, folded=()), created_at)
+
+
+def _value(view: View, created_at: int) -> str:
+    state = compressed(state_of(view))
+    return json.dumps({"name": view.name, "createdAt": created_at, "state": state}) if view.name else state
+
+
+def compressed(state: dict[str, Any]) -> str:
+    """A state as the front end keeps it."""
+    packed = zlib.compress(json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode(), 9)
+    return DEFLATE + base64.b64encode(packed).decode()
+
+
+def decompressed(text: str) -> dict[str, Any]:
+    """The state in a tag's value, with or without the frame of a named view."""
+    kept: str = text if text.startswith(DEFLATE) else json.loads(text)["state"]
+    found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(kept.removeprefix(DEFLATE))))
+    return found
+
+
+def state_of(view: View) -> dict[str, Any]:
+    """The front end's state of a view: which runs, in which order, and how they are shown."""
+    charts, sections = _charts(view)
+    shown = {"compareRunCharts": charts, "compareRunSections": sections, "isAccordionReordered": True}
+    return {
+        "searchFilter": view.filter, "orderByKey": view.order_by.key, "orderByAsc": view.ascending,
+        "startTime": "ALL", "lifecycleFilter": "Active", "modelVersionFilter": "All Runs", "datasetsFilter": [],
+        "selectedColumns": [column.key for column in view.columns],
+        "columnOrder": [RUN_NAME, *(column.key for column in view.columns)],
+        "columnWidths": {RUN_NAME: view.name_width} | {column.key: column.width for column in view.columns},
+        "runsHiddenMode": "SHOW_ALL", "groupBy": _group(view.group_by), "useGroupedValuesInCharts": True,
+        "groupsExpanded": {f"tag.{view.group_by}.{value}": False for value in view.folded},
+        "hideEmptyCharts": True, "autoRefreshEnabled": True,
+        **(shown if charts else {}),
+    }  # fmt: skip
+
+
+def _group(tag: str) -> dict[str, Any] | None:
+    keys = [{"mode": "tag", "groupByData": tag}]
+    return {"aggregateFunction": "average", "groupByKeys": keys} if tag else None
+
+
+def _charts(view: View) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The charts of a view and their sections; the last ones are closed, for the charts of all other metrics."""
+    named = list(dict.fromkeys(chart.section for chart in view.charts))
+    sections = [_section(name, is_open=True) | {"columns": _columns_of(name, view)} for name in named]
+    sections += [_section(name, is_open=False) for name in FOLDED_SECTIONS]
+    return [_chart(f"{view.id}-{place}", chart) for place, chart in enumerate(view.charts)], sections
+
+
+def _columns_of(section: str, view: View) -> int:
+    """How many charts of a section stand beside each other: one of parallel coordinates has the whole width."""
+    is_wide = any(isinstance(chart, ParallelChart) for chart in view.charts if chart.section == section)
+    return 1 if is_wide else view.charts_a_row
+
+
+def _section(name: str, is_open: bool) -> dict[str, Any]:
+    return {
+        "uuid": f"section-{name}", "name": name, "display": is_open, "isReordered": True, "deleted": False,
+        "isGenerated": False,
+    }  # fmt: skip
+
+
+def _chart(uuid: str, chart: Chart) -> dict[str, Any]:
+    common = {
+        "uuid": uuid, "metricSectionId": f"section-{chart.section}", "displayName": chart.title, "deleted": False,
+        "isGenerated": False, "runsCountToCompare": 100,
+    }  # fmt: skip
+    if isinstance(chart, ParallelChart):
+        axes = {"selectedParams": list(chart.params), "selectedMetrics": list(chart.metrics)}
+        return {**common, "type": "PARALLEL", **axes, "showAllRuns": True}
+    return {
+        **common, "type": "LINE", "metricKey": chart.metric, "selectedMetricKeys": [chart.metric],
+        "xAxisKey": "step", "xAxisScaleType": "linear", "scaleType": "linear", "lineSmoothness": 0,
+        "selectedXAxisMetricKey": "", "useGlobalXaxisKey": True, "useGlobalLineSmoothing": True, "yAxisKey": "metric",
+        "yAxisExpressions": [], "range": {}, "ignoreOutliers": False,
+    }  # fmt: skip

@@ -1,0 +1,107 @@
+"""The views of a sweep in MLflow's dashboard: cells, learning curves, hyperparameters, finals; and one of each cell."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.tracking.labels import axis, cell_labels, mode_symbol, searched, setting_label
+from meltpoint.sweeps.tracking.saved_views import Chart, Column, LineChart, ParallelChart, View
+
+CELL, ROLE, FINAL_OF, IS_BEST, PLACE = (
+    "meltpoint.cell", "meltpoint.role", "meltpoint.final_of", "meltpoint.is_best", "place",
+)  # fmt: skip
+"""Tags by which the views choose, fold and sort: the cell's name, what a run is, the row of a final's seeds, whether a
+trial is the best one of its cell, and a cell's place among those of its task."""
+
+CURVES, SETTINGS = "Learning curves", "Hyperparameters"
+BEST = Column("metrics", "best_dev", 90)
+TEXT = 130
+"""Pixels of a column with words."""
+
+
+def sweep_views(cells: Sequence[OpenCell]) -> list[View]:
+    """The named views of a sweep, in the order in which a reader wants them; the first is the one to open."""
+    return [cells_view(cells), curves_view(cells), *_settings_views(cells), finals_view(cells)]
+
+
+def cells_view(cells: Sequence[OpenCell]) -> View:
+    """One row a cell, those of a task together, the best on test first."""
+    several = [word for word in ("encoder", "variant") if len({getattr(cell, word) for cell in cells}) > 1]
+    columns = (
+        Column("tags", PLACE, TEXT), Column("tags", "test", TEXT), Column("tags", "dev", TEXT),
+        Column("tags", "default test", TEXT), BEST, *(Column("params", word, TEXT) for word in several),
+        Column("params", "mode", TEXT), Column("params", "task", 100), Column("params", "head", 80),
+        Column("metrics", "seeds", 60), Column("metrics", "gpu_hours", 90), Column("metrics", "train_hours", 90),
+    )  # fmt: skip
+    return View("cells", "Cells", f"tags.`{ROLE}` = 'cell'", Column("tags", PLACE), ascending=True, columns=columns)
+
+
+def curves_view(cells: Sequence[OpenCell]) -> View:
+    """The learning curves of each cell's best trial."""
+    columns = (Column("params", "task"), Column("params", "mode", TEXT), BEST, Column("metrics", "best_epoch", 90))
+    return View(
+        "curves", f"{CURVES} (best trial of each cell)", f"tags.`{IS_BEST}` = 'true'", Column("tags", CELL),
+        ascending=True, columns=columns, charts=_curves(cells),
+    )  # fmt: skip
+
+
+def _curves(cells: Iterable[OpenCell]) -> tuple[Chart, ...]:
+    """Dev in each of the cells' metrics, and the training loss."""
+    metrics = dict.fromkeys(cell.task.metric for cell in cells)
+    dev = [LineChart(CURVES, f"dev/{metric}", f"dev {metric} over steps") for metric in metrics]
+    return (*dev, LineChart(CURVES, "train/loss", "training loss over steps"))
+
+
+def _settings_views(cells: Sequence[OpenCell]) -> list[View]:
+    """Of each mode, the search trials of all its cells in parallel coordinates."""
+    views = []
+    for mode in dict.fromkeys(cell.mode for cell in cells):
+        own = [cell for cell in cells if cell.mode == mode]
+        columns, charts = _settings(own, ("task",) if len({cell.task_name for cell in own}) > 1 else ())
+        where = f"tags.`{ROLE}` = 'search' and tags.`meltpoint.mode` = '{mode}'"
+        name = f"{SETTINGS} {mode_symbol(mode)}"
+        views.append(View(f"hyperparameters-{mode}", name, where, BEST, columns=columns, charts=charts))
+    return [view for view in views if view.charts]
+
+
+def _settings(cells: Sequence[OpenCell], before: tuple[str, ...] = ()) -> tuple[tuple[Column, ...], tuple[Chart, ...]]:
+    """The columns and the chart of the parameters that any of the cells searches; no chart where none is searched.
+
+    Args:
+        before: further parameters, as the first axes.
+    """
+    ranges = {name: range_ for cell in cells for name, range_ in searched(cell.space).items()}
+    columns = (*(Column("params", name) for name in before), BEST, *(Column("params", name, TEXT) for name in ranges))
+    axes = (*before, *(axis(name, range_) for name, range_ in ranges.items()))
+    chart = ParallelChart(SETTINGS, axes, ("best_dev",), "searched hyperparameters and best dev score")
+    return columns, (chart,) if ranges else ()
+
+
+def finals_view(cells: Sequence[OpenCell]) -> View:
+    """The finals: the seeds of a setting in one row with their means, which opens to the single runs."""
+    columns = (
+        Column("metrics", "test_score", 120), BEST, Column("metrics", "seconds", 90),
+        Column("metrics", "peak_memory_gb", TEXT), Column("params", "seed", 60), Column("params", "metric", 90),
+    )  # fmt: skip
+    roles = ("final", "default")
+    folded = [setting_label(label, role) for label in cell_labels(cells).values() for role in roles]
+    return View(
+        "finals", "Finals (seeds of a setting in one row)", f"tags.`{FINAL_OF}` LIKE '%'", Column("tags", FINAL_OF),
+        ascending=True, columns=columns, group_by=FINAL_OF, folded=tuple(folded), name_width=300,
+    )  # fmt: skip
+
+
+def cell_view(cell: OpenCell) -> View:
+    """The search trials of one cell: a table of the searched parameters, their curves, and parallel coordinates."""
+    columns, charts = _settings([cell])
+    word = hashlib.sha256(cell.name.encode()).hexdigest()[:12]
+    where = f"tags.`{CELL}` = '{cell.name}' and tags.`{ROLE}` = 'search'"
+    trials = (Column("tags", IS_BEST, 90), *columns, Column("metrics", "best_epoch", 90), Column("metrics", "seconds"))
+    return View(f"cell-{word}", "", where, BEST, columns=trials, charts=(*_curves([cell]), *charts))
+
+
+def every_view(cells: Sequence[OpenCell]) -> list[View]:
+    """The named views, and one of each cell."""
+    return [*sweep_views(cells), *(cell_view(cell) for cell in cells)]

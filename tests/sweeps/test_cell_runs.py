@@ -1,0 +1,239 @@
+"""cell_runs: what a cell's run holds at the end of a sweep, in a real store; and what changes when it grows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mlflow.exceptions import MlflowException
+
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.sweeps.tracking.cell_ending import CellEnding
+from meltpoint.sweeps.tracking.deep_links import sweep_fragments, view_fragments
+from meltpoint.sweeps.tracking.runs import Runs
+
+BEGAN = 1.7e9
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storage folder; one store serves the module, since its first opening takes seconds."""
+    return tmp_path_factory.mktemp("storage")
+
+
+@pytest.fixture
+def runs(storage: Path, cells, request: pytest.FixtureRequest) -> Runs:
+    made = Runs(request.node.name[:60], default_uri(storage), storage)
+    made.open(cells, "{}", BEGAN)
+    return made
+
+
+@pytest.fixture
+def cell(proposal: Proposal):
+    """The cell of `proposal`, which is fine-tuned."""
+    return proposal.cell
+
+
+def train(runs: Runs, proposal: Proposal, record) -> None:
+    runs.begin(proposal, code_version(), BEGAN)
+    runs.write(proposal.id, record.epochs, record)
+
+
+def close(runs: Runs, cell, ending: CellEnding, done: bool = True) -> None:
+    runs.close([(cell.key, {"best_dev": 0.5})], done, {"report.md": "# A sweep"}, {}, BEGAN, {cell.key: ending})
+
+
+def cell_run(runs: Runs, cell):
+    """The one run of a cell."""
+    where = f"tags.`meltpoint.role` = 'cell' and tags.`meltpoint.cell` = '{cell.name}'"
+    (run,) = runs.client.search_runs([runs.experiment], where)
+    assert run.info.run_id == runs.parents[cell.key]
+    return run
+
+
+def marked(runs: Runs) -> set[str]:
+    found = runs.client.search_runs([runs.experiment], "tags.`meltpoint.is_best` = 'true'")
+    return {run.data.tags["meltpoint.trial"] for run in found}
+
+
+def others(proposal: Proposal, *names: str) -> list[Proposal]:
+    return [replace(proposal, id=name * 16, number=place) for place, name in enumerate(names, 1)]
+
+
+def test_a_trial_has_its_name_its_colour_its_data_and_the_logarithms_of_what_is_searched_so(
+    runs, cell, proposal, make_record
+):
+    train(runs, proposal, make_record(proposal))
+    run = runs.client.get_run(runs.runs[proposal.id])
+    assert run.info.run_name == "🔥 tiny_reviews · trial 1"
+    assert run.data.tags["mlflow.runColor"].startswith("#")
+    assert run.inputs.dataset_inputs[0].dataset.digest == cell.data_fingerprint
+    logs = {name for name in run.data.params if name.startswith("log10 ")}
+    wanted = {f"log10 {name}" for name, one in cell.space.parameters.items() if getattr(one, "log", False)}
+    assert logs == wanted
+    assert run.info.end_time - run.info.start_time == 3000, "as the record says"
+
+
+def test_a_cell_shows_its_best_score_while_the_sweep_runs_and_one_trial_is_marked(runs, cell, proposal, make_record):
+    for trial, dev in zip([proposal, *others(proposal, "a", "b", "c")], (0.5, 0.75, 0.6, 0.75), strict=True):
+        train(runs, trial, make_record(trial, dev=(dev,)))
+    assert cell_run(runs, cell).data.metrics["best_dev"] == 0.75
+    assert marked(runs) == {"a" * 16}
+
+
+def test_a_later_driver_knows_the_best_trial_so_far(runs, storage, cells, proposal, make_record):
+    better, worse = others(proposal, "a", "b")
+    train(runs, better, make_record(better, dev=(0.75,)))
+    later = Runs(runs.sweep, runs.uri, storage)
+    later.open(cells, "{}", BEGAN)
+    train(later, worse, make_record(worse, dev=(0.5,)))
+    assert marked(later) == {better.id}
+
+
+def test_trials_that_failed_or_were_stopped_or_are_finals_are_never_the_best(runs, proposal, make_record):
+    stopped, final = others(proposal, "a", "b")
+    train(runs, stopped, make_record(stopped, status="stopped"))
+    train(runs, replace(final, role="final"), make_record(final, role="final"))
+    assert marked(runs) == set()
+
+
+def test_at_the_end_a_cell_has_the_winning_setting_the_files_and_a_description_with_links(
+    runs, storage, cell, proposal, make_record
+):
+    train(runs, proposal, make_record(proposal))
+    file = storage / "some.yaml"
+    file.write_text("learning_rate: 1", encoding="utf-8")
+    missing = storage / "not there"
+    files = {"best.yaml": file, "predictions/seed0.test.jsonl": file, "none": missing}
+    close(runs, cell, CellEnding(proposal.setting, "**Best setting** …", proposal.id, files=files))
+    run = cell_run(runs, cell)
+    assert run.data.params["learning_rate"] == str(proposal.setting["learning_rate"])
+    assert run.data.params["task"] == "tiny_reviews"
+    note = run.data.tags["mlflow.note.content"]
+    assert note.endswith("\n\n**Best setting** …")
+    assert f"[best trial](#/experiments/{runs.experiment}/runs/{runs.runs[proposal.id]}?" in note
+    folder = storage / "mlartifacts" / runs.sweep / run.info.run_id / "artifacts"
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert found == {"best.yaml", "predictions/seed0.test.jsonl", "report.md", "space.yaml"}
+
+
+def test_the_end_of_a_sweep_marks_the_trial_that_it_chose(runs, cell, proposal, make_record):
+    first, chosen = others(proposal, "a", "b")
+    for trial in (first, chosen):
+        train(runs, trial, make_record(trial, dev=(0.75,)))
+    assert marked(runs) == {first.id}
+    close(runs, cell, CellEnding(best=chosen.id))
+    assert marked(runs) == {chosen.id}
+
+
+def test_a_sweep_that_grew_has_its_new_winner_in_the_cells_one_run_with_all_trials_below(
+    runs, cell, proposal, make_record
+):
+    (later,) = others(proposal, "a")
+    former = replace(proposal, id="f" * 16, role="final", number=0)
+    for trial in (proposal, former):
+        train(runs, trial, make_record(trial))
+    close(runs, cell, CellEnding(proposal.setting, "one", proposal.id))
+    before = cell_run(runs, cell)
+    better = replace(later, setting={**proposal.setting, "learning_rate": 0.123})
+    train(runs, better, make_record(better, dev=(0.9,)))
+    close(runs, cell, CellEnding(better.setting, "two", better.id, former=(former.id,)))
+    run = cell_run(runs, cell)
+    assert run.data.params["learning_rate"] == "0.123"
+    assert run.data.tags["mlflow.note.content"].endswith("two")
+    assert run.info.start_time == before.info.start_time
+    below = runs.client.search_runs([runs.experiment], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
+    assert {one.data.tags["meltpoint.trial"] for one in below} == {proposal.id, former.id, better.id}
+    assert runs.client.get_run(runs.runs[former.id]).data.tags["meltpoint.final_of"].endswith("former best setting")
+    assert runs.client.get_run(before.info.run_id).info.lifecycle_stage == "deleted"
+
+
+def test_a_cell_that_is_closed_again_with_the_same_setting_keeps_its_run(runs, cell, proposal, make_record):
+    train(runs, proposal, make_record(proposal))
+    ending = CellEnding(proposal.setting, "one", proposal.id)
+    close(runs, cell, ending)
+    before = cell_run(runs, cell)
+    close(runs, cell, ending)
+    assert cell_run(runs, cell).info.run_id == before.info.run_id
+
+
+def test_a_call_that_fails_while_a_cells_run_is_replaced_is_made_good_by_the_next_try(
+    runs, cell, proposal, make_record, monkeypatch
+):
+    train(runs, proposal, make_record(proposal))
+    close(runs, cell, CellEnding(proposal.setting, "one", proposal.id))
+    other = CellEnding({**proposal.setting, "learning_rate": 0.123}, "two", proposal.id)
+    with monkeypatch.context() as broken:
+        broken.setattr(runs.client, "delete_run", lambda run: (_ for _ in ()).throw(MlflowException("away")))
+        with pytest.raises(MlflowException, match="away"):
+            close(runs, cell, other)
+    close(runs, cell, other)
+    assert cell_run(runs, cell).data.params["learning_rate"] == "0.123"
+
+
+def test_a_model_is_registered_once_and_best_names_the_newest(runs, storage, cell, proposal, make_record):
+    final, another = (replace(one, role="final") for one in others(proposal, "a", "b"))
+    model = storage / "a model"
+    (model / "artifacts").mkdir(parents=True, exist_ok=True)
+    (model / "MLmodel").write_text("flavors: {}", encoding="utf-8")
+    (model / "artifacts" / "weights").write_bytes(b"\x00\xff")
+    train(runs, proposal, make_record(proposal))
+    ending = CellEnding(proposal.setting, "one", proposal.id, model=model, finalist=final.id)
+    for _ in range(2):
+        close(runs, cell, ending)
+    name = f"{runs.sweep}.{cell.name}"
+    run = cell_run(runs, cell)
+    assert [version.run_id for version in runs.client.search_model_versions(f"name = '{name}'")] == [run.info.run_id]
+    close(runs, cell, replace(ending, finalist=another.id))
+    best = runs.client.get_model_version_by_alias(name, "best")
+    assert (best.tags["meltpoint.trial"], best.source) == (another.id, f"{run.info.artifact_uri}/model")
+    folder = storage / "mlartifacts" / runs.sweep / run.info.run_id / "artifacts" / "model"
+    assert (folder / "artifacts" / "weights").read_bytes() == b"\x00\xff"
+    assert "[model](" in run.data.tags["mlflow.note.content"]
+
+
+def test_the_views_are_written_once_and_their_addresses_are_found_by_the_sweeps_name(runs, storage):
+    assert set(view_fragments(runs.uri, runs.sweep)) == {"Cells"}, "not written yet"
+    assert "searchFilter" in view_fragments(runs.uri, runs.sweep)["Cells"]
+    runs.write_views()
+    pages = view_fragments(runs.uri, runs.sweep)
+    assert next(iter(pages)) == "Cells"
+    assert {name.split(" ")[0] for name in pages} == {"Cells", "Learning", "Hyperparameters", "Finals"}
+    assert all(page.startswith(f"#/experiments/{runs.experiment}/runs?") for page in pages.values())
+    assert "viewStateShareKey=cells" in pages["Cells"]
+    assert sweep_fragments(runs.uri)[runs.sweep] == pages["Cells"]
+    with pytest.raises(ValueError, match=r"has no sweep 'other'. There is: .*test_the_views"):
+        view_fragments(runs.uri, "other")
+
+
+def test_views_that_are_there_are_not_written_again(runs, monkeypatch):
+    runs.write_views()
+    written: list[str] = []
+    monkeypatch.setattr(runs.client, "set_experiment_tag", lambda _, name, __: written.append(name))
+    runs.write_views()
+    assert written == []
+
+
+def test_another_version_of_mlflow_gets_no_views_and_plain_links(runs, cell, proposal, make_record):
+    runs.cells.version = "3.18.0"
+    runs.write_views()
+    assert not [tag for tag in runs.client.get_experiment(runs.experiment).tags if "sharedViewState" in tag]
+    train(runs, proposal, make_record(proposal))
+    close(runs, cell, CellEnding(proposal.setting, "one", proposal.id))
+    note = cell_run(runs, cell).data.tags["mlflow.note.content"]
+    assert "viewStateShareKey" not in note
+    assert "searchFilter=tags" in note
+
+
+def test_a_store_that_refuses_the_views_loses_no_trial_and_says_so(runs, proposal, make_record, monkeypatch):
+    def refuse(*words: object) -> None:
+        raise MlflowException("tags are not allowed", error_code=1)  # BAD_REQUEST
+
+    monkeypatch.setattr(runs.client, "set_experiment_tag", refuse)
+    monkeypatch.setattr("meltpoint.sweeps.tracking.runs.is_about_the_store", lambda error: False)
+    runs.write_views()
+    assert runs.views_refused == "tags are not allowed"
+    train(runs, proposal, make_record(proposal))

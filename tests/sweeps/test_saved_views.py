@@ -1,0 +1,127 @@
+"""saved_views, views: the state that MLflow's front end reads, its frame, and the addresses."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from types import SimpleNamespace
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from meltpoint.sweeps.tracking import saved_views
+from meltpoint.sweeps.tracking.labels import LOG, searched
+from meltpoint.sweeps.tracking.saved_views import MAX_TAG_LENGTH, TAG, Column, View, fragment, named_fragments, tags_of
+from meltpoint.sweeps.tracking.views import cell_view, every_view, sweep_views
+from meltpoint.tests.sweeps.made_up_sweep import cells_of
+
+VERSION = "3.17.2"
+VIEW = View("v", "A view", "tags.`a` = 'b'", Column("metrics", "best_dev"), columns=(Column("params", "task"),))
+
+
+def by_hand(value: str) -> dict:
+    """The state in a tag's value, decoded without our code: base64 of zlib behind `deflate;`."""
+    word, _, packed = value.partition(";")
+    assert word == "deflate"
+    return json.loads(zlib.decompress(base64.b64decode(packed)))
+
+
+def words_of(address: str) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(urlsplit(address.removeprefix("#")).query).items()}
+
+
+def test_a_named_view_is_a_tag_with_its_name_its_time_and_its_state() -> None:
+    tags = tags_of([VIEW], 1000, VERSION)
+    assert set(tags) == {"mlflow.sharedViewState.v"}
+    frame = json.loads(tags["mlflow.sharedViewState.v"])
+    assert set(frame) == {"name", "createdAt", "state"}
+    assert (frame["name"], frame["createdAt"]) == ("A view", 1000)
+    state = by_hand(frame["state"])
+    assert state["searchFilter"] == "tags.`a` = 'b'"
+    assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`best_dev`", False)
+    assert state["selectedColumns"] == ["params.`task`"]
+    assert state == saved_views.decompressed(tags["mlflow.sharedViewState.v"])
+
+
+def test_a_view_without_a_name_has_no_frame_and_so_is_not_listed() -> None:
+    (value,) = tags_of([View("v", "", "", Column("metrics", "x"))], 0, VERSION).values()
+    assert by_hand(value)["orderByKey"] == "metrics.`x`"
+    assert named_fragments("1", {f"{TAG}v": value}) == {}
+
+
+@pytest.mark.parametrize("version", ["3.17.0", "3.17.9"])
+def test_an_address_names_the_view_where_the_version_is_verified(version: str) -> None:
+    assert words_of(fragment("7", VIEW, version)) == {
+        "workflowType": "machine_learning", "compareRunsMode": "TABLE", "viewStateShareKey": "v",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("version", ["3.18.0", "3.1.7", "4.0.0", ""])
+def test_another_version_gets_filter_and_order_in_the_address_and_no_tag(version: str) -> None:
+    assert tags_of([VIEW], 0, version) == {}
+    assert words_of(fragment("7", VIEW, version)) == {
+        "workflowType": "machine_learning", "compareRunsMode": "TABLE", "searchFilter": "tags.`a` = 'b'",
+        "orderByKey": "metrics.`best_dev`", "orderByAsc": "false",
+    }  # fmt: skip
+
+
+def test_the_named_views_of_an_experiment_are_found_newest_first_and_damaged_tags_left_out() -> None:
+    views = sweep_views(cells_of(12))
+    damaged = {
+        f"{TAG}x": "{",
+        f"{TAG}y": '{"name": "y"}',
+        f"{TAG}z": '{"name": "z", "state": "deflate;AA", "createdAt": 1}',
+    }
+    found = named_fragments("7", tags_of(views, 1000, VERSION) | damaged | {"note": "text"})
+    assert list(found) == [view.name for view in views]
+    assert list(found.values()) == [fragment("7", view, VERSION) for view in views]
+
+
+@pytest.mark.parametrize("count", [12, 100])
+def test_every_view_of_a_sweep_fits_into_a_tag(count: int) -> None:
+    cells = cells_of(count)
+    tags = tags_of(every_view(cells), 0, VERSION)
+    assert len(tags) == len(sweep_views(cells)) + count
+    assert max(map(len, tags.values())) <= MAX_TAG_LENGTH
+
+
+def test_rows_stay_open_where_their_names_do_not_fit() -> None:
+    wide = View("w", "w", "", Column("tags", "x"), group_by="x", folded=tuple(f"{n * 7919:x} row" for n in range(9999)))
+    (value,) = tags_of([wide], 0, VERSION).values()
+    state = saved_views.decompressed(value)
+    assert state["groupsExpanded"] == {}
+    assert state["groupBy"] == {"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": "x"}]}
+
+
+def test_a_view_that_cannot_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"sharedViewState\.w is too long for a tag: \d+ of 5000"):
+        tags_of([View("w", "w", "".join(f"{n * 7919:x}" for n in range(9999)), Column("tags", "x"))], 0, VERSION)
+
+
+def test_the_finals_of_a_setting_are_one_closed_row() -> None:
+    (finals,) = (view for view in sweep_views(cells_of(3)) if view.id == "finals")
+    state = saved_views.state_of(finals)
+    assert state["groupBy"]["groupByKeys"] == [{"mode": "tag", "groupByData": "meltpoint.final_of"}]
+    assert state["groupsExpanded"]["tag.meltpoint.final_of.🔥 sst2 · best setting"] is False
+
+
+def test_the_parallel_coordinates_of_a_cell_have_what_is_searched_and_logarithms_where_the_range_is() -> None:
+    (cell,) = (cell for cell in cells_of(3) if cell.mode == "fine_tuning")
+    state = saved_views.state_of(cell_view(cell))
+    (chart,) = (chart for chart in state["compareRunCharts"] if chart["type"] == "PARALLEL")
+    assert f"{LOG}learning_rate" in chart["selectedParams"]
+    assert "dropout" in chart["selectedParams"]
+    assert len(chart["selectedParams"]) == len(searched(cell.space)) < len(cell.space.parameters)
+    assert chart["selectedMetrics"] == ["best_dev"]
+    lines = [chart["metricKey"] for chart in state["compareRunCharts"] if chart["type"] == "LINE"]
+    assert lines == ["dev/accuracy", "train/loss"]
+    shown = {section["uuid"] for section in state["compareRunSections"] if section["display"]}
+    assert {chart["metricSectionId"] for chart in state["compareRunCharts"]} == shown
+
+
+def test_a_sweep_that_searches_nothing_has_no_view_of_hyperparameters() -> None:
+    (cell,) = cells_of(1)
+    fixed = SimpleNamespace(**vars(cell) | {"space": SimpleNamespace(parameters={})})
+    assert [view.id for view in sweep_views([fixed])] == ["cells", "curves", "finals"]
+    assert [chart["type"] for chart in saved_views.state_of(cell_view(fixed))["compareRunCharts"]] == ["LINE", "LINE"]
