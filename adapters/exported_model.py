@@ -15,12 +15,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, FiniteFloat
+from pydantic import AfterValidator, BaseModel, ConfigDict, FiniteFloat
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -33,9 +33,9 @@ from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.model import AdaptedModel, Member, build
 from meltpoint.adapters.settings import complete
 from meltpoint.adapters.training.evaluation import Evaluation, evaluate
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.bounded import parse_json, read_bytes
-from meltpoint.tasks.core.metrics import CLASSIFICATION
-from meltpoint.tasks.core.task import Example, Kind, Task
+from meltpoint.tasks.core.task import Example, Task
 
 CPU = torch.device("cpu")
 FACTS, HEAD, ENCODER = "meltpoint.json", "head.safetensors", "encoder"
@@ -69,7 +69,7 @@ class ExportedModel:
     @property
     def gives_probabilities(self) -> bool:
         """True if it classifies sentences or pairs."""
-        return self.task.kind in CLASSIFICATION
+        return self.task.of_kind.has_distribution
 
     def predict(self, texts: Sequence[Text], probabilities: bool = False) -> list[Any]:
         """For each text a label name, a score, or a list of one label name per word.
@@ -97,7 +97,7 @@ class ExportedModel:
             ValueError: as `predict`.
         """
         if not self.gives_probabilities:
-            raise ValueError(f"a model of {self.task.kind.replace('_', ' ')} gives no probabilities; use predict.")
+            raise ValueError(f"a model of {self.task.of_kind.words} gives no probabilities; use predict.")
         shares = np.array(self._evaluate(texts).probabilities, dtype=np.float64)
         return shares.reshape(len(texts), len(self.task.labels))
 
@@ -110,18 +110,16 @@ class ExportedModel:
         return result
 
     def _example(self, index: int, text: Text) -> Example:
-        kind = self.task.kind
+        kind = self.task.of_kind
         parts = tuple(text) if isinstance(text, list | tuple) and all(isinstance(part, str) for part in text) else None
-        if kind == "sentence_classification" and isinstance(text, str):
+        if kind.input == "sentence" and isinstance(text, str):
             return Example(str(index), texts=(text,))
-        if kind.startswith("pair") and parts is not None and len(parts) == 2:
+        if kind.is_pair and parts is not None and len(parts) == 2:
             return Example(str(index), texts=parts)
-        if kind == "sequence_labelling" and parts is not None:
+        if kind.labels_words and parts is not None:
             return Example(str(index), words=parts)
-        wanted = {"sentence_classification": "a string", "sequence_labelling": "a list of words"}
-        raise ValueError(
-            f"text {index} is {text!r}; {kind.replace('_', ' ')} takes {wanted.get(kind, 'a pair of strings')}."
-        )
+        wanted = {"sentence": "a string", "words": "a list of words", "pair": "a pair of strings"}
+        raise ValueError(f"text {index} is {text!r}; {kind.words} takes {wanted[kind.input]}.")
 
 
 def save_folder(
@@ -186,12 +184,16 @@ def _device(name: str) -> torch.device:
     return device
 
 
+def _known_kind(name: str) -> str:
+    return kinds.get(name).name
+
+
 class _Stored(BaseModel):
     """The keys of `meltpoint.json` that loading reads; it has others, and folders of older versions lack the family."""
 
     model_config = ConfigDict(extra="allow")
 
-    kind: Kind
+    kind: Annotated[str, AfterValidator(_known_kind)]
     task: str
     metric: str
     labels: tuple[str, ...]

@@ -64,7 +64,7 @@ def head_weights(model: AdaptedModel, task: Task, head: str, setting: Setting) -
         remedy = "take --set feature_extraction.layers=top, or export it with --model"
         raise ValueError(f"the head reads a learned mix of all layers, which transformers has no class for; {remedy}.")
     native: Any = model.encoder.native
-    if native.config.model_type in GLOBAL_ATTENTION and task.kind != "sequence_labelling":
+    if native.config.model_type in GLOBAL_ATTENTION and not task.of_kind.labels_words:
         name = f"the {native.config.model_type} class of transformers lets the first piece attend to all others"
         raise ValueError(f"{name}, which the finalist's encoder did not; export it with --model.")
     own = {name: parameter.detach()[0].cpu() for name, parameter in model.own_parameters().items()}

@@ -8,6 +8,7 @@ from meltpoint.adapters import heads, modes, tricks
 from meltpoint.adapters.data.pairing import CONTEXT, FEATS, INPUT_FORMAT, PAIRING, PREFIX, WORD_TOKENIZER
 from meltpoint.adapters.hyperparameters import COMMON, Parameter, Setting, Value
 from meltpoint.adapters.multiplier_table import Trick
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import Kind
 
 ENCODER_DROPOUT = "encoder_dropout"
@@ -69,11 +70,11 @@ def input_parameters(head: str, kind: Kind | None = None) -> tuple[Parameter, ..
         kind: the task's kind, or None for every kind that the head supports.
     """
     head_class = heads.get(head)
-    kinds = head_class.kinds if kind is None else (kind,)
+    served = [kinds.get(name) for name in (head_class.kinds if kind is None else (kind,))]
     either = head_class.separate_pairs and head_class.joint_pairs
-    pairs = either and any(kind.startswith("pair") for kind in kinds)
-    texts = (WORD_TOKENIZER, PREFIX) if any(kind != "sequence_labelling" for kind in kinds) else ()
-    return (*((PAIRING,) if pairs else ()), *((CONTEXT,) if "sequence_labelling" in kinds else ()), *texts)
+    pairs = either and any(kind.is_pair for kind in served)
+    texts = (WORD_TOKENIZER, PREFIX) if any(not kind.labels_words for kind in served) else ()
+    return (*((PAIRING,) if pairs else ()), *((CONTEXT,) if any(kind.labels_words for kind in served) else ()), *texts)
 
 
 def first_phase_parameters(mode: str, head: str) -> tuple[Parameter, ...]:

@@ -21,6 +21,7 @@ from meltpoint.reports.differences import over_seeds
 from meltpoint.reports.statistics.comparison import ALPHA, Comparer, Comparison, adjusted
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.counts import some
 
 NAME = "guidelines"
@@ -255,7 +256,7 @@ def what_would_change_kind(tasks: TaskAgreement) -> str:
 
 def paper_advice(encoder: str, kind: str) -> str:
     """P1's advice (table 1) for an encoder and a kind of task; on sentence pairs only for ELMo and BERT."""
-    if not kind.startswith("pair"):
+    if not kinds.get(kind).is_pair:
         return EITHER
     return FREEZE if encoder.startswith("elmo") else TUNE if encoder.startswith("bert-base") else "not studied"
 

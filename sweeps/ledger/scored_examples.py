@@ -13,6 +13,8 @@ from pydantic import BaseModel, FiniteFloat, model_validator
 
 from meltpoint.sweeps.ledger.predictions import read_lines, read_predictions
 from meltpoint.sweeps.storage.files import StoragePath
+from meltpoint.tasks import kinds
+from meltpoint.tasks.core.kind import Target
 from meltpoint.tasks.core.metrics import METRICS, score
 from meltpoint.tasks.core.task import Kind, Task
 
@@ -67,7 +69,7 @@ class ScoredExamples:
         )  # fmt: skip
 
     def _nested(self, values: Numbers) -> list[Any]:
-        if self.kind != "sequence_labelling":
+        if not kinds.get(self.kind).labels_words:
             return list(values.tolist())
         return [part.tolist() for part in np.split(values, np.cumsum(self.lengths)[:-1])]
 
@@ -78,7 +80,7 @@ def read_scored(path: StoragePath, kind: Kind) -> ScoredExamples:
     Raises:
         ValueError: it is missing, or a line is not an example with its gold label and its prediction.
     """
-    return READERS[kind](path, kind)
+    return READERS[kinds.get(kind).target](path, kind)
 
 
 class _Regressed(BaseModel):
@@ -128,11 +130,10 @@ def _labelled(path: StoragePath, kind: Kind) -> ScoredExamples:
     return ScoredExamples(kind, labels, gold, predicted, lengths, digest)
 
 
-READERS: Mapping[Kind, Callable[[StoragePath, Kind], ScoredExamples]] = {
-    "sentence_classification": _classified,
-    "pair_classification": _classified,
-    "pair_regression": _regressed,
-    "sequence_labelling": _labelled,
+READERS: Mapping[Target, Callable[[StoragePath, Kind], ScoredExamples]] = {
+    "label": _classified,
+    "score": _regressed,
+    "tags": _labelled,
 }
 
 

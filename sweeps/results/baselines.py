@@ -32,8 +32,8 @@ def baseline_of(data: TrainingData) -> Baseline:
     began, task = time.monotonic(), data.task
     train = data.train[:: -(-len(data.train) // MOST_EXAMPLES)]
     names, chosen = _labelling(train, data.dev, task), None
-    if task.kind != "sequence_labelling":
-        constant = "the mean score" if task.kind == "pair_regression" else "the most frequent class"
+    if not task.of_kind.labels_words:
+        constant = "the mean score" if task.of_kind.is_regression else "the most frequent class"
         linear, chosen = _linear(train, data.dev, task)
         names = {constant: _constant(train, data.dev, task), "a linear model on TF-IDF": linear}
     return Baseline(
@@ -48,13 +48,13 @@ def _scored(task: Task, examples: Sequence[Example], predicted: Sequence[Predict
 
 def _constant(train: Sequence[Example], dev: Sequence[Example], task: Task) -> float:
     labels: list[Any] = [example.label for example in train]
-    value = float(np.mean(labels)) if task.kind == "pair_regression" else Counter(labels).most_common(1)[0][0]
+    value = float(np.mean(labels)) if task.of_kind.is_regression else Counter(labels).most_common(1)[0][0]
     return _scored(task, dev, [value] * len(dev))
 
 
 def _labelling(train: Sequence[Example], dev: Sequence[Example], task: Task) -> dict[str, float]:
     """Each word's most frequent tag in train; the most frequent of all for words that train lacks."""
-    if task.kind != "sequence_labelling":
+    if not task.of_kind.labels_words:
         return {}
     tags: dict[str, Counter[int]] = defaultdict(Counter)
     for example in train:
@@ -94,7 +94,7 @@ def _features(examples: Sequence[Example], transform: Callable[[list[str]], Any]
 def _fitted(task: Task, strength: float, train: Any, dev: Any, labels: list[Any], examples: Sequence[Example]) -> float:
     from sklearn.linear_model import LogisticRegression, Ridge
 
-    if task.kind == "pair_regression":
+    if task.of_kind.is_regression:
         model = Ridge(alpha=1 / strength, solver="lsqr").fit(train, labels)
     elif len(set(labels)) < 2:
         return _scored(task, examples, [labels[0]] * len(examples))

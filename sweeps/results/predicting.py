@@ -46,11 +46,11 @@ def predict_file(
         ValueError: a file that cannot be read, a column that is not there, or a text that does not fit; one line.
     """
     if probabilities and not model.gives_probabilities:
-        raise ValueError(f"--probabilities: a model of {model.task.kind.replace('_', ' ')} gives none; leave it out.")
+        raise ValueError(f"--probabilities: a model of {model.task.of_kind.words} gives none; leave it out.")
     done = 0
     with writing(out, sys.stdout) as write:
         for piece in read_pieces(file, rows):
-            names = _text_columns(file, piece, columns, 2 if model.task.kind.startswith("pair") else 1)
+            names = _text_columns(file, piece, columns, 2 if model.task.of_kind.is_pair else 1)
             write(_with_predictions(model, piece, names, probabilities, file, done))
             done += len(piece)
             tell(done)
@@ -99,7 +99,7 @@ def _with_predictions(
 
 def _text(model: ExportedModel, cells: list[Any]) -> Any:
     """A row's texts as `ExportedModel.predict` takes them."""
-    if model.task.kind == "sequence_labelling":
+    if model.task.of_kind.labels_words:
         (words,) = cells
         return words.split() if isinstance(words, str) else [str(word) for word in words]
     texts = [cell if isinstance(cell, str) else "" if cell is None else str(cell) for cell in cells]

@@ -10,14 +10,14 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.kind import Target
 from meltpoint.tasks.core.spans import span_scores
 from meltpoint.tasks.core.task import Kind, Label, Task
 
 Prediction = int | float | list[int]
 Floats = NDArray[np.float64]
-
-CLASSIFICATION: tuple[Kind, ...] = ("sentence_classification", "pair_classification")
 
 
 @dataclass(frozen=True)
@@ -26,19 +26,28 @@ class Metric:
 
     Attributes:
         name: its key in `METRICS`, in MLflow and in tables.
-        kinds: the kinds of task that it applies to.
+        targets: what has to be predicted for it to apply.
         compute: (task, gold labels, predictions) → score; `score` has checked that both have the same length, not 0.
         two_classes: True if it needs exactly two labels, of which the second is the positive one.
     """
 
     name: str
-    kinds: tuple[Kind, ...]
+    targets: tuple[Target, ...]
     compute: Callable[[Task, Sequence[Label], Sequence[Prediction]], float]
     two_classes: bool = False
 
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of task that it applies to."""
+        return tuple(kind for kind in kinds.names() if kinds.get(kind).target in self.targets)
+
     def fits(self, task: Task) -> bool:
         """True if the metric applies to the task."""
-        return task.kind in self.kinds and (not self.two_classes or len(task.labels) == 2)
+        return self.serves(task.kind, len(task.labels))
+
+    def serves(self, kind: Kind, labels: int) -> bool:
+        """True if the metric applies to tasks of a kind with so many labels."""
+        return kinds.get(kind).target in self.targets and (not self.two_classes or labels == 2)
 
 
 def score(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> dict[str, float]:
@@ -59,7 +68,7 @@ def score(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) ->
 
 def reported(task: Task) -> list[str]:
     """The metrics that are reported for a task: F1 is that of the positive class of two, else the mean over classes."""
-    fitting = [name for name in REPORTED[task.kind] if METRICS[name].fits(task)]
+    fitting = [name for name in task.of_kind.metrics if METRICS[name].fits(task)]
     return [name for name in fitting if name != "macro_f1" or "f1" not in fitting]
 
 
@@ -70,7 +79,7 @@ def _check(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -
         )
     if any(label is None for label in gold):
         raise ValueError(f"{task.name} cannot be scored: labels are hidden. Carve a labelled test with --test-from.")
-    if task.kind == "sequence_labelling":
+    if task.of_kind.labels_words:
         pairs = zip(gold, predicted, strict=True)
         for position, (gold_tags, tags) in enumerate(pairs):
             lengths = len(cast(tuple[int, ...], gold_tags)), len(cast(list[int], tags))
@@ -173,26 +182,20 @@ def _word_accuracy(task: Task, gold: Sequence[Label], predicted: Sequence[Predic
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("accuracy", CLASSIFICATION, _accuracy),
-        Metric("f1", CLASSIFICATION, _f1, two_classes=True),
-        Metric("macro_f1", CLASSIFICATION, _macro_f1),
-        Metric("matthews", CLASSIFICATION, _matthews),
-        Metric("pearson", ("pair_regression",), _pearson),
-        Metric("spearman", ("pair_regression",), _spearman),
-        Metric("span_f1", ("sequence_labelling",), _span_f1),
-        Metric("span_precision", ("sequence_labelling",), _span_precision),
-        Metric("span_recall", ("sequence_labelling",), _span_recall),
-        Metric("word_accuracy", ("sequence_labelling",), _word_accuracy),
+        Metric("accuracy", ("label",), _accuracy),
+        Metric("f1", ("label",), _f1, two_classes=True),
+        Metric("macro_f1", ("label",), _macro_f1),
+        Metric("matthews", ("label",), _matthews),
+        Metric("pearson", ("score",), _pearson),
+        Metric("spearman", ("score",), _spearman),
+        Metric("span_f1", ("tags",), _span_f1),
+        Metric("span_precision", ("tags",), _span_precision),
+        Metric("span_recall", ("tags",), _span_recall),
+        Metric("word_accuracy", ("tags",), _word_accuracy),
     )
 }
 
-REPORTED: Mapping[Kind, tuple[str, ...]] = {
-    "sentence_classification": ("accuracy", "f1", "macro_f1"),
-    "pair_classification": ("accuracy", "f1", "macro_f1"),
-    "pair_regression": ("pearson", "spearman"),
-    "sequence_labelling": ("span_f1", "span_precision", "span_recall", "word_accuracy"),
-}
-"""The metrics that may be reported for a kind of task (`reported`); the first is the kind's default."""
 
-DEFAULT: Mapping[Kind, str] = {kind: names[0] for kind, names in REPORTED.items()}
-"""The metric of a user's task whose file names none."""
+def default(kind: Kind) -> str:
+    """The metric of a user's task whose file names none."""
+    return kinds.get(kind).metrics[0]

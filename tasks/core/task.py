@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-Kind = Literal["sequence_labelling", "sentence_classification", "pair_classification", "pair_regression"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+from meltpoint.tasks import kinds
+from meltpoint.tasks.core.kind import TaskKind
+
+Kind = str
+"""The name of a kind of task: a file in `tasks/kinds/`."""
+KINDS: tuple[Kind, ...] = kinds.names()
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -127,6 +131,11 @@ class Task:
     sample: Task | None = None
     dev_from: str | None = None
     test_from: str | None = None
+
+    @property
+    def of_kind(self) -> TaskKind:
+        """Its kind: what its examples hold, and what is predicted of them."""
+        return kinds.get(self.kind)
 
     @property
     def outputs(self) -> int:

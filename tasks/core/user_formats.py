@@ -11,10 +11,11 @@ from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.arrow_rows import ClassName, Row, with_class_names
 from meltpoint.tasks.core.conll import ConllLayout, read_conll, to_iob2
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.kind import LABEL
 from meltpoint.tasks.core.paths import matching
 from meltpoint.tasks.core.readers import Record
 from meltpoint.tasks.core.task import Example, ReadExamples
-from meltpoint.tasks.core.user_layout import LABEL, UserFileLayout, UserSplit
+from meltpoint.tasks.core.user_layout import UserFileLayout, UserSplit
 from meltpoint.tasks.core.user_rows import (
     SPLIT,
     as_record,
@@ -47,7 +48,7 @@ def read_user_files(folder: Path, split: UserSplit, layout: UserFileLayout) -> l
     left_out: LeftOut = Counter()
     if layout.format == "conll":
         examples = _conll(paths, layout)
-    elif layout.kind == "sequence_labelling":
+    elif layout.of_kind.labels_words:
         examples = list(_tagged_rows(paths, split, layout, left_out))
     else:
         examples = list(_labelled_rows(folder, paths, split, layout, left_out))
@@ -188,9 +189,9 @@ def hub_example(
     row: Row, position: int, names: tuple[str, ...], *, place: Path, layout: UserFileLayout
 ) -> Example | None:
     """The example of a row of the hub (see `HubSource.example`); None if it is left out."""
-    key = layout.columns["tags" if layout.kind == "sequence_labelling" else LABEL][0]
+    key = layout.columns[layout.of_kind.label_column][0]
     named = with_class_names(row, {key: names} if names else {})
-    if layout.kind == "sequence_labelling":
+    if layout.of_kind.labels_words:
         return tagged_example(str(position), place, position + 1, named, layout, Counter())
     record = as_record(place, position + 1, named, cell_names(layout), layout)
     return labelled_example(str(position), record, record, layout, Counter())

@@ -9,15 +9,14 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.carving import parse_cut
 from meltpoint.tasks.core.conll import TagScheme
+from meltpoint.tasks.core.kind import LABEL, TaskKind
 from meltpoint.tasks.core.metrics import METRICS
 from meltpoint.tasks.core.patterns import check_groups
-from meltpoint.tasks.core.task import Kind
 from meltpoint.tasks.core.user_layout import (
-    COLUMNS,
-    LABEL,
     TABLES,
     TEXTUAL,
     TYPED,
@@ -51,6 +50,12 @@ def _character(value: object) -> object:
 
 def _quoting(value: object) -> object:
     return "false" if value == "none" else value
+
+
+def _kind(value: object) -> object:
+    if isinstance(value, str) and value not in kinds.names():
+        raise ValueError(f"kind: {registry.unknown(value, 'kind', kinds.names())}")
+    return value
 
 
 def _encoding(value: object) -> object:
@@ -178,7 +183,7 @@ class UserTask(_Strict):
     """
 
     name: str
-    kind: Kind
+    kind: Annotated[str, BeforeValidator(_kind)]
     metric: str | None = None
     files: Files | None = None
     file: str | None = None
@@ -218,6 +223,11 @@ class UserTask(_Strict):
         self._check_metric()
         return self
 
+    @property
+    def of_kind(self) -> TaskKind:
+        """Its kind: what its examples hold, and what is predicted of them."""
+        return kinds.get(self.kind)
+
     def label_names(self) -> tuple[str, ...]:
         """The names of the classes, in id order; two spellings may have one name."""
         return tuple(dict.fromkeys(name for _, name in self.labels))
@@ -228,14 +238,14 @@ class UserTask(_Strict):
         return {raw: names.index(name) for raw, name in self.labels}
 
     def _check_labels(self) -> None:
-        if self.kind == "pair_regression":
+        if self.of_kind.is_regression:
             if self.labels or self.range is None or not self.range[0] < self.range[1]:
-                raise ValueError("range: a pair_regression task takes range: [lowest, highest], and no labels.")
+                raise ValueError(f"range: a {self.kind} task takes range: [lowest, highest], and no labels.")
             return
         raw = [spelling for spelling, _ in self.labels]
         if self.range is not None or len(self.label_names()) < 2 or len(set(raw)) < len(raw):
             raise ValueError(f"labels: a {self.kind} task takes a list of two or more different labels, and no range.")
-        if self.kind == "sequence_labelling":
+        if self.of_kind.labels_words:
             self._check_tags(self.label_names())
         twice = next((label for label in self.skip_labels if label in raw), None)
         if twice is not None:
@@ -289,9 +299,9 @@ class UserTask(_Strict):
 
     def _check_format(self) -> None:
         tabular = ("conll", *TABLES, "lines", "folders")
-        is_tagged = self.kind == "sequence_labelling"
+        is_tagged = self.of_kind.labels_words
         is_other_kind = (self.format == "conll") != is_tagged and self.format in tabular
-        is_folder_of_pairs = self.format == "folders" and self.kind != "sentence_classification"
+        is_folder_of_pairs = self.format == "folders" and not self.of_kind.fits_folders
         if is_other_kind or is_folder_of_pairs:
             raise ValueError(f"format: {self.kind} is not read from {self.format}; see docs/tasks.md for what is.")
         for key, formats in ONLY_FOR.items():
@@ -301,11 +311,11 @@ class UserTask(_Strict):
             raise ValueError("widths: under a header all rows have its number of cells. Set header: false.")
         if is_tagged and self.empty == "keep":
             raise ValueError("empty: a sentence without words cannot be labelled. Write skip or refuse.")
-        if self.kind == "sequence_labelling" and (self.label_files or self.skip_labels):
+        if is_tagged and (self.label_files or self.skip_labels):
             raise ValueError("label_files, skip_labels: not for sequence_labelling. Remove them.")
 
     def _check_columns(self) -> None:
-        needed = tuple(name for name in COLUMNS[self.kind] if name != LABEL or self.label_files is None)
+        needed = tuple(name for name in self.of_kind.columns if name != LABEL or self.label_files is None)
         given = self.columns.given()
         if self.label_files is not None and LABEL in given:
             raise ValueError("columns: label is in label_files already. Remove one of the two.")
@@ -331,11 +341,7 @@ class UserTask(_Strict):
     def _check_metric(self) -> None:
         if self.metric is None:
             return
-        known = [
-            m.name
-            for m in METRICS.values()
-            if self.kind in m.kinds and (not m.two_classes or len(self.label_names()) == 2)
-        ]
+        known = [m.name for m in METRICS.values() if m.serves(self.kind, len(self.label_names()))]
         if self.metric not in known:
             raise ValueError(f"metric: {registry.unknown(self.metric, f'metric of {self.kind}', known)}")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from meltpoint.tasks.core.arrow_rows import Row, dataset_rows, parquet_rows
 from meltpoint.tasks.core.bounded import parse_json
+from meltpoint.tasks.core.kind import LABEL
 from meltpoint.tasks.core.patterns import compiled, matched
 from meltpoint.tasks.core.readers import (
     Record,
@@ -20,7 +21,7 @@ from meltpoint.tasks.core.readers import (
     read_lines,
     read_table,
 )
-from meltpoint.tasks.core.user_layout import LABEL, TABLES, UserFileLayout
+from meltpoint.tasks.core.user_layout import TABLES, UserFileLayout
 
 SPLIT = "split"
 """The name of the cell that says which split a row belongs to."""

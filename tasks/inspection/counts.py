@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from meltpoint.tasks.core.kind import LABEL
 from meltpoint.tasks.core.readers import data_bytes, decoded
 from meltpoint.tasks.core.user_formats import joined_text
-from meltpoint.tasks.core.user_layout import LABEL, UserFileLayout
+from meltpoint.tasks.core.user_layout import UserFileLayout
 from meltpoint.tasks.core.user_rows import SPLIT, numbered_rows, read_records, value_at, with_labels
 from meltpoint.tasks.inspection.conll_shape import split_sentences
 
@@ -81,7 +82,7 @@ def counted_rows(path: Path, layout: UserFileLayout, label_file: Path | None = N
     """
     if layout.format == "conll":
         yield from _conll_rows(path, layout)
-    elif layout.kind == "sequence_labelling":
+    elif layout.of_kind.labels_words:
         words, tags = (layout.columns[key][0] for key in ("words", "tags"))
         for line, row in numbered_rows(path, layout):
             split = str(value_at(path, line, row, layout.split_column)) if layout.split_column else ""

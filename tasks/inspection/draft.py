@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from meltpoint import tasks
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.compressed import without_suffix
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.kind import LABEL
 from meltpoint.tasks.core.task import SPLITS, Kind, Split
-from meltpoint.tasks.core.user_layout import LABEL, UserFileLayout
+from meltpoint.tasks.core.user_layout import UserFileLayout
 from meltpoint.tasks.inspection.counts import SplitCounts, counted_rows
 from meltpoint.tasks.inspection.file_shape import FileShape, shape_of
 from meltpoint.tasks.inspection.names import NO_LABELS
@@ -179,7 +181,7 @@ def _layout(draft: Draft, shape: FileShape, roles: Roles) -> UserFileLayout:
 def _count(
     draft: Draft, places: Mapping[Split, Sequence[Place]], labels: Mapping[Split, Path], layout: UserFileLayout
 ) -> None:
-    is_tagged = layout.kind == "sequence_labelling"
+    is_tagged = layout.of_kind.labels_words
     for split, some_places in places.items():
         counts = SplitCounts()
         for place in some_places:
@@ -238,12 +240,12 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
     seen: Counter[str] = Counter()
     for split in ("train", "dev"):
         seen += draft.counts[split].labels if split in draft.counts else Counter()
-    if kind == "pair_regression":
+    if kinds.get(kind).is_regression:
         scores = [float(value) for value in seen if is_number(value)]
         low, high = min(scores, default=0.0), max(scores, default=1.0)
         draft.keys["range"] = [math.floor(low), max(math.ceil(high), math.floor(low) + 1)]
         draft.remark("range", f"the scores of train and dev are from {low:g} to {high:g}; write the ends of the scale")
-    elif kind == "sequence_labelling":
+    elif kinds.get(kind).labels_words:
         draft.keys["labels"] = _tags(seen, str(draft.keys.get("tag_scheme", "iob2")))
     else:
         hidden = sorted(label for label in seen if label.strip().lower() in NO_LABELS)

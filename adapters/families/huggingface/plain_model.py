@@ -82,5 +82,5 @@ def fold_range(model: nn.Module, low: float, high: float) -> None:
 def _labels(task: Task) -> dict[str, Any]:
     """The part of config.json on a task's outputs."""
     names = task.labels or (SCORE,)
-    kind = {} if task.kind == "sequence_labelling" else {"problem_type": SINGLE_LABEL if task.labels else REGRESSION}
+    kind = {} if task.of_kind.labels_words else {"problem_type": SINGLE_LABEL if task.labels else REGRESSION}
     return {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}, **kind}

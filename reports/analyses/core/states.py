@@ -27,6 +27,7 @@ from meltpoint.reports.analyses.core.finalists import needed_finalist, order_for
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.worker.finalist_scoring import restore
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Example, Kind, TrainingData
 
@@ -78,12 +79,12 @@ def load_inputs(options: AnalysisOptions) -> tuple[list[tuple[str, TrainingData]
 
 
 def _labels_words(options: AnalysisOptions, encoder: str, task: str) -> bool:
-    return any(cell.header.kind == "sequence_labelling" for cell in options.cells(encoder, task))
+    return any(kinds.get(cell.header.kind).labels_words for cell in options.cells(encoder, task))
 
 
 def _labelled(options: AnalysisOptions, task: str) -> TrainingData:
     data = load_training_data(options.data(task))
-    if data.task.kind == "sequence_labelling":
+    if data.task.of_kind.labels_words:
         raise ValueError(f"{task} labels words; the layer analyses take sentences or pairs. Leave it out with --task.")
     if any(example.label is None for example in (*data.train, *data.dev)):
         raise ValueError(f"{task} has examples without labels in train or dev; the layer analyses need them all.")
