@@ -18,7 +18,7 @@ from meltpoint.adapters.layers.bundle import Bundle, keep_members, lanes_of
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.tasks import kinds as task_kinds
 from meltpoint.tasks.core.kind import TaskKind
-from meltpoint.tasks.core.metrics import Prediction
+from meltpoint.tasks.core.metric import Prediction
 from meltpoint.tasks.core.task import KINDS, Kind
 
 Reads = Literal["first", "all"]

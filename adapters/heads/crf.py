@@ -9,7 +9,7 @@ from meltpoint.adapters.head import Head
 from meltpoint.adapters.heads.linear import Linear
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.crf import ConditionalRandomField
-from meltpoint.tasks.core.metrics import Prediction
+from meltpoint.tasks.core.metric import Prediction
 from meltpoint.tasks.kinds import reading
 
 

@@ -25,7 +25,7 @@ from meltpoint.adapters.layers.affine import Affine, Scores, elementwise
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.comparison import PARTS, compared
 from meltpoint.adapters.layers.score_distribution import ScoreDistribution
-from meltpoint.tasks.core.metrics import Prediction
+from meltpoint.tasks.core.metric import Prediction
 from meltpoint.tasks.kinds import reading
 
 PAIR = Parameter(

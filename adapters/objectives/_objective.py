@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor
 
-from meltpoint.tasks.core.metrics import Prediction
+from meltpoint.tasks.core.metric import Prediction
 
 Limits = tuple[float, float] | None
 """The lowest and the highest score of a task, for regression; None for the others."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from meltpoint.adapters.objectives._cross_entropy import cross_entropy
 from meltpoint.adapters.objectives._objective import Limits, Objective
-from meltpoint.tasks.core.metrics import Prediction
+from meltpoint.tasks.core.metric import Prediction
 
 
 class OneLabel(Objective):

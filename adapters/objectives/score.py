@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from meltpoint.adapters.objectives._objective import Limits, Objective
-from meltpoint.tasks.core.metrics import Prediction
+from meltpoint.tasks.core.metric import Prediction
 
 
 class Score(Objective):

@@ -8,6 +8,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from meltpoint.tasks.core.metrics import gain
+
 
 class EpochResult(BaseModel):
     """Losses, metrics and times of one epoch of one trial.
@@ -43,9 +45,9 @@ Result = TypeVar("Result", bound=EpochResult)
 
 
 def best_epoch(epochs: Iterable[Result], metric: str) -> Result | None:
-    """The epoch whose weights are a trial's result: the highest dev score, the earliest where equal; None of none.
+    """The epoch whose weights are a trial's result: the best dev score, the earliest where equal; None of none.
 
-    A NaN is below every number.
+    The best is the highest, or of an error the lowest. A NaN is worse than every number.
 
     Args:
         epochs: of one trial, in any order.
@@ -53,7 +55,7 @@ def best_epoch(epochs: Iterable[Result], metric: str) -> Result | None:
     """
 
     def rank(result: EpochResult) -> tuple[float, int]:
-        score = result.dev[metric]
+        score = gain(metric, result.dev[metric])
         return (-math.inf if math.isnan(score) else score, -result.epoch)
 
     return max(epochs, key=rank, default=None)

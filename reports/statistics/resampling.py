@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from meltpoint.reports.statistics.example_statistics import Scorer
-from meltpoint.tasks.core.metrics import Floats
+from meltpoint.tasks.core.metric import Floats
 
 CHUNK = 2**20
 """Counts that are in memory at a time: 8 MB."""

@@ -15,7 +15,7 @@ from meltpoint.sweeps.ledger.predictions import read_lines, read_predictions
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core.kind import Target
-from meltpoint.tasks.core.metrics import METRICS, score
+from meltpoint.tasks.core.metrics import METRICS, value
 from meltpoint.tasks.core.task import Kind, Task
 
 Numbers = NDArray[np.int32] | NDArray[np.float64]
@@ -30,6 +30,7 @@ class ScoredExamples:
         labels: the label names, in id order; of labelling, the tags that occur; empty for regression.
         gold, predicted: label ids or scores, (examples,); of labelling, (words,), sentence after sentence.
         lengths: the words of each sentence, for labelling, (sentences,); ones for the other kinds, (examples,).
+        probabilities: of each label, (examples, labels) float64, where the file has them; else None.
         digest: of the examples' ids and gold labels in their order: equal where two files may be paired.
     """
 
@@ -39,6 +40,7 @@ class ScoredExamples:
     predicted: Numbers
     lengths: NDArray[np.int64]
     digest: str = ""
+    probabilities: NDArray[np.float64] | None = None
 
     @property
     def count(self) -> int:
@@ -54,7 +56,8 @@ class ScoredExamples:
         task = Task(name="predictions", kind=self.kind, metric=metric, folder="", readers={}, labels=self.labels)
         if metric not in METRICS or not METRICS[metric].fits(task):
             raise ValueError(f"{metric} is no metric of {self.kind.replace('_', ' ')} here; choose another.")
-        return score(task, self._nested(self.gold), self._nested(self.predicted))[metric]
+        shares = () if self.probabilities is None else self.probabilities.tolist()
+        return value(metric, task, self._nested(self.gold), self._nested(self.predicted), shares)
 
     def only(self, drawn: NDArray[np.int64]) -> ScoredExamples:
         """The examples at these places, in that order; a place may occur more than once.
@@ -65,7 +68,8 @@ class ScoredExamples:
         starts = np.cumsum(self.lengths) - self.lengths
         places = np.concatenate([np.arange(starts[at], starts[at] + self.lengths[at]) for at in drawn])
         return replace(
-            self, gold=self.gold[places], predicted=self.predicted[places], lengths=self.lengths[drawn], digest=""
+            self, gold=self.gold[places], predicted=self.predicted[places], lengths=self.lengths[drawn], digest="",
+            probabilities=None if self.probabilities is None else self.probabilities[drawn],
         )  # fmt: skip
 
     def _nested(self, values: Numbers) -> list[Any]:
@@ -109,7 +113,8 @@ def _classified(path: StoragePath, kind: Kind) -> ScoredExamples:
     read = read_predictions(path)
     gold, predicted = read.gold.astype(np.int32), read.predicted.astype(np.int32)
     digest = _digest(read.ids, [read.labels[label] for label in gold])
-    return ScoredExamples(kind, read.labels, gold, predicted, np.ones(len(gold), dtype=np.int64), digest)
+    lengths = np.ones(len(gold), dtype=np.int64)
+    return ScoredExamples(kind, read.labels, gold, predicted, lengths, digest, read.probabilities)
 
 
 def _regressed(path: StoragePath, kind: Kind) -> ScoredExamples:

@@ -160,6 +160,7 @@ class UserTask(_Strict):
         name: lower-case letters, digits and `_`; used in tables and file names.
         kind: one of the kinds.
         metric: the metric that settings are selected by; the kind's default if omitted.
+        also: metrics that tables show in columns of their own beside it; nothing is selected by them.
         files: the files of each split, or
         file, split_column, splits: one file, the column that says which split a row is in, and the splits' names, or
         hub: a dataset on the hub.
@@ -185,6 +186,7 @@ class UserTask(_Strict):
     name: str
     kind: Annotated[str, BeforeValidator(_kind)]
     metric: str | None = None
+    also: Names = ()
     files: Files | None = None
     file: str | None = None
     split_column: str | None = None
@@ -220,7 +222,7 @@ class UserTask(_Strict):
         self._check_parts()
         self._check_format()
         self._check_columns()
-        self._check_metric()
+        self._check_metrics()
         return self
 
     @property
@@ -338,12 +340,17 @@ class UserTask(_Strict):
         groups = [group for name in needed for group in given.get(name, (name,))]
         check_groups(self.pattern, [*groups, self.split_column] if self.split_column else groups)
 
-    def _check_metric(self) -> None:
-        if self.metric is None:
-            return
-        known = [m.name for m in METRICS.values() if m.serves(self.kind, len(self.label_names()))]
-        if self.metric not in known:
-            raise ValueError(f"metric: {registry.unknown(self.metric, f'metric of {self.kind}', known)}")
+    def _check_metrics(self) -> None:
+        own = () if self.metric is None else (self.metric,)
+        for key, names in (("metric", own), ("also", self.also)):
+            for name in names:
+                if name not in METRICS or not METRICS[name].serves(self.kind, len(self.label_names())):
+                    known = [m.name for m in METRICS.values() if m.serves(self.kind, len(self.label_names()))]
+                    raise ValueError(f"{key}: {registry.unknown(name, f'metric of {self.kind}', known)}")
+                part = name.partition(".")[2]
+                types = {label[2:] for label in self.label_names() if label != "O"}
+                if part and part not in types:
+                    raise ValueError(f"{key}: {registry.unknown(part, f'type of span in {name}', types)}")
 
 
 def _has(splits: BaseModel, split: str) -> bool:

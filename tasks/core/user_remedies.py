@@ -28,6 +28,7 @@ WANTED = {
     "name": "write a word, as in name: reviews",
     "kind": f"write one of {', '.join(KINDS)}",
     "metric": "write a metric's name, as in metric: accuracy",
+    "also": "write a list of metrics, as in also: [macro_f1, matthews]",
     "files": "write a mapping, as in files: {train: train.tsv, dev: dev.tsv}",
     "files.train": FILE_REMEDY,
     "files.dev": f"{FILE_REMEDY}, or carve it: dev_from: train[-500:]",

@@ -103,6 +103,7 @@ def _task(user_task: UserTask, folder: Path) -> Task:
         description=user_task.description,
         dev_from=user_task.dev_from,
         test_from=user_task.test_from,
+        beside=user_task.also,
     )
 
 

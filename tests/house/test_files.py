@@ -20,6 +20,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.~:/$}])/(?:work|root|Users|home/(?!meltpoint
 PLUG_INS = {
     "tasks": "TASK",
     "tasks/kinds": "KIND",
+    "tasks/metrics": "METRIC",
     "adapters/encoders": "reference",
     "adapters/heads": "HEAD",
     "adapters/modes": "MODE",

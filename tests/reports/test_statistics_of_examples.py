@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meltpoint.reports.statistics.example_statistics import SCORERS, scorer
+from meltpoint.reports.statistics.example_statistics import SCORERS, scorer, written_out
 from meltpoint.reports.statistics.resampling import counts_of, resampled
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.metrics import METRICS
 
 IOB = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
@@ -18,14 +19,14 @@ CLASSES = {"f1": 2, "macro_f1": 4, "matthews": 3, "accuracy": 3}
 
 def runs_of(metric: str, draw: np.random.Generator, examples: int, count: int) -> list[ScoredExamples]:
     """Runs on the same examples; few distinct values, so that labels are absent and scores tie."""
-    kind = METRICS[metric].kinds[-1]
+    kind = next(name for name in reversed(METRICS[metric].kinds) if name != "multi_label_classification")
     lengths = np.ones(examples, dtype=np.int64)
-    if kind == "pair_regression":
+    if kinds.get(kind).is_regression:
         gold = draw.integers(0, 4, examples) / 3
         return [
             ScoredExamples(kind, (), gold, draw.integers(0, 6, examples) * 0.1 + 3.0, lengths) for _ in range(count)
         ]
-    labels = IOB if kind == "sequence_labelling" else tuple("abcd"[: CLASSES[metric]])
+    labels = IOB if kind == "sequence_labelling" else tuple("abcd"[: CLASSES.get(metric, 3)])
     if kind == "sequence_labelling":
         lengths = draw.integers(1, 5, examples)
     words = int(lengths.sum())
@@ -33,7 +34,8 @@ def runs_of(metric: str, draw: np.random.Generator, examples: int, count: int) -
     found = []
     for _ in range(count):
         guessed = np.where(draw.random(words) < 0.5, gold, draw.integers(0, len(labels), words)).astype(np.int32)
-        found.append(ScoredExamples(kind, labels, gold, guessed, lengths))
+        shares = draw.integers(0, 4, (words, len(labels))) / 3 if METRICS[metric].of_probabilities else None
+        found.append(ScoredExamples(kind, labels, gold, guessed, lengths, probabilities=shares))
     return found
 
 
@@ -41,7 +43,7 @@ def test_every_metric_has_statistics():
     assert SCORERS.keys() == METRICS.keys()
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", [*METRICS, "span_f1.PER", "span_precision.LOC", "span_recall.PER"])
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32), examples=st.integers(1, 12))
 def test_the_scores_of_resamples_are_the_metric_on_each_resample_written_out(metric, seed, examples):
@@ -51,6 +53,13 @@ def test_the_scores_of_resamples_are_the_metric_on_each_resample_written_out(met
     counts = np.stack([np.bincount(row, minlength=examples) for row in drawn]).astype(float)
     expected = [[run.only(row).score(metric) for run in runs] for row in drawn]
     assert scorer(metric, runs)(counts) == pytest.approx(np.array(expected), abs=1e-9)
+
+
+def test_a_metric_without_statistics_is_written_out():
+    draw = np.random.default_rng(0)
+    runs = runs_of("macro_f1", draw, 9, 2)
+    counts = draw.multinomial(9, [1 / 9] * 9, 5).astype(float)
+    assert written_out("macro_f1", runs)(counts) == pytest.approx(scorer("macro_f1", runs)(counts))
 
 
 def test_draws_follow_from_the_splits_name_and_are_the_same_for_every_cell_of_a_task():

@@ -135,6 +135,10 @@ YAML_TABLE: dict[str, list[tuple[str, object, str]]] = {
         ("sentence", "f1", CHANGES), ("pair", "spearman", CHANGES), ("words", "word_accuracy", CHANGES),
         ("sentence", "accuracy", "what the kind has where the file names none"),
     ],
+    "also": [
+        ("sentence", ["macro_f1", "matthews"], "shown in tables; nothing is selected by them"),
+        ("pair", "macro_f1", REFUSED),
+    ],
     "files.train": [("sentence", "b.tsv", CHANGES), ("sentence", "copy.tsv", SAME_EXAMPLES)],
     "files.dev": [("sentence", "b.tsv", CHANGES)],
     "files.test": [("sentence", "b.tsv", "no trial reads test; whoever is scored on it keeps its print")],

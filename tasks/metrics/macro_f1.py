@@ -1,0 +1,18 @@
+"""The mean of the F1 scores of the labels, each counting alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meltpoint.tasks.core.metric import Metric, Prediction, f1_of, floats
+from meltpoint.tasks.core.task import Label, Task
+
+
+def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
+    """The mean over the labels that occur in gold or predictions, as scikit-learn's."""
+    left, right = floats(gold), floats(predicted)
+    present = [label for label in range(len(task.labels)) if label in left or label in right]
+    return sum(f1_of(left, right, label) for label in present) / len(present)
+
+
+METRIC = Metric("macro_f1", ("label",), compute, "mean over the labels of F1")
