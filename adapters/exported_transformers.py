@@ -56,6 +56,8 @@ def head_weights(model: AdaptedModel, task: Task, head: str, setting: Setting) -
     Raises:
         ValueError: that class cannot give the model's scores; one line with the remedy.
     """
+    if task.of_kind.target == "grade":
+        raise ValueError("transformers has no class for ordered classes; export it with --model.")
     if head not in (NATIVE, LINEAR):
         raise ValueError(f"transformers has no class for the head {head}; heads {NATIVE} and {LINEAR} are exported so.")
     if model.encoder.native is None:

@@ -21,8 +21,8 @@ POOL_BATCHES = 50
 """Batches per pool: with batching by length, rows are sorted within pools, so that batches differ between epochs."""
 
 
-FLOAT_LABELS = ("score",)
-"""Targets whose labels are numbers with decimals."""
+FLOAT_LABELS = ("score", "labels")
+"""Targets whose labels a loss takes as float32: numbers, and 0 or 1 for each of several labels."""
 
 
 class CachedStates(Protocol):

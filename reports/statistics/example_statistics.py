@@ -27,6 +27,11 @@ RANKED_AT_ONCE = 2**16
 """Counts whose ranks are computed at a time: what fits a processor's cache takes a third less time."""
 
 
+def as_floats(values: NDArray[np.generic]) -> Floats:
+    """Values as float64."""
+    return values.astype(np.float64)
+
+
 def scorer(metric: str, runs: Runs) -> Scorer:
     """The scores of resamples of the examples, for several runs on the same examples.
 
@@ -65,8 +70,8 @@ def _macro_f1(runs: Runs) -> Scorer:
 
     def score(counts: Floats) -> Floats:
         hits, gold, predicted = sums(counts)
-        present = (gold + predicted) > 0
-        mean: Floats = _f1_of(hits, gold, predicted).sum(axis=2) / present.sum(axis=2)
+        present = (gold + predicted > 0).sum(axis=2) if runs[0].gold.ndim == 1 else len(runs[0].labels)
+        mean: Floats = _f1_of(hits, gold, predicted).sum(axis=2) / present
         return mean
 
     return score
@@ -127,10 +132,33 @@ def _matthews(runs: Runs) -> Scorer:
 
 def _label_sums(runs: Runs, labels: Sequence[int]) -> Callable[[Floats], tuple[Floats, Floats, Floats]]:
     """Counts → hits, gold and predicted of each run and label, each (resamples, runs, labels)."""
-    shown = np.array(labels)
-    gold = np.stack([run.gold[:, None] == shown for run in runs], axis=1)  # (examples, runs, labels)
-    predicted = np.stack([run.predicted[:, None] == shown for run in runs], axis=1)
+    gold = np.stack([_indicators(run.gold, labels) for run in runs], axis=1)  # (examples, runs, labels)
+    predicted = np.stack([_indicators(run.predicted, labels) for run in runs], axis=1)
     return _summed(gold & predicted, gold, predicted)
+
+
+def _indicators(values: NDArray[np.generic], labels: Sequence[int]) -> NDArray[np.bool_]:
+    """Which of the labels each example has, (examples, labels)."""
+    return values[:, list(labels)] == 1 if values.ndim == 2 else values[:, None] == np.array(labels)
+
+
+def _subset_accuracy(runs: Runs) -> Scorer:
+    correct = np.stack([(run.gold == run.predicted).all(axis=1) for run in runs], axis=1).astype(np.float64)
+    return lambda counts: counts @ correct / counts.sum(axis=1, keepdims=True)
+
+
+def _quadratic_kappa(runs: Runs) -> Scorer:
+    """1 − Σ w · observed / Σ w · expected, where w is the squared distance of the classes (Cohen 1968)."""
+    moments = _moments(runs)
+
+    def score(counts: Floats) -> Floats:
+        x, y, xx, yy, xy = moments(counts)
+        observed = xx + yy - 2 * xy  # the mean of (x − y)²
+        expected = xx + yy - 2 * x * y
+        # Class ids are whole numbers, so that what is not 0 is at least 1 / N² of a class.
+        return np.where(expected > CONSTANT, 1 - _ratio(observed, expected), 0.0)
+
+    return score
 
 
 def _summed(*statistics: NDArray[np.generic]) -> Callable[[Floats], tuple[Floats, Floats, Floats]]:
@@ -191,17 +219,25 @@ def _word_accuracy(runs: Runs) -> Scorer:
 
 
 def _pearson(runs: Runs) -> Scorer:
-    left = [_centred(run.gold) for run in runs]
-    right = [_centred(run.predicted) for run in runs]
-    columns = [column for x, y in zip(left, right, strict=True) for column in (x, y, x * x, y * y, x * y)]
-    table = np.stack(columns, axis=1)
+    moments = _moments(runs, _centred)
 
     def score(counts: Floats) -> Floats:
-        means = (counts @ table / counts.sum(axis=1, keepdims=True)).reshape(len(counts), len(runs), 5)
-        x, y, xx, yy, xy = np.moveaxis(means, 2, 0)
+        x, y, xx, yy, xy = moments(counts)
         return _correlation(xy - x * y, _variance(xx, x), _variance(yy, y))
 
     return score
+
+
+def _moments(runs: Runs, of_values: Callable[[NDArray[np.generic]], Floats] = as_floats) -> Callable[[Floats], Floats]:
+    """Counts → means of x, y, x², y² and x · y, gold being x and predictions y, each (resamples, runs)."""
+    pairs = [(of_values(run.gold), of_values(run.predicted)) for run in runs]
+    table = np.stack([column for x, y in pairs for column in (x, y, x * x, y * y, x * y)], axis=1)
+
+    def means(counts: Floats) -> Floats:
+        found = (counts @ table / counts.sum(axis=1, keepdims=True)).reshape(len(counts), len(runs), 5)
+        return np.moveaxis(found, 2, 0)
+
+    return means
 
 
 def _centred(values: NDArray[np.generic]) -> Floats:
@@ -263,7 +299,9 @@ SCORERS: Mapping[str, Callable[[Runs], Scorer]] = {
     "mse": _error(np.square),
     "pearson": _pearson,
     "roc_auc": roc_auc,
+    "quadratic_kappa": _quadratic_kappa,
     "spearman": _spearman,
+    "subset_accuracy": _subset_accuracy,
     "weighted_f1": _weighted_f1,
     "word_accuracy": _word_accuracy,
     **{name: _span_scorer(ratio) for name, ratio in SPAN_RATIOS.items()},

@@ -26,7 +26,7 @@ LEVELS = (0.95, 0.80)
 MOST_TRIALS = 256
 """Of more trials the first so many count: opda's simulation takes minutes and gigabytes for a thousand."""
 
-LOWEST = {"matthews": -1.0, "pearson": -1.0, "spearman": -1.0}
+LOWEST = {"matthews": -1.0, "pearson": -1.0, "quadratic_kappa": -1.0, "spearman": -1.0}
 """Metric → its lowest value, where that is not 0. The highest value of every metric but errors is 1."""
 
 

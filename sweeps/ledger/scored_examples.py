@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, FiniteFloat, model_validator
+from pydantic import BaseModel, Field, FiniteFloat, model_validator
 
 from meltpoint.sweeps.ledger.predictions import read_lines, read_predictions
 from meltpoint.sweeps.storage.files import StoragePath
@@ -28,7 +28,8 @@ class ScoredExamples:
     Attributes:
         kind: the task's kind.
         labels: the label names, in id order; of labelling, the tags that occur; empty for regression.
-        gold, predicted: label ids or scores, (examples,); of labelling, (words,), sentence after sentence.
+        gold, predicted: label ids or scores, (examples,); of labelling, (words,), sentence after sentence; of several
+            labels, 0 or 1 for each, (examples, labels).
         lengths: the words of each sentence, for labelling, (sentences,); ones for the other kinds, (examples,).
         probabilities: of each label, (examples, labels) float64, where the file has them; else None.
         digest: of the examples' ids and gold labels in their order: equal where two files may be paired.
@@ -117,6 +118,29 @@ def _classified(path: StoragePath, kind: Kind) -> ScoredExamples:
     return ScoredExamples(kind, read.labels, gold, predicted, lengths, digest, read.probabilities)
 
 
+class _Several(BaseModel):
+    """A line of a task with any number of labels an example."""
+
+    id: str
+    gold: tuple[str, ...]
+    prediction: tuple[str, ...]
+    probabilities: dict[str, FiniteFloat] = Field(min_length=1)
+
+
+def _with_labels(path: StoragePath, kind: Kind) -> ScoredExamples:
+    lines = read_lines(path, _Several, "gold labels, predicted labels and probabilities")
+    labels = tuple(lines[0].probabilities)
+    if any(set(labels) < {*one.gold, *one.prediction} | one.probabilities.keys() for one in lines):
+        raise ValueError(f"{path}: a line has a label that is not one of {', '.join(labels)}; restore the file.")
+    gold, predicted = (
+        np.array([[label in having for label in labels] for having in side], dtype=np.int32)
+        for side in ([one.gold for one in lines], [one.prediction for one in lines])
+    )
+    shares = np.array([[one.probabilities[label] for label in labels] for one in lines], dtype=np.float64)
+    digest = _digest([one.id for one in lines], [one.gold for one in lines])
+    return ScoredExamples(kind, labels, gold, predicted, np.ones(len(lines), dtype=np.int64), digest, shares)
+
+
 def _regressed(path: StoragePath, kind: Kind) -> ScoredExamples:
     lines = read_lines(path, _Regressed, "gold and prediction")
     gold, predicted = np.array([one.gold for one in lines]), np.array([one.prediction for one in lines])
@@ -137,6 +161,8 @@ def _labelled(path: StoragePath, kind: Kind) -> ScoredExamples:
 
 READERS: Mapping[Target, Callable[[StoragePath, Kind], ScoredExamples]] = {
     "label": _classified,
+    "labels": _with_labels,
+    "grade": _classified,
     "score": _regressed,
     "tags": _labelled,
 }

@@ -185,6 +185,8 @@ def named(task: Task, label: Any) -> Any:
     """Label ids as label names; scores stay numbers."""
     if label is None or not task.labels:
         return label
+    if isinstance(label, list | tuple) and task.of_kind.has_labels:
+        return [name for name, has in zip(task.labels, label, strict=True) if has]
     if isinstance(label, list | tuple):
         return [task.labels[one] for one in label]
     return task.labels[label]

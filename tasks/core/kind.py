@@ -8,8 +8,9 @@ from typing import Literal
 Input = Literal["sentence", "pair", "words"]
 """What an example holds: one text, two texts, or the words of a sentence."""
 
-Target = Literal["label", "score", "tags"]
-"""What is predicted: one class, one number in a range, or a tag for each word; each has a loss in `adapters`."""
+Target = Literal["label", "labels", "grade", "score", "tags"]
+"""What is predicted: one label, any number of labels, one of several ordered labels, one number in a range, or a tag
+for each word; each has a loss in `adapters/objectives/`."""
 
 INPUT_COLUMNS: dict[Input, tuple[str, ...]] = {"sentence": ("text",), "pair": ("text_a", "text_b"), "words": ("words",)}
 TAGS, LABEL = "tags", "label"
@@ -60,13 +61,27 @@ class TaskKind:
 
     @property
     def has_distribution(self) -> bool:
-        """True if a model gives a distribution over the labels, of which one holds."""
+        """True if a model gives a distribution over labels of which the likeliest is predicted."""
         return self.target == "label"
+
+    @property
+    def has_labels(self) -> bool:
+        """True if an example may have any number of labels: it is then 0 or 1 for each."""
+        return self.target == "labels"
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """True if a model gives a probability of each label."""
+        return self.target in ("label", "labels", "grade")
 
     @property
     def fits_folders(self) -> bool:
         """True if a folder of texts for each label can hold its examples."""
-        return self.input == "sentence" and self.target == "label"
+        return self.input == "sentence" and self.target in ("label", "grade")
+
+    def outputs(self, labels: int) -> int:
+        """The number of a head's scores for so many labels: one each, one step less of grades, one of a number."""
+        return max(1, labels - 1 if self.target == "grade" else labels)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ class Example:
         texts: one sentence, or the two of a pair; empty for sequence labelling.
         words: the words of a sentence to label; empty for the other kinds.
         label: a class id (an index into `Task.labels`), a score in `Task.label_range`, one label id per
-            word, or None if the label is hidden.
+            word, 0 or 1 for each of several labels, or None if the label is hidden.
         group: the source's grouping: a document (CoNLL-2003), a genre (MultiNLI), a domain (CoLA), or "".
     """
 
@@ -140,7 +140,7 @@ class Task:
     @property
     def outputs(self) -> int:
         """The number of a head's outputs per example (or per word): one per label, or one score."""
-        return len(self.labels) if self.labels else 1
+        return self.of_kind.outputs(len(self.labels))
 
 
 @dataclass(frozen=True)

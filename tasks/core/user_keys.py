@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Mapping
 from typing import Annotated, Self
@@ -11,7 +10,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.carving import parse_cut
 from meltpoint.tasks.core.conll import TagScheme
 from meltpoint.tasks.core.kind import LABEL, TaskKind
 from meltpoint.tasks.core.metrics import METRICS
@@ -23,72 +21,21 @@ from meltpoint.tasks.core.user_layout import (
     EmptyTexts,
     Format,
 )
-from meltpoint.tasks.core.user_remedies import ENCODINGS, WANTED
-
-NO_ENCODINGS = {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined", "mbcs", "oem"}
-"""What Python lists as encodings of text and no file is in; some take quadratic time."""
+from meltpoint.tasks.core.user_remedies import WANTED
+from meltpoint.tasks.core.user_values import (
+    Character,
+    Names,
+    Widths,
+    cut_of,
+    encoding_of,
+    kind_of,
+    label_pairs,
+    quoting_of,
+)
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def _as_tuple(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
-def _label_pairs(value: object) -> object:
-    """A list of names, or a mapping of raw value → name, as pairs (raw value, name)."""
-    if isinstance(value, Mapping):
-        return tuple(value.items())
-    return tuple((name, name) for name in value) if isinstance(value, list | tuple) else value
-
-
-def _character(value: object) -> object:
-    return {r"\t": "\t", "tab": "\t"}.get(value, value) if isinstance(value, str) else value
-
-
-def _quoting(value: object) -> object:
-    return "false" if value == "none" else value
-
-
-def _kind(value: object) -> object:
-    if isinstance(value, str) and value not in kinds.names():
-        raise ValueError(f"kind: {registry.unknown(value, 'kind', kinds.names())}")
-    return value
-
-
-def _encoding(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        name = codecs.lookup(value).name if "\0" not in value else ""
-        b"".decode(value)
-    except (LookupError, UnicodeError):
-        name = ""
-    if not name or name.replace("-", "_") in NO_ENCODINGS:
-        raise ValueError(f"encoding: {registry.unknown(value, 'encoding', ENCODINGS)}")
-    return value
-
-
-def _cut(key: str) -> BeforeValidator:
-    """Check a part of train or dev, and keep it as text."""
-
-    def check(value: object) -> str:
-        cut = parse_cut(value, key)
-        if key == "dev_from" and cut.split != "train":
-            raise ValueError(f"dev_from: dev is carved off train, not off {cut.split}. Write dev_from: train[-500:].")
-        # JSON of strings is YAML in braces, which `parse_cut` reads.
-        return value if isinstance(value, str) else str(dict(value))  # type: ignore[call-overload]
-
-    return BeforeValidator(check)
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
-Character = Annotated[str, BeforeValidator(_character), Field(min_length=1, max_length=1, pattern=r"[^\n\r]")]
-
-
-Widths = Annotated[tuple[Annotated[int, Field(ge=1, le=10_000)], ...], Field(min_length=1)]
 
 
 class Files(_Strict):
@@ -134,14 +81,14 @@ class Hub(_Strict):
 
 
 class Columns(_Strict):
-    """The columns by name, or by number from 0; a text may be joined of several."""
+    """The columns by name, or by number from 0; a text may be joined of several, and several labels have one each."""
 
     text: Names | None = None
     text_a: Names | None = None
     text_b: Names | None = None
     words: str | None = None
     tags: str | None = None
-    label: str | None = None
+    label: Names | None = None
 
     def given(self) -> dict[str, tuple[str, ...]]:
         """The columns that are named."""
@@ -177,6 +124,7 @@ class UserTask(_Strict):
         pattern: the regular expression of a line, with named groups, for `format: lines`.
         empty: what is done with rows that have an empty text.
         labels: (spelling in the files, name) in id order; IOB2 names for sequence labelling.
+        label_separator: the text between the labels of one example, where one column has several.
         skip_labels: labels whose rows are left out.
         range: lowest and highest score, for regression.
         tag_scheme: the tagging scheme of the files.
@@ -184,7 +132,7 @@ class UserTask(_Strict):
     """
 
     name: str
-    kind: Annotated[str, BeforeValidator(_kind)]
+    kind: Annotated[str, BeforeValidator(kind_of)]
     metric: str | None = None
     also: Names = ()
     files: Files | None = None
@@ -192,21 +140,22 @@ class UserTask(_Strict):
     split_column: str | None = None
     splits: SplitNames | None = None
     hub: Hub | None = None
-    dev_from: Annotated[str, _cut("dev_from")] | None = None
-    test_from: Annotated[str, _cut("test_from")] | None = None
+    dev_from: Annotated[str, cut_of("dev_from")] | None = None
+    test_from: Annotated[str, cut_of("test_from")] | None = None
     format: Format | None = None
     columns: Columns = Columns()
     joiner: str = " "
     label_files: LabelFiles | None = None
     header: bool = True
     delimiter: Character | None = None
-    quoting: Annotated[bool, BeforeValidator(_quoting)] | None = None
+    quoting: Annotated[bool, BeforeValidator(quoting_of)] | None = None
     quotechar: Character = '"'
     widths: Widths = ()
-    encoding: Annotated[str, BeforeValidator(_encoding)] = "utf-8"
+    encoding: Annotated[str, BeforeValidator(encoding_of)] = "utf-8"
     pattern: str | None = None
     empty: EmptyTexts = "refuse"
-    labels: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_label_pairs)] = ()
+    labels: Annotated[tuple[tuple[str, str], ...], BeforeValidator(label_pairs)] = ()
+    label_separator: Annotated[str, Field(min_length=1)] = ","
     skip_labels: Names = ()
     range: tuple[float, float] | None = None
     tag_scheme: TagScheme = "iob2"
@@ -232,19 +181,24 @@ class UserTask(_Strict):
 
     def label_names(self) -> tuple[str, ...]:
         """The names of the classes, in id order; two spellings may have one name."""
-        return tuple(dict.fromkeys(name for _, name in self.labels))
+        return tuple(dict.fromkeys(name for _, name in self.spellings()))
+
+    def spellings(self) -> tuple[tuple[str, str], ...]:
+        """(spelling in the files, name) of each label; where each has a column and none is named, the columns."""
+        columns = self.columns.label or ()
+        return self.labels or (tuple((column, column) for column in columns) if len(columns) > 1 else ())
 
     def label_ids(self) -> dict[str, int]:
         """Label as spelled in the files → class id."""
         names = self.label_names()
-        return {raw: names.index(name) for raw, name in self.labels}
+        return {raw: names.index(name) for raw, name in self.spellings()}
 
     def _check_labels(self) -> None:
         if self.of_kind.is_regression:
             if self.labels or self.range is None or not self.range[0] < self.range[1]:
                 raise ValueError(f"range: a {self.kind} task takes range: [lowest, highest], and no labels.")
             return
-        raw = [spelling for spelling, _ in self.labels]
+        raw = [spelling for spelling, _ in self.spellings()]
         if self.range is not None or len(self.label_names()) < 2 or len(set(raw)) < len(raw):
             raise ValueError(f"labels: a {self.kind} task takes a list of two or more different labels, and no range.")
         if self.of_kind.labels_words:
@@ -311,6 +265,9 @@ class UserTask(_Strict):
                 raise ValueError(f"{key}: only for format {' and '.join(formats)}, not for {self.format or 'hub'}.")
         if self.widths and self.header:
             raise ValueError("widths: under a header all rows have its number of cells. Set header: false.")
+        separator = type(self).model_fields["label_separator"].default
+        if self.label_separator != separator and not self.of_kind.has_labels:
+            raise ValueError("label_separator: only for multi_label_classification. Remove it.")
         if is_tagged and self.empty == "keep":
             raise ValueError("empty: a sentence without words cannot be labelled. Write skip or refuse.")
         if is_tagged and (self.label_files or self.skip_labels):
@@ -327,12 +284,25 @@ class UserTask(_Strict):
             self._check_pattern(needed, given)
         elif self.format == "folders" and given:
             raise ValueError("columns: a folder of files has none; its label is the folder's name. Remove columns.")
+        self._check_label_columns()
         for name in needed:
             if name not in given and self.format not in {"conll", "lines", "folders"}:
                 raise ValueError(f"columns: '{name}' is missing; {self.kind} needs {', '.join(needed)}.")
         for name, columns in given.items():
             if self.format == "conll" and not re.fullmatch(r"-?\d+", columns[0]):
                 raise ValueError(f"columns: {name} of a conll file is a position counted from 0, not '{columns[0]}'.")
+
+    def _check_label_columns(self) -> None:
+        columns = self.columns.label or ()
+        if len(columns) < 2:
+            return
+        if not self.of_kind.has_labels:
+            raise ValueError(
+                f"columns: label of {self.kind} is one column; several are for multi_label_classification."
+            )
+        unlike = set(columns).symmetric_difference(raw for raw, _ in self.spellings())
+        if unlike:
+            raise ValueError(f"labels: '{min(unlike)}' is in one of labels and columns.label only. Name each in both.")
 
     def _check_pattern(self, needed: tuple[str, ...], given: Mapping[str, tuple[str, ...]]) -> None:
         if self.pattern is None:

@@ -40,6 +40,7 @@ class UserFileLayout:
         pattern: the regular expression of a line, for `lines`.
         joiner: the text between the columns of one text.
         empty: what is done with a row that has an empty text.
+        label_separator: the text between several labels of one example.
         skip_labels: labels whose rows are left out.
         split_column: the column that says which split a row belongs to; "" if there is none.
         tag_scheme: the tagging scheme of the files.
@@ -59,6 +60,7 @@ class UserFileLayout:
     pattern: str = ""
     joiner: str = " "
     empty: EmptyTexts = "refuse"
+    label_separator: str = ","
     skip_labels: frozenset[str] = frozenset()
     split_column: str = ""
     tag_scheme: TagScheme = "iob2"

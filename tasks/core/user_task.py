@@ -127,6 +127,7 @@ def _layout(user_task: UserTask) -> UserFileLayout:
         pattern=user_task.pattern or "",
         joiner=user_task.joiner,
         empty=user_task.empty,
+        label_separator=user_task.label_separator,
         skip_labels=frozenset(user_task.skip_labels),
         split_column=user_task.split_column or "",
         tag_scheme=user_task.tag_scheme,

@@ -15,4 +15,4 @@ def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) 
     return float(np.mean(floats(gold) == floats(predicted)))
 
 
-METRIC = Metric("accuracy", ("label",), compute, "share of right labels")
+METRIC = Metric("accuracy", ("label", "grade"), compute, "share of right labels")

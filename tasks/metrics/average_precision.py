@@ -13,7 +13,7 @@ import numpy as np
 
 from meltpoint.tasks.core.metric import Metric, floats
 from meltpoint.tasks.core.task import Label, Task
-from meltpoint.tasks.metrics.roc_auc import positives
+from meltpoint.tasks.metrics.roc_auc import positives, ranked
 
 
 def compute(task: Task, gold: Sequence[Label], probabilities: Sequence[Any]) -> float:
@@ -22,7 +22,7 @@ def compute(task: Task, gold: Sequence[Label], probabilities: Sequence[Any]) -> 
 
     columns = positives(task, gold)
     shares = floats(probabilities)
-    chosen = [1] if len(task.labels) == 2 and not isinstance(gold[0], tuple) else range(len(task.labels))
+    chosen = ranked(task, gold)
     areas = [
         float(average_precision_score(columns[:, label], shares[:, label])) if columns[:, label].any() else 0.0
         for label in chosen
@@ -31,6 +31,6 @@ def compute(task: Task, gold: Sequence[Label], probabilities: Sequence[Any]) -> 
 
 
 METRIC = Metric(
-    "average_precision", ("label",), compute,
+    "average_precision", ("label", "labels"), compute,
     "area under the precision-recall curve; of several labels the mean, each against the rest", of_probabilities=True,
 )  # fmt: skip

@@ -16,4 +16,4 @@ def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) 
     return float(np.mean([np.mean(right[left == label] == label) for label in np.unique(left)]))
 
 
-METRIC = Metric("balanced_accuracy", ("label",), compute, "mean over the labels of recall")
+METRIC = Metric("balanced_accuracy", ("label", "grade"), compute, "mean over the labels of recall")

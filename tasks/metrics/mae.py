@@ -1,4 +1,4 @@
-"""The mean absolute error of scores, in their unit; lower is better."""
+"""The mean absolute error of scores, in their unit, or of ordered classes, in classes; lower is better."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) 
     return float(np.mean(np.abs(floats(gold) - floats(predicted))))
 
 
-METRIC = Metric("mae", ("score",), compute, "mean absolute error; lower is better", lower_is_better=True)
+METRIC = Metric("mae", ("score", "grade"), compute, "mean absolute error; lower is better", lower_is_better=True)

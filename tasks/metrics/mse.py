@@ -1,4 +1,4 @@
-"""The mean squared error of scores, in the square of their unit; lower is better."""
+"""The mean squared error of scores, in the square of their unit, or of ordered classes; lower is better."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) 
     return float(np.mean((floats(gold) - floats(predicted)) ** 2))
 
 
-METRIC = Metric("mse", ("score",), compute, "mean squared error; lower is better", lower_is_better=True)
+METRIC = Metric("mse", ("score", "grade"), compute, "mean squared error; lower is better", lower_is_better=True)

@@ -22,13 +22,19 @@ def compute(task: Task, gold: Sequence[Label], probabilities: Sequence[Any]) -> 
 
     columns = positives(task, gold)
     shares = floats(probabilities)
-    chosen = [1] if len(task.labels) == 2 and not isinstance(gold[0], tuple) else range(len(task.labels))
+    chosen = ranked(task, gold)
     areas = [
         float(roc_auc_score(columns[:, label], shares[:, label]))
         for label in chosen
         if 0 < columns[:, label].sum() < len(columns)
     ]
     return float(np.mean(areas)) if areas else 0.5
+
+
+def ranked(task: Task, gold: Sequence[Label]) -> Sequence[int]:
+    """The labels that are ranked: of two that exclude each other, the second alone."""
+    labels = range(len(task.labels))
+    return labels[1:] if len(labels) == 2 and floats(gold).ndim == 1 else labels
 
 
 def positives(task: Task, gold: Sequence[Label]) -> Floats:
@@ -38,6 +44,7 @@ def positives(task: Task, gold: Sequence[Label]) -> Floats:
 
 
 METRIC = Metric(
-    "roc_auc", ("label",), compute, "area under the ROC curve; of several labels the mean, each against the rest",
+    "roc_auc", ("label", "labels"), compute,
+    "area under the ROC curve; of several labels the mean, each against the rest",
     of_probabilities=True,
 )  # fmt: skip

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from meltpoint.tasks.core.metric import Metric, Prediction
 from meltpoint.tasks.core.task import Label, Task
 
@@ -12,7 +14,7 @@ def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) 
     """As scikit-learn's `f1_score(average="weighted")`."""
     from sklearn.metrics import f1_score  # takes a second to import
 
-    return float(f1_score(list(gold), list(predicted), average="weighted", zero_division=0))
+    return float(f1_score(np.array(gold), np.array(predicted), average="weighted", zero_division=0))
 
 
-METRIC = Metric("weighted_f1", ("label",), compute, "mean over the labels of F1, by their gold examples")
+METRIC = Metric("weighted_f1", ("label", "labels"), compute, "mean over the labels of F1, by their gold examples")

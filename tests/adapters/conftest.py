@@ -31,7 +31,8 @@ from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.split_inputs import FrozenStates
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, TrialState
-from meltpoint.tasks.core.task import Example, Kind, Task
+from meltpoint.tasks import kinds
+from meltpoint.tasks.core.task import Example, Kind, Label, Task
 
 TEXT = [
     "the old harbour was quiet when the ships came home",
@@ -229,12 +230,19 @@ TINY_SIZES = {
 PLACES = ("London", "Paris", "harbour", "bank")
 
 
+LABELS: Mapping[str, tuple[str, ...]] = {
+    "tags": ("O", "B-LOC", "I-LOC"), "score": (), "label": ("no", "yes"), "labels": ("no", "yes"),
+    "grade": ("low", "middle", "high"),
+}  # fmt: skip
+METRICS = {"tags": "span_f1", "score": "pearson", "label": "accuracy", "labels": "micro_f1", "grade": "quadratic_kappa"}
+"""By what is predicted."""
+
+
 def tiny_task(kind: Kind) -> Task:
     """A task of a kind, without data of its own."""
-    labels = {"sequence_labelling": ("O", "B-LOC", "I-LOC"), "pair_regression": ()}.get(kind, ("no", "yes"))
-    metrics = {"sequence_labelling": "span_f1", "pair_regression": "pearson"}
-    limits = (0.0, 5.0) if kind == "pair_regression" else None
-    return Task("tiny", kind, metrics.get(kind, "accuracy"), "", {}, labels=labels, label_range=limits)
+    target = kinds.get(kind).target
+    limits = (0.0, 5.0) if target == "score" else None
+    return Task("tiny", kind, METRICS[target], "", {}, labels=LABELS[target], label_range=limits)
 
 
 def tiny_examples(kind: Kind, count: int) -> list[Example]:
@@ -243,16 +251,19 @@ def tiny_examples(kind: Kind, count: int) -> list[Example]:
     found = []
     for number in range(count):
         words = [plain[(number * 7 + place * 3) % len(plain)] for place in range(3 + number % 5)]
-        words[number % 3] = PLACES[number % 4]
-        label = number % 4 // 2
-        if kind == "sequence_labelling":
-            tags = tuple(int(word in PLACES) for word in words)
-            found.append(Example(str(number), words=tuple(words), label=tags))
-        elif kind == "sentence_classification":
-            found.append(Example(str(number), texts=(" ".join(words),), label=label))
+        place = number % 4
+        words[number % 3] = PLACES[place]
+        of_target: Mapping[str, Label] = {
+            "tags": tuple(int(word in PLACES) for word in words), "score": place // 2 * 2.5, "label": place // 2,
+            "labels": (place // 2, place % 2), "grade": min(place, 2),
+        }  # fmt: skip
+        label, texts = of_target[kinds.get(kind).target], (" ".join(words),)
+        if kinds.get(kind).is_pair:
+            texts = (*texts, "the film is long" if number % 2 else f"in {words[0]}")
+        if kinds.get(kind).labels_words:
+            found.append(Example(str(number), words=tuple(words), label=label))
         else:
-            texts = (" ".join(words), "the film is long" if number % 2 else f"in {words[0]}")
-            found.append(Example(str(number), texts=texts, label=label * 2.5 if kind == "pair_regression" else label))
+            found.append(Example(str(number), texts=texts, label=label))
     return found
 
 
