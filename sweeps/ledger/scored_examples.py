@@ -58,7 +58,7 @@ class ScoredExamples:
         if metric not in METRICS or not METRICS[metric].fits(task):
             raise ValueError(f"{metric} is no metric of {self.kind.replace('_', ' ')} here; choose another.")
         shares = () if self.probabilities is None else self.probabilities.tolist()
-        return value(metric, task, self._nested(self.gold), self._nested(self.predicted), shares)
+        return value(metric, task, self.nested(self.gold), self.nested(self.predicted), shares)
 
     def only(self, drawn: NDArray[np.int64]) -> ScoredExamples:
         """The examples at these places, in that order; a place may occur more than once.
@@ -73,7 +73,8 @@ class ScoredExamples:
             probabilities=None if self.probabilities is None else self.probabilities[drawn],
         )  # fmt: skip
 
-    def _nested(self, values: Numbers) -> list[Any]:
+    def nested(self, values: Numbers) -> list[Any]:
+        """Gold or predictions as lists, an element an example."""
         if not kinds.get(self.kind).labels_words:
             return list(values.tolist())
         return [part.tolist() for part in np.split(values, np.cumsum(self.lengths)[:-1])]
