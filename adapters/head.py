@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol
 
 import torch
@@ -13,13 +14,14 @@ from torch import Tensor, nn
 from meltpoint.adapters import objectives
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.sentence_pooling import SentencePooling
-from meltpoint.adapters.hyperparameters import Parameter, Setting
-from meltpoint.adapters.layers.bundle import Bundle, keep_members, lanes_of
+from meltpoint.adapters.hyperparameters import CLASS_WEIGHTS, FOCAL_GAMMA, OF_TARGET, THRESHOLD, Parameter, Setting
+from meltpoint.adapters.layers.bundle import Bundle, keep_members, lanes_of, value
 from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.objectives import Options
 from meltpoint.tasks import kinds as task_kinds
 from meltpoint.tasks.core.kind import TaskKind
 from meltpoint.tasks.core.metric import Prediction
-from meltpoint.tasks.core.task import KINDS, Kind
+from meltpoint.tasks.core.task import KINDS, Kind, Label
 
 Reads = Literal["first", "all"]
 """The states that decide a head's scores: [CLS]'s or each word's first piece's alone, or every piece's."""
@@ -62,6 +64,7 @@ class HeadShape:
         native: the head of the encoder's family; None where it has none.
         pooling: the encoder's own pooling; None if it has none.
         joins_pairs: whether the encoder can take both sentences of a pair as one input.
+        class_weights: those that the task names, one a class; () for none.
     """
 
     kind: Kind
@@ -71,6 +74,7 @@ class HeadShape:
     native: FamilyHead | None = None
     pooling: SentencePooling | None = None
     joins_pairs: bool = True
+    class_weights: tuple[float, ...] = ()
 
     @property
     def of_kind(self) -> TaskKind:
@@ -118,6 +122,7 @@ class Head(nn.Module, ABC):
         self.shape = shape
         self.outputs = shape.outputs
         self.objective = objectives.of(shape.of_kind.target)
+        self.options = self._options(settings)
         self.rng = rng
         self.compose(Bundle(settings, rng))
 
@@ -149,7 +154,7 @@ class Head(nn.Module, ABC):
         assert batch.labels is not None, "the loss needs labels"
         labels = lanes_of(batch.labels, batch.lanes).expand(scores.shape[0], *(-1 for _ in batch.labels.shape))
         mask = None if batch.word_mask is None else lanes_of(batch.word_mask, batch.lanes)
-        return self.objective.loss(scores, labels, mask, self.shape.label_range)
+        return self.objective.loss(scores, labels, mask, self.shape.label_range, self.options)
 
     def decode(self, scores: Tensor, batch: Batch, member: int) -> list[Prediction]:
         """One member's predictions, one a row, in the batch's order.
@@ -159,11 +164,39 @@ class Head(nn.Module, ABC):
             batch: a batch of one lane.
             member: which one it is.
         """
-        return self.objective.decode(scores, batch.word_mask, self.shape.label_range)
+        return self.objective.decode(
+            scores, batch.word_mask, self.shape.label_range, self.options.thresholds[member]
+        )  # fmt: skip
 
     def probabilities(self, scores: Tensor, batch: Batch) -> list[list[float]] | None:
         """One member's probability of each label a row; None for kinds without."""
         return self.objective.probabilities(scores)
+
+    def weigh(self, labels: Sequence[Label]) -> None:
+        """Set the weights of the classes, for members whose setting asks for some.
+
+        Balanced ones are n / (classes · examples of the class), as scikit-learn's: their mean over train is 1.
+
+        Args:
+            labels: of all training examples.
+        """
+        if not set(self.weighting) - {"none"}:
+            return
+        counts = Counter(label for label in labels if isinstance(label, int))
+        every = range(self.shape.outputs)
+        total = sum(counts.values())
+        balanced = torch.tensor([total / (len(every) * counts[label]) if counts[label] else 0.0 for label in every])
+        given = torch.tensor(self.shape.class_weights or [1.0] * len(every))
+        found = {"none": None, "balanced": balanced, "task": given}
+        self.options = replace(self.options, weights=tuple(found[name] for name in self.weighting))
+
+    def _options(self, settings: Sequence[Setting]) -> Options:
+        """The members' hyperparameters of loss and predictions, those of the kind; the others at their defaults."""
+        own = OF_TARGET.get(self.shape.of_kind.target, ())
+        read = [[value(one, p) if p in own else p.default for p in (FOCAL_GAMMA, THRESHOLD)] for one in settings]
+        self.weighting = tuple(str(value(one, CLASS_WEIGHTS)) if CLASS_WEIGHTS in own else "none" for one in settings)
+        gammas, thresholds = zip(*read, strict=True)
+        return Options(tuple(map(float, gammas)), tuple(map(float, thresholds)), (None,) * len(settings))
 
     def keep(self, members: Sequence[int]) -> None:
         """Continue with some members, in this order: parameters, dropout ratios and random numbers.
@@ -172,3 +205,5 @@ class Head(nn.Module, ABC):
         """
         keep_members(self, members)
         self.rng.keep(members)
+        self.options = self.options.kept(members)
+        self.weighting = tuple(self.weighting[member] for member in members)

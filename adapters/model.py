@@ -172,6 +172,7 @@ def build(encoder: Encoder, task: Task, mode: str, head: str, members: Sequence[
     shape = HeadShape(
         task.kind, encoder.dim, task.outputs, task.label_range,
         native=encoder.native, pooling=encoder.pooling, joins_pairs=encoder.tokenizer.joins_pairs,
+        class_weights=task.class_weights,
     )  # fmt: skip
     seeds = [member.seeds for member in members]
     rng = MemberRng([each.dropout for each in seeds], [each.initial for each in seeds])

@@ -10,10 +10,10 @@ import sys
 from functools import cache
 from typing import cast
 
-from meltpoint.adapters.objectives._objective import Objective
+from meltpoint.adapters.objectives._objective import Objective, Options
 from meltpoint.tasks.core import registry
 
-__all__ = ["Objective", "of"]
+__all__ = ["Objective", "Options", "of"]
 
 
 @cache

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -12,11 +14,42 @@ Limits = tuple[float, float] | None
 """The lowest and the highest score of a task, for regression; None for the others."""
 
 
+@dataclass(frozen=True)
+class Options:
+    """The hyperparameters of the members that bear on loss and predictions.
+
+    Attributes:
+        gammas: of the focal loss, one a member; 0 is cross-entropy.
+        thresholds: the probability from which a label is predicted, one a member.
+        weights: of the classes in the loss, (labels,) float32 a member, or None where all count alike.
+    """
+
+    gammas: tuple[float, ...] = ()
+    thresholds: tuple[float, ...] = ()
+    weights: tuple[Tensor | None, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """True if every member has the loss without weights and focus."""
+        return not any(self.gammas) and all(weights is None for weights in self.weights)
+
+    def kept(self, members: Sequence[int]) -> Options:
+        """Those of some members, in this order."""
+        parts = (self.gammas, self.thresholds, self.weights)
+        gammas, thresholds, weights = (tuple(part[member] for member in members) for part in parts)
+        return Options(gammas, thresholds, weights)
+
+
+PLAIN = Options()
+
+
 class Objective(ABC):
     """The loss, the predictions and the probabilities of a target."""
 
     @abstractmethod
-    def loss(self, scores: Tensor, labels: Tensor, mask: Tensor | None, limits: Limits) -> Tensor:
+    def loss(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, limits: Limits, options: Options = PLAIN
+    ) -> Tensor:
         """Mean loss over the rows (over the real words, for tags) of each member.
 
         It has to be a mean, whatever the rows: micro-batches are weighted by their examples or words.
@@ -26,19 +59,21 @@ class Objective(ABC):
             labels: (T, batch), (T, batch, labels) or (T, batch, words).
             mask: (T or 1, batch, words) bool, True on real words; None but for tags.
             limits: the lowest and the highest score, for regression.
+            options: of the members; a member's loss has the bits that it has alone.
 
         Returns:
             (T,), each member's own: their sum gives every member the gradient that it has alone.
         """
 
     @abstractmethod
-    def decode(self, scores: Tensor, mask: Tensor | None, limits: Limits) -> list[Prediction]:
+    def decode(self, scores: Tensor, mask: Tensor | None, limits: Limits, threshold: float = 0.5) -> list[Prediction]:
         """One member's predictions, one a row.
 
         Args:
             scores: (batch, outputs), or (batch, words, outputs) for tags.
             mask: (batch, words) bool; None but for tags.
             limits: the lowest and the highest score, for regression.
+            threshold: the probability from which one of several labels is predicted.
         """
 
     def probabilities(self, scores: Tensor) -> list[list[float]] | None:

@@ -14,14 +14,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from meltpoint.adapters.objectives._objective import Limits, Objective
+from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options
 from meltpoint.tasks.core.metric import Prediction
 
 
 class Grade(Objective):
     """A distribution over ordered classes."""
 
-    def loss(self, scores: Tensor, labels: Tensor, mask: Tensor | None, limits: Limits) -> Tensor:
+    def loss(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, limits: Limits, options: Options = PLAIN
+    ) -> Tensor:
         """Mean negative log-likelihood; see `Objective.loss`."""
         steps = torch.arange(scores.shape[-1], device=scores.device)
         is_above = (labels[..., None] > steps).to(scores.dtype)
@@ -29,7 +31,9 @@ class Grade(Objective):
         losses = functional.binary_cross_entropy_with_logits(scores, is_above, reduction="none")
         return (losses * counts).sum(-1).mean(1)
 
-    def decode(self, scores: Tensor, mask: Tensor | None, limits: Limits) -> list[Prediction]:
+    def decode(
+        self, scores: Tensor, mask: Tensor | None, limits: Limits, threshold: float = 0.5
+    ) -> list[Prediction]:  # fmt: skip
         """The median class of each row."""
         return list((_above(scores) > 0.5).sum(-1).tolist())
 

@@ -1,23 +1,35 @@
-"""One label of several: cross-entropy of a softmax."""
+"""One label of several: cross-entropy of a softmax, perhaps focal (Lin et al. 2017) or weighted by class.
+
+They are for classes of very unlike sizes; both move the probabilities away from the shares of the classes, so that they
+need a calibration afterwards.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from meltpoint.adapters.objectives._cross_entropy import cross_entropy
-from meltpoint.adapters.objectives._objective import Limits, Objective
+from meltpoint.adapters.objectives._cross_entropy import cross_entropy, focused
+from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options
 from meltpoint.tasks.core.metric import Prediction
 
 
 class OneLabel(Objective):
     """A distribution over the labels."""
 
-    def loss(self, scores: Tensor, labels: Tensor, mask: Tensor | None, limits: Limits) -> Tensor:
+    def loss(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, limits: Limits, options: Options = PLAIN
+    ) -> Tensor:
         """Mean cross-entropy; see `Objective.loss`."""
-        return cross_entropy(scores, labels).mean(1)
+        if options.is_plain:
+            return cross_entropy(scores, labels).mean(1)
+        # A member at a time, so that its numbers do not depend on its neighbours' hyperparameters.
+        members = range(len(scores))
+        return torch.cat([_own(scores[m : m + 1], labels[m : m + 1], options, m) for m in members])
 
-    def decode(self, scores: Tensor, mask: Tensor | None, limits: Limits) -> list[Prediction]:
+    def decode(
+        self, scores: Tensor, mask: Tensor | None, limits: Limits, threshold: float = 0.5
+    ) -> list[Prediction]:  # fmt: skip
         """The label ids with the highest score."""
         return list(scores.argmax(-1).tolist())
 
@@ -25,6 +37,13 @@ class OneLabel(Objective):
         """The softmax."""
         rows: list[list[float]] = torch.softmax(scores.double(), -1).tolist()
         return rows
+
+
+def _own(scores: Tensor, labels: Tensor, options: Options, member: int) -> Tensor:
+    """A member's loss, (1,): weighted by class, the mean over the rows and not over their weights."""
+    losses = focused(cross_entropy(scores, labels), options.gammas[member])
+    weights = options.weights[member]
+    return (losses if weights is None else losses * weights.to(losses.device)[labels]).mean(1)
 
 
 OBJECTIVE = OneLabel()

@@ -1,4 +1,4 @@
-"""Any number of labels: a sigmoid and a binary cross-entropy for each label."""
+"""Any number of labels: a sigmoid and a binary cross-entropy for each label, perhaps focal (Lin et al. 2017)."""
 
 from __future__ import annotations
 
@@ -6,21 +6,30 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from meltpoint.adapters.objectives._objective import Limits, Objective
+from meltpoint.adapters.objectives._cross_entropy import focused
+from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options
 from meltpoint.tasks.core.metric import Prediction
 
 
 class Labels(Objective):
     """The probability of each label, whatever the others are."""
 
-    def loss(self, scores: Tensor, labels: Tensor, mask: Tensor | None, limits: Limits) -> Tensor:
+    def loss(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, limits: Limits, options: Options = PLAIN
+    ) -> Tensor:
         """Binary cross-entropy, the mean over rows and labels; see `Objective.loss`."""
         losses = functional.binary_cross_entropy_with_logits(scores, labels, reduction="none")
-        return losses.mean((1, 2))
+        if options.is_plain:
+            return losses.mean((1, 2))
+        # A member at a time, so that its numbers do not depend on its neighbours' hyperparameters.
+        members = range(len(losses))
+        return torch.cat([focused(losses[m : m + 1], options.gammas[m]).mean((1, 2)) for m in members])
 
-    def decode(self, scores: Tensor, mask: Tensor | None, limits: Limits) -> list[Prediction]:
-        """1 for each label of a probability of at least one half, 0 for the others."""
-        return list((scores >= 0).long().tolist())
+    def decode(
+        self, scores: Tensor, mask: Tensor | None, limits: Limits, threshold: float = 0.5
+    ) -> list[Prediction]:  # fmt: skip
+        """1 for each label whose probability is at least the threshold, 0 for the others."""
+        return list((torch.sigmoid(scores.double()) >= threshold).long().tolist())
 
     def probabilities(self, scores: Tensor) -> list[list[float]] | None:
         """The sigmoid of each score; they do not sum to 1."""

@@ -111,6 +111,7 @@ class Task:
             sample's training file but not the task's.
         dev_from, test_from: the part of train (or, for test, of dev) that is carved off as that split, in the grammar
             of `core.carving`; None where the split has files of its own. `DataSpec.test_from` goes before the latter.
+        class_weights: a weight a label, for settings with `class_weights: task`; () for none.
     """
 
     name: str
@@ -131,6 +132,7 @@ class Task:
     sample: Task | None = None
     dev_from: str | None = None
     test_from: str | None = None
+    class_weights: tuple[float, ...] = ()
 
     @property
     def of_kind(self) -> TaskKind:

@@ -124,6 +124,7 @@ class UserTask(_Strict):
         pattern: the regular expression of a line, with named groups, for `format: lines`.
         empty: what is done with rows that have an empty text.
         labels: (spelling in the files, name) in id order; IOB2 names for sequence labelling.
+        class_weights: label → its weight in the loss of settings with `class_weights: task`; 1 for the others.
         label_separator: the text between the labels of one example, where one column has several.
         skip_labels: labels whose rows are left out.
         range: lowest and highest score, for regression.
@@ -155,6 +156,7 @@ class UserTask(_Strict):
     pattern: str | None = None
     empty: EmptyTexts = "refuse"
     labels: Annotated[tuple[tuple[str, str], ...], BeforeValidator(label_pairs)] = ()
+    class_weights: dict[str, Annotated[float, Field(ge=0, le=1e6)]] = Field(default_factory=dict)
     label_separator: Annotated[str, Field(min_length=1)] = ","
     skip_labels: Names = ()
     range: tuple[float, float] | None = None
@@ -193,7 +195,14 @@ class UserTask(_Strict):
         names = self.label_names()
         return {raw: names.index(name) for raw, name in self.spellings()}
 
+    def _check_weights(self) -> None:
+        unknown = next((label for label in self.class_weights if label not in self.label_names()), None)
+        if unknown is not None or (self.class_weights and self.of_kind.target != "label"):
+            named = f"'{unknown}' is none of labels" if unknown else f"not for {self.kind}"
+            raise ValueError(f"class_weights: {named}. Name labels of a classification.")
+
     def _check_labels(self) -> None:
+        self._check_weights()
         if self.of_kind.is_regression:
             if self.labels or self.range is None or not self.range[0] < self.range[1]:
                 raise ValueError(f"range: a {self.kind} task takes range: [lowest, highest], and no labels.")

@@ -57,6 +57,7 @@ WANTED = {
     "pattern": r"write a regular expression with named groups, as in pattern: '(?P<label>\w+) (?P<text>.+)'",
     "empty": f"write one of {', '.join(get_args(EmptyTexts))}",
     "labels": "write a list of words, as in labels: [bad, good], or a mapping, as in labels: {1: bad, 2: good}",
+    "class_weights": "write each label with its weight, as in class_weights: {rare: 5}",
     "label_separator": 'write the text between two labels, as in label_separator: ";"',
     "skip_labels": "write a list of labels whose rows are left out, as in skip_labels: ['-']",
     "range": "write the lowest and the highest score, as in range: [0, 5]",

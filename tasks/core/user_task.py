@@ -104,7 +104,14 @@ def _task(user_task: UserTask, folder: Path) -> Task:
         dev_from=user_task.dev_from,
         test_from=user_task.test_from,
         beside=user_task.also,
+        class_weights=_weights(user_task),
     )
+
+
+def _weights(user_task: UserTask) -> tuple[float, ...]:
+    """A weight a label, where the task file has any."""
+    given = user_task.class_weights
+    return tuple(given.get(name, 1.0) for name in user_task.label_names()) if given else ()
 
 
 def _layout(user_task: UserTask) -> UserFileLayout:

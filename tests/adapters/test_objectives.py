@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
-from meltpoint.adapters import objectives
+from meltpoint.adapters import heads, objectives
+from meltpoint.adapters.head import HeadShape
+from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.objectives import Options
+from meltpoint.adapters.settings import complete, parameters
+from meltpoint.tasks.core.task import KINDS
 
 T, ROWS, LABELS = 3, 5, 4
 
@@ -87,3 +94,91 @@ def test_losses_of_parts_weighted_by_their_rows_are_the_loss_of_the_whole(target
 def test_an_unknown_target_is_refused():
     with pytest.raises(ValueError, match="Unknown target of a kind of task 'lable'"):
         objectives.of("lable")
+
+
+# --- focal loss and class weights ---
+
+
+def one_by_one(member: Tensor, labels: Tensor, gamma: float, weights: Tensor | None) -> float:
+    """The weighted focal loss of a member, written out."""
+    total = 0.0
+    for row, label in zip(member.double(), labels.tolist(), strict=True):
+        p = float(torch.softmax(row, -1)[label])
+        total += (1.0 if weights is None else float(weights[label])) * (1 - p) ** gamma * -math.log(p)
+    return total / len(labels)
+
+
+@given(st.integers(0, 2**31), st.floats(0, 5))
+def test_the_focal_loss_and_weights_are_those_written_out_for_each_member(seed, gamma):
+    given_scores, labels = scores(seed), torch.arange(ROWS) % LABELS
+    weights = (None, torch.tensor([0.5, 2.0, 1.0, 0.0]), torch.tensor([1.0, 1.0, 3.0, 1.0]))
+    options = Options((gamma, 0.0, 2.0), (0.5,) * T, weights)
+    found = objectives.of("label").loss(given_scores, labels.expand(T, -1), None, None, options)
+    expected = [
+        one_by_one(member, labels, own, weight)
+        for member, own, weight in zip(given_scores, options.gammas, weights, strict=True)
+    ]
+    assert found.tolist() == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("target", ["label", "labels"])
+def test_a_members_focal_loss_and_gradient_have_the_bits_that_it_has_alone(target):
+    labels = torch.arange(ROWS) % LABELS
+    own = labels.expand(T, -1) if target == "label" else (scores(8) > 0).float()
+    options = Options((0.0, 2.0, 0.7), (0.5,) * T, (None, None, torch.tensor([0.5, 2.0, 1.0, 1.0])))
+    together = scores(9).requires_grad_()
+    losses = objectives.of(target).loss(together, own, None, None, options)
+    losses.sum().backward()
+    for member in range(T):
+        alone = scores(9)[member : member + 1].requires_grad_()
+        loss = objectives.of(target).loss(alone, own[member : member + 1], None, None, options.kept([member]))
+        loss.sum().backward()
+        assert torch.equal(loss[0], losses[member])
+        assert torch.equal(alone.grad[0], together.grad[member])
+
+
+def test_a_focal_loss_of_a_certain_answer_has_a_finite_slope():
+    certain = torch.tensor([[[90.0, -90.0]]]).requires_grad_()
+    options = Options((0.5,), (0.5,), (None,))
+    objectives.of("label").loss(certain, torch.tensor([[0]]), None, None, options).sum().backward()
+    assert certain.grad.isfinite().all()
+
+
+def test_another_threshold_predicts_other_labels():
+    given_scores = torch.tensor([[-1.0, 0.0, 1.0]])  # probabilities 0.27, 0.5, 0.73
+    objective = objectives.of("labels")
+    assert objective.decode(given_scores, None, None) == [[0, 1, 1]]
+    assert objective.decode(given_scores, None, None, threshold=0.6) == [[0, 0, 1]]
+    assert objective.decode(given_scores, None, None, threshold=0.2) == [[1, 1, 1]]
+
+
+def test_balanced_weights_are_scikit_learns_and_members_keep_their_own():
+    labels = [0] * 6 + [1] * 3 + [2]
+    shape = HeadShape("sentence_classification", 8, 3, class_weights=(1.0, 2.0, 4.0))
+    settings = [{"class_weights": name} for name in ("none", "balanced", "task")]
+    head = heads.get("linear")(shape, settings, MemberRng([0, 0, 0]))
+    head.weigh(labels)
+    wanted = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    none, balanced, own = head.options.weights
+    assert none is None
+    assert balanced.tolist() == pytest.approx(wanted.tolist())
+    assert own.tolist() == [1.0, 2.0, 4.0]
+    head.keep([2, 0])
+    assert head.options.weights[0] is own
+    assert head.options.weights[1] is None
+
+
+def test_a_kind_without_such_a_loss_has_no_such_hyperparameter():
+    names = {kind: {one.name for one in parameters("fine_tuning", "linear", kind)} for kind in KINDS}
+    assert "focal_gamma" in names["pair_classification"]
+    assert "threshold" not in names["pair_classification"]
+    assert {"focal_gamma", "threshold"} <= names["multi_label_classification"]
+    assert not {"focal_gamma", "threshold", "class_weights"} & names["sentence_regression"]
+
+
+def test_a_setting_at_the_defaults_is_the_one_of_before():
+    plain = complete({}, "fine_tuning", "linear")
+    assert not {"focal_gamma", "threshold", "class_weights"} & plain.keys()
+    asked = complete({"focal_gamma": 0.0, "class_weights": "none", "threshold": 0.5}, "fine_tuning", "linear")
+    assert asked == plain
+    assert complete({"focal_gamma": 2}, "fine_tuning", "linear")["focal_gamma"] == 2.0
