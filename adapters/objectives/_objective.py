@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from meltpoint.tasks.core.metric import Prediction
@@ -33,14 +34,33 @@ class Options:
         """True if every member has the loss without weights and focus."""
         return not any(self.gammas) and all(weights is None for weights in self.weights)
 
+    def gamma(self, member: int) -> float:
+        """A member's gamma; 0 where none is given."""
+        return self.gammas[member] if self.gammas else 0.0
+
     def kept(self, members: Sequence[int]) -> Options:
         """Those of some members, in this order."""
-        parts = (self.gammas, self.thresholds, self.weights)
-        gammas, thresholds, weights = (tuple(part[member] for member in members) for part in parts)
-        return Options(gammas, thresholds, weights)
+        return Options(
+            tuple(self.gammas[member] for member in members),
+            tuple(self.thresholds[member] for member in members),
+            tuple(self.weights[member] for member in members),
+        )
 
 
 PLAIN = Options()
+
+
+def by_member(loss: Callable[[Tensor, Tensor, int], Tensor], scores: Tensor, labels: Tensor) -> Tensor:
+    """The members' losses, (T,), computed one member after another.
+
+    Vectorised functions such as a sigmoid round the last elements of a tensor otherwise than those before them, so that
+    a member's last bits, and its gradient's, would depend on its neighbours.
+
+    Args:
+        loss: (scores (1, …), labels (1, …), member) → (1,).
+    """
+    members = range(len(scores))
+    return torch.cat([loss(scores[m : m + 1], labels[m : m + 1], m) for m in members])
 
 
 class Objective(ABC):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options
+from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options, by_member
 from meltpoint.tasks.core.metric import Prediction
 
 
@@ -26,10 +26,14 @@ class Grade(Objective):
     ) -> Tensor:
         """Mean negative log-likelihood; see `Objective.loss`."""
         steps = torch.arange(scores.shape[-1], device=scores.device)
-        is_above = (labels[..., None] > steps).to(scores.dtype)
-        counts = (labels[..., None] >= steps).to(scores.dtype)
-        losses = functional.binary_cross_entropy_with_logits(scores, is_above, reduction="none")
-        return (losses * counts).sum(-1).mean(1)
+
+        def own(scores: Tensor, labels: Tensor, member: int) -> Tensor:
+            is_above = (labels[..., None] > steps).to(scores.dtype)
+            counts = (labels[..., None] >= steps).to(scores.dtype)
+            losses = functional.binary_cross_entropy_with_logits(scores, is_above, reduction="none")
+            return (losses * counts).sum(-1).mean(1)
+
+        return by_member(own, scores, labels)
 
     def decode(
         self, scores: Tensor, mask: Tensor | None, limits: Limits, threshold: float = 0.5

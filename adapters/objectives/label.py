@@ -6,11 +6,13 @@ need a calibration afterwards.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from meltpoint.adapters.objectives._cross_entropy import cross_entropy, focused
-from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options
+from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options, by_member
 from meltpoint.tasks.core.metric import Prediction
 
 
@@ -23,9 +25,7 @@ class OneLabel(Objective):
         """Mean cross-entropy; see `Objective.loss`."""
         if options.is_plain:
             return cross_entropy(scores, labels).mean(1)
-        # A member at a time, so that its numbers do not depend on its neighbours' hyperparameters.
-        members = range(len(scores))
-        return torch.cat([_own(scores[m : m + 1], labels[m : m + 1], options, m) for m in members])
+        return by_member(partial(_own, options), scores, labels)
 
     def decode(
         self, scores: Tensor, mask: Tensor | None, limits: Limits, threshold: float = 0.5
@@ -39,9 +39,9 @@ class OneLabel(Objective):
         return rows
 
 
-def _own(scores: Tensor, labels: Tensor, options: Options, member: int) -> Tensor:
+def _own(options: Options, scores: Tensor, labels: Tensor, member: int) -> Tensor:
     """A member's loss, (1,): weighted by class, the mean over the rows and not over their weights."""
-    losses = focused(cross_entropy(scores, labels), options.gammas[member])
+    losses = focused(cross_entropy(scores, labels), options.gamma(member))
     weights = options.weights[member]
     return (losses if weights is None else losses * weights.to(losses.device)[labels]).mean(1)
 

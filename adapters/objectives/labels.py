@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from meltpoint.adapters.objectives._cross_entropy import focused
-from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options
+from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options, by_member
 from meltpoint.tasks.core.metric import Prediction
 
 
@@ -18,12 +18,12 @@ class Labels(Objective):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, limits: Limits, options: Options = PLAIN
     ) -> Tensor:
         """Binary cross-entropy, the mean over rows and labels; see `Objective.loss`."""
-        losses = functional.binary_cross_entropy_with_logits(scores, labels, reduction="none")
-        if options.is_plain:
-            return losses.mean((1, 2))
-        # A member at a time, so that its numbers do not depend on its neighbours' hyperparameters.
-        members = range(len(losses))
-        return torch.cat([focused(losses[m : m + 1], options.gammas[m]).mean((1, 2)) for m in members])
+
+        def own(scores: Tensor, labels: Tensor, member: int) -> Tensor:
+            losses = functional.binary_cross_entropy_with_logits(scores, labels, reduction="none")
+            return focused(losses, options.gamma(member)).mean((1, 2))
+
+        return by_member(own, scores, labels)
 
     def decode(
         self, scores: Tensor, mask: Tensor | None, limits: Limits, threshold: float = 0.5

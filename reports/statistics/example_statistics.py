@@ -139,7 +139,10 @@ def _label_sums(runs: Runs, labels: Sequence[int]) -> Callable[[Floats], tuple[F
 
 def _indicators(values: NDArray[np.generic], labels: Sequence[int]) -> NDArray[np.bool_]:
     """Which of the labels each example has, (examples, labels)."""
-    return values[:, list(labels)] == 1 if values.ndim == 2 else values[:, None] == np.array(labels)
+    having: NDArray[np.bool_] = (
+        values[:, list(labels)] == 1 if values.ndim == 2 else values[:, None] == np.array(labels)
+    )
+    return having
 
 
 def _subset_accuracy(runs: Runs) -> Scorer:

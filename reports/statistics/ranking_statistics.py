@@ -67,7 +67,8 @@ def average_precision(runs: Runs) -> Scorer:
         here, above = cumulate(counts * positive)
         _, retrieved = cumulate(counts)
         precision = np.divide(above, retrieved, out=np.zeros_like(above), where=retrieved > 0)
-        return np.divide((here * precision).sum(axis=1), ours, out=np.zeros_like(ours), where=ours > 0)
+        areas: Floats = np.divide((here * precision).sum(axis=1), ours, out=np.zeros_like(ours), where=ours > 0)
+        return areas
 
     def score(counts: Floats) -> Floats:
         return np.stack(

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from meltpoint.reports.statistics.example_statistics import Scorer
+from meltpoint.reports.statistics.ranking_statistics import Scorer
 from meltpoint.tasks.core.metric import Floats
 
 CHUNK = 2**20

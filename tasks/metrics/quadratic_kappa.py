@@ -16,7 +16,7 @@ def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) 
     """By scikit-learn's `cohen_kappa_score`."""
     from sklearn.metrics import cohen_kappa_score  # takes a second to import
 
-    if len({*gold, *predicted}) < 2:  # type: ignore[arg-type]  # class ids
+    if len({*gold, *predicted}) < 2:
         return 0.0
     kappa = float(cohen_kappa_score(list(gold), list(predicted), weights="quadratic", labels=range(len(task.labels))))
     return 0.0 if math.isnan(kappa) else kappa

@@ -18,6 +18,7 @@ from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tests.sweeps.whole_sweeps import command, run
 from meltpoint.tests.tiny_parts import BAD, GOOD, THINGS
 
+MODES = ("feature_extraction", "fine_tuning")
 POLITE = """\
 name: politeness
 kind: sentence_regression
@@ -77,12 +78,14 @@ def write(folder: Path, kind: str) -> Path:
     return path
 
 
-def swept(kind: str, folder: Path, encoder: str, space: Path) -> tuple[SweepSummary, str]:
+def swept(
+    kind: str, folder: Path, encoder: str, space: Path, modes: tuple[str, ...] = MODES, head: str = "linear"
+) -> tuple[SweepSummary, str]:
     spec = SweepSpec(
-        name=kind, encoders=(encoder,), modes=("feature_extraction", "fine_tuning"), tasks=(str(write(folder, kind)),),
-        head="linear", trials=3, seeds=2, space=str(space),
+        name=kind, encoders=(encoder,), modes=modes, tasks=(str(write(folder, kind)),),
+        head=head, trials=3, seeds=2, space=str(space),
     )  # fmt: skip
-    done = run(command(spec, folder / "runs"))
+    done = run(command(spec, folder / "runs", "--head", head))
     assert done.returncode == 0, done.stderr
     summary = summarise(Ledger(folder / "runs" / kind))
     assert summary.state == "done"
@@ -120,7 +123,7 @@ def test_a_sweep_runs_from_its_files_to_a_table_with_intervals(kind, tiny_encode
 
 @pytest.mark.slow
 def test_the_winner_of_several_labels_is_exported_and_predicts_lists(tiny_encoder, quick_space, tmp_path):
-    swept("emotions", tmp_path, tiny_encoder, quick_space)
+    swept("emotions", tmp_path, tiny_encoder, quick_space, ("fine_tuning",), "native")
     storage = ["--storage", str(tmp_path / "runs")]
     base = [sys.executable, "-m", "meltpoint.launch"]
     done = run([*base, "export", "emotions", "--model", "--transformers", *storage])
