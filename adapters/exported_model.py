@@ -99,7 +99,7 @@ class ExportedModel:
         return self.predict_both(texts)[1]
 
     def predict_both(self, texts: Sequence[Text]) -> tuple[list[Any], NDArray[np.float64]]:
-        """What `predict` and `predict_proba` give, from one pass.
+        """The results of `predict` and of `predict_proba`, from one pass.
 
         Raises:
             ValueError: as `predict_proba`.

@@ -116,7 +116,7 @@ def _rows(run: ScoredExamples, kind: TaskKind, names: Sequence[str]) -> list[tup
 
 
 def _examples(run: ScoredExamples, kind: TaskKind, names: Sequence[str]) -> list[int]:
-    """How many gold examples, or spans, each class has."""
+    """The number of gold examples, or spans, of each class."""
     if kind.labels_words:
         labels = split_labels(run.labels)
         begun = [labels[tag][1] for tag in run.gold.tolist() if labels[tag][0] == "B"]

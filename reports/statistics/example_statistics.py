@@ -138,7 +138,7 @@ def _label_sums(runs: Runs, labels: Sequence[int]) -> Callable[[Floats], tuple[F
 
 
 def _indicators(values: NDArray[np.generic], labels: Sequence[int]) -> NDArray[np.bool_]:
-    """Which of the labels each example has, (examples, labels)."""
+    """The labels that each example has of these, (examples, labels)."""
     having: NDArray[np.bool_] = (
         values[:, list(labels)] == 1 if values.ndim == 2 else values[:, None] == np.array(labels)
     )

@@ -38,7 +38,7 @@ def ranked(task: Task, gold: Sequence[Label]) -> Sequence[int]:
 
 
 def positives(task: Task, gold: Sequence[Label]) -> Floats:
-    """Which labels each example has, (examples, labels) of 0 and 1."""
+    """The labels of each example, (examples, labels) of 0 and 1."""
     values = floats(gold)
     return values if values.ndim == 2 else (values[:, None] == np.arange(len(task.labels))).astype(np.float64)
 

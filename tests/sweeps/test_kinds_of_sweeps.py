@@ -13,6 +13,7 @@ from meltpoint.adapters.exported_model import load_folder
 from meltpoint.reports.statistics.comparison import Comparer
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.guards import guard_lines
+from meltpoint.sweeps.results.predicting import predict_file
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tests.sweeps.whole_sweeps import command, run
@@ -139,8 +140,7 @@ def test_the_winner_of_several_labels_is_exported_and_predicts_lists(tiny_encode
     assert shares.shape == (1, 3)
     texts, out = tmp_path / "new.txt", tmp_path / "out.csv"
     texts.write_text("the film was lovely and great\nthe meal was dull\n", encoding="utf-8")
-    done = run([*base, "predict", str(folder), str(texts), "--out", str(out)])
-    assert done.returncode == 0, done.stderr
+    assert predict_file(model, texts, out) == 2
     rows = out.read_text("utf-8").splitlines()
     assert rows[0] == "text,prediction"
     assert [set(filter(None, row.partition(",")[2].strip('"').split(","))) for row in rows[1:]] == [
