@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from meltpoint.adapters import heads
 from meltpoint.adapters.encoders import EncoderReference, pooling
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def check_possible(reference: EncoderReference, head: str, kind: Kind, pairing: 
         able = [name for name in heads.names() if kind in heads.get(name).kinds]
         able = [name for name in able if not _incompatibility(reference, heads.get(name), kind)]
         raise ValueError(f"Head '{head}' {reason}; take --head {' or '.join(able)}.")
-    if pairing == "joint" and kind.startswith("pair") and not reference.joins_pairs:
+    if pairing == "joint" and kinds.get(kind).is_pair and not reference.joins_pairs:
         word = reference.word
         raise ValueError(f"pairing is joint, but {word} reads one sentence at a time; take separate, or auto.")
 
@@ -53,8 +54,8 @@ def _incompatibility(reference: EncoderReference, head: type[Head], kind: Kind) 
         return f"is the one that transformers builds on an encoder, and it has none for {reference.word}"
     if not reference.has_words and head.reads != "first":
         return f"reads a state of each word, and {reference.word} has one vector per sentence"
-    if head.reads == "first" and kind != "sequence_labelling" and not reference.has_sentence_state:
+    if head.reads == "first" and not kinds.get(kind).labels_words and not reference.has_sentence_state:
         return f"reads the first state only, and {reference.word}'s is that of the first word, not of the sentence"
-    if kind.startswith("pair") and not reference.joins_pairs and not head.separate_pairs:
+    if kinds.get(kind).is_pair and not reference.joins_pairs and not head.separate_pairs:
         return f"reads both sentences of a pair as one, and {reference.word} reads one at a time"
     return ""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from meltpoint.tasks import kinds
+from meltpoint.tasks.core.kind import Input
 from meltpoint.tasks.core.task import Kind
 
 
@@ -77,7 +79,7 @@ class DefaultHeads:
         """The head for an encoder and a kind of task."""
         if not encoder.has_words:
             return SENTENCE_VECTORS
-        if self.pooled is not None and encoder.has_pooling and kind != "sequence_labelling":
+        if self.pooled is not None and encoder.has_pooling and not kinds.get(kind).labels_words:
             return self.pooled
         if self.native is not None and encoder.has_native_head(kind):
             return self.native
@@ -85,8 +87,6 @@ class DefaultHeads:
 
 
 def by_kind(labels: DefaultHead, sentences: DefaultHead, pairs: DefaultHead) -> Mapping[Kind, DefaultHead]:
-    """Kind of task → head: for sequence labelling, for sentences, and for pairs, classified or scored."""
-    return {
-        "sequence_labelling": labels, "sentence_classification": sentences,
-        "pair_classification": pairs, "pair_regression": pairs,
-    }  # fmt: skip
+    """Kind of task → head: by what its examples hold, whatever is predicted of them."""
+    heads: Mapping[Input, DefaultHead] = {"words": labels, "sentence": sentences, "pair": pairs}
+    return {kind: heads[kinds.get(kind).input] for kind in kinds.names()}

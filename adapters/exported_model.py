@@ -15,12 +15,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, FiniteFloat
+from pydantic import AfterValidator, BaseModel, ConfigDict, FiniteFloat
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -33,9 +33,10 @@ from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.model import AdaptedModel, Member, build
 from meltpoint.adapters.settings import complete
 from meltpoint.adapters.training.evaluation import Evaluation, evaluate
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.bounded import parse_json, read_bytes
-from meltpoint.tasks.core.metrics import CLASSIFICATION
-from meltpoint.tasks.core.task import Example, Kind, Task
+from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.core.task import Example, Task
 
 CPU = torch.device("cpu")
 FACTS, HEAD, ENCODER = "meltpoint.json", "head.safetensors", "encoder"
@@ -68,11 +69,11 @@ class ExportedModel:
 
     @property
     def gives_probabilities(self) -> bool:
-        """True if it classifies sentences or pairs."""
-        return self.task.kind in CLASSIFICATION
+        """True if it classifies texts."""
+        return self.task.of_kind.gives_probabilities
 
     def predict(self, texts: Sequence[Text], probabilities: bool = False) -> list[Any]:
-        """For each text a label name, a score, or a list of one label name per word.
+        """For each text a label name, a list of label names, a score, or a list of one label name per word.
 
         Args:
             texts: any number of them; they go through the model in batches of texts of about one length.
@@ -87,8 +88,7 @@ class ExportedModel:
         result = self._evaluate(texts)
         if not self.task.labels:
             return list(result.predictions)
-        names = self.task.labels
-        return [[names[i] for i in p] if isinstance(p, list) else names[int(p)] for p in result.predictions]
+        return self.named(result.predictions)
 
     def predict_proba(self, texts: Sequence[Text]) -> NDArray[np.float64]:
         """The probability of each label, (texts, labels) float64, in the order of `task.labels`.
@@ -96,10 +96,29 @@ class ExportedModel:
         Raises:
             ValueError: as `predict`.
         """
+        return self.predict_both(texts)[1]
+
+    def predict_both(self, texts: Sequence[Text]) -> tuple[list[Any], NDArray[np.float64]]:
+        """The results of `predict` and of `predict_proba`, from one pass.
+
+        Raises:
+            ValueError: as `predict_proba`.
+        """
+        result = self._evaluate_with_probabilities(texts)
+        shares = np.array(result.probabilities, dtype=np.float64).reshape(len(texts), len(self.task.labels))
+        return self.named(result.predictions), shares
+
+    def named(self, predictions: Sequence[Prediction]) -> list[Any]:
+        """Predictions of label ids as label names."""
+        names = self.task.labels
+        if self.task.of_kind.has_labels:
+            return [[name for name, has in zip(names, p, strict=True) if has] for p in map(_listed, predictions)]
+        return [[names[i] for i in p] if isinstance(p, list) else names[int(p)] for p in predictions]
+
+    def _evaluate_with_probabilities(self, texts: Sequence[Text]) -> Evaluation:
         if not self.gives_probabilities:
-            raise ValueError(f"a model of {self.task.kind.replace('_', ' ')} gives no probabilities; use predict.")
-        shares = np.array(self._evaluate(texts).probabilities, dtype=np.float64)
-        return shares.reshape(len(texts), len(self.task.labels))
+            raise ValueError(f"a model of {self.task.of_kind.words} gives no probabilities; use predict.")
+        return self._evaluate(texts)
 
     def _evaluate(self, texts: Sequence[Text]) -> Evaluation:
         if isinstance(texts, str):
@@ -110,18 +129,21 @@ class ExportedModel:
         return result
 
     def _example(self, index: int, text: Text) -> Example:
-        kind = self.task.kind
+        kind = self.task.of_kind
         parts = tuple(text) if isinstance(text, list | tuple) and all(isinstance(part, str) for part in text) else None
-        if kind == "sentence_classification" and isinstance(text, str):
+        if kind.input == "sentence" and isinstance(text, str):
             return Example(str(index), texts=(text,))
-        if kind.startswith("pair") and parts is not None and len(parts) == 2:
+        if kind.is_pair and parts is not None and len(parts) == 2:
             return Example(str(index), texts=parts)
-        if kind == "sequence_labelling" and parts is not None:
+        if kind.labels_words and parts is not None:
             return Example(str(index), words=parts)
-        wanted = {"sentence_classification": "a string", "sequence_labelling": "a list of words"}
-        raise ValueError(
-            f"text {index} is {text!r}; {kind.replace('_', ' ')} takes {wanted.get(kind, 'a pair of strings')}."
-        )
+        wanted = {"sentence": "a string", "words": "a list of words", "pair": "a pair of strings"}
+        raise ValueError(f"text {index} is {text!r}; {kind.words} takes {wanted[kind.input]}.")
+
+
+def _listed(prediction: Prediction) -> list[int]:
+    assert isinstance(prediction, list), "a prediction of several labels has a number a label"
+    return prediction
 
 
 def save_folder(
@@ -186,12 +208,16 @@ def _device(name: str) -> torch.device:
     return device
 
 
+def _known_kind(name: str) -> str:
+    return kinds.get(name).name
+
+
 class _Stored(BaseModel):
     """The keys of `meltpoint.json` that loading reads; it has others, and folders of older versions lack the family."""
 
     model_config = ConfigDict(extra="allow")
 
-    kind: Kind
+    kind: Annotated[str, AfterValidator(_known_kind)]
     task: str
     metric: str
     labels: tuple[str, ...]

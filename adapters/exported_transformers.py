@@ -56,6 +56,8 @@ def head_weights(model: AdaptedModel, task: Task, head: str, setting: Setting) -
     Raises:
         ValueError: that class cannot give the model's scores; one line with the remedy.
     """
+    if task.of_kind.target == "grade":
+        raise ValueError("transformers has no class for ordered classes; export it with --model.")
     if head not in (NATIVE, LINEAR):
         raise ValueError(f"transformers has no class for the head {head}; heads {NATIVE} and {LINEAR} are exported so.")
     if model.encoder.native is None:
@@ -64,7 +66,7 @@ def head_weights(model: AdaptedModel, task: Task, head: str, setting: Setting) -
         remedy = "take --set feature_extraction.layers=top, or export it with --model"
         raise ValueError(f"the head reads a learned mix of all layers, which transformers has no class for; {remedy}.")
     native: Any = model.encoder.native
-    if native.config.model_type in GLOBAL_ATTENTION and task.kind != "sequence_labelling":
+    if native.config.model_type in GLOBAL_ATTENTION and not task.of_kind.labels_words:
         name = f"the {native.config.model_type} class of transformers lets the first piece attend to all others"
         raise ValueError(f"{name}, which the finalist's encoder did not; export it with --model.")
     own = {name: parameter.detach()[0].cpu() for name, parameter in model.own_parameters().items()}

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from meltpoint.adapters import objectives
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.sentence_pooling import SentencePooling
-from meltpoint.adapters.hyperparameters import Parameter, Setting
-from meltpoint.adapters.layers.bundle import Bundle, keep_members, lanes_of
+from meltpoint.adapters.hyperparameters import CLASS_WEIGHTS, FOCAL_GAMMA, OF_TARGET, THRESHOLD, Parameter, Setting
+from meltpoint.adapters.layers.bundle import Bundle, keep_members, lanes_of, value
 from meltpoint.adapters.layers.dropout import MemberRng
-from meltpoint.tasks.core.metrics import Prediction
-from meltpoint.tasks.core.task import KINDS, Kind
+from meltpoint.adapters.objectives import Options
+from meltpoint.tasks import kinds as task_kinds
+from meltpoint.tasks.core.kind import TaskKind
+from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.core.task import KINDS, Kind, Label
 
 Reads = Literal["first", "all"]
 """The states that decide a head's scores: [CLS]'s or each word's first piece's alone, or every piece's."""
@@ -60,6 +64,7 @@ class HeadShape:
         native: the head of the encoder's family; None where it has none.
         pooling: the encoder's own pooling; None if it has none.
         joins_pairs: whether the encoder can take both sentences of a pair as one input.
+        class_weights: those that the task names, one a class; () for none.
     """
 
     kind: Kind
@@ -69,13 +74,19 @@ class HeadShape:
     native: FamilyHead | None = None
     pooling: SentencePooling | None = None
     joins_pairs: bool = True
+    class_weights: tuple[float, ...] = ()
+
+    @property
+    def of_kind(self) -> TaskKind:
+        """Its kind: what examples hold, and what is predicted of them."""
+        return task_kinds.get(self.kind)
 
 
 class Head(nn.Module, ABC):
     """A task model on top of an encoder, for the T trials of a bundle; what it owes them is in `layers.bundle`.
 
     A head is a subclass with the class attributes below, `compose` and `forward`; `heads/mlp.py` is an example. The
-    base class gives the loss and the predictions of a softmax or of a single regressed score; a CRF overrides them.
+    base class gives the loss and the predictions of the kind's objective; a CRF overrides them.
 
     Attributes:
         kinds: the kinds of task that it can serve.
@@ -90,6 +101,7 @@ class Head(nn.Module, ABC):
         is_native: True where it is the head of the encoder's family, and needs `HeadShape.native`.
         outputs: size of its scores, the task's; a head whose scores are others (a distribution over scores) sets it in
             `compose`, and computes `loss` and `decode` itself.
+        objective: the loss and the predictions of the task's kind.
 
     Args:
         shape: the sizes of its input and output.
@@ -109,6 +121,8 @@ class Head(nn.Module, ABC):
         super().__init__()
         self.shape = shape
         self.outputs = shape.outputs
+        self.objective = objectives.of(shape.of_kind.target)
+        self.options = self._options(settings)
         self.rng = rng
         self.compose(Bundle(settings, rng))
 
@@ -130,26 +144,17 @@ class Head(nn.Module, ABC):
         """
 
     def loss(self, scores: Tensor, batch: Batch) -> Tensor:
-        """Mean loss over the batch's examples (or real words): cross-entropy, or the squared error of the scaled score.
+        """Mean loss over the batch's examples (or real words), by the kind's objective (`adapters/objectives/`).
 
         Where a head has its own, it has to be such a mean too: micro-batches are weighted by their examples or words.
-
-        Regression learns a score scaled to [-1, 1], so that a fresh head predicts the middle of the range and one
-        learning rate suits classification and regression alike.
 
         Returns:
             (T,), each member's own: their sum gives every member the gradient that it has alone.
         """
         assert batch.labels is not None, "the loss needs labels"
         labels = lanes_of(batch.labels, batch.lanes).expand(scores.shape[0], *(-1 for _ in batch.labels.shape))
-        if self.shape.label_range is not None:
-            low, high = self.shape.label_range
-            target = (labels - (low + high) / 2) / ((high - low) / 2)
-            return (scores.squeeze(-1) - target).square().mean(1)
-        if batch.word_mask is None:
-            return _cross_entropy(scores, labels).mean(1)
-        mask = lanes_of(batch.word_mask, batch.lanes)
-        return _cross_entropy(scores, labels.masked_fill(~mask, _IGNORED)).sum((1, 2)) / mask.sum((1, 2)).clamp(min=1)
+        mask = None if batch.word_mask is None else lanes_of(batch.word_mask, batch.lanes)
+        return self.objective.loss(scores, labels, mask, self.shape.label_range, self.options)
 
     def decode(self, scores: Tensor, batch: Batch, member: int) -> list[Prediction]:
         """One member's predictions, one a row, in the batch's order.
@@ -159,20 +164,39 @@ class Head(nn.Module, ABC):
             batch: a batch of one lane.
             member: which one it is.
         """
-        if self.shape.label_range is not None:
-            low, high = self.shape.label_range
-            return list((scores.squeeze(-1).double() * ((high - low) / 2) + (low + high) / 2).tolist())
-        best = scores.argmax(-1)
-        if batch.word_mask is None:
-            return list(best.tolist())
-        return [row[mask].tolist() for row, mask in zip(best, batch.word_mask, strict=True)]
+        return self.objective.decode(
+            scores, batch.word_mask, self.shape.label_range, self.options.thresholds[member]
+        )  # fmt: skip
 
     def probabilities(self, scores: Tensor, batch: Batch) -> list[list[float]] | None:
-        """One member's distribution over the labels a row, for classification; None for the other kinds."""
-        if self.shape.label_range is not None or batch.word_mask is not None:
-            return None
-        rows: list[list[float]] = torch.softmax(scores.double(), -1).tolist()
-        return rows
+        """One member's probability of each label a row; None for kinds without."""
+        return self.objective.probabilities(scores)
+
+    def weigh(self, labels: Sequence[Label]) -> None:
+        """Set the weights of the classes, for members whose setting asks for some.
+
+        Balanced ones are n / (classes · examples of the class), as scikit-learn's: their mean over train is 1.
+
+        Args:
+            labels: of all training examples.
+        """
+        if not set(self.weighting) - {"none"}:
+            return
+        counts = Counter(label for label in labels if isinstance(label, int))
+        every = range(self.shape.outputs)
+        total = sum(counts.values())
+        balanced = torch.tensor([total / (len(every) * counts[label]) if counts[label] else 0.0 for label in every])
+        given = torch.tensor(self.shape.class_weights or [1.0] * len(every))
+        found = {"none": None, "balanced": balanced, "task": given}
+        self.options = replace(self.options, weights=tuple(found[name] for name in self.weighting))
+
+    def _options(self, settings: Sequence[Setting]) -> Options:
+        """The members' hyperparameters of loss and predictions, those of the kind; the others at their defaults."""
+        own = OF_TARGET.get(self.shape.of_kind.target, ())
+        read = [[value(one, p) if p in own else p.default for p in (FOCAL_GAMMA, THRESHOLD)] for one in settings]
+        self.weighting = tuple(str(value(one, CLASS_WEIGHTS)) if CLASS_WEIGHTS in own else "none" for one in settings)
+        gammas, thresholds = zip(*read, strict=True)
+        return Options(tuple(map(float, gammas)), tuple(map(float, thresholds)), (None,) * len(settings))
 
     def keep(self, members: Sequence[int]) -> None:
         """Continue with some members, in this order: parameters, dropout ratios and random numbers.
@@ -181,14 +205,5 @@ class Head(nn.Module, ABC):
         """
         keep_members(self, members)
         self.rng.keep(members)
-
-
-_IGNORED = -100  # torch's own value for a target that has no loss
-
-
-def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
-    """Element by element: (…, outputs) and (…) → (…)."""
-    losses = functional.cross_entropy(
-        scores.flatten(0, -2), labels.flatten(), ignore_index=_IGNORED, reduction="none"
-    )  # fmt: skip
-    return losses.view(labels.shape)
+        self.options = self.options.kept(members)
+        self.weighting = tuple(self.weighting[member] for member in members)

@@ -95,6 +95,18 @@ MAX_PIECES = Parameter(
 )  # fmt: skip
 """Its default here is that of a setting outside a sweep: a cell's names its own (`sweeps/specification/lengths.py`)."""
 
+CLASS_WEIGHTS = Parameter(
+    "class_weights", "none", "weights of the classes in the loss: balanced by their shares of train, or the task's",
+    choices=("none", "balanced", "task"),
+)  # fmt: skip
+FOCAL_GAMMA = Parameter("focal_gamma", 0.0, "gamma of the focal loss (Lin et al. 2017); 0 is cross-entropy", 0.0, 10.0)
+THRESHOLD = Parameter("threshold", 0.5, "probability from which one of several labels is predicted", 0.01, 0.99)
+OF_TARGET: Mapping[str, tuple[Parameter, ...]] = {
+    "label": (CLASS_WEIGHTS, FOCAL_GAMMA),
+    "labels": (FOCAL_GAMMA, THRESHOLD),
+}
+"""What is predicted (`TaskKind.target`) → the hyperparameters of its loss and predictions."""
+
 COMMON = (
     Parameter("learning_rate", 1e-3, "peak learning rate of the top layer group", 0.0, 1.0),
     Parameter("dropout", 0.1, "dropout ratio on the head's input and between its layers", 0.0, 0.95),

@@ -89,7 +89,7 @@ class AdaptedModel(nn.Module):
 
         A frozen encoder gives all its states, which are cached for every head; else those that this head reads.
         """
-        labels_words = self.head.shape.kind == "sequence_labelling"
+        labels_words = self.head.shape.of_kind.labels_words
         cls_only = self.head.reads == "first" and not (self.encoder_is_frozen or labels_words)
         batch = replace(batch, cls_only=cls_only)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder_is_frozen):
@@ -172,6 +172,7 @@ def build(encoder: Encoder, task: Task, mode: str, head: str, members: Sequence[
     shape = HeadShape(
         task.kind, encoder.dim, task.outputs, task.label_range,
         native=encoder.native, pooling=encoder.pooling, joins_pairs=encoder.tokenizer.joins_pairs,
+        class_weights=task.class_weights,
     )  # fmt: skip
     seeds = [member.seeds for member in members]
     rng = MemberRng([each.dropout for each in seeds], [each.initial for each in seeds])

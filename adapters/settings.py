@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from meltpoint.adapters import heads, modes, tricks
 from meltpoint.adapters.data.pairing import CONTEXT, FEATS, INPUT_FORMAT, PAIRING, PREFIX, WORD_TOKENIZER
-from meltpoint.adapters.hyperparameters import COMMON, Parameter, Setting, Value
+from meltpoint.adapters.hyperparameters import COMMON, OF_TARGET, Parameter, Setting, Value
 from meltpoint.adapters.multiplier_table import Trick
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import Kind
 
 ENCODER_DROPOUT = "encoder_dropout"
@@ -17,6 +18,7 @@ OPTIMISER, ADAMW = "optimiser", "adamw"
 
 LEFT_OUT: Setting = {
     **{parameter.name: parameter.default for parameter in INPUT_FORMAT}, PATIENCE: 0, OPTIMISER: ADAMW, FEATS: False,
+    **{parameter.name: parameter.default for declared in OF_TARGET.values() for parameter in declared},
 }  # fmt: skip
 """Hyperparameter → the value at which a complete setting does not name it.
 
@@ -51,7 +53,7 @@ def parameters(mode: str, head: str, kind: Kind | None = None) -> tuple[Paramete
     Raises:
         ValueError: an unknown mode or head.
     """
-    common = [*COMMON, *input_parameters(head, kind), schedule_parameter()]
+    common = [*COMMON, *input_parameters(head, kind), *objective_parameters(head, kind), schedule_parameter()]
     common += [parameter for trick in tricks.every() if trick.is_schedule for parameter in trick.hyperparameters]
     if modes.get(mode).trains_encoder:
         for trick in encoder_tricks():
@@ -69,11 +71,22 @@ def input_parameters(head: str, kind: Kind | None = None) -> tuple[Parameter, ..
         kind: the task's kind, or None for every kind that the head supports.
     """
     head_class = heads.get(head)
-    kinds = head_class.kinds if kind is None else (kind,)
+    served = [kinds.get(name) for name in (head_class.kinds if kind is None else (kind,))]
     either = head_class.separate_pairs and head_class.joint_pairs
-    pairs = either and any(kind.startswith("pair") for kind in kinds)
-    texts = (WORD_TOKENIZER, PREFIX) if any(kind != "sequence_labelling" for kind in kinds) else ()
-    return (*((PAIRING,) if pairs else ()), *((CONTEXT,) if "sequence_labelling" in kinds else ()), *texts)
+    pairs = either and any(kind.is_pair for kind in served)
+    texts = (WORD_TOKENIZER, PREFIX) if any(not kind.labels_words for kind in served) else ()
+    return (*((PAIRING,) if pairs else ()), *((CONTEXT,) if any(kind.labels_words for kind in served) else ()), *texts)
+
+
+def objective_parameters(head: str, kind: Kind | None = None) -> tuple[Parameter, ...]:
+    """The hyperparameters of the loss and the predictions of a kind of task.
+
+    Args:
+        head: the head's name.
+        kind: the task's kind, or None for every kind that the head supports.
+    """
+    targets = [kinds.get(name).target for name in (heads.get(head).kinds if kind is None else (kind,))]
+    return tuple(dict.fromkeys(parameter for target in targets for parameter in OF_TARGET.get(target, ())))
 
 
 def first_phase_parameters(mode: str, head: str) -> tuple[Parameter, ...]:
@@ -81,12 +94,24 @@ def first_phase_parameters(mode: str, head: str) -> tuple[Parameter, ...]:
     excluded = {"learning_rate", "epochs", PATIENCE, ENCODER_DROPOUT}
     common = [parameter for parameter in COMMON if parameter.name not in excluded]
     mode_parameters = modes.get(mode).first_phase_parameters
-    return (*common, *input_parameters(head), *mode_parameters, *heads.get(head).hyperparameters)
+    return (
+        *common,
+        *input_parameters(head),
+        *objective_parameters(head),
+        *mode_parameters,
+        *heads.get(head).hyperparameters,
+    )
 
 
 def all_parameters() -> tuple[Parameter, ...]:
     """The hyperparameters of all modes, tricks and heads, each once; imports no torch (`heads.parameters`)."""
-    declared = [*COMMON, *INPUT_FORMAT, schedule_parameter(), *(switch(trick) for trick in encoder_tricks())]
+    declared = [
+        *COMMON,
+        *INPUT_FORMAT,
+        *(one for declared in OF_TARGET.values() for one in declared),
+        schedule_parameter(),
+        *(switch(trick) for trick in encoder_tricks()),
+    ]
     declared += [parameter for trick in tricks.every() for parameter in trick.hyperparameters]
     declared += [parameter for mode in modes.names() for parameter in modes.get(mode).hyperparameters]
     return tuple({parameter.name: parameter for parameter in (*declared, *heads.parameters())}.values())

@@ -24,7 +24,7 @@ from meltpoint.reports.statistics.hierarchical_bootstrap import Estimate, estima
 from meltpoint.reports.statistics.holm import holm
 from meltpoint.reports.statistics.resampling import resampled
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
-from meltpoint.tasks.core.metrics import Floats
+from meltpoint.tasks.core.metric import Floats
 
 SEEDS = (3, 5, 10)
 TABLE = ("accuracy", "f1", "matthews", "pearson")

@@ -11,6 +11,7 @@ from meltpoint.reports.statistics.comparison import Comparer, adjusted
 from meltpoint.reports.table_values import Delta, TableEntry, TableRow, own_columns
 from meltpoint.sweeps.results.ensemble_record import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.tasks.core.metrics import gain
 
 FROZEN, TUNED, STACKED = "feature_extraction", "fine_tuning", "stack_and_finetune"
 DIFFERENCES = ((TUNED, FROZEN), (STACKED, TUNED))
@@ -90,9 +91,9 @@ class Contrasts:
     def _leads(
         self, column: Sequence[tuple[ModeVariant | RowPair | None, TableEntry]], task: str, metric: str
     ) -> tuple[ModeVariant | None, dict[RowPair, Delta]]:
-        """The row with the highest mean, and its comparison with each other one; none where they do not compete."""
+        """The row with the best mean, and its comparison with each other one; none where they do not compete."""
         scored = [(row, entry) for row, entry in column if isinstance(row, ModeVariant) and entry.mean is not None]
-        means = [entry.mean for _, entry in scored if entry.mean is not None]
+        means = [gain(metric, entry.mean) for _, entry in scored if entry.mean is not None]
         if len(scored) < 2 or len({entry.split for _, entry in scored}) > 1 or means.count(max(means)) > 1:
             return None, {}
         rows = [row for row, _ in scored]
@@ -133,8 +134,9 @@ def _in_order(one: ModeVariant, other: ModeVariant, rows: Sequence[ModeVariant])
 
 
 def _leads(leader: ModeVariant | None, pair: RowPair, delta: Delta) -> bool:
-    """True if the leader's score is higher, and 0 lies outside the interval of the difference."""
-    ahead = delta.comparison.delta > 0 if pair.upper == leader else delta.comparison.delta < 0
+    """True if the leader's score is better, and 0 lies outside the interval of the difference."""
+    known = delta.comparison.gain
+    ahead = known > 0 if pair.upper == leader else known < 0
     return ahead and delta.comparison.excludes_zero
 
 

@@ -8,6 +8,7 @@ from meltpoint.reports.ensembles import ENSEMBLE_NOTE
 from meltpoint.reports.tuning import TuningGain, ran_nowhere
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.metrics import is_lower_better
 
 SPREAD_NOTE = (
     "Figures are ×100 (correlations too): the mean ± the sample standard deviation over seeds, on test unless marked "
@@ -20,7 +21,7 @@ DIFFERENCE_NOTE = (
     "alone, sqrt(s1²/n1 + s2²/n2)."
 )
 BOLD_NOTE = (
-    "Bold is the highest mean of a task among one encoder's modes, where the interval of its lead over each other mode "
+    "Bold is the best mean of a task among one encoder's modes, where the interval of its lead over each other mode "
     "excludes 0. The intervals are each for itself; the adjusted p-values answer for all Δ of the table together."
 )
 HOLM_NOTE = (
@@ -37,7 +38,7 @@ ENOUGH_SEEDS = 6
 
 def legend(summary: SweepSummary, gains: Sequence[TuningGain]) -> list[str]:
     """The notes of a sweep's table, one line each."""
-    lines = [SPREAD_NOTE, DIFFERENCE_NOTE, BOLD_NOTE, HOLM_NOTE]
+    lines = [SPREAD_NOTE, *_errors(summary), DIFFERENCE_NOTE, BOLD_NOTE, HOLM_NOTE]
     lines += [TUNING_NOTE] if gains and not ran_nowhere(gains) else []
     lines += seeds_note(summary)
     return lines + ([ENSEMBLE_NOTE] if summary.ensembles else [])
@@ -53,3 +54,12 @@ def seeds_note(summary: SweepSummary) -> list[str]:
         f"Finals have {some(fewest, 'seed')}: six or more are recommended (--seeds 6), since an exact two-sided "
         f"sign-flip test on {some(fewest, 'pair')} cannot go below p = {2 ** (1 - fewest):.4g}; six reach 0.031."
     ]
+
+
+def _errors(summary: SweepSummary) -> list[str]:
+    """The note on columns of errors, where there are any."""
+    heads = [cell.header for cell in summary.cells]
+    names = dict.fromkeys(name for head in heads for name in (head.metric, *head.beside) if is_lower_better(name))
+    return (
+        [f"Of {' and '.join(names)} lower is better, so that there a Δ below 0 is for the upper side."] if names else []
+    )

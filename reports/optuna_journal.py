@@ -11,6 +11,7 @@ from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.tasks.core.metrics import is_lower_better
 
 if TYPE_CHECKING:  # slow to import
     from optuna.storages import BaseStorage
@@ -52,7 +53,8 @@ def _add_study(cell: CellSummary, summary: SweepSummary, storage: BaseStorage) -
     import optuna
 
     head, space = cell.header, space_of(cell.header)
-    study = optuna.create_study(storage=storage, study_name=cell_name(*head.key), direction="maximize")
+    direction = "minimize" if is_lower_better(head.metric) else "maximize"
+    study = optuna.create_study(storage=storage, study_name=cell_name(*head.key), direction=direction)
     facts = {"sweep": summary.name, "metric": f"dev {head.metric}", "head": head.head, "data": head.data_fingerprint}
     for name, value in facts.items():
         study.set_user_attr(name, value)

@@ -6,10 +6,12 @@ import json
 import math
 from typing import Any
 
+from meltpoint.reports.class_tables import class_document
 from meltpoint.reports.findings import without_defaults
 from meltpoint.reports.matrix import searched_less
 from meltpoint.reports.notes import notes
 from meltpoint.reports.results import SweepResults
+from meltpoint.reports.statistics.class_scores import cell_class_scores
 from meltpoint.reports.table_values import Delta
 from meltpoint.reports.tuning import TuningGain, ran_nowhere
 from meltpoint.sweeps.ledger.records import CellKey
@@ -19,6 +21,7 @@ from meltpoint.sweeps.results.ensemble_record import Ensemble
 from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import Spread
+from meltpoint.tasks.core.metrics import is_lower_better
 
 VERSION = 1
 """Of the document: a new field leaves it, a field that changes its meaning or goes raises it."""
@@ -63,6 +66,8 @@ def _cell(cell: CellSummary, results: SweepResults, gain: TuningGain | None) -> 
         "gpu_hours": cell.cost.gpu_hours, "energy_joules": cell.cost.energy_joules,
         "peak_memory_bytes": cell.cost.peak_memory_bytes, "trained_parameters": cell.cost.trained_parameters,
         "seconds_of_a_final": cell.cost.seconds_of_a_final, "notes": _notes(cell),
+        "classes": class_document(cell_class_scores(cell, results.summary.folder)),
+        "lower_is_better": is_lower_better(head.metric),
         "warnings": [guard.text for guard in cell_guards(cell, results.summary.baselines.get(head.task))],
     }  # fmt: skip
 

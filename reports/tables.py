@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from meltpoint.reports.class_tables import CLASS_HEADS, CLASSES_NOTE, class_rows, class_sections, confusion_rows
 from meltpoint.reports.ensembles import members_text
 from meltpoint.reports.findings import (
     DELTA_HEADS,
@@ -82,7 +83,7 @@ def markdown(results: SweepResults) -> str:
     parts += _findings(results)
     parts += ["## How to read it", _bullets(results.legend)]
     parts += ["## Cells", _cells(summary), *_cost(summary), "## Best settings", SETTINGS_NOTE, _settings(summary)]
-    parts += ["## Notes", _bullets(notes(summary))]
+    parts += [*_classes(summary), "## Notes", _bullets(notes(summary))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -138,6 +139,17 @@ def _cost(summary: SweepSummary) -> list[str]:
     parts = ["## Cost", _table(heads, rows, "l" * len(_names(summary)) + "r" * 7), _bullets(cost_notes(summary))]
     heads, *rows = ([*map(_plain, row)] for row in pareto_rows(summary))
     return [*parts, *([_table(heads, rows, "lllll"), _bullets([PARETO_NOTE])] if rows else [])]
+
+
+def _classes(summary: SweepSummary) -> list[str]:
+    """The section on the classes of each cell; none where no predictions of classes are stored."""
+    parts = []
+    for name, scores in class_sections(summary):
+        rows = [[_plain(text) for text in row] for row in class_rows(scores)]
+        parts += [f"### {_plain(name)}", _table(CLASS_HEADS, rows, "lrrrr")]
+        if matrix := [[_plain(text) for text in row] for row in confusion_rows(scores)]:
+            parts.append(_table(matrix[0], matrix[1:], "l" + "r" * len(scores.labels)))
+    return ["## Classes", CLASSES_NOTE, *parts] if parts else []
 
 
 def _names(summary: SweepSummary) -> list[str]:

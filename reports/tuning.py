@@ -51,7 +51,7 @@ def gain_in_words(gain: Comparison) -> str:
     text = f"{value} {bounds_text(gain.low, gain.high)}{where}"
     if not gain.excludes_zero:
         return f"tuning not shown to help: {text}"
-    return f"tuning bought {text}" if gain.delta > 0 else f"tuning cost {text}: the published setting is better"
+    return f"tuning bought {text}" if gain.gain > 0 else f"tuning cost {text}: the published setting is better"
 
 
 def ran_nowhere(gains: Sequence[TuningGain]) -> bool:

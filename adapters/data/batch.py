@@ -109,7 +109,8 @@ class Batch:
         segments: (batch, pieces) int64 token type ids, or None if the tokenizer has none.
         word_starts: (batch, words) int64, 0 where padded; None except for sequence labelling.
         word_mask: (batch, words) bool, True on real words; None except for sequence labelling.
-        labels: (batch,) int64 or float32, or (batch, words) int64 with 0 where padded; None if hidden.
+        labels: (batch,) int64 or float32; (batch, labels) float32, 0 or 1 for each of several labels; or (batch, words)
+            int64 with 0 where padded; None if hidden.
         lanes: number of trials whose batches are concatenated in every tensor (`batch` is then lanes × rows); 1 if
             all trials share the batch.
         states: (layers, lanes, rows, pieces, dim): cached hidden states of the frozen encoder; None if the encoder has

@@ -13,11 +13,16 @@ from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch, EncodedSplit, Row
 from meltpoint.adapters.data.unpadding import places_of
-from meltpoint.tasks.core.metrics import Prediction
+from meltpoint.tasks import kinds
+from meltpoint.tasks.core.metric import Prediction
 from meltpoint.tasks.core.task import Kind
 
 POOL_BATCHES = 50
 """Batches per pool: with batching by length, rows are sorted within pools, so that batches differ between epochs."""
+
+
+FLOAT_LABELS = ("score", "labels")
+"""Targets whose labels a loss takes as float32: numbers, and 0 or 1 for each of several labels."""
 
 
 class CachedStates(Protocol):
@@ -64,8 +69,8 @@ def collate(rows: Sequence[Row], indices: Sequence[int], pad_piece: int, kind: K
 def _with_labels(batch: Batch, chosen: Sequence[Row], kind: Kind) -> Batch:
     """The batch with its labels and, for sequence labelling, its words."""
     hidden = any(row.label is None for row in chosen)
-    if kind != "sequence_labelling":
-        dtype = torch.float32 if kind == "pair_regression" else torch.int64
+    if not kinds.get(kind).labels_words:
+        dtype = torch.float32 if kinds.get(kind).target in FLOAT_LABELS else torch.int64
         return replace(batch, labels=None if hidden else torch.tensor([row.label for row in chosen], dtype=dtype))
     starts = _pad([row.word_starts for row in chosen], 0)
     words = torch.tensor([len(row.word_starts) for row in chosen])
@@ -193,7 +198,7 @@ def _micro_batches(inputs: Inputs, kind: Kind, pad_piece: int, rows: list[int], 
 
 def _loss_terms(inputs: Inputs, kind: Kind, rows: Sequence[int]) -> int:
     """The number of terms that the loss of some rows is the mean of (`Head.loss`): rows, or their words."""
-    return sum(len(inputs.rows[row].word_starts) for row in rows) if kind == "sequence_labelling" else len(rows)
+    return sum(len(inputs.rows[row].word_starts) for row in rows) if kinds.get(kind).labels_words else len(rows)
 
 
 def training_order(lengths: NDArray[np.int64], batch_size: int, seed: int, epoch: int, pool: int) -> list[list[int]]:

@@ -17,6 +17,7 @@ from meltpoint.adapters.data.pairing import InputFormat
 from meltpoint.adapters.data.sentence_pooling import Prompts
 from meltpoint.adapters.data.tokenizer import Span, Tokenizer
 from meltpoint.adapters.data.word_tokenizer import separate_words
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import Example, Kind, Label
 
 _PROBE = "a"
@@ -186,7 +187,7 @@ def encode_split(
     if max_pieces > tokenizer.max_pieces:
         raise ValueError(f"max_pieces is {max_pieces}; this encoder takes at most {tokenizer.max_pieces}.")
     input_format = input_format or InputFormat()
-    if kind == "sequence_labelling":
+    if kinds.get(kind).labels_words:
         return _encode_words(examples, tokenizer, max_pieces, input_format)
     rows: list[Row] = []
     cuts: list[tuple[int, ...]] = []

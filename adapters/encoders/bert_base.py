@@ -6,6 +6,7 @@ Peters, Ruder & Smith 2019, section 3: "uncased for all tasks except NER".
 from __future__ import annotations
 
 from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import Kind
 
 SUMMARY = "BERT-base, 12 layers of 768, from the hub; cased for sequence labelling, uncased otherwise"
@@ -16,4 +17,4 @@ CASED = EncoderReference("bert-base", "google-bert/bert-base-cased", "cd5ef92a9f
 
 def reference(kind: Kind) -> EncoderReference:
     """The location of the weights for a kind of task."""
-    return CASED if kind == "sequence_labelling" else UNCASED
+    return CASED if kinds.get(kind).labels_words else UNCASED

@@ -18,6 +18,7 @@ from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.data.batching import first_places
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.hardware import Precision
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import Kind
 
 Pieces = Literal["first", "all"]
@@ -73,7 +74,7 @@ class FeatureKey:
 
 def feature_key(encoder: Encoder, split: EncodedSplit, kind: Kind, precision: Precision, pieces: Pieces) -> FeatureKey:
     """The key of a split's features; the encoder must still have the weights that it was loaded with."""
-    assert all(bool(row.word_starts) == (kind == "sequence_labelling") for row in split.rows), f"rows are not of {kind}"
+    assert all(bool(row.word_starts) == kinds.get(kind).labels_words for row in split.rows), f"rows are not of {kind}"
     return FeatureKey(encoder.fingerprint, rows_digest(split.rows), precision, pieces)
 
 

@@ -26,6 +26,7 @@ from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.maxout import Maxout
 from meltpoint.adapters.layers.pooling import highest, lowest, mean, pool_rows
 from meltpoint.adapters.layers.self_attention import AttentivePooling, attend_to_itself
+from meltpoint.tasks.kinds import reading
 
 HIDDEN_SIZE = Parameter(
     "bcn.hidden_size", 300, "units of the first layer and of each direction of both BiLSTMs", 1, 4096, shapes=True
@@ -39,7 +40,7 @@ INTEGRATOR_INPUT, INTEGRATED, FIRST_MAXOUT, SECOND_MAXOUT = 0.0, 0.4, 0.8, 1.2
 class Bcn(Head):
     """linear, ReLU → BiLSTM → attention to itself → BiLSTM → four poolings → three maxout layers."""
 
-    kinds = ("sentence_classification",)
+    kinds = reading("sentence")
     hyperparameters = (HIDDEN_SIZE, POOL_SIZE)
     summary = "BiLSTM → self bi-attention → BiLSTM → max, min, mean and attentive pooling → three maxout layers"
 

@@ -21,6 +21,7 @@ from meltpoint.adapters.layers.affine import Scores, pool_masked
 from meltpoint.adapters.layers.alignment import enhance
 from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.sentence_pair import sentences
+from meltpoint.tasks.kinds import reading
 
 ATTEND = Parameter(
     "bi_attention.attend", True, "whether each sentence's states attend to the other's before pooling", shapes=True
@@ -30,7 +31,7 @@ ATTEND = Parameter(
 class BiAttention(Head):
     """soft alignment → [a; ã; a − ã; a ∗ ã] → max ⊕ mean of both sentences → dropout → linear."""
 
-    kinds = ("pair_classification", "pair_regression")
+    kinds = reading("pair")
     hyperparameters = (ATTEND,)
     summary = "parameter-free attention between a pair's sentences → max ⊕ mean pooling of both → linear"
     separate_pairs = True

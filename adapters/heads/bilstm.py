@@ -23,7 +23,7 @@ class BiLstm(Head):
     def compose(self, bundle: Bundle) -> None:
         """The BiLSTM and the score layer."""
         self.bilstm = BiLSTM(self.shape.dim, bundle, bundle.size(HIDDEN_SIZE), bundle.size(LAYERS))
-        pooled = 1 if self.shape.kind == "sequence_labelling" else 2
+        pooled = 1 if self.shape.of_kind.labels_words else 2
         self.scores = Scores(pooled * self.bilstm.dim, self.shape.outputs, bundle)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:

@@ -25,12 +25,13 @@ from meltpoint.adapters.layers.matching import (
     ends,
     read_both,
 )  # fmt: skip
+from meltpoint.tasks.kinds import reading
 
 
 class BiMpm(Head):
     """BiLSTM → four matchings, both ways → BiLSTM → the ends of both directions and sentences → two layers."""
 
-    kinds = ("pair_classification", "pair_regression")
+    kinds = reading("pair")
     hyperparameters = (PERSPECTIVES, HIDDEN_SIZE, FIRST_BILSTM)
     summary = "BiMPM: BiLSTM → each piece matched with the other sentence by cosines → BiLSTM → two layers"
     separate_pairs = True

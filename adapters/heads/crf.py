@@ -9,13 +9,14 @@ from meltpoint.adapters.head import Head
 from meltpoint.adapters.heads.linear import Linear
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.crf import ConditionalRandomField
-from meltpoint.tasks.core.metrics import Prediction
+from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.kinds import reading
 
 
 class CrfHead(Head):
     """Loss and predictions of a CRF over another head's scores: a subclass has this base first, that head second."""
 
-    kinds = ("sequence_labelling",)
+    kinds = reading("words")
 
     def compose(self, bundle: Bundle) -> None:
         """The scorer's parts, and the CRF."""

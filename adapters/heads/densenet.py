@@ -23,6 +23,7 @@ from meltpoint.adapters.layers.affine import Affine, Scores, first_states
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.convolution import GroupedConvolution, windows
 from meltpoint.adapters.layers.pooling import highest, pool_rows
+from meltpoint.tasks.kinds import reading
 
 GROWTH_RATE = Parameter("densenet.growth_rate", 32, "channels that each convolution adds", 1, 1024, shapes=True)
 KERNEL_SIZE = Parameter("densenet.kernel_size", 3, "word pieces that a convolution sees at once", 1, 15, shapes=True)
@@ -73,7 +74,7 @@ class DenseLayer(nn.Module):
 class DenseNet(Head):
     """Four dense blocks of four convolutions → maximum over pieces, beside [CLS] → dropout → linear."""
 
-    kinds = ("sentence_classification",)
+    kinds = reading("sentence")
     hyperparameters = (GROWTH_RATE, KERNEL_SIZE)
     summary = "four dense blocks of four convolutions over all pieces → maximum ⊕ [CLS] → linear"
 

@@ -23,6 +23,7 @@ from meltpoint.adapters.layers.alignment import enhance
 from meltpoint.adapters.layers.bilstm import BiLSTM
 from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.sentence_pair import Sentence, on_both, sentences
+from meltpoint.tasks.kinds import reading
 
 HIDDEN_SIZE = Parameter(
     "esim.hidden_size", 300, "units of the hidden layers, and of each direction of both BiLSTMs", 1, 4096, shapes=True
@@ -33,7 +34,7 @@ HIDDEN_SIZE = Parameter(
 class Esim(Head):
     """BiLSTM → soft alignment → [a; ã; a − ã; a ∗ ã] → ReLU → BiLSTM → mean ⊕ max of both → tanh → linear."""
 
-    kinds = ("pair_classification", "pair_regression")
+    kinds = reading("pair")
     hyperparameters = (HIDDEN_SIZE,)
     summary = "ESIM: BiLSTM → alignment of both sentences → BiLSTM → max ⊕ mean pooling of both → two layers"
     separate_pairs = True

@@ -19,6 +19,7 @@ from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, elementwise, pool
 from meltpoint.adapters.layers.bilstm import BiLSTM
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
+from meltpoint.tasks.kinds import reading
 
 HIDDEN_SIZE = Parameter("highway_lstm.hidden_size", 200, "units of each direction of each BiLSTM", 1, 4096, shapes=True)
 LAYERS = Parameter(
@@ -53,7 +54,7 @@ class HighwayLayer(nn.Module):
 class HighwayLstm(Head):
     """BiLSTM → BiLSTM layers with highways → maximum ⊕ mean → dropout → linear."""
 
-    kinds = ("sentence_classification",)
+    kinds = reading("sentence")
     hyperparameters = (HIDDEN_SIZE, LAYERS)
     summary = "BiLSTM layers with highway connections around them → max ⊕ mean pooling → linear"
 

@@ -24,6 +24,7 @@ from meltpoint.adapters.layers.affine import Scores
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.comparison import PARTS, compared
 from meltpoint.adapters.layers.pooling import Pooling, first, first_and_last, highest, mean, normalised, pool_rows
+from meltpoint.tasks.kinds import reading
 
 KIND = Parameter(
     "pooling.kind", "max", "maximum or mean over pieces, first, first ⊕ last, or the encoder's own",
@@ -39,7 +40,7 @@ POOLINGS: dict[str, Pooling] = {"max": highest, "mean": mean, "first_last": firs
 class PoolingHead(Head):
     """Pooling of each input, and one linear layer."""
 
-    kinds = ("sentence_classification", "pair_classification", "pair_regression")
+    kinds = reading("sentence", "pair")
     hyperparameters = (KIND, PAIR)
     summary = "maximum, mean, [CLS], first ⊕ last, or the encoder's own pooling → dropout → linear"
     separate_pairs = True
@@ -53,7 +54,7 @@ class PoolingHead(Head):
         self.kind, self.pair = bundle.choice(KIND), bundle.choice(PAIR)
         self.pool = self._pooling(self.kind)
         pairing = cast(Pairing, bundle.choice(PAIRING))
-        is_pair = self.shape.kind.startswith("pair")
+        is_pair = self.shape.of_kind.is_pair
         self.separate = is_pair and is_separate(pairing, self.shape.joins_pairs, self.kind)
         size = self.shape.dim * (2 if self.kind == "first_last" else 1)
         self.scores = Scores(size * (PARTS[self.pair] if self.separate else 1), self.shape.outputs, bundle)

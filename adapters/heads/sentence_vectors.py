@@ -25,7 +25,8 @@ from meltpoint.adapters.layers.affine import Affine, Scores, elementwise
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.comparison import PARTS, compared
 from meltpoint.adapters.layers.score_distribution import ScoreDistribution
-from meltpoint.tasks.core.metrics import Prediction
+from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.kinds import reading
 
 PAIR = Parameter(
     "sentence_vectors.pair", "kiros", "what a pair's u and v become: [|u-v|; u*v] (kiros), or u and v before it (glue)",
@@ -48,7 +49,7 @@ FEATS = Parameter(
 class SentenceVectors(Head):
     """u, or u and v compared → dropout → linear; with a hidden layer: dropout → linear → tanh → dropout → linear."""
 
-    kinds = ("sentence_classification", "pair_classification", "pair_regression")
+    kinds = reading("sentence", "pair")
     hyperparameters = (PAIR, HIDDEN_SIZE, REGRESSION, FEATS)
     summary = "a sentence's [CLS], or [|u-v|; u*v] of a pair's two → dropout → linear, or a hidden layer before it"
     reads = "first"
@@ -57,7 +58,7 @@ class SentenceVectors(Head):
     def compose(self, bundle: Bundle) -> None:
         """The score layer, and the hidden layer where there is one."""
         self.pair = bundle.choice(PAIR)
-        is_pair = self.shape.kind.startswith("pair")
+        is_pair = self.shape.of_kind.is_pair
         self.feats = bool(bundle.size(FEATS)) and is_pair
         size = self.shape.dim * (PARTS[self.pair] if is_pair else 1) + STATISTICS * self.feats
         spread, limits = bundle.choice(REGRESSION) == "distribution", self.shape.label_range
@@ -72,7 +73,7 @@ class SentenceVectors(Head):
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
         vectors = states[:, :, 0].float()
-        if self.shape.kind.startswith("pair"):
+        if self.shape.of_kind.is_pair:
             vectors = compared(vectors, _second(states, batch).float(), self.pair)
         if self.feats:
             vectors = torch.cat([vectors, _statistics(vectors, batch)], -1)

@@ -25,6 +25,7 @@ from meltpoint.adapters.layers.matching import (
     read_both,
 )  # fmt: skip
 from meltpoint.adapters.layers.transformer import Transformer
+from meltpoint.tasks.kinds import reading
 
 LAYERS = Parameter("sim_transformer.layers", 1, "layers of the transformer", 1, 12, shapes=True)
 HEADS = Parameter(
@@ -38,7 +39,7 @@ FEED_FORWARD_SIZE = Parameter(
 class SimTransformer(Head):
     """BiLSTM → four matchings, both ways → transformer → max ⊕ mean of both sentences → two layers."""
 
-    kinds = ("pair_classification", "pair_regression")
+    kinds = reading("pair")
     hyperparameters = (PERSPECTIVES, HIDDEN_SIZE, FIRST_BILSTM, LAYERS, HEADS, FEED_FORWARD_SIZE)
     summary = "BiMPM's matching → transformer → max ⊕ mean pooling of both sentences → two layers"
     separate_pairs = True

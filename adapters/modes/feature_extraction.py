@@ -8,6 +8,7 @@ from typing import Literal
 from meltpoint.adapters.default_head import DefaultHead, DefaultHeads, by_kind
 from meltpoint.adapters.hyperparameters import Parameter, Setting
 from meltpoint.adapters.multiplier_table import Mode, Phase
+from meltpoint.tasks.kinds import reading
 
 LAYERS = Parameter(
     "feature_extraction.layers", "mix", "what the head sees: a learned mix of all layers, or the top one",
@@ -35,9 +36,8 @@ HEADS = DefaultHeads(
         pairs=DefaultHead("esim", "ESIM: Peters, Ruder & Smith 2019, A.1"),
     ),
     single={
-        "sequence_labelling": DefaultHead(
-            "bilstm_crf", "two BiLSTM layers and a CRF, ELMo's: Peters, Ruder & Smith 2019, A.1"
-        )
+        kind: DefaultHead("bilstm_crf", "two BiLSTM layers and a CRF, ELMo's: Peters, Ruder & Smith 2019, A.1")
+        for kind in reading("words")
     },
 )
 """The task models of Peters, Ruder & Smith 2019, appendix A.1; for sentence encoders, that of their makers.

@@ -8,6 +8,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from meltpoint.tasks.core.metrics import gain
+
 Seconds = Annotated[float, Field(ge=-1e11, le=1e11, allow_inf_nan=False)]
 """A duration, or a moment since 1970: three thousand years; a longer one is damage, and sums of it have no calendar."""
 
@@ -46,9 +48,9 @@ Result = TypeVar("Result", bound=EpochResult)
 
 
 def best_epoch(epochs: Iterable[Result], metric: str) -> Result | None:
-    """The epoch whose weights are a trial's result: the highest dev score, the earliest where equal; None of none.
+    """The epoch whose weights are a trial's result: the best dev score, the earliest where equal; None of none.
 
-    A NaN is below every number.
+    The best is the highest, or of an error the lowest. A NaN is worse than every number.
 
     Args:
         epochs: of one trial, in any order.
@@ -56,7 +58,7 @@ def best_epoch(epochs: Iterable[Result], metric: str) -> Result | None:
     """
 
     def rank(result: EpochResult) -> tuple[float, int]:
-        score = result.dev[metric]
+        score = gain(metric, result.dev[metric])
         return (-math.inf if math.isnan(score) else score, -result.epoch)
 
     return max(epochs, key=rank, default=None)

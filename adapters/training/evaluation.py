@@ -11,7 +11,8 @@ from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import Inputs, evaluation_batches, inputs, stitch
 from meltpoint.adapters.hardware import Precision
 from meltpoint.adapters.model import AdaptedModel
-from meltpoint.tasks.core.metrics import Prediction, score
+from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.task import Example, Task
 
 EVALUATION_BATCH = 64  # rows; sorted by length, so little of it is padding
@@ -77,5 +78,6 @@ class _Found:
     def evaluation(self, task: Task, split: EncodedSplit, examples: list[Example]) -> Evaluation:
         ordered = stitch(split, [self.predictions[row] for row in range(len(split.rows))])
         gold = [example.label for example in examples]
-        metrics = {} if not gold or any(label is None for label in gold) else score(task, gold, ordered)
-        return Evaluation(ordered, [self.probabilities[row] for row in sorted(self.probabilities)], metrics)
+        shares = [self.probabilities[row] for row in sorted(self.probabilities)]
+        metrics = {} if not gold or any(label is None for label in gold) else score(task, gold, ordered, shares)
+        return Evaluation(ordered, shares, metrics)

@@ -14,6 +14,7 @@ from meltpoint.adapters.multiplier_table import Plan
 from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.training.stacked_adamw import StackedAdamW
 from meltpoint.adapters.training.trial_state import TrialState
+from meltpoint.tasks.core.metrics import gain
 
 
 class GapRule:
@@ -36,7 +37,7 @@ class GapRule:
     def apply(self, trial: TrialState, model: AdaptedModel, optimiser: StackedAdamW, metric: str) -> None:
         """Look at the last epoch; beyond the limit, end the first phase, and restore the last state within it."""
         result = trial.results[-1]
-        if result.train[metric] - result.dev[metric] <= self.largest_gap:
+        if gain(metric, result.train[metric] - result.dev[metric]) <= self.largest_gap:
             state = {name: tensor.clone() for name, tensor in optimiser.state().items()}
             self.within = model.own_weights(0), state
             return

@@ -76,6 +76,7 @@ class Trainer:
         self.head_optimiser = StackedAdamW(list(model.own_parameters().values()), decays, rule)
         self.encoder_moved = False
         self.step = 0
+        model.head.weigh([row.label for row in data.train.rows])
 
     def _prepare_encoder(self, weight_decay: float, rule: AdamRule) -> EncoderAdamW:
         """Exchange the encoder's parameters for those that are trained; their optimiser."""

@@ -40,9 +40,9 @@ from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
+from meltpoint.tasks import kinds
 
 NAME = "calibration"
-KINDS = ("sentence_classification", "pair_classification")
 BEFORE, AFTER, POOLED = "before", "after temperature", "all"
 
 COLUMNS = (
@@ -130,7 +130,7 @@ def _folder(options: AnalysisOptions) -> StoragePath:
 
 def _left_out(cell: CellSummary) -> str:
     """The reason why a cell has no calibration; "" if it has."""
-    if cell.header.kind not in KINDS:
+    if not kinds.get(cell.header.kind).has_distribution:
         return f"{cell.header.kind.replace('_', ' ')} has no distribution over labels"
     if not any(final.test is not None for final in cell.finals):
         return "no finalist is scored yet"

@@ -21,7 +21,9 @@ from meltpoint.reports.differences import over_seeds
 from meltpoint.reports.statistics.comparison import ALPHA, Comparer, Comparison, adjusted
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.metrics import gain
 
 NAME = "guidelines"
 
@@ -138,7 +140,7 @@ def _by_mode(options: AnalysisOptions, encoder: str, task: str) -> dict[str, lis
 
 def best_on_dev(cells: Sequence[CellSummary]) -> CellSummary:
     """The cell (variant) of a mode whose finals are best on dev; the first among equals."""
-    return max(cells, key=lambda cell: -math.inf if cell.dev is None else cell.dev.mean)
+    return max(cells, key=lambda cell: -math.inf if cell.dev is None else gain(cell.header.metric, cell.dev.mean))
 
 
 def _heads(options: AnalysisOptions, name: str, comparer: Comparer) -> list[Path]:
@@ -184,7 +186,7 @@ def _kind_rows(encoder: str, kind: str, pairs: list[Pair]) -> list[tuple[Value, 
             paper,
         ))  # fmt: skip
     if len(pairs) > 1:
-        tasks = TaskAgreement(tuple(pair.comparison.delta for pair in pairs))
+        tasks = TaskAgreement(tuple(pair.comparison.gain for pair in pairs))
         low, high = tasks.interval or (None, None)
         rows.append((
             encoder, kind_text, WHOLE, None, None, None, tasks.mean, low, high, None, None, None, agreeing(tasks),
@@ -201,7 +203,7 @@ def advice(comparison: Comparison) -> str:
 def verdict(comparison: Comparison, upper: str, lower: str, alike: str) -> str:
     """The conclusion from a difference: `upper` or `lower` is better, both are `alike`, or it cannot be told."""
     if comparison.is_claimed:
-        return _better(comparison.delta, upper, lower)
+        return _better(comparison.gain, upper, lower)
     if comparison.low is None or comparison.high is None:
         return UNKNOWN
     # an interval that is wide and holds 0 does not show that they are alike
@@ -255,7 +257,7 @@ def what_would_change_kind(tasks: TaskAgreement) -> str:
 
 def paper_advice(encoder: str, kind: str) -> str:
     """P1's advice (table 1) for an encoder and a kind of task; on sentence pairs only for ELMo and BERT."""
-    if not kind.startswith("pair"):
+    if not kinds.get(kind).is_pair:
         return EITHER
     return FREEZE if encoder.startswith("elmo") else TUNE if encoder.startswith("bert-base") else "not studied"
 

@@ -76,7 +76,7 @@ def run(options: AnalysisOptions) -> list[Path]:
     below: list[Panel] = []
     inputs, notes = load_inputs(options)
     for encoder_name, data in inputs:
-        if data.task.kind == "pair_regression":
+        if data.task.of_kind.is_regression:
             notes.append(f"{data.task.name} is left out: its labels are scores.")
             continue
         upper, lower, task_rows, task_notes = _curves(options, encoder_name, data)

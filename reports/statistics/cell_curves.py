@@ -8,6 +8,7 @@ from meltpoint.reports.statistics.random_trials import RandomTrials, random_tria
 from meltpoint.reports.statistics.tuning_curves import LEVELS, CurvePoint, TuningCurve, bounds, shown_trials
 from meltpoint.sweeps.results.summary import CellHeader, CellSummary, SweepSummary
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.metrics import is_lower_better
 
 NOT_RECORDED = "no curve: where the settings come from was not recorded by that version"
 
@@ -65,6 +66,8 @@ def _reason(cell: CellSummary, trials: RandomTrials) -> str:
     """The reason why the trials of a cell allow no curve, however many they are; "" if they do."""
     if cell.search and not trials.is_recorded:
         return NOT_RECORDED
+    if is_lower_better(cell.header.metric):
+        return f"no curve: {cell.header.metric} is an error without a largest value, which the bands need"
     if trials.stopped:
         count = some(trials.stopped, "random trial")
         return f"no curve: {count} stopped early, whose best score is not known; search without early stopping"

@@ -19,6 +19,7 @@ from meltpoint.reports.statistics.sample_sizes import Design, Needs
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.storage.files import StoragePath
+from meltpoint.tasks.core.metrics import gain, is_lower_better
 
 ALPHA = 0.05
 """A difference is claimed where its adjusted p-value is below this."""
@@ -72,6 +73,11 @@ class Comparison:
     about_tuning: bool = False
 
     @property
+    def gain(self) -> float:
+        """The difference with the sign that makes positive better: of an error, its negative."""
+        return gain(self.metric, self.delta)
+
+    @property
     def excludes_zero(self) -> bool:
         """True if there is an interval and 0 lies outside."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
@@ -86,7 +92,7 @@ class Comparison:
         """The conclusion in plain words: `fine-tuning is better`, or why it cannot be told and what would tell it."""
         sides = (wording.TUNED, wording.PUBLISHED) if self.about_tuning else wording.names(self.upper, self.lower)
         if self.is_claimed:
-            return wording.better(*(sides if self.delta > 0 else sides[::-1]))
+            return wording.better(*(sides if self.gain > 0 else sides[::-1]))
         if self.reason:
             told = wording.untold(self.reason)
         elif self.p_holm is None:
@@ -166,8 +172,8 @@ class Comparer:
         )  # fmt: skip
         compared = replace(
             plain, delta=found.delta, low=found.low, high=found.high, p=found.p, examples=ahead.examples,
-            probability_better=found.probability_better, seeds_error=found.seeds_error,
-            examples_error=found.examples_error,
+            probability_better=_probability_better(plain.metric, found.probability_better),
+            seeds_error=found.seeds_error, examples_error=found.examples_error,
         )  # fmt: skip
         return _with_needs(compared, 1)
 
@@ -216,6 +222,11 @@ def _with_needs(one: Comparison, factor: float) -> Comparison:
     needs = design.needs(ALPHA / factor, 2 if one.is_claimed else one.seeds + 1)
     seeds = min(needs.seeds or one.seeds, one.seeds) if one.is_claimed else needs.seeds
     return replace(one, needed_seeds=seeds, needed_examples=needs.examples, with_seeds=needs.with_seeds)
+
+
+def _probability_better(metric: str, higher: float) -> float:
+    """P(A > B): of an error, the probability that A is lower; ties count a half, so that it is the complement."""
+    return 1.0 - higher if is_lower_better(metric) else higher
 
 
 def _too_few(upper: FinalsScores, lower: FinalsScores) -> str:

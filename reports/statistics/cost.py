@@ -12,6 +12,7 @@ from meltpoint.sweeps.results.cost import CellCost
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.counts import counted, some
+from meltpoint.tasks.core.metrics import gain
 
 Split = Literal["dev", "test"]
 
@@ -40,26 +41,33 @@ class Point:
 
     Attributes:
         cell: its key.
-        score: higher is better.
+        score: as the metric gives it.
         cost: lower is better.
+        metric: of the score.
     """
 
     cell: CellKey
     score: float
     cost: float
+    metric: str = ""
+
+    @property
+    def gain(self) -> float:
+        """The score with the sign that makes higher better."""
+        return gain(self.metric, self.score)
 
     def beats(self, other: Point) -> bool:
         """True if it is at least as good in both and better in one."""
-        at_least = self.score >= other.score and self.cost <= other.cost
+        at_least = self.gain >= other.gain and self.cost <= other.cost
         return at_least and (self.score, self.cost) != (other.score, other.cost)
 
 
 def pareto(points: Sequence[Point]) -> list[Point]:
     """The points that no other one beats, by cost, then in the order given; equal ones are in it together."""
     kept: list[Point] = []
-    for point in sorted(points, key=lambda point: (point.cost, -point.score)):
+    for point in sorted(points, key=lambda point: (point.cost, -point.gain)):
         last = kept[-1] if kept else None
-        if last is None or point.score > last.score or (point.score, point.cost) == (last.score, last.cost):
+        if last is None or point.gain > last.gain or (point.score, point.cost) == (last.score, last.cost):
             kept.append(point)
     return kept
 
@@ -94,9 +102,15 @@ def trade_offs(cells: Sequence[CellSummary]) -> list[TradeOff]:
 def _trade_off(encoder: str, task: str, cells: Sequence[CellSummary]) -> TradeOff:
     split: Split = "test" if all(cell.test is not None for cell in cells) else "dev"
     scores = {cell.header.key: score for cell in cells if (score := score_of(cell, split)) is not None}
-    runs = [Point(cell.header.key, scores[cell.header.key].mean, cell.cost.seconds_of_a_final or 0.0) for cell in cells]
-    searches = [Point(cell.header.key, scores[cell.header.key].mean, cell.cost.search_seconds) for cell in cells]
-    return TradeOff(encoder, task, cells[0].header.metric, split, tuple(runs), tuple(searches))
+    metric, costs = cells[0].header.metric, [(c.cost.seconds_of_a_final or 0.0, c.cost.search_seconds) for c in cells]
+    runs, searches = (
+        tuple(
+            Point(cell.header.key, scores[cell.header.key].mean, cost[which], metric)
+            for cell, cost in zip(cells, costs, strict=True)
+        )
+        for which in (0, 1)
+    )
+    return TradeOff(encoder, task, metric, split, runs, searches)
 
 
 def score_of(cell: CellSummary, split: Split) -> Spread | None:

@@ -10,23 +10,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from meltpoint.reports.statistics.ranking_statistics import Runs, Scorer, average_precision, ranker, roc_auc
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
-from meltpoint.tasks.core.metrics import Floats
+from meltpoint.tasks.core.metric import Floats
 from meltpoint.tasks.core.spans import spans, split_labels
-
-Scorer = Callable[[Floats], Floats]
-"""Counts (resamples, examples) → scores (resamples, runs)."""
-Runs = Sequence[ScoredExamples]
 
 CONSTANT = 1e-13
 """A variance below this share of the mean square is rounding: the values of the resample are all equal."""
 
 RANKED_AT_ONCE = 2**16
 """Counts whose ranks are computed at a time: what fits a processor's cache takes a third less time."""
+
+
+def as_floats(values: NDArray[np.generic]) -> Floats:
+    """Values as float64."""
+    return values.astype(np.float64)
 
 
 def scorer(metric: str, runs: Runs) -> Scorer:
@@ -36,7 +39,20 @@ def scorer(metric: str, runs: Runs) -> Scorer:
         metric: a key of `tasks.core.metrics.METRICS` that applies to the runs' kind of task.
         runs: predictions on the same examples in the same order; at least one.
     """
-    return SCORERS[metric](runs)
+    name, _, part = metric.partition(".")
+    if part:
+        return PART_SCORERS[name](part)(runs)
+    return SCORERS[name](runs) if name in SCORERS else written_out(metric, runs)
+
+
+def written_out(metric: str, runs: Runs) -> Scorer:
+    """The metric on each resample, one by one, for metrics of one's own: slow, and right for all."""
+
+    def score(counts: Floats) -> Floats:
+        drawn = [np.repeat(np.arange(len(row)), row.astype(np.int64)) for row in counts]
+        return np.array([[run.only(places).score(metric) for run in runs] for places in drawn])
+
+    return score
 
 
 def _accuracy(runs: Runs) -> Scorer:
@@ -54,11 +70,50 @@ def _macro_f1(runs: Runs) -> Scorer:
 
     def score(counts: Floats) -> Floats:
         hits, gold, predicted = sums(counts)
-        present = (gold + predicted) > 0
-        mean: Floats = _f1_of(hits, gold, predicted).sum(axis=2) / present.sum(axis=2)
+        present = (gold + predicted > 0).sum(axis=2) if runs[0].gold.ndim == 1 else len(runs[0].labels)
+        mean: Floats = _f1_of(hits, gold, predicted).sum(axis=2) / present
         return mean
 
     return score
+
+
+def _micro_f1(runs: Runs) -> Scorer:
+    sums = _label_sums(runs, range(len(runs[0].labels)))
+
+    def score(counts: Floats) -> Floats:
+        hits, gold, predicted = (one.sum(axis=2) for one in sums(counts))
+        return _f1_of(hits, gold, predicted)
+
+    return score
+
+
+def _weighted_f1(runs: Runs) -> Scorer:
+    sums = _label_sums(runs, range(len(runs[0].labels)))
+
+    def score(counts: Floats) -> Floats:
+        hits, gold, predicted = sums(counts)
+        return _ratio((_f1_of(hits, gold, predicted) * gold).sum(axis=2), gold.sum(axis=2))
+
+    return score
+
+
+def _balanced_accuracy(runs: Runs) -> Scorer:
+    sums = _label_sums(runs, range(len(runs[0].labels)))
+
+    def score(counts: Floats) -> Floats:
+        hits, gold, _ = sums(counts)
+        mean: Floats = _ratio(hits, gold).sum(axis=2) / (gold > 0).sum(axis=2)
+        return mean
+
+    return score
+
+
+def _error(of_difference: Callable[[Floats], Floats]) -> Callable[[Runs], Scorer]:
+    def build(runs: Runs) -> Scorer:
+        errors = np.stack([of_difference(run.gold.astype(np.float64) - run.predicted) for run in runs], axis=1)
+        return lambda counts: counts @ errors / counts.sum(axis=1, keepdims=True)
+
+    return build
 
 
 def _matthews(runs: Runs) -> Scorer:
@@ -77,10 +132,36 @@ def _matthews(runs: Runs) -> Scorer:
 
 def _label_sums(runs: Runs, labels: Sequence[int]) -> Callable[[Floats], tuple[Floats, Floats, Floats]]:
     """Counts → hits, gold and predicted of each run and label, each (resamples, runs, labels)."""
-    shown = np.array(labels)
-    gold = np.stack([run.gold[:, None] == shown for run in runs], axis=1)  # (examples, runs, labels)
-    predicted = np.stack([run.predicted[:, None] == shown for run in runs], axis=1)
+    gold = np.stack([_indicators(run.gold, labels) for run in runs], axis=1)  # (examples, runs, labels)
+    predicted = np.stack([_indicators(run.predicted, labels) for run in runs], axis=1)
     return _summed(gold & predicted, gold, predicted)
+
+
+def _indicators(values: NDArray[np.generic], labels: Sequence[int]) -> NDArray[np.bool_]:
+    """The labels that each example has of these, (examples, labels)."""
+    having: NDArray[np.bool_] = (
+        values[:, list(labels)] == 1 if values.ndim == 2 else values[:, None] == np.array(labels)
+    )
+    return having
+
+
+def _subset_accuracy(runs: Runs) -> Scorer:
+    correct = np.stack([(run.gold == run.predicted).all(axis=1) for run in runs], axis=1).astype(np.float64)
+    return lambda counts: counts @ correct / counts.sum(axis=1, keepdims=True)
+
+
+def _quadratic_kappa(runs: Runs) -> Scorer:
+    """1 − Σ w · observed / Σ w · expected, where w is the squared distance of the classes (Cohen 1968)."""
+    moments = _moments(runs)
+
+    def score(counts: Floats) -> Floats:
+        x, y, xx, yy, xy = moments(counts)
+        observed = xx + yy - 2 * xy  # the mean of (x − y)²
+        expected = xx + yy - 2 * x * y
+        # Class ids are whole numbers, so that what is not 0 is at least 1 / N² of a class.
+        return np.where(expected > CONSTANT, 1 - _ratio(observed, expected), 0.0)
+
+    return score
 
 
 def _summed(*statistics: NDArray[np.generic]) -> Callable[[Floats], tuple[Floats, Floats, Floats]]:
@@ -104,22 +185,29 @@ def _ratio(above: Floats, below: Floats) -> Floats:
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
 
 
-def _span_scorer(of_sums: Callable[[Floats, Floats, Floats], Floats]) -> Callable[[Runs], Scorer]:
+def _span_scorer(
+    of_sums: Callable[[Floats, Floats, Floats], Floats], of_type: str | None = None
+) -> Callable[[Runs], Scorer]:
     def build(runs: Runs) -> Scorer:
-        hits, gold, predicted = (np.stack(side, axis=1) for side in zip(*map(_span_counts, runs), strict=True))
+        found = [_span_counts(run, of_type) for run in runs]
+        hits, gold, predicted = (np.stack(side, axis=1) for side in zip(*found, strict=True))
         sums = _summed(hits, gold, predicted)
         return lambda counts: of_sums(*sums(counts))
 
     return build
 
 
-def _span_counts(run: ScoredExamples) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Spans that are right, in gold, and predicted, of each sentence."""
+def _span_counts(
+    run: ScoredExamples, of_type: str | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Spans that are right, in gold, and predicted, of each sentence; of one type, or of all."""
     labels = split_labels(run.labels)
     bounds = np.cumsum(run.lengths)[:-1]
     found = []
     for gold_tags, tags in zip(np.split(run.gold, bounds), np.split(run.predicted, bounds), strict=True):
-        gold, predicted = spans(gold_tags.tolist(), labels), spans(tags.tolist(), labels)
+        gold, predicted = (
+            [span for span in spans(side.tolist(), labels) if of_type in (None, span[2])] for side in (gold_tags, tags)
+        )
         found.append((len(set(gold).intersection(predicted)), len(gold), len(predicted)))
     hits, in_gold, in_predicted = np.array(found, dtype=np.int64).T
     return hits, in_gold, in_predicted
@@ -134,17 +222,25 @@ def _word_accuracy(runs: Runs) -> Scorer:
 
 
 def _pearson(runs: Runs) -> Scorer:
-    left = [_centred(run.gold) for run in runs]
-    right = [_centred(run.predicted) for run in runs]
-    columns = [column for x, y in zip(left, right, strict=True) for column in (x, y, x * x, y * y, x * y)]
-    table = np.stack(columns, axis=1)
+    moments = _moments(runs, _centred)
 
     def score(counts: Floats) -> Floats:
-        means = (counts @ table / counts.sum(axis=1, keepdims=True)).reshape(len(counts), len(runs), 5)
-        x, y, xx, yy, xy = np.moveaxis(means, 2, 0)
+        x, y, xx, yy, xy = moments(counts)
         return _correlation(xy - x * y, _variance(xx, x), _variance(yy, y))
 
     return score
+
+
+def _moments(runs: Runs, of_values: Callable[[NDArray[np.generic]], Floats] = as_floats) -> Callable[[Floats], Floats]:
+    """Counts → means of x, y, x², y² and x · y, gold being x and predictions y, each (resamples, runs)."""
+    pairs = [(of_values(run.gold), of_values(run.predicted)) for run in runs]
+    table = np.stack([column for x, y in pairs for column in (x, y, x * x, y * y, x * y)], axis=1)
+
+    def means(counts: Floats) -> Floats:
+        found = (counts @ table / counts.sum(axis=1, keepdims=True)).reshape(len(counts), len(runs), 5)
+        return np.moveaxis(found, 2, 0)
+
+    return means
 
 
 def _centred(values: NDArray[np.generic]) -> Floats:
@@ -180,7 +276,7 @@ def _spearman(runs: Runs) -> Scorer:
             columns.append(_correlation(_mean_product(weighted, own, size), gold_variance, variance))
         return np.stack(columns, axis=1)
 
-    of_gold, of_runs = _ranker(runs[0].gold), [_ranker(run.predicted) for run in runs]
+    of_gold, of_runs = ranker(runs[0].gold), [ranker(run.predicted) for run in runs]
     return score
 
 
@@ -189,34 +285,32 @@ def _mean_product(left: Floats, right: Floats, size: Floats) -> Floats:
     return product
 
 
-def _ranker(values: NDArray[np.generic]) -> Scorer:
-    """Counts → ranks in each resample less their mean, (resamples, examples); ties have the mean of their ranks."""
-    distinct, places = np.unique(values, return_inverse=True)
-    order = np.argsort(places, kind="stable")
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(places[order])) + 1])
-
-    def ranks(counts: Floats) -> Floats:
-        tied = counts[:, order]
-        if len(distinct) < len(values):
-            tied = np.add.reduceat(tied, starts, axis=1)  # (resamples, distinct values)
-        found = np.cumsum(tied, axis=1)
-        found -= tied / 2
-        found -= counts.sum(axis=1, keepdims=True) / 2
-        return found[:, places]
-
-    return ranks
-
-
+SPAN_RATIOS: Mapping[str, Callable[[Floats, Floats, Floats], Floats]] = {
+    "span_f1": _f1_of,
+    "span_precision": lambda hits, gold, predicted: _ratio(hits, predicted),
+    "span_recall": lambda hits, gold, predicted: _ratio(hits, gold),
+}
 SCORERS: Mapping[str, Callable[[Runs], Scorer]] = {
     "accuracy": _accuracy,
+    "average_precision": average_precision,
+    "balanced_accuracy": _balanced_accuracy,
     "f1": _f1,
     "macro_f1": _macro_f1,
+    "mae": _error(np.abs),
     "matthews": _matthews,
+    "micro_f1": _micro_f1,
+    "mse": _error(np.square),
     "pearson": _pearson,
+    "roc_auc": roc_auc,
+    "quadratic_kappa": _quadratic_kappa,
     "spearman": _spearman,
-    "span_f1": _span_scorer(_f1_of),
-    "span_precision": _span_scorer(lambda hits, gold, predicted: _ratio(hits, predicted)),
-    "span_recall": _span_scorer(lambda hits, gold, predicted: _ratio(hits, gold)),
+    "subset_accuracy": _subset_accuracy,
+    "weighted_f1": _weighted_f1,
     "word_accuracy": _word_accuracy,
+    **{name: _span_scorer(ratio) for name, ratio in SPAN_RATIOS.items()},
 }
-"""Metric → its scores of resamples; a test compares the keys with `tasks.core.metrics.METRICS`."""
+"""Metric → its scores of resamples; others are written out (`written_out`)."""
+PART_SCORERS: Mapping[str, Callable[[str], Callable[[Runs], Scorer]]] = {
+    name: partial(_span_scorer, ratio) for name, ratio in SPAN_RATIOS.items()
+}
+"""Metric → the part of which it is → its scores of resamples."""

@@ -16,6 +16,7 @@ from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.guards import EDGE
 from meltpoint.sweeps.results.summary import CellHeader, CellSummary
+from meltpoint.tasks.core.metrics import gain
 
 if TYPE_CHECKING:  # slow to import
     import optuna
@@ -106,13 +107,17 @@ def study_of(space: Space, trials: Sequence[TrialRecord]) -> optuna.Study:
     study = optuna.create_study(direction="maximize")
     for record in trials:
         params, distributions = space.from_params(record.setting)
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=record.dev))
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=_gain(record)))
     return study
 
 
 def told(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
     """The trials of a study. `Study.trials` copies all of them, which takes a second for five thousand."""
     return study.get_trials(deepcopy=False)
+
+
+def _gain(record: TrialRecord) -> float | None:
+    return None if record.dev is None else gain(record.metric, record.dev)
 
 
 def target_quantile(trials: int) -> float:

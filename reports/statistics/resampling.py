@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from meltpoint.reports.statistics.example_statistics import Scorer
-from meltpoint.tasks.core.metrics import Floats
+from meltpoint.reports.statistics.ranking_statistics import Scorer
+from meltpoint.tasks.core.metric import Floats
 
 CHUNK = 2**20
 """Counts that are in memory at a time: 8 MB."""

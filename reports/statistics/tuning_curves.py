@@ -18,18 +18,22 @@ from dataclasses import dataclass
 import numpy as np
 from opda.nonparametric import EmpiricalDistribution
 
+from meltpoint.tasks.core.metrics import is_lower_better
+
 LEVELS = (0.95, 0.80)
 """Confidence levels of the bands; 80 % is that of the paper's figures and of opda's rule for the number of trials."""
 
 MOST_TRIALS = 256
 """Of more trials the first so many count: opda's simulation takes minutes and gigabytes for a thousand."""
 
-LOWEST = {"matthews": -1.0, "pearson": -1.0, "spearman": -1.0}
-"""Metric → its lowest value, where that is not 0. The highest value of every metric is 1 (`tasks.core.metrics`)."""
+LOWEST = {"matthews": -1.0, "pearson": -1.0, "quadratic_kappa": -1.0, "spearman": -1.0}
+"""Metric → its lowest value, where that is not 0. The highest value of every metric but errors is 1."""
 
 
 def bounds(metric: str) -> tuple[float, float]:
-    """The lowest and the highest value of a metric."""
+    """The worst and the best value of a metric; an error has no largest value."""
+    if is_lower_better(metric):
+        return math.inf, 0.0
     return LOWEST.get(metric, 0.0), 1.0
 
 

@@ -15,6 +15,7 @@ from meltpoint.adapters.multiplier_table import Mode, Trick
 from meltpoint.search_spaces import documents, entries, files
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.spec_files import SpecFile
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.task import KINDS, SPLITS, HubSource, Task
 
@@ -157,7 +158,7 @@ def _heads() -> list[Row]:
 
 def _head(name: str, head: type[Head]) -> Row:
     ways = (("joint", head.joint_pairs), ("separate", head.separate_pairs))
-    pairs = [way for way, serves in ways if serves and any(kind.startswith("pair") for kind in head.kinds)]
+    pairs = [way for way, serves in ways if serves and any(kinds.get(kind).is_pair for kind in head.kinds)]
     return {
         "name": name, "kinds": list(head.kinds), "pairs": pairs, "parameters": _parameters(head.hyperparameters),
         "summary": head.summary,

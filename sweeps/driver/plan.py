@@ -234,7 +234,7 @@ def price_of(cell: OpenCell, rate: float) -> Price:
     """
     setting = complete(cell.space.first(), cell.mode, cell.head)
     pieces = cell.length.mean
-    read = 1.0 if cell.task.kind != "sequence_labelling" else cell.mean_words
+    read = 1.0 if not cell.task.of_kind.labels_words else cell.mean_words
     encoding = 2.0 * encoders.weights_without_embeddings(cell.reference) * pieces
     scoring = 2.0 * head_weights(cell, setting) * (read if heads.get(cell.head).reads == "first" else pieces)
     once = total = 0.0

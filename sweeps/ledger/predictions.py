@@ -142,10 +142,17 @@ def averaged(members: Sequence[Predictions]) -> NDArray[np.int64]:
 
 
 def scores(
-    kind: Kind, metric: str, members: Sequence[Predictions], predicted: NDArray[np.int64]
-) -> dict[str, float]:  # fmt: skip
-    """The metrics of predicted label ids on the members' gold labels: the task's main metric first, then the others."""
+    kind: Kind, metric: str, members: Sequence[Predictions], predicted: NDArray[np.int64], beside: Sequence[str] = ()
+) -> dict[str, float]:
+    """The metrics of predicted label ids on the members' gold labels: the task's main metric first, then the others.
+
+    Args:
+        beside: further metrics (`Task.beside`).
+    """
     first = members[0]
     # Not read from the task's file, which may have been removed: a score needs only kind, metric and labels.
-    task = Task(name=first.path.name, kind=kind, metric=metric, folder="", readers={}, labels=first.labels)
-    return score(task, first.gold.tolist(), predicted.tolist())
+    task = Task(
+        name=first.path.name, kind=kind, metric=metric, folder="", readers={}, labels=first.labels, beside=tuple(beside)
+    )
+    shares = members[0].probabilities if len(members) == 1 else np.mean([one.probabilities for one in members], axis=0)
+    return score(task, first.gold.tolist(), predicted.tolist(), shares.tolist())

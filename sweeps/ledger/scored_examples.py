@@ -9,11 +9,13 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, FiniteFloat, model_validator
+from pydantic import BaseModel, Field, FiniteFloat, model_validator
 
 from meltpoint.sweeps.ledger.predictions import read_lines, read_predictions
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.tasks.core.metrics import METRICS, score
+from meltpoint.tasks import kinds
+from meltpoint.tasks.core.kind import Target
+from meltpoint.tasks.core.metrics import METRICS, value
 from meltpoint.tasks.core.task import Kind, Task
 
 Numbers = NDArray[np.int32] | NDArray[np.float64]
@@ -26,8 +28,10 @@ class ScoredExamples:
     Attributes:
         kind: the task's kind.
         labels: the label names, in id order; of labelling, the tags that occur; empty for regression.
-        gold, predicted: label ids or scores, (examples,); of labelling, (words,), sentence after sentence.
+        gold, predicted: label ids or scores, (examples,); of labelling, (words,), sentence after sentence; of several
+            labels, 0 or 1 for each, (examples, labels).
         lengths: the words of each sentence, for labelling, (sentences,); ones for the other kinds, (examples,).
+        probabilities: of each label, (examples, labels) float64, where the file has them; else None.
         digest: of the examples' ids and gold labels in their order: equal where two files may be paired.
     """
 
@@ -37,6 +41,7 @@ class ScoredExamples:
     predicted: Numbers
     lengths: NDArray[np.int64]
     digest: str = ""
+    probabilities: NDArray[np.float64] | None = None
 
     @property
     def count(self) -> int:
@@ -52,7 +57,8 @@ class ScoredExamples:
         task = Task(name="predictions", kind=self.kind, metric=metric, folder="", readers={}, labels=self.labels)
         if metric not in METRICS or not METRICS[metric].fits(task):
             raise ValueError(f"{metric} is no metric of {self.kind.replace('_', ' ')} here; choose another.")
-        return score(task, self._nested(self.gold), self._nested(self.predicted))[metric]
+        shares = () if self.probabilities is None else self.probabilities.tolist()
+        return value(metric, task, self.nested(self.gold), self.nested(self.predicted), shares)
 
     def only(self, drawn: NDArray[np.int64]) -> ScoredExamples:
         """The examples at these places, in that order; a place may occur more than once.
@@ -63,11 +69,13 @@ class ScoredExamples:
         starts = np.cumsum(self.lengths) - self.lengths
         places = np.concatenate([np.arange(starts[at], starts[at] + self.lengths[at]) for at in drawn])
         return replace(
-            self, gold=self.gold[places], predicted=self.predicted[places], lengths=self.lengths[drawn], digest=""
+            self, gold=self.gold[places], predicted=self.predicted[places], lengths=self.lengths[drawn], digest="",
+            probabilities=None if self.probabilities is None else self.probabilities[drawn],
         )  # fmt: skip
 
-    def _nested(self, values: Numbers) -> list[Any]:
-        if self.kind != "sequence_labelling":
+    def nested(self, values: Numbers) -> list[Any]:
+        """Gold or predictions as lists, an element an example."""
+        if not kinds.get(self.kind).labels_words:
             return list(values.tolist())
         return [part.tolist() for part in np.split(values, np.cumsum(self.lengths)[:-1])]
 
@@ -78,7 +86,7 @@ def read_scored(path: StoragePath, kind: Kind) -> ScoredExamples:
     Raises:
         ValueError: it is missing, or a line is not an example with its gold label and its prediction.
     """
-    return READERS[kind](path, kind)
+    return READERS[kinds.get(kind).target](path, kind)
 
 
 class _Regressed(BaseModel):
@@ -107,7 +115,31 @@ def _classified(path: StoragePath, kind: Kind) -> ScoredExamples:
     read = read_predictions(path)
     gold, predicted = read.gold.astype(np.int32), read.predicted.astype(np.int32)
     digest = _digest(read.ids, [read.labels[label] for label in gold])
-    return ScoredExamples(kind, read.labels, gold, predicted, np.ones(len(gold), dtype=np.int64), digest)
+    lengths = np.ones(len(gold), dtype=np.int64)
+    return ScoredExamples(kind, read.labels, gold, predicted, lengths, digest, read.probabilities)
+
+
+class _Several(BaseModel):
+    """A line of a task with any number of labels an example."""
+
+    id: str
+    gold: tuple[str, ...]
+    prediction: tuple[str, ...]
+    probabilities: dict[str, FiniteFloat] = Field(min_length=1)
+
+
+def _with_labels(path: StoragePath, kind: Kind) -> ScoredExamples:
+    lines = read_lines(path, _Several, "gold labels, predicted labels and probabilities")
+    labels = tuple(lines[0].probabilities)
+    if any(set(labels) < {*one.gold, *one.prediction} | one.probabilities.keys() for one in lines):
+        raise ValueError(f"{path}: a line has a label that is not one of {', '.join(labels)}; restore the file.")
+    gold, predicted = (
+        np.array([[label in having for label in labels] for having in side], dtype=np.int32)
+        for side in ([one.gold for one in lines], [one.prediction for one in lines])
+    )
+    shares = np.array([[one.probabilities[label] for label in labels] for one in lines], dtype=np.float64)
+    digest = _digest([one.id for one in lines], [one.gold for one in lines])
+    return ScoredExamples(kind, labels, gold, predicted, np.ones(len(lines), dtype=np.int64), digest, shares)
 
 
 def _regressed(path: StoragePath, kind: Kind) -> ScoredExamples:
@@ -128,11 +160,12 @@ def _labelled(path: StoragePath, kind: Kind) -> ScoredExamples:
     return ScoredExamples(kind, labels, gold, predicted, lengths, digest)
 
 
-READERS: Mapping[Kind, Callable[[StoragePath, Kind], ScoredExamples]] = {
-    "sentence_classification": _classified,
-    "pair_classification": _classified,
-    "pair_regression": _regressed,
-    "sequence_labelling": _labelled,
+READERS: Mapping[Target, Callable[[StoragePath, Kind], ScoredExamples]] = {
+    "label": _classified,
+    "labels": _with_labels,
+    "grade": _classified,
+    "score": _regressed,
+    "tags": _labelled,
 }
 
 

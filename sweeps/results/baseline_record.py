@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.storage.files import contents
+from meltpoint.tasks.core.metrics import gain
 
 
 class Baseline(BaseModel):
@@ -14,7 +15,7 @@ class Baseline(BaseModel):
     Attributes:
         task, metric: of the scores.
         data_fingerprint: of train and dev.
-        scores: name of a baseline → its score on dev, a fraction.
+        scores: name of a baseline → its score on dev.
         train_examples: how many examples the linear model was fitted to.
         chosen: the regularisation that was best on dev; None where there is no linear model.
         seconds: what it took.
@@ -33,7 +34,7 @@ class Baseline(BaseModel):
     @property
     def best(self) -> tuple[str, float]:
         """The best baseline and its score."""
-        return max(self.scores.items(), key=lambda item: item[1])
+        return max(self.scores.items(), key=lambda item: gain(self.metric, item[1]))
 
 
 def read_baselines(ledger: Ledger) -> dict[str, Baseline]:

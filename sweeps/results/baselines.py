@@ -7,6 +7,7 @@ folder, `baselines/TASK.json`.
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,13 +18,21 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.baseline_record import Baseline, read_baselines
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.specification.cells import data_spec, word_of
-from meltpoint.tasks.core.metrics import Prediction, score
+from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.core.metrics import Probabilities, gain, value
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Example, Task, TrainingData
 
 MOST_EXAMPLES = 20_000
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)
 """Inverse strengths of regularisation (C; 1 / alpha of ridge regression) that are tried on dev."""
+CONSTANTS = {
+    "score": "the mean score",
+    "label": "the most frequent class",
+    "grade": "the most frequent class",
+    "labels": "the labels that most examples have",
+}
+"""Target of a kind → the prediction that is the same for every example."""
 LEXICON = "the most frequent tag of each word"
 
 
@@ -32,8 +41,8 @@ def baseline_of(data: TrainingData) -> Baseline:
     began, task = time.monotonic(), data.task
     train = data.train[:: -(-len(data.train) // MOST_EXAMPLES)]
     names, chosen = _labelling(train, data.dev, task), None
-    if task.kind != "sequence_labelling":
-        constant = "the mean score" if task.kind == "pair_regression" else "the most frequent class"
+    if not task.of_kind.labels_words:
+        constant = CONSTANTS[task.of_kind.target]
         linear, chosen = _linear(train, data.dev, task)
         names = {constant: _constant(train, data.dev, task), "a linear model on TF-IDF": linear}
     return Baseline(
@@ -42,19 +51,27 @@ def baseline_of(data: TrainingData) -> Baseline:
     )  # fmt: skip
 
 
-def _scored(task: Task, examples: Sequence[Example], predicted: Sequence[Prediction]) -> float:
-    return score(task, [example.label for example in examples], predicted)[task.metric]
+def _scored(
+    task: Task, examples: Sequence[Example], predicted: Sequence[Prediction], probabilities: Probabilities = ()
+) -> float:
+    return value(task.metric, task, [example.label for example in examples], predicted, probabilities)
 
 
 def _constant(train: Sequence[Example], dev: Sequence[Example], task: Task) -> float:
     labels: list[Any] = [example.label for example in train]
-    value = float(np.mean(labels)) if task.kind == "pair_regression" else Counter(labels).most_common(1)[0][0]
-    return _scored(task, dev, [value] * len(dev))
+    if task.of_kind.is_regression:
+        return _scored(task, dev, [float(np.mean(labels))] * len(dev))
+    if task.of_kind.has_labels:
+        shares = np.mean(labels, axis=0)
+        return _scored(task, dev, [(shares >= 0.5).astype(int).tolist()] * len(dev), [shares.tolist()] * len(dev))
+    usual = Counter(labels).most_common(1)[0][0]
+    shares = np.bincount(labels, minlength=len(task.labels)) / len(labels)
+    return _scored(task, dev, [usual] * len(dev), [shares.tolist()] * len(dev))
 
 
 def _labelling(train: Sequence[Example], dev: Sequence[Example], task: Task) -> dict[str, float]:
     """Each word's most frequent tag in train; the most frequent of all for words that train lacks."""
-    if task.kind != "sequence_labelling":
+    if not task.of_kind.labels_words:
         return {}
     tags: dict[str, Counter[int]] = defaultdict(Counter)
     for example in train:
@@ -76,7 +93,7 @@ def _linear(train: Sequence[Example], dev: Sequence[Example], task: Task) -> tup
     labels: list[Any] = [example.label for example in train]
     rows, dev_rows = features
     found = [(_fitted(task, strength, rows, dev_rows, labels, dev), strength) for strength in STRENGTHS]
-    return max(found, key=lambda one: one[0])
+    return max(found, key=lambda one: gain(task.metric, one[0]))
 
 
 def _features(examples: Sequence[Example], transform: Callable[[list[str]], Any]) -> Any:
@@ -93,14 +110,24 @@ def _features(examples: Sequence[Example], transform: Callable[[list[str]], Any]
 
 def _fitted(task: Task, strength: float, train: Any, dev: Any, labels: list[Any], examples: Sequence[Example]) -> float:
     from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.multiclass import OneVsRestClassifier
 
-    if task.kind == "pair_regression":
-        model = Ridge(alpha=1 / strength, solver="lsqr").fit(train, labels)
-    elif len(set(labels)) < 2:
-        return _scored(task, examples, [labels[0]] * len(examples))
-    else:
-        model = LogisticRegression(C=strength, max_iter=200).fit(train, labels)
-    return _scored(task, examples, model.predict(dev).tolist())
+    if task.of_kind.is_regression:
+        ridge = Ridge(alpha=1 / strength, solver="lsqr").fit(train, labels)
+        return _scored(task, examples, ridge.predict(dev).tolist())
+    model = LogisticRegression(C=strength, max_iter=200)
+    if task.of_kind.has_labels:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of labels that all training examples have, or none: they stay so
+            several = OneVsRestClassifier(model).fit(train, np.array(labels))
+        shares = several.predict_proba(dev)
+        return _scored(task, examples, (shares >= 0.5).astype(int).tolist(), shares.tolist())
+    if len(set(labels)) < 2:
+        return _constant([Example("", label=labels[0])], examples, task)
+    model.fit(train, labels)
+    shares = np.zeros((len(examples), len(task.labels)))
+    shares[:, model.classes_] = model.predict_proba(dev)
+    return _scored(task, examples, model.predict(dev).tolist(), shares.tolist())
 
 
 def settle_baselines(ledger: Ledger, summary: SweepSummary) -> dict[str, Baseline]:

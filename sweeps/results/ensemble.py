@@ -26,8 +26,7 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summaris
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.storage.layout import sweep_folder
-from meltpoint.tasks import get
-from meltpoint.tasks.core.metrics import CLASSIFICATION
+from meltpoint.tasks import get, kinds
 from meltpoint.tasks.core.task import Kind
 
 Scored = Literal["dev", "test"]
@@ -154,7 +153,7 @@ def _check(chosen: Sequence[Candidate], task: str) -> None:
             f"An ensemble takes two finished cells of {task} or more; there is {finished}. Name more: --cell."
         )
     first = chosen[0].cell
-    if first.header.kind not in CLASSIFICATION:
+    if kinds.get(first.header.kind).target != "label":
         raise ValueError(f"Only classification is averaged; {task} is {first.header.kind.replace('_', ' ')}.")
     for one in chosen[1:]:
         fingerprints = [cell.header.data_fingerprint for cell in (first, one.cell)]
@@ -209,7 +208,7 @@ def _scored(
     for finals in rounds:
         members = [_read(one, final, split) for one, final in zip(chosen, finals, strict=True)]
         check_aligned(members)
-        scored.append(scores(kind, header.metric, members, averaged(members)))
+        scored.append(scores(kind, header.metric, members, averaged(members), header.beside))
     return tuple(scored), []
 
 

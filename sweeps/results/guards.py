@@ -13,6 +13,7 @@ from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.results.baseline_record import Baseline
 from meltpoint.sweeps.results.summary import CellHeader, CellSummary, SweepSummary
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.metrics import gain, is_lower_better
 
 Kind = Literal["baseline", "few_steps", "edge", "data"]
 
@@ -70,9 +71,10 @@ def _against(cell: CellSummary, baseline: Baseline | None) -> Iterator[str]:
     if baseline is None or cell.dev is None or baseline.metric != cell.header.metric:
         return
     name, score = baseline.best
-    if cell.dev.mean <= score:
+    side = "below" if is_lower_better(baseline.metric) else "above"
+    if gain(baseline.metric, cell.dev.mean) <= gain(baseline.metric, score):
         yield (
-            f"dev {100 * cell.dev.mean:.1f} is not above {name} ({100 * score:.1f}): the encoder adds nothing here; "
+            f"dev {100 * cell.dev.mean:.1f} is not {side} {name} ({100 * score:.1f}): the encoder adds nothing here; "
             "look at the data, the steps and the trials before you compare this cell"
         )
 

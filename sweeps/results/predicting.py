@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meltpoint.sweeps.results.prediction_files import PREDICTION, read_pieces, writing
+from meltpoint.sweeps.results.prediction_files import PREDICTION, format_of, read_pieces, writing
 from meltpoint.tasks.core.registry import unknown
 
 if TYPE_CHECKING:  # torch, which takes seconds
@@ -22,6 +22,8 @@ USUAL: dict[int, tuple[tuple[str, ...], ...]] = {
     2: (("text_a", "text_b"), ("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis")),
 }
 """Number of texts of an example → names of columns that are taken where none are named."""
+TABULAR = ("csv", "tsv", "txt")
+"""Formats whose cells are texts."""
 
 
 def frame_columns(kind: str) -> tuple[str, ...]:
@@ -50,6 +52,8 @@ def predict_file(
 ) -> int:  # fmt: skip
     """Predict each row of a file, and write its columns with the prediction behind them.
 
+    Several labels of one text are a list in jsonl and parquet; in csv, tsv and txt they stand in one cell, with commas.
+
     Args:
         model: of any kind of task.
         file: csv, tsv, jsonl, parquet, or txt with a text a line.
@@ -66,12 +70,16 @@ def predict_file(
         ValueError: a file that cannot be read, a column that is not there, or a text that does not fit; one line.
     """
     if probabilities and not model.gives_probabilities:
-        raise ValueError(f"--probabilities: a model of {model.task.kind.replace('_', ' ')} gives none; leave it out.")
+        raise ValueError(f"--probabilities: a model of {model.task.of_kind.words} gives none; leave it out.")
+    joins = model.task.of_kind.has_labels and out is not None and format_of(out) in TABULAR
     done = 0
     with writing(out, sys.stdout) as write:
         for piece in read_pieces(file, rows):
-            names = _text_columns(file, piece, columns, 2 if model.task.kind.startswith("pair") else 1)
-            write(_with_predictions(model, piece, names, probabilities, file, done))
+            names = _text_columns(file, piece, columns, 2 if model.task.of_kind.is_pair else 1)
+            found = _with_predictions(model, piece, names, probabilities, file, done)
+            if joins:
+                found[PREDICTION] = found[PREDICTION].map(",".join)
+            write(found)
             done += len(piece)
             tell(done)
     return done
@@ -106,8 +114,8 @@ def _with_predictions(
     result = piece.copy()
     try:
         if probabilities:
-            shares = model.predict_proba(texts)
-            result[PREDICTION] = [model.task.labels[int(row.argmax())] for row in shares]
+            predicted, shares = model.predict_both(texts)
+            result[PREDICTION] = predicted
             for place, label in enumerate(model.task.labels):
                 result[f"probability.{label}"] = shares[:, place]
         else:
@@ -119,7 +127,7 @@ def _with_predictions(
 
 def _text(model: ExportedModel, cells: list[Any]) -> Any:
     """A row's texts as `ExportedModel.predict` takes them."""
-    if model.task.kind == "sequence_labelling":
+    if model.task.of_kind.labels_words:
         (words,) = cells
         return words.split() if isinstance(words, str) else [str(word) for word in words]
     texts = [cell if isinstance(cell, str) else "" if cell is None else str(cell) for cell in cells]

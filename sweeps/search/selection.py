@@ -12,14 +12,19 @@ from dataclasses import dataclass
 
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.sweeps.ledger.records import Role, TrialRecord
+from meltpoint.tasks.core.metrics import gain
 
 
 def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
-    """The finished trial with the highest dev score; among equals the one that needed fewer epochs, then the first.
+    """The finished trial with the best dev score; among equals the one that needed fewer epochs, then the first.
 
     A stopped trial is no candidate: its score is of a trial that was not run to its end.
     """
-    finished = [(record.dev, record) for record in records if record.status == "finished" and record.dev is not None]
+    finished = [
+        (gain(record.metric, record.dev), record)
+        for record in records
+        if record.status == "finished" and record.dev is not None
+    ]
     highest = max((dev for dev, _ in finished), default=None)
     equals = [record for dev, record in finished if dev == highest]
     return min(equals, key=lambda record: (record.epoch_count, record.number), default=None)
@@ -80,5 +85,5 @@ def _finished(records: Iterable[TrialRecord], role: Role, setting: Setting) -> l
 
 
 def best_final(finals: Sequence[TrialRecord]) -> TrialRecord | None:
-    """The finalist whose weights are kept: the highest dev score, then the lowest seed."""
-    return max(finals, key=lambda r: (r.dev if r.dev is not None else -math.inf, -r.seed), default=None)
+    """The finalist whose weights are kept: the best dev score, then the lowest seed."""
+    return max(finals, key=lambda r: (gain(r.metric, r.dev) if r.dev is not None else -math.inf, -r.seed), default=None)

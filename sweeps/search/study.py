@@ -15,6 +15,7 @@ from meltpoint.adapters.hyperparameters import MAX_PIECES, Setting, Value
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import SuggestedBy, TrialRecord
 from meltpoint.sweeps.specification.sweep_spec import Searcher
+from meltpoint.tasks.core.metrics import gain
 
 ATTEMPTS = 30  # repeated draws in a row after which a finite space is enumerated instead
 STARTUP_TRIALS = 5  # results that TPE needs for its model, the published setting's among them; random draws before
@@ -117,11 +118,11 @@ class Study:
             self.study.tell(trial, state=TrialState.FAIL)  # TPE ignores failed trials
             return
         if record.status == "finished":
-            self.study.tell(trial, record.dev)
+            self.study.tell(trial, _gain(record))
             return
         if record.status == "stopped":
             for epoch in record.epochs:
-                trial.report(epoch.dev[record.metric], epoch.epoch)
+                trial.report(gain(record.metric, epoch.dev[record.metric]), epoch.epoch)
         # TPE ranks a pruned trial without values below all others; FAIL would be ignored, and the region drawn again.
         self.study.tell(trial, state=TrialState.PRUNED)
 
@@ -181,11 +182,20 @@ class Study:
             return
         params, distributions = self.space.from_params(record.setting)
         finished = record.status == "finished"
-        steps = {e.epoch: e.dev[record.metric] for e in record.epochs} if record.status == "stopped" else {}
+        steps = (
+            {e.epoch: gain(record.metric, e.dev[record.metric]) for e in record.epochs}
+            if record.status == "stopped"
+            else {}
+        )
         self.study.add_trial(
             create_trial(
                 state=TrialState.COMPLETE if finished else TrialState.PRUNED,
-                params=params, distributions=distributions, value=record.dev if finished else None,
+                params=params, distributions=distributions, value=_gain(record) if finished else None,
                 intermediate_values=steps,
             )
         )  # fmt: skip
+
+
+def _gain(record: TrialRecord) -> float | None:
+    """The dev score to maximise."""
+    return None if record.dev is None else gain(record.metric, record.dev)

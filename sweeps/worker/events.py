@@ -47,7 +47,7 @@ class EpochEnded(_OfTrial):
     """An epoch was trained and scored on dev.
 
     Attributes:
-        score: the task's metric on dev.
+        score: the task's metric on dev, of an error its negative: higher is better.
         percent: how much of the trial's own schedule is trained, 0 to 100.
         resource_use: of this attempt so far; None for an epoch of an earlier one.
     """

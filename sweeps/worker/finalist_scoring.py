@@ -30,6 +30,7 @@ from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import WEIGHTS, training
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.locked import TestData, open_test
+from meltpoint.tasks.core.metrics import needs_probabilities
 from meltpoint.tasks.core.submission import write_glue_submission
 from meltpoint.tasks.core.task import Example, Task
 
@@ -166,7 +167,7 @@ def _write_down(folder: StoragePath, record: TrialRecord) -> None:
 def _save_predictions(path: StoragePath, trainer: Trainer, result: Evaluation, examples: list[Example]) -> None:
     """One JSON line an example: id, gold, prediction, and for classification the probabilities."""
     task = trainer.data.task
-    lines = []
+    lines, exact = [], needs_probabilities(task)
     for index, (example, predicted) in enumerate(zip(examples, result.predictions, strict=True)):
         line: dict[str, Any] = {
             "id": example.id,
@@ -175,7 +176,7 @@ def _save_predictions(path: StoragePath, trainer: Trainer, result: Evaluation, e
         }
         if result.probabilities:
             shares = zip(task.labels, result.probabilities[index], strict=True)
-            line["probabilities"] = {label: round(share, 6) for label, share in shares}
+            line["probabilities"] = {label: share if exact else round(share, 6) for label, share in shares}
         lines.append(json.dumps(line, ensure_ascii=False))
     write(path, "\n".join(lines) + "\n")
 
@@ -184,6 +185,8 @@ def named(task: Task, label: Any) -> Any:
     """Label ids as label names; scores stay numbers."""
     if label is None or not task.labels:
         return label
+    if isinstance(label, list | tuple) and task.of_kind.has_labels:
+        return [name for name, has in zip(task.labels, label, strict=True) if has]
     if isinstance(label, list | tuple):
         return [task.labels[one] for one in label]
     return task.labels[label]

@@ -48,6 +48,7 @@ from meltpoint.sweeps.worker.outcome import (
 )
 from meltpoint.sweeps.worker.resource_meter import ResourceMeter
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Kind, TrainingData
 
@@ -268,7 +269,8 @@ def _events(
 def _ended(trainer: Trainer, order: Order, member: int, epoch: EpochRecord) -> EpochEnded:
     """The event of a member's epoch."""
     planned = trainer.trials[member].table.plan.epochs
-    score = epoch.dev[trainer.data.task.metric]
+    metric = trainer.data.task.metric
+    score = gain(metric, epoch.dev[metric])
     return EpochEnded(trial=order.id, epoch=epoch, score=score, percent=100 * epoch.epoch / planned)
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from meltpoint.tasks.core.counts import counted, some
+from meltpoint.tasks.core.kind import TaskKind
 from meltpoint.tasks.core.task import Example, TrainingData
 
 WIDEST_POINTS = 5.0
@@ -35,11 +36,13 @@ def _shared(data: TrainingData) -> Iterator[str]:
         )
 
 
-def _labels(examples: Sequence[Example]) -> Counter[int]:
+def _labels(examples: Sequence[Example], kind: TaskKind) -> Counter[int]:
     found: Counter[int] = Counter()
     for example in examples:
         label = example.label
-        if isinstance(label, tuple):
+        if isinstance(label, tuple) and kind.has_labels:
+            found.update(place for place, has in enumerate(label) if has)
+        elif isinstance(label, tuple):
             found.update(label)
         elif isinstance(label, int):
             found[label] += 1
@@ -50,7 +53,7 @@ def _missing_classes(data: TrainingData) -> Iterator[str]:
     """Of labelling, `I-X` may be missing where no span has two words; `O` and `B-X` may not."""
     names = data.task.labels
     for split, examples in (("train", data.train), ("dev", data.dev)):
-        found = _labels(examples)
+        found = _labels(examples, data.task.of_kind)
         missing = [name for number, name in enumerate(names) if not found[number] and not name.startswith("I-")]
         if missing:
             shown = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")

@@ -1,66 +1,112 @@
-"""Evaluation metrics: fractions from 0 to 1 (correlations from -1); higher is better."""
+"""Scores of predictions by a task's metrics: fractions (correlations from -1), or errors in the unit of its scores."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
+from meltpoint.tasks import kinds, metrics
 from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.spans import span_scores
+from meltpoint.tasks.core.metric import Metric, Prediction
 from meltpoint.tasks.core.task import Kind, Label, Task
 
-Prediction = int | float | list[int]
-Floats = NDArray[np.float64]
-
-CLASSIFICATION: tuple[Kind, ...] = ("sentence_classification", "pair_classification")
+Probabilities = Sequence[Sequence[float]]
+"""Of each example, the probability of each label."""
 
 
-@dataclass(frozen=True)
-class Metric:
-    """An evaluation metric.
+class _Metrics(Mapping[str, Metric]):
+    """Name → metric, read from `tasks/metrics/` when it is asked for; `NAME.PART` is a metric of one part."""
 
-    Attributes:
-        name: its key in `METRICS`, in MLflow and in tables.
-        kinds: the kinds of task that it applies to.
-        compute: (task, gold labels, predictions) → score; `score` has checked that both have the same length, not 0.
-        two_classes: True if it needs exactly two labels, of which the second is the positive one.
-    """
+    def __getitem__(self, name: str) -> Metric:
+        base, _, part = name.partition(".")
+        if base not in metrics.names():
+            raise KeyError(name)
+        metric = metrics.get(base)
+        if not part:
+            return metric
+        if metric.of_part is None:
+            raise KeyError(name)
+        return replace(metric, name=name, compute=metric.of_part(part), of_part=None)
 
-    name: str
-    kinds: tuple[Kind, ...]
-    compute: Callable[[Task, Sequence[Label], Sequence[Prediction]], float]
-    two_classes: bool = False
+    def __iter__(self) -> Iterator[str]:
+        return iter(metrics.names())
 
-    def fits(self, task: Task) -> bool:
-        """True if the metric applies to the task."""
-        return task.kind in self.kinds and (not self.two_classes or len(task.labels) == 2)
+    def __len__(self) -> int:
+        return len(metrics.names())
 
 
-def score(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> dict[str, float]:
-    """Compute the task's metric, then the other metrics that are reported for its kind.
+METRICS: Mapping[str, Metric] = _Metrics()
+
+
+def score(
+    task: Task, gold: Sequence[Label], predicted: Sequence[Prediction], probabilities: Probabilities = ()
+) -> dict[str, float]:
+    """Compute the task's metric, then the other metrics that are reported for it.
 
     Args:
         task: the task of the predictions.
         gold: the examples' labels, in order.
         predicted: a class id, a score, or a list of label ids (one per word) for each example.
+        probabilities: of the labels, for metrics that rank by them; () where the task has none.
 
     Raises:
-        ValueError: no examples, unequal lengths, a hidden label, or a non-finite prediction.
+        ValueError: no examples, unequal lengths, a hidden label, a non-finite prediction, or no probabilities for a
+            metric that needs them.
     """
     _check(task, gold, predicted)
-    others = [name for name in reported(task) if name != task.metric]
-    return {name: METRICS[name].compute(task, gold, predicted) for name in [task.metric, *others]}
+    return {name: _value(name, task, gold, predicted, probabilities) for name in scored_by(task)}
+
+
+def value(
+    name: str, task: Task, gold: Sequence[Label], predicted: Sequence[Prediction], probabilities: Probabilities = ()
+) -> float:
+    """One metric of predictions; arguments and errors as of `score`."""
+    _check(task, gold, predicted)
+    return _value(name, task, gold, predicted, probabilities)
+
+
+def scored_by(task: Task) -> list[str]:
+    """All metrics of a task's predictions: its own first, those of its kind, and those that it names beside."""
+    return list(dict.fromkeys((task.metric, *reported(task), *task.beside)))
 
 
 def reported(task: Task) -> list[str]:
-    """The metrics that are reported for a task: F1 is that of the positive class of two, else the mean over classes."""
-    fitting = [name for name in REPORTED[task.kind] if METRICS[name].fits(task)]
+    """The metrics that are reported for a kind: F1 is that of the positive class of two, else the mean over classes."""
+    fitting = [name for name in task.of_kind.metrics if METRICS[name].fits(task)]
     return [name for name in fitting if name != "macro_f1" or "f1" not in fitting]
+
+
+def default(kind: Kind) -> str:
+    """The metric of a user's task whose file names none."""
+    return kinds.get(kind).metrics[0]
+
+
+def needs_probabilities(task: Task) -> bool:
+    """True if one of a task's metrics ranks by probabilities, so that predictions are stored with all digits."""
+    return any(METRICS[name].of_probabilities for name in scored_by(task))
+
+
+def is_lower_better(name: str) -> bool:
+    """True of errors. False of a metric that this version does not know, as of all that older ones had."""
+    return name in METRICS and METRICS[name].lower_is_better
+
+
+def gain(name: str, value: float) -> float:
+    """A value or a difference by a metric, with the sign that makes higher better: the one to maximise and compare."""
+    return -value if is_lower_better(name) else value
+
+
+def _value(
+    name: str, task: Task, gold: Sequence[Label], predicted: Sequence[Prediction], probabilities: Probabilities
+) -> float:
+    metric = METRICS[name]
+    if not metric.of_probabilities:
+        return metric.compute(task, gold, predicted)
+    if len(probabilities) != len(gold):
+        raise ValueError(f"{name} of {task.name} is of probabilities, and there are none; take another metric.")
+    return metric.compute(task, gold, probabilities)
 
 
 def _check(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> None:
@@ -70,7 +116,7 @@ def _check(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -
         )
     if any(label is None for label in gold):
         raise ValueError(f"{task.name} cannot be scored: labels are hidden. Carve a labelled test with --test-from.")
-    if task.kind == "sequence_labelling":
+    if task.of_kind.labels_words:
         pairs = zip(gold, predicted, strict=True)
         for position, (gold_tags, tags) in enumerate(pairs):
             lengths = len(cast(tuple[int, ...], gold_tags)), len(cast(list[int], tags))
@@ -78,121 +124,9 @@ def _check(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -
                 raise ValueError(
                     f"{task.name}, sentence {position}: {some(lengths[1], 'label')} for {some(lengths[0], 'word')}."
                 )
-    elif not all(math.isfinite(cast(float, value)) for value in predicted):
+    elif not all(map(_is_finite, predicted)):
         raise ValueError(f"A prediction for {task.name} is not a finite number; the training diverged.")
 
 
-def correlation(left: Floats, right: Floats) -> float:
-    """Pearson's correlation; 0 if either side is constant.
-
-    Args:
-        left, right: (examples,) float64.
-    """
-    if np.ptp(left) == 0 or np.ptp(right) == 0:
-        return 0.0
-    # Scaled before squaring, so that tiny values do not underflow and huge ones do not overflow.
-    centred = [(side - side.mean()) / np.ptp(side) for side in (left, right)]
-    lengths = [math.sqrt(float(side @ side)) for side in centred]
-    return float(np.clip(float(centred[0] @ centred[1]) / (lengths[0] * lengths[1]), -1.0, 1.0))
-
-
-def ranks(values: Floats) -> Floats:
-    """Ranks from 1; ties get the mean of their ranks.
-
-    Args:
-        values: (examples,) float64.
-    """
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    mean_ranks: Floats = np.cumsum(counts) - (counts - 1) / 2
-    return mean_ranks[places]
-
-
-def _array(values: Sequence[object]) -> Floats:
-    return np.asarray(values, dtype=np.float64)
-
-
-def _accuracy(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
-    return float(np.mean(_array(gold) == _array(predicted)))
-
-
-def _f1_of(gold: Floats, predicted: Floats, label: int) -> float:
-    hits = int(np.sum((gold == label) & (predicted == label)))
-    return 2 * hits / int(np.sum(gold == label) + np.sum(predicted == label)) if hits else 0.0
-
-
-def _f1(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
-    return _f1_of(_array(gold), _array(predicted), 1)
-
-
-def _macro_f1(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
-    left, right = _array(gold), _array(predicted)
-    present = [label for label in range(len(task.labels)) if label in left or label in right]
-    return sum(_f1_of(left, right, label) for label in present) / len(present)
-
-
-def _matthews(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
-    """Matthews correlation, generalised to any number of classes (Gorodkin 2004)."""
-    classes = np.arange(len(task.labels))
-    left = (_array(gold)[:, None] == classes).astype(np.float64)  # (examples, classes)
-    right = (_array(predicted)[:, None] == classes).astype(np.float64)
-    left -= left.mean(axis=0)
-    right -= right.mean(axis=0)
-    scale = math.sqrt(float(np.sum(left**2)) * float(np.sum(right**2)))
-    return float(np.sum(left * right)) / scale if scale > 0 else 0.0
-
-
-def _pearson(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
-    return correlation(_array(gold), _array(predicted))
-
-
-def _spearman(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
-    return correlation(ranks(_array(gold)), ranks(_array(predicted)))
-
-
-def _tags(values: Sequence[object]) -> Sequence[Sequence[int]]:
-    return cast(Sequence[Sequence[int]], values)
-
-
-def _span_f1(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
-    return span_scores(_tags(gold), _tags(predicted), task.labels).f1
-
-
-def _span_precision(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
-    return span_scores(_tags(gold), _tags(predicted), task.labels).precision
-
-
-def _span_recall(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
-    return span_scores(_tags(gold), _tags(predicted), task.labels).recall
-
-
-def _word_accuracy(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
-    flat = [[tag for tags in _tags(side) for tag in tags] for side in (gold, predicted)]
-    return _accuracy(task, flat[0], flat[1])
-
-
-METRICS: Mapping[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric("accuracy", CLASSIFICATION, _accuracy),
-        Metric("f1", CLASSIFICATION, _f1, two_classes=True),
-        Metric("macro_f1", CLASSIFICATION, _macro_f1),
-        Metric("matthews", CLASSIFICATION, _matthews),
-        Metric("pearson", ("pair_regression",), _pearson),
-        Metric("spearman", ("pair_regression",), _spearman),
-        Metric("span_f1", ("sequence_labelling",), _span_f1),
-        Metric("span_precision", ("sequence_labelling",), _span_precision),
-        Metric("span_recall", ("sequence_labelling",), _span_recall),
-        Metric("word_accuracy", ("sequence_labelling",), _word_accuracy),
-    )
-}
-
-REPORTED: Mapping[Kind, tuple[str, ...]] = {
-    "sentence_classification": ("accuracy", "f1", "macro_f1"),
-    "pair_classification": ("accuracy", "f1", "macro_f1"),
-    "pair_regression": ("pearson", "spearman"),
-    "sequence_labelling": ("span_f1", "span_precision", "span_recall", "word_accuracy"),
-}
-"""The metrics that may be reported for a kind of task (`reported`); the first is the kind's default."""
-
-DEFAULT: Mapping[Kind, str] = {kind: names[0] for kind, names in REPORTED.items()}
-"""The metric of a user's task whose file names none."""
+def _is_finite(predicted: Any) -> bool:
+    return math.isfinite(predicted) if isinstance(predicted, int | float) else all(map(math.isfinite, predicted))

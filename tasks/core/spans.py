@@ -44,17 +44,22 @@ def split_labels(names: Sequence[str]) -> list[tuple[str, str]]:
     return [("O", "") if name == "O" else (name[0], name[2:]) for name in names]
 
 
-def span_scores(gold: Sequence[Sequence[int]], predicted: Sequence[Sequence[int]], names: Sequence[str]) -> SpanScores:
+def span_scores(
+    gold: Sequence[Sequence[int]], predicted: Sequence[Sequence[int]], names: Sequence[str], of_type: str | None = None
+) -> SpanScores:
     """Exact-match precision, recall and F1 of spans.
 
     Args:
         gold, predicted: label ids, one sequence per sentence, of equal lengths.
         names: the labels' IOB2 names in id order.
+        of_type: count the spans of this type alone; None for all.
     """
     labels = split_labels(names)
     hits = in_gold = in_predicted = 0
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
-        gold_spans, predicted_spans = spans(gold_tags, labels), spans(predicted_tags, labels)
+        gold_spans, predicted_spans = (
+            [span for span in spans(tags, labels) if of_type in (None, span[2])] for tags in (gold_tags, predicted_tags)
+        )
         in_gold += len(gold_spans)
         in_predicted += len(predicted_spans)
         hits += len(set(gold_spans).intersection(predicted_spans))

@@ -117,6 +117,7 @@ def fingerprint(task: Task, *splits: Sequence[Example]) -> str:
     """sha256 (hex, 16 characters) over the task's labels and the splits' texts, words and labels, in order."""
     digest = hashlib.sha256()
     parts: list[object] = [task.kind, task.labels, task.label_range, [len(split) for split in splits]]
+    parts += [task.class_weights] if task.class_weights else []
     parts += [[example.texts, example.words, example.label] for split in splits for example in split]
     for part in parts:
         digest.update(json.dumps(part).encode())

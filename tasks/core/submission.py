@@ -7,7 +7,7 @@ from pathlib import Path
 
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.metrics import Prediction
+from meltpoint.tasks.core.metric import Prediction
 from meltpoint.tasks.core.task import Task
 
 FILES: Mapping[str, str] = {

@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-Kind = Literal["sequence_labelling", "sentence_classification", "pair_classification", "pair_regression"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+from meltpoint.tasks import kinds
+from meltpoint.tasks.core.kind import TaskKind
+
+Kind = str
+"""The name of a kind of task: a file in `tasks/kinds/`."""
+KINDS: tuple[Kind, ...] = kinds.names()
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -25,7 +29,7 @@ class Example:
         texts: one sentence, or the two of a pair; empty for sequence labelling.
         words: the words of a sentence to label; empty for the other kinds.
         label: a class id (an index into `Task.labels`), a score in `Task.label_range`, one label id per
-            word, or None if the label is hidden.
+            word, 0 or 1 for each of several labels, or None if the label is hidden.
         group: the source's grouping: a document (CoNLL-2003), a genre (MultiNLI), a domain (CoLA), or "".
     """
 
@@ -86,7 +90,7 @@ class Task:
     Attributes:
         name: its module name, which is its name on the command line; a variant's parts follow after a colon.
         kind: one of `KINDS`.
-        metric: the key in `metrics.METRICS` that settings are selected by; higher is always better.
+        metric: the key in `metrics.METRICS` that settings are selected by; of errors (MSE) the lowest is best.
         beside: other keys that tables show in columns of their own, beside the metric's; never selected by.
         labels: the label names in id order; empty for regression. Sequence labelling uses IOB2 names.
         label_range: lowest and highest score, for regression only.
@@ -107,6 +111,7 @@ class Task:
             sample's training file but not the task's.
         dev_from, test_from: the part of train (or, for test, of dev) that is carved off as that split, in the grammar
             of `core.carving`; None where the split has files of its own. `DataSpec.test_from` goes before the latter.
+        class_weights: a weight a label, for settings with `class_weights: task`; () for none.
     """
 
     name: str
@@ -127,11 +132,17 @@ class Task:
     sample: Task | None = None
     dev_from: str | None = None
     test_from: str | None = None
+    class_weights: tuple[float, ...] = ()
+
+    @property
+    def of_kind(self) -> TaskKind:
+        """Its kind: what its examples hold, and what is predicted of them."""
+        return kinds.get(self.kind)
 
     @property
     def outputs(self) -> int:
         """The number of a head's outputs per example (or per word): one per label, or one score."""
-        return len(self.labels) if self.labels else 1
+        return self.of_kind.outputs(len(self.labels))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,12 +11,14 @@ from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.arrow_rows import ClassName, Row, with_class_names
 from meltpoint.tasks.core.conll import ConllLayout, read_conll, to_iob2
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.kind import LABEL
 from meltpoint.tasks.core.paths import matching
 from meltpoint.tasks.core.readers import Record
 from meltpoint.tasks.core.task import Example, ReadExamples
-from meltpoint.tasks.core.user_layout import LABEL, UserFileLayout, UserSplit
+from meltpoint.tasks.core.user_layout import UserFileLayout, UserSplit
 from meltpoint.tasks.core.user_rows import (
     SPLIT,
+    LabelList,
     as_record,
     cell_names,
     cell_text,
@@ -47,7 +49,7 @@ def read_user_files(folder: Path, split: UserSplit, layout: UserFileLayout) -> l
     left_out: LeftOut = Counter()
     if layout.format == "conll":
         examples = _conll(paths, layout)
-    elif layout.kind == "sequence_labelling":
+    elif layout.of_kind.labels_words:
         examples = list(_tagged_rows(paths, split, layout, left_out))
     else:
         examples = list(_labelled_rows(folder, paths, split, layout, left_out))
@@ -108,8 +110,9 @@ def labelled_example(
     Raises:
         ValueError: an empty text that is neither skipped nor kept, or an unknown label.
     """
-    if label.cell(LABEL) in layout.skip_labels:
-        left_out[f"the label '{label.cell(LABEL)}'"] += 1
+    skipped = next((one for one in label_spellings(label, layout) if one in layout.skip_labels), None)
+    if skipped is not None:
+        left_out[f"the label '{skipped}'"] += 1
         return None
     texts = tuple(joined_text(record, key, layout) for key in layout.texts())
     if not all(texts):
@@ -121,7 +124,42 @@ def labelled_example(
             return None
     if layout.label_range is not None:
         return Example(name, texts, label=label.score(LABEL, layout.label_range))
+    if layout.of_kind.has_labels:
+        return Example(name, texts, label=_indicators(label, layout))
     return Example(name, texts, label=_class(label, LABEL, layout.labels))
+
+
+def label_spellings(record: Record, layout: UserFileLayout) -> Sequence[str]:
+    """The labels of a row as they are spelled: one, or several in a list, in one cell, or in a column of 0 or 1 each.
+
+    Raises:
+        ValueError: a column of a label holds neither 0 nor 1.
+    """
+    columns = layout.columns.get(LABEL, (LABEL,))
+    if len(columns) > 1:
+        return [column for column in columns if _is_set(record, f"{LABEL}: {column}")]
+    cell = record.cell(LABEL)
+    if isinstance(cell, LabelList):
+        return cell.parts
+    if not layout.of_kind.has_labels:
+        return [cell]
+    return [part.strip() for part in cell.split(layout.label_separator)] if cell.strip() else []
+
+
+def _is_set(record: Record, column: str) -> bool:
+    found = {"0": False, "1": True, "false": False, "true": True, "False": False, "True": True}.get(record.cell(column))
+    if found is None:
+        raise record.problem(column, f"'{record.cell(column)[:40]}' is not 0 or 1. Correct the file.")
+    return found
+
+
+def _indicators(record: Record, layout: UserFileLayout) -> tuple[int, ...]:
+    """0 or 1 for each label."""
+    names, having = record.positions, set()
+    for spelling in label_spellings(record, layout):
+        own = record if LABEL not in names else Record(record.path, record.line, [spelling], {LABEL: 0})
+        having.add(layout.labels[spelling] if LABEL not in names else _class(own, LABEL, layout.labels))
+    return tuple(int(label in having) for label in range(len(set(layout.labels.values()))))
 
 
 def _cells(key: str, layout: UserFileLayout) -> list[str]:
@@ -188,9 +226,9 @@ def hub_example(
     row: Row, position: int, names: tuple[str, ...], *, place: Path, layout: UserFileLayout
 ) -> Example | None:
     """The example of a row of the hub (see `HubSource.example`); None if it is left out."""
-    key = layout.columns["tags" if layout.kind == "sequence_labelling" else LABEL][0]
+    key = layout.columns[layout.of_kind.label_column][0]
     named = with_class_names(row, {key: names} if names else {})
-    if layout.kind == "sequence_labelling":
+    if layout.of_kind.labels_words:
         return tagged_example(str(position), place, position + 1, named, layout, Counter())
     record = as_record(place, position + 1, named, cell_names(layout), layout)
     return labelled_example(str(position), record, record, layout, Counter())

@@ -2,88 +2,40 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Mapping
 from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.carving import parse_cut
 from meltpoint.tasks.core.conll import TagScheme
+from meltpoint.tasks.core.kind import LABEL, TaskKind
 from meltpoint.tasks.core.metrics import METRICS
 from meltpoint.tasks.core.patterns import check_groups
-from meltpoint.tasks.core.task import Kind
 from meltpoint.tasks.core.user_layout import (
-    COLUMNS,
-    LABEL,
     TABLES,
     TEXTUAL,
     TYPED,
     EmptyTexts,
     Format,
 )
-from meltpoint.tasks.core.user_remedies import ENCODINGS, WANTED
-
-NO_ENCODINGS = {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined", "mbcs", "oem"}
-"""What Python lists as encodings of text and no file is in; some take quadratic time."""
+from meltpoint.tasks.core.user_remedies import WANTED
+from meltpoint.tasks.core.user_values import (
+    Character,
+    Names,
+    Widths,
+    cut_of,
+    encoding_of,
+    kind_of,
+    label_pairs,
+    quoting_of,
+)
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def _as_tuple(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
-def _label_pairs(value: object) -> object:
-    """A list of names, or a mapping of raw value → name, as pairs (raw value, name)."""
-    if isinstance(value, Mapping):
-        return tuple(value.items())
-    return tuple((name, name) for name in value) if isinstance(value, list | tuple) else value
-
-
-def _character(value: object) -> object:
-    return {r"\t": "\t", "tab": "\t"}.get(value, value) if isinstance(value, str) else value
-
-
-def _quoting(value: object) -> object:
-    return "false" if value == "none" else value
-
-
-def _encoding(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        name = codecs.lookup(value).name if "\0" not in value else ""
-        b"".decode(value)
-    except (LookupError, UnicodeError):
-        name = ""
-    if not name or name.replace("-", "_") in NO_ENCODINGS:
-        raise ValueError(f"encoding: {registry.unknown(value, 'encoding', ENCODINGS)}")
-    return value
-
-
-def _cut(key: str) -> BeforeValidator:
-    """Check a part of train or dev, and keep it as text."""
-
-    def check(value: object) -> str:
-        cut = parse_cut(value, key)
-        if key == "dev_from" and cut.split != "train":
-            raise ValueError(f"dev_from: dev is carved off train, not off {cut.split}. Write dev_from: train[-500:].")
-        # JSON of strings is YAML in braces, which `parse_cut` reads.
-        return value if isinstance(value, str) else str(dict(value))  # type: ignore[call-overload]
-
-    return BeforeValidator(check)
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
-Character = Annotated[str, BeforeValidator(_character), Field(min_length=1, max_length=1, pattern=r"[^\n\r]")]
-
-
-Widths = Annotated[tuple[Annotated[int, Field(ge=1, le=10_000)], ...], Field(min_length=1)]
 
 
 class Files(_Strict):
@@ -129,14 +81,14 @@ class Hub(_Strict):
 
 
 class Columns(_Strict):
-    """The columns by name, or by number from 0; a text may be joined of several."""
+    """The columns by name, or by number from 0; a text may be joined of several, and several labels have one each."""
 
     text: Names | None = None
     text_a: Names | None = None
     text_b: Names | None = None
     words: str | None = None
     tags: str | None = None
-    label: str | None = None
+    label: Names | None = None
 
     def given(self) -> dict[str, tuple[str, ...]]:
         """The columns that are named."""
@@ -155,6 +107,7 @@ class UserTask(_Strict):
         name: lower-case letters, digits and `_`; used in tables and file names.
         kind: one of the kinds.
         metric: the metric that settings are selected by; the kind's default if omitted.
+        also: metrics that tables show in columns of their own beside it; nothing is selected by them.
         files: the files of each split, or
         file, split_column, splits: one file, the column that says which split a row is in, and the splits' names, or
         hub: a dataset on the hub.
@@ -171,6 +124,8 @@ class UserTask(_Strict):
         pattern: the regular expression of a line, with named groups, for `format: lines`.
         empty: what is done with rows that have an empty text.
         labels: (spelling in the files, name) in id order; IOB2 names for sequence labelling.
+        class_weights: label → its weight in the loss of settings with `class_weights: task`; 1 for the others.
+        label_separator: the text between the labels of one example, where one column has several.
         skip_labels: labels whose rows are left out.
         range: lowest and highest score, for regression.
         tag_scheme: the tagging scheme of the files.
@@ -178,28 +133,31 @@ class UserTask(_Strict):
     """
 
     name: str
-    kind: Kind
+    kind: Annotated[str, BeforeValidator(kind_of)]
     metric: str | None = None
+    also: Names = ()
     files: Files | None = None
     file: str | None = None
     split_column: str | None = None
     splits: SplitNames | None = None
     hub: Hub | None = None
-    dev_from: Annotated[str, _cut("dev_from")] | None = None
-    test_from: Annotated[str, _cut("test_from")] | None = None
+    dev_from: Annotated[str, cut_of("dev_from")] | None = None
+    test_from: Annotated[str, cut_of("test_from")] | None = None
     format: Format | None = None
     columns: Columns = Columns()
     joiner: str = " "
     label_files: LabelFiles | None = None
     header: bool = True
     delimiter: Character | None = None
-    quoting: Annotated[bool, BeforeValidator(_quoting)] | None = None
+    quoting: Annotated[bool, BeforeValidator(quoting_of)] | None = None
     quotechar: Character = '"'
     widths: Widths = ()
-    encoding: Annotated[str, BeforeValidator(_encoding)] = "utf-8"
+    encoding: Annotated[str, BeforeValidator(encoding_of)] = "utf-8"
     pattern: str | None = None
     empty: EmptyTexts = "refuse"
-    labels: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_label_pairs)] = ()
+    labels: Annotated[tuple[tuple[str, str], ...], BeforeValidator(label_pairs)] = ()
+    class_weights: dict[str, Annotated[float, Field(ge=0, le=1e6)]] = Field(default_factory=dict)
+    label_separator: Annotated[str, Field(min_length=1)] = ","
     skip_labels: Names = ()
     range: tuple[float, float] | None = None
     tag_scheme: TagScheme = "iob2"
@@ -215,27 +173,44 @@ class UserTask(_Strict):
         self._check_parts()
         self._check_format()
         self._check_columns()
-        self._check_metric()
+        self._check_metrics()
         return self
+
+    @property
+    def of_kind(self) -> TaskKind:
+        """Its kind: what its examples hold, and what is predicted of them."""
+        return kinds.get(self.kind)
 
     def label_names(self) -> tuple[str, ...]:
         """The names of the classes, in id order; two spellings may have one name."""
-        return tuple(dict.fromkeys(name for _, name in self.labels))
+        return tuple(dict.fromkeys(name for _, name in self.spellings()))
+
+    def spellings(self) -> tuple[tuple[str, str], ...]:
+        """(spelling in the files, name) of each label; where each has a column and none is named, the columns."""
+        columns = self.columns.label or ()
+        return self.labels or (tuple((column, column) for column in columns) if len(columns) > 1 else ())
 
     def label_ids(self) -> dict[str, int]:
         """Label as spelled in the files → class id."""
         names = self.label_names()
-        return {raw: names.index(name) for raw, name in self.labels}
+        return {raw: names.index(name) for raw, name in self.spellings()}
+
+    def _check_weights(self) -> None:
+        unknown = next((label for label in self.class_weights if label not in self.label_names()), None)
+        if unknown is not None or (self.class_weights and self.of_kind.target != "label"):
+            named = f"'{unknown}' is none of labels" if unknown else f"not for {self.kind}"
+            raise ValueError(f"class_weights: {named}. Name labels of a classification.")
 
     def _check_labels(self) -> None:
-        if self.kind == "pair_regression":
+        self._check_weights()
+        if self.of_kind.is_regression:
             if self.labels or self.range is None or not self.range[0] < self.range[1]:
-                raise ValueError("range: a pair_regression task takes range: [lowest, highest], and no labels.")
+                raise ValueError(f"range: a {self.kind} task takes range: [lowest, highest], and no labels.")
             return
-        raw = [spelling for spelling, _ in self.labels]
+        raw = [spelling for spelling, _ in self.spellings()]
         if self.range is not None or len(self.label_names()) < 2 or len(set(raw)) < len(raw):
             raise ValueError(f"labels: a {self.kind} task takes a list of two or more different labels, and no range.")
-        if self.kind == "sequence_labelling":
+        if self.of_kind.labels_words:
             self._check_tags(self.label_names())
         twice = next((label for label in self.skip_labels if label in raw), None)
         if twice is not None:
@@ -289,9 +264,9 @@ class UserTask(_Strict):
 
     def _check_format(self) -> None:
         tabular = ("conll", *TABLES, "lines", "folders")
-        is_tagged = self.kind == "sequence_labelling"
+        is_tagged = self.of_kind.labels_words
         is_other_kind = (self.format == "conll") != is_tagged and self.format in tabular
-        is_folder_of_pairs = self.format == "folders" and self.kind != "sentence_classification"
+        is_folder_of_pairs = self.format == "folders" and not self.of_kind.fits_folders
         if is_other_kind or is_folder_of_pairs:
             raise ValueError(f"format: {self.kind} is not read from {self.format}; see docs/tasks.md for what is.")
         for key, formats in ONLY_FOR.items():
@@ -299,13 +274,16 @@ class UserTask(_Strict):
                 raise ValueError(f"{key}: only for format {' and '.join(formats)}, not for {self.format or 'hub'}.")
         if self.widths and self.header:
             raise ValueError("widths: under a header all rows have its number of cells. Set header: false.")
+        separator = type(self).model_fields["label_separator"].default
+        if self.label_separator != separator and not self.of_kind.has_labels:
+            raise ValueError("label_separator: only for multi_label_classification. Remove it.")
         if is_tagged and self.empty == "keep":
             raise ValueError("empty: a sentence without words cannot be labelled. Write skip or refuse.")
-        if self.kind == "sequence_labelling" and (self.label_files or self.skip_labels):
+        if is_tagged and (self.label_files or self.skip_labels):
             raise ValueError("label_files, skip_labels: not for sequence_labelling. Remove them.")
 
     def _check_columns(self) -> None:
-        needed = tuple(name for name in COLUMNS[self.kind] if name != LABEL or self.label_files is None)
+        needed = tuple(name for name in self.of_kind.columns if name != LABEL or self.label_files is None)
         given = self.columns.given()
         if self.label_files is not None and LABEL in given:
             raise ValueError("columns: label is in label_files already. Remove one of the two.")
@@ -315,6 +293,7 @@ class UserTask(_Strict):
             self._check_pattern(needed, given)
         elif self.format == "folders" and given:
             raise ValueError("columns: a folder of files has none; its label is the folder's name. Remove columns.")
+        self._check_label_columns()
         for name in needed:
             if name not in given and self.format not in {"conll", "lines", "folders"}:
                 raise ValueError(f"columns: '{name}' is missing; {self.kind} needs {', '.join(needed)}.")
@@ -322,22 +301,35 @@ class UserTask(_Strict):
             if self.format == "conll" and not re.fullmatch(r"-?\d+", columns[0]):
                 raise ValueError(f"columns: {name} of a conll file is a position counted from 0, not '{columns[0]}'.")
 
+    def _check_label_columns(self) -> None:
+        columns = self.columns.label or ()
+        if len(columns) < 2:
+            return
+        if not self.of_kind.has_labels:
+            raise ValueError(
+                f"columns: label of {self.kind} is one column; several are for multi_label_classification."
+            )
+        unlike = set(columns).symmetric_difference(raw for raw, _ in self.spellings())
+        if unlike:
+            raise ValueError(f"labels: '{min(unlike)}' is in one of labels and columns.label only. Name each in both.")
+
     def _check_pattern(self, needed: tuple[str, ...], given: Mapping[str, tuple[str, ...]]) -> None:
         if self.pattern is None:
             raise ValueError(f"pattern is missing; {WANTED['pattern']}.")
         groups = [group for name in needed for group in given.get(name, (name,))]
         check_groups(self.pattern, [*groups, self.split_column] if self.split_column else groups)
 
-    def _check_metric(self) -> None:
-        if self.metric is None:
-            return
-        known = [
-            m.name
-            for m in METRICS.values()
-            if self.kind in m.kinds and (not m.two_classes or len(self.label_names()) == 2)
-        ]
-        if self.metric not in known:
-            raise ValueError(f"metric: {registry.unknown(self.metric, f'metric of {self.kind}', known)}")
+    def _check_metrics(self) -> None:
+        own = () if self.metric is None else (self.metric,)
+        for key, names in (("metric", own), ("also", self.also)):
+            for name in names:
+                if name not in METRICS or not METRICS[name].serves(self.kind, len(self.label_names())):
+                    known = [m.name for m in METRICS.values() if m.serves(self.kind, len(self.label_names()))]
+                    raise ValueError(f"{key}: {registry.unknown(name, f'metric of {self.kind}', known)}")
+                part = name.partition(".")[2]
+                types = {label[2:] for label in self.label_names() if label != "O"}
+                if part and part not in types:
+                    raise ValueError(f"{key}: {registry.unknown(part, f'type of span in {name}', types)}")
 
 
 def _has(splits: BaseModel, split: str) -> bool:

@@ -6,16 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.conll import TagScheme
+from meltpoint.tasks.core.kind import LABEL, TaskKind
 from meltpoint.tasks.core.task import Kind
-
-COLUMNS: Mapping[Kind, tuple[str, ...]] = {
-    "sequence_labelling": ("words", "tags"),
-    "sentence_classification": ("text", "label"),
-    "pair_classification": ("text_a", "text_b", "label"),
-    "pair_regression": ("text_a", "text_b", "label"),
-}
-"""The keys that `columns` must have for each kind of task."""
 
 Format = Literal["tsv", "csv", "jsonl", "parquet", "conll", "lines", "folders", "datasets"]
 TABLES = ("tsv", "csv")
@@ -27,8 +21,6 @@ TEXTUAL = ("tsv", "csv", "jsonl", "conll", "lines", "folders")
 
 EmptyTexts = Literal["refuse", "skip", "keep"]
 
-LABEL = "label"
-
 
 @dataclass(frozen=True)
 class UserFileLayout:
@@ -36,7 +28,7 @@ class UserFileLayout:
 
     Attributes:
         kind, format: see `UserTask`.
-        columns: key of `COLUMNS` → the columns that it is joined of.
+        columns: key of `TaskKind.columns` → the columns that it is joined of.
         labels: label as spelled in the files → class id.
         label_range: lowest and highest score, for regression.
         header: True if the first line of a table names the columns.
@@ -48,6 +40,7 @@ class UserFileLayout:
         pattern: the regular expression of a line, for `lines`.
         joiner: the text between the columns of one text.
         empty: what is done with a row that has an empty text.
+        label_separator: the text between several labels of one example.
         skip_labels: labels whose rows are left out.
         split_column: the column that says which split a row belongs to; "" if there is none.
         tag_scheme: the tagging scheme of the files.
@@ -67,13 +60,19 @@ class UserFileLayout:
     pattern: str = ""
     joiner: str = " "
     empty: EmptyTexts = "refuse"
+    label_separator: str = ","
     skip_labels: frozenset[str] = frozenset()
     split_column: str = ""
     tag_scheme: TagScheme = "iob2"
 
+    @property
+    def of_kind(self) -> TaskKind:
+        """Its kind: what its examples hold, and what is predicted of them."""
+        return kinds.get(self.kind)
+
     def texts(self) -> tuple[str, ...]:
         """The keys of `columns` that are texts."""
-        return tuple(name for name in COLUMNS[self.kind] if name != LABEL)
+        return tuple(name for name in self.of_kind.columns if name != LABEL)
 
 
 @dataclass(frozen=True)

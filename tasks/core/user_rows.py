@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from meltpoint.tasks.core.arrow_rows import Row, dataset_rows, parquet_rows
 from meltpoint.tasks.core.bounded import parse_json
+from meltpoint.tasks.core.kind import LABEL
 from meltpoint.tasks.core.patterns import compiled, matched
 from meltpoint.tasks.core.readers import (
     Record,
@@ -20,7 +21,7 @@ from meltpoint.tasks.core.readers import (
     read_lines,
     read_table,
 )
-from meltpoint.tasks.core.user_layout import LABEL, TABLES, UserFileLayout
+from meltpoint.tasks.core.user_layout import TABLES, UserFileLayout
 
 SPLIT = "split"
 """The name of the cell that says which split a row belongs to."""
@@ -127,7 +128,12 @@ def _json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Row]]:
 def as_record(path: Path, line: int, row: Row, names: Mapping[str, str], layout: UserFileLayout) -> Record:
     """A record of a row whose columns have names; `names` are those of `cell_names`."""
     takes_null = layout.empty != "refuse"
-    cells = [cell_text(path, line, row, column, takes_null=takes_null) for column in names.values()]
+    cells = [
+        label_list(path, line, row, column)
+        if name == LABEL and layout.of_kind.has_labels
+        else cell_text(path, line, row, column, takes_null=takes_null)
+        for name, column in names.items()
+    ]
     return Record(path, line, cells, {name: position for position, name in enumerate(names)})
 
 
@@ -169,6 +175,36 @@ def cell_text(path: Path, line: int, row: Row, column: str, *, takes_null: bool 
         return ""
     shown = reprlib.repr(value)
     raise ValueError(f"{path}, line {line}, field '{column}': {shown} is neither text nor a number. Correct the row.")
+
+
+class LabelList(str):
+    """A cell that is a list of labels.
+
+    Attributes:
+        parts: the labels as they are spelled.
+    """
+
+    parts: tuple[str, ...]
+
+    def __new__(cls, parts: Sequence[str]) -> LabelList:
+        """The labels, shown with commas between them."""
+        made = super().__new__(cls, ", ".join(parts))
+        made.parts = tuple(parts)
+        return made
+
+
+def label_list(path: Path, line: int, row: Row, column: str) -> str:
+    """A list of labels, no labels where the value is null, or a text that holds several, as in tables.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    value = value_at(path, line, row, column)
+    if value is None:
+        return LabelList(())
+    if not isinstance(value, list):
+        return cell_text(path, line, row, column)
+    return LabelList([cell_text(path, line, {column: part}, column) for part in value])
 
 
 def with_labels(records: Iterable[Record], path: Path, encoding: str) -> Iterator[tuple[Record, Record]]:

@@ -13,13 +13,14 @@ from pydantic import ValidationError
 from meltpoint.tasks.core import mistakes, registry
 from meltpoint.tasks.core.bounded import MOST_YAML_BYTES, parse_yaml
 from meltpoint.tasks.core.conll import TagScheme
-from meltpoint.tasks.core.metrics import DEFAULT
+from meltpoint.tasks.core.kind import LABEL
+from meltpoint.tasks.core.metrics import default
 from meltpoint.tasks.core.paths import expanded
 from meltpoint.tasks.core.readers import read_text
-from meltpoint.tasks.core.task import SPLITS, HubSource, Kind, Split, Task
+from meltpoint.tasks.core.task import SPLITS, HubSource, Split, Task
 from meltpoint.tasks.core.user_formats import hub_example, read_user_files
 from meltpoint.tasks.core.user_keys import Columns, Files, Hub, LabelFiles, SplitNames, UserTask
-from meltpoint.tasks.core.user_layout import COLUMNS, LABEL, EmptyTexts, Format, UserFileLayout, UserSplit
+from meltpoint.tasks.core.user_layout import EmptyTexts, Format, UserFileLayout, UserSplit
 from meltpoint.tasks.core.user_remedies import WANTED
 from meltpoint.tasks.core.user_rows import cell_names
 
@@ -80,7 +81,7 @@ def _first_line(error: ValidationError, document: Mapping[str, object]) -> str:
     return mistakes.first_mistake(error, document, WANTED)
 
 
-CHOICES = {"kind": Kind, "format": Format, "empty": EmptyTexts, "tag_scheme": TagScheme}
+CHOICES = {"format": Format, "empty": EmptyTexts, "tag_scheme": TagScheme}
 """Key → the type that lists its words."""
 
 
@@ -91,7 +92,7 @@ def _task(user_task: UserTask, folder: Path) -> Task:
     return Task(
         name=user_task.name,
         kind=user_task.kind,
-        metric=user_task.metric or DEFAULT[user_task.kind],
+        metric=user_task.metric or default(user_task.kind),
         folder="" if hub else str(folder),
         readers={split: partial(read_user_files, split=files, layout=layout) for split, files in splits.items()},
         files={split: _names(files, layout) for split, files in splits.items()},
@@ -102,7 +103,15 @@ def _task(user_task: UserTask, folder: Path) -> Task:
         description=user_task.description,
         dev_from=user_task.dev_from,
         test_from=user_task.test_from,
+        beside=user_task.also,
+        class_weights=_weights(user_task),
     )
+
+
+def _weights(user_task: UserTask) -> tuple[float, ...]:
+    """A weight a label, where the task file has any."""
+    given = user_task.class_weights
+    return tuple(given.get(name, 1.0) for name in user_task.label_names()) if given else ()
 
 
 def _layout(user_task: UserTask) -> UserFileLayout:
@@ -125,6 +134,7 @@ def _layout(user_task: UserTask) -> UserFileLayout:
         pattern=user_task.pattern or "",
         joiner=user_task.joiner,
         empty=user_task.empty,
+        label_separator=user_task.label_separator,
         skip_labels=frozenset(user_task.skip_labels),
         split_column=user_task.split_column or "",
         tag_scheme=user_task.tag_scheme,
@@ -132,7 +142,7 @@ def _layout(user_task: UserTask) -> UserFileLayout:
 
 
 def _needed(user_task: UserTask) -> tuple[str, ...]:
-    return tuple(name for name in COLUMNS[user_task.kind] if name != LABEL or user_task.label_files is None)
+    return tuple(name for name in user_task.of_kind.columns if name != LABEL or user_task.label_files is None)
 
 
 def _splits(user_task: UserTask) -> dict[Split, UserSplit]:
@@ -170,7 +180,7 @@ def _hub_source(hub: Hub, layout: UserFileLayout) -> HubSource:
         config=hub.config,
         splits={split: name for split in SPLITS if (name := getattr(hub.splits, split)) is not None},
         example=partial(hub_example, place=Path(hub.id), layout=layout),
-        label_column=layout.columns["tags" if layout.kind == "sequence_labelling" else LABEL][0],
+        label_column=layout.columns[layout.of_kind.label_column][0],
         pattern=pattern,
         columns=columns,
         counts_left_out=True,

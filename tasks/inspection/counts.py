@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from meltpoint.tasks.core.readers import data_bytes, decoded
-from meltpoint.tasks.core.user_formats import joined_text
-from meltpoint.tasks.core.user_layout import LABEL, UserFileLayout
+from meltpoint.tasks.core.kind import LABEL
+from meltpoint.tasks.core.readers import Record, data_bytes, decoded
+from meltpoint.tasks.core.user_formats import joined_text, label_spellings
+from meltpoint.tasks.core.user_layout import UserFileLayout
 from meltpoint.tasks.core.user_rows import SPLIT, numbered_rows, read_records, value_at, with_labels
 from meltpoint.tasks.inspection.conll_shape import split_sentences
 
@@ -81,7 +82,7 @@ def counted_rows(path: Path, layout: UserFileLayout, label_file: Path | None = N
     """
     if layout.format == "conll":
         yield from _conll_rows(path, layout)
-    elif layout.kind == "sequence_labelling":
+    elif layout.of_kind.labels_words:
         words, tags = (layout.columns[key][0] for key in ("words", "tags"))
         for line, row in numbered_rows(path, layout):
             split = str(value_at(path, line, row, layout.split_column)) if layout.split_column else ""
@@ -91,7 +92,11 @@ def counted_rows(path: Path, layout: UserFileLayout, label_file: Path | None = N
         pairs = with_labels(records, label_file, layout.encoding) if label_file else ((one, one) for one in records)
         for record, label in pairs:
             texts = tuple(joined_text(record, key, layout) for key in layout.texts())
-            yield record.cell(SPLIT) if layout.split_column else "", texts, label.cell(LABEL)
+            yield record.cell(SPLIT) if layout.split_column else "", texts, _label(label, layout)
+
+
+def _label(record: Record, layout: UserFileLayout) -> str | list[str]:
+    return list(label_spellings(record, layout)) if layout.of_kind.has_labels else record.cell(LABEL)
 
 
 def _items(value: object) -> list[str]:

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from meltpoint import tasks
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.compressed import without_suffix
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.kind import LABEL
 from meltpoint.tasks.core.task import SPLITS, Kind, Split
-from meltpoint.tasks.core.user_layout import LABEL, UserFileLayout
+from meltpoint.tasks.core.user_layout import UserFileLayout
 from meltpoint.tasks.inspection.counts import SplitCounts, counted_rows
 from meltpoint.tasks.inspection.file_shape import FileShape, shape_of
 from meltpoint.tasks.inspection.names import NO_LABELS
@@ -150,7 +152,9 @@ def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
         draft.keys["columns"] = columns
     for remark in roles.remarks:
         draft.remark("columns", remark)
-    if any(isinstance(value, list) for value in columns.values()):
+    if roles.label_separator not in ("", ","):
+        draft.keys["label_separator"] = roles.label_separator
+    if any(isinstance(value, list) for key, value in columns.items() if key != LABEL):
         draft.keys["joiner"] = " "
 
 
@@ -172,6 +176,7 @@ def _layout(draft: Draft, shape: FileShape, roles: Roles) -> UserFileLayout:
         encoding=str(draft.keys.get("encoding", "utf-8")),
         pattern=str(draft.keys.get("pattern", "")),
         empty="skip",
+        label_separator=roles.label_separator or ",",
         split_column=roles.split_column,
     )
 
@@ -179,7 +184,7 @@ def _layout(draft: Draft, shape: FileShape, roles: Roles) -> UserFileLayout:
 def _count(
     draft: Draft, places: Mapping[Split, Sequence[Place]], labels: Mapping[Split, Path], layout: UserFileLayout
 ) -> None:
-    is_tagged = layout.kind == "sequence_labelling"
+    is_tagged = layout.of_kind.labels_words
     for split, some_places in places.items():
         counts = SplitCounts()
         for place in some_places:
@@ -217,7 +222,7 @@ def _add_to_value(draft: Draft, value: str, texts: tuple[str, ...], label: str |
     assert isinstance(names, dict)
     names.setdefault(split, value)
     counts = draft.counts.setdefault(split, SplitCounts())
-    counts.add(texts, label, is_tagged=isinstance(label, list))
+    counts.add(texts, label, is_tagged=kinds.get(str(draft.keys["kind"])).labels_words)
 
 
 def _add_splits(draft: Draft) -> None:
@@ -238,17 +243,21 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
     seen: Counter[str] = Counter()
     for split in ("train", "dev"):
         seen += draft.counts[split].labels if split in draft.counts else Counter()
-    if kind == "pair_regression":
+    if kinds.get(kind).is_regression:
         scores = [float(value) for value in seen if is_number(value)]
         low, high = min(scores, default=0.0), max(scores, default=1.0)
         draft.keys["range"] = [math.floor(low), max(math.ceil(high), math.floor(low) + 1)]
         draft.remark("range", f"the scores of train and dev are from {low:g} to {high:g}; write the ends of the scale")
-    elif kind == "sequence_labelling":
+    elif _has_label_columns(draft):
+        pass  # the columns are the labels
+    elif kinds.get(kind).labels_words:
         draft.keys["labels"] = _tags(seen, str(draft.keys.get("tag_scheme", "iob2")))
     else:
         hidden = sorted(label for label in seen if label.strip().lower() in NO_LABELS)
         labels = sorted(set(seen) - set(hidden), key=_label_order)
         draft.keys["labels"] = labels
+        if len(labels) > 2 and all(map(is_number, labels)) and kind == "sentence_classification":
+            draft.remark("kind", "classes in an order, as stars are, can be kind: ordinal_classification")
         if labels and all(map(is_number, labels)):
             names = ", ".join(f"{label}: NAME" for label in labels[:3])
             draft.remark("labels", f"numbers can have names, as in labels: {{{names}}}")
@@ -258,6 +267,11 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
     if any(counts.empty for counts in draft.counts.values()):
         draft.keys["empty"] = "skip"
         draft.remark("empty", f"rows with an empty text: {_by_split(draft, 'empty')}; refuse and keep are the others")
+
+
+def _has_label_columns(draft: Draft) -> bool:
+    columns = draft.keys.get("columns")
+    return isinstance(columns, Mapping) and isinstance(columns.get(LABEL), list)
 
 
 def _label_order(label: str) -> tuple[bool, float, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from statistics import mean
 
 from meltpoint.tasks.core.arrow_rows import Row
+from meltpoint.tasks.core.kind import LABEL
 from meltpoint.tasks.core.task import Kind
 from meltpoint.tasks.inspection import names as known
 from meltpoint.tasks.inspection.places import split_word
@@ -16,6 +17,10 @@ MOST_LABELS = 300
 """The most different values of a column of classes."""
 SHORT = 20
 """A file of so few rows need not repeat a label."""
+SEPARATORS = (",", ";", "|")
+"""What stands between several labels in one cell."""
+FEWEST_INDICATORS = 3
+"""So many columns of 0 or 1 are a label each; fewer may be anything."""
 ALIKE = 2.5
 """Two columns of texts are a pair if the longer has at most so many times the words of the other; else one text."""
 
@@ -28,12 +33,14 @@ class Roles:
         columns: key of `columns` → column, or several that are one text.
         split_column: the column that says the split, or "".
         remarks: which other columns could have been meant.
+        label_separator: the text between several labels in one cell, or "".
     """
 
     kind: Kind
     columns: Mapping[str, str | list[str]]
     split_column: str = ""
     remarks: tuple[str, ...] = field(default=())
+    label_separator: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,14 +81,22 @@ def roles_of(names: Sequence[str], rows: Sequence[Row]) -> Roles:
     tagged = _tagged(names, rows)
     if tagged is not None:
         return tagged
+    listed_labels = _listed_labels(names, rows)
+    rows = [{**row, listed_labels: _joined(row[listed_labels])} for row in rows] if listed_labels else rows
     columns = [Column(name, tuple(_text(row.get(name)) for row in rows)) for name in names if _is_scalar(name, rows)]
     split = next((column.name for column in columns if _is_split(column)), "")
     columns = [column for column in columns if column.name != split]
-    label = _label(columns)
+    indicators = _indicators(columns)
+    columns = [column for column in columns if column not in indicators]
+    label = next((column for column in columns if column.name == listed_labels), None) or _label(columns)
     texts = _texts([column for column in columns if column is not label])
     listed = ", ".join(names)
     if not texts:
         raise ValueError(f"no column of texts is found among {listed}. Write the task file by hand; see docs/tasks.md.")
+    if indicators and not listed_labels:
+        text = texts[0].name if len(texts) == 1 else [column.name for column in texts]
+        kept: dict[str, str | list[str]] = {"text": text, LABEL: [column.name for column in indicators]}
+        return Roles("multi_label_classification", kept, split)
     if label is None:
         raise ValueError(
             f"no column of labels is found among {listed}. Write the task file by hand; see docs/tasks.md."
@@ -100,16 +115,19 @@ def roles_of(names: Sequence[str], rows: Sequence[Row]) -> Roles:
         as_one = f"one text is kind: sentence_classification and columns: {{text: [{numbers}], label: {label.name}}}"
         as_two = f"a pair is kind: pair_classification and columns: {{text_a: {texts[0].name}, text_b: {texts[1].name}"
         remarks.append(f"two columns of texts; {as_one}" if is_pair else f"two columns of texts; {as_two}, …}}")
-    return Roles(_kind(label, is_pair=is_pair), keys, split, tuple(remarks))
+    several = label.name == listed_labels or (not is_pair and _separator(label.values) != "")
+    kind = "multi_label_classification" if several and not is_pair else _kind(label, is_pair=is_pair)
+    separator = _separator(label.values) if several and not listed_labels else ""
+    return Roles(kind, keys, split, tuple(remarks), separator)
 
 
 def _kind(label: Column, *, is_pair: bool) -> Kind:
     is_score = label.is_numeric and (
         label.distinct > 20 or any("." in value and not value.endswith((".0", ".")) for value in label.values)
     )
-    if is_score and not is_pair:
-        raise ValueError(f"column {label.name} has scores of single texts, which no kind of task is for yet.")
-    return "pair_regression" if is_score else "pair_classification" if is_pair else "sentence_classification"
+    if is_score:
+        return "pair_regression" if is_pair else "sentence_regression"
+    return "pair_classification" if is_pair else "sentence_classification"
 
 
 def _text(value: object) -> str:
@@ -139,6 +157,41 @@ def _tagged(names: Sequence[str], rows: Sequence[Row]) -> Roles | None:
         if fitting:
             return Roles("sequence_labelling", {"words": word, "tags": fitting[0]})
     return None
+
+
+def _listed_labels(names: Sequence[str], rows: Sequence[Row]) -> str:
+    """The column of lists of labels beside one of texts, or ""."""
+    lists = [
+        name
+        for name in names
+        if all(isinstance(row.get(name), list | None) for row in rows) and any(row.get(name) for row in rows)
+    ]
+    named = [name for name in lists if name.rpartition(".")[2].lower() in known.LABEL_NAMES]
+    has_text = any(len(_text(row.get(name)).split()) > 1 for row in rows[:20] for name in names if name not in lists)
+    return (named or lists)[0] if lists and has_text else ""
+
+
+def _joined(values: object) -> str:
+    return SEPARATORS[0].join(map(str, values)) if isinstance(values, list) else ""
+
+
+def _indicators(columns: Sequence[Column]) -> list[Column]:
+    """The columns of 0 or 1, where there are several: one for each of several labels."""
+    found = [
+        column for column in columns if {*column.values} <= {"0", "1", "true", "false"} and max(column.values) > "0"
+    ]
+    return found if len(found) >= FEWEST_INDICATORS else []
+
+
+def _separator(values: Sequence[str]) -> str:
+    """The separator of several short labels in one cell, each of which stands alone elsewhere too; "" of none."""
+    for separator in SEPARATORS:
+        several = [value.split(separator) for value in values if separator in value]
+        alone = {value for value in values if separator not in value}
+        parts = {part.strip() for value in several for part in value}
+        if several and parts and len(parts & alone) >= len(parts) / 2 and all(len(part.split()) <= 2 for part in parts):
+            return separator
+    return ""
 
 
 def _is_split(column: Column) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import yaml
 
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.counts import counted, some
 from meltpoint.tasks.core.task import Split
 from meltpoint.tasks.inspection.counts import SplitCounts, shared_texts
@@ -92,7 +93,7 @@ def _classes(draft: Draft) -> Iterator[str]:
     skipped = draft.keys.get("skip_labels", ())
     assert isinstance(skipped, Sequence)
     train = {label for label in draft.counts["train"].labels if label not in skipped} if draft.counts else set()
-    if "range" in draft.keys or draft.keys["kind"] == "sequence_labelling":
+    if "range" in draft.keys or kinds.get(str(draft.keys["kind"])).labels_words:
         return
     for split, counts in draft.counts.items():
         there = {label for label in counts.labels if label not in skipped}

@@ -32,6 +32,7 @@ from meltpoint.adapters.training.split_inputs import FrozenStates
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, TrialState
 from meltpoint.tasks.core.task import Example, Kind, Task
+from meltpoint.tests.adapters.tiny_tasks import tiny_examples, tiny_task
 
 TEXT = [
     "the old harbour was quiet when the ships came home",
@@ -226,34 +227,6 @@ TINY_SIZES = {
     "bimpm.hidden_size": 8, "bimpm.perspectives": 2,
     "sim_transformer.heads": 4, "sim_transformer.feed_forward_size": 16,
 }  # fmt: skip
-PLACES = ("London", "Paris", "harbour", "bank")
-
-
-def tiny_task(kind: Kind) -> Task:
-    """A task of a kind, without data of its own."""
-    labels = {"sequence_labelling": ("O", "B-LOC", "I-LOC"), "pair_regression": ()}.get(kind, ("no", "yes"))
-    metrics = {"sequence_labelling": "span_f1", "pair_regression": "pearson"}
-    limits = (0.0, 5.0) if kind == "pair_regression" else None
-    return Task("tiny", kind, metrics.get(kind, "accuracy"), "", {}, labels=labels, label_range=limits)
-
-
-def tiny_examples(kind: Kind, count: int) -> list[Example]:
-    """Sentences of three to seven words; what is to be learned is which places they name."""
-    plain = ("the", "old", "ships", "came", "home", "and", "quiet", "film", "prices", "rose")
-    found = []
-    for number in range(count):
-        words = [plain[(number * 7 + place * 3) % len(plain)] for place in range(3 + number % 5)]
-        words[number % 3] = PLACES[number % 4]
-        label = number % 4 // 2
-        if kind == "sequence_labelling":
-            tags = tuple(int(word in PLACES) for word in words)
-            found.append(Example(str(number), words=tuple(words), label=tags))
-        elif kind == "sentence_classification":
-            found.append(Example(str(number), texts=(" ".join(words),), label=label))
-        else:
-            texts = (" ".join(words), "the film is long" if number % 2 else f"in {words[0]}")
-            found.append(Example(str(number), texts=texts, label=label * 2.5 if kind == "pair_regression" else label))
-    return found
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Setting, Value
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.training.stacked_adamw import StackedAdamW
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import Kind
 
 DIM, OUTPUTS = 12, 4
@@ -28,6 +29,13 @@ CUTS = torch.tensor([4, 2, 6])
 STATISTICS = torch.tensor([[1, 0, 1, 0.5, 0.25, 1.25], [0, 0, 1, 0, 0, 1], [1, 1, 1, 0.75, 1, 1.5]])
 """Statistics of a pair's words; (rows, 6)."""
 STARTS = [[1, 2, 4], [1], [1, 3, 4, 5, 7]]
+LABELS = {
+    "score": torch.tensor([0.5, 4.0, 2.5]),
+    "label": torch.tensor([1, 3, 0]),
+    "grade": torch.tensor([1, 3, 0]),
+    "labels": torch.tensor([[0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]),
+}
+"""Of three rows, by what is predicted; (rows,) or (rows, labels)."""
 DROPOUTS, SEEDS = (0.0, 0.3, 0.5), (5, 6, 5)
 
 
@@ -41,9 +49,7 @@ class Case:
 
     def build(self, members: Sequence[int] = (0, 1, 2), settings: Sequence[Setting] | None = None) -> Head:
         """The head for some of three members, in evaluation mode, its weights where training would have them."""
-        regression = self.kind == "pair_regression"
-        limits = (0.0, 5.0) if regression else None
-        shape = HeadShape(self.kind, DIM, 1 if regression else OUTPUTS, limits, native_head())
+        shape = head_shape(self.kind)
         own = settings or [small_setting(self.head, dropout=DROPOUTS[member]) for member in members]
         return self.head(shape, own, MemberRng([SEEDS[member] for member in members])).eval()
 
@@ -56,6 +62,13 @@ class Case:
     def batch(self, rows: Sequence[int] = (0, 1, 2), width: int = 0, seed: int = 1) -> tuple[Tensor, Batch]:
         """Hidden states and a batch of one lane; see `make_batch`."""
         return make_batch(self.kind, rows, width, self.separate, seed)
+
+
+def head_shape(kind: Kind) -> HeadShape:
+    """The sizes for a kind: four labels, or a score from 0 to 5."""
+    target = kinds.get(kind)
+    limits = (0.0, 5.0) if target.is_regression else None
+    return HeadShape(kind, DIM, target.outputs(0 if target.is_regression else OUTPUTS), limits, native_head())
 
 
 @lru_cache
@@ -86,7 +99,7 @@ def make_batch(
     mask = torch.arange(width) < torch.tensor([LENGTHS[row] for row in rows])[:, None]
     states, pieces = everything[None, rows, :width], torch.ones(len(rows), width, dtype=torch.int64)
     if kind != "sequence_labelling":
-        labels = torch.tensor([0.5, 4.0, 2.5] if kind == "pair_regression" else [1, 3, 0])[rows]
+        labels = LABELS[kinds.get(kind).target][rows]
         pair = kind.startswith("pair")
         parts, cuts = PARTS[rows, :width] if pair else None, CUTS[rows] if pair and separate else None
         statistics = STATISTICS[rows] if cuts is not None else None

@@ -10,7 +10,7 @@ from torch import Tensor
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.pairing import CONTEXT, PAIRING
 from meltpoint.adapters.head import Head
-from meltpoint.adapters.hyperparameters import COMMON, Value
+from meltpoint.adapters.hyperparameters import CLASS_WEIGHTS, COMMON, FOCAL_GAMMA, THRESHOLD, Value
 from meltpoint.adapters.layers.affine import first_states
 from meltpoint.tasks.core.task import KINDS
 from meltpoint.tests.adapters.head_cases import CUTS, DROPOUTS, OUTPUTS, Case, make_lanes, small_setting
@@ -48,7 +48,7 @@ def hyperparameters(case: Case) -> str | None:
     case.build([0], [setting])
     declared, common = (
         {own.name for own in case.head.hyperparameters},
-        {own.name for own in (*COMMON, PAIRING, CONTEXT)},
+        {own.name for own in (*COMMON, PAIRING, CONTEXT, CLASS_WEIGHTS, FOCAL_GAMMA, THRESHOLD)},
     )
     if undeclared := setting.read - declared - common:
         return f"{_words(undeclared)} is read, but is not in `hyperparameters`"

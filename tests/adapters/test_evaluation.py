@@ -12,6 +12,7 @@ from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.hardware import Precision
 from meltpoint.adapters.training.evaluation import EVALUATION_BATCH, Evaluation, evaluate
 from meltpoint.adapters.training.trainer import Trainer
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.task import KINDS, Example, Kind
 
@@ -41,7 +42,7 @@ def test_predictions_in_batches_are_those_one_by_one_in_the_examples_order(
     together = run(trainer, examples)
     alone = [run(trainer, [example]) for example in examples]
     singles = [one.predictions[0] for one in alone]
-    if kind == "pair_regression":
+    if kinds.get(kind).is_regression:
         assert together.predictions == pytest.approx(singles, abs=1e-4)
     else:
         assert together.predictions == singles
@@ -56,7 +57,7 @@ def test_another_order_of_the_examples_gives_the_same_predictions_in_that_order(
 ):
     trainer, examples = trained(make_trainer, kind), make_examples(kind, 20)
     forward, backward = run(trainer, examples), run(trainer, examples[::-1])
-    if kind == "pair_regression":
+    if kinds.get(kind).is_regression:
         assert backward.predictions[::-1] == pytest.approx(forward.predictions, abs=1e-4)
     else:
         assert backward.predictions[::-1] == forward.predictions
@@ -67,7 +68,7 @@ def test_the_metrics_are_those_of_the_predictions(make_trainer: Make, make_examp
     trainer, examples = trained(make_trainer, kind), make_examples(kind, 20)
     found = run(trainer, examples)
     gold = [example.label for example in examples]
-    assert found.metrics == score(trainer.data.task, gold, found.predictions)
+    assert found.metrics == score(trainer.data.task, gold, found.predictions, found.probabilities)
     assert next(iter(found.metrics)) == trainer.data.task.metric
 
 
@@ -76,12 +77,18 @@ def test_probabilities_are_there_for_classification_and_agree_with_the_predictio
     make_trainer: Make, make_examples: MakeExamples, kind: Kind
 ):
     found = run(trained(make_trainer, kind), make_examples(kind, 8))
-    if kind in ("pair_regression", "sequence_labelling"):
+    if not kinds.get(kind).gives_probabilities:
         assert found.probabilities == []
         return
     assert len(found.probabilities) == 8
+    if kinds.get(kind).has_labels:
+        assert [[int(share >= 0.5) for share in row] for row in found.probabilities] == found.predictions
+        return
     assert [sum(row) for row in found.probabilities] == pytest.approx([1.0] * 8)
-    assert [row.index(max(row)) for row in found.probabilities] == found.predictions
+    if kinds.get(kind).has_distribution:
+        assert [row.index(max(row)) for row in found.probabilities] == found.predictions
+    else:  # the median of grades
+        assert [sum(sum(row[:k]) < 0.5 for k in (1, 2)) for row in found.probabilities] == found.predictions
 
 
 def test_a_sentence_in_windows_gets_one_label_a_word_each_from_its_own_window(make_trainer: Make):
@@ -133,7 +140,7 @@ def test_bf16_predicts_nearly_what_fp32_does(make_trainer: Make, make_examples: 
     trainer, examples = trained(make_trainer, kind), make_examples(kind, 8)
     exact, rough = run(trainer, examples), run(trainer, examples, "bf16")
     assert len(exact.predictions) == len(rough.predictions)
-    if kind == "pair_regression":
+    if kinds.get(kind).is_regression:
         assert rough.predictions == pytest.approx(exact.predictions, abs=0.1)
         assert rough.predictions != exact.predictions, "autocast is on"
     for one, other in zip(exact.probabilities, rough.probabilities, strict=True):

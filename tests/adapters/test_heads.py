@@ -15,8 +15,9 @@ from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import pool
 from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import KINDS, Kind
-from meltpoint.tests.adapters.head_cases import CUTS, DIM, make_batch, native_head, small_setting
+from meltpoint.tests.adapters.head_cases import CUTS, DIM, head_shape, make_batch, small_setting
 from meltpoint.tests.adapters.head_promises import verify
 
 FEW = {"bimpm.perspectives": 2, "sim_transformer.heads": 4, "sim_transformer.feed_forward_size": 16}
@@ -25,10 +26,8 @@ SERVED = [(word, kind) for word, kind in itertools.product(heads.names(), KINDS)
 
 
 def build(word: str, kind: Kind, **setting: float | str) -> Head:
-    regression = kind == "pair_regression"
-    shape = HeadShape(kind, DIM, 1 if regression else 4, (0.0, 5.0) if regression else None, native_head())
     head = heads.get(word, kind)
-    return head(shape, [small_setting(head, **setting)], MemberRng([0]))
+    return head(head_shape(kind), [small_setting(head, **setting)], MemberRng([0]))
 
 
 # --- the registry ---
@@ -88,7 +87,7 @@ def test_a_head_learns_its_batch_by_heart(word: str, kind: Kind):
     found = head.decode(scores[0], batch, 0)
     if kind == "sequence_labelling":
         assert found == [row[mask].tolist() for row, mask in zip(batch.labels, batch.word_mask, strict=True)]
-    elif kind == "pair_regression":
+    elif kinds.get(kind).is_regression:
         assert found == pytest.approx(batch.labels.tolist(), abs=0.3)
     else:
         assert found == batch.labels.tolist()

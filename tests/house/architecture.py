@@ -18,9 +18,9 @@ ROOMS = ("tasks", "adapters", "search_spaces", "sweeps", "reports", "launch", "b
 
 SUB_ROOMS: Mapping[str, tuple[str, ...]] = {
     "adapters": (
-        "hyperparameters", "files", "hardware", "data", "cpu", "ops", "layers", "head", "encoder", "snapshot", "heads",
-        "default_head", "multiplier_table", "modes", "tricks", "families", "encoders", "compatibility", "settings",
-        "model", "features", "training", "exported_model", "exported_transformers",
+        "hyperparameters", "files", "hardware", "data", "cpu", "ops", "layers", "objectives", "head", "encoder",
+        "snapshot", "heads", "default_head", "multiplier_table", "modes", "tricks", "families", "encoders",
+        "compatibility", "settings", "model", "features", "training", "exported_model", "exported_transformers",
     ),
     "sweeps": (
         "storage", "ledger", "specification", "search", "machine", "tracking", "worker", "on_ray", "jobs", "results",

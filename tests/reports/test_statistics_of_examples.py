@@ -7,50 +7,66 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meltpoint.reports.statistics.example_statistics import SCORERS, scorer
+from meltpoint.reports.statistics.example_statistics import SCORERS, scorer, written_out
 from meltpoint.reports.statistics.resampling import counts_of, resampled
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.metrics import METRICS
 
 IOB = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
 CLASSES = {"f1": 2, "macro_f1": 4, "matthews": 3, "accuracy": 3}
 
 
-def runs_of(metric: str, draw: np.random.Generator, examples: int, count: int) -> list[ScoredExamples]:
+def runs_of(metric: str, kind: str, draw: np.random.Generator, examples: int, count: int) -> list[ScoredExamples]:
     """Runs on the same examples; few distinct values, so that labels are absent and scores tie."""
-    kind = METRICS[metric].kinds[-1]
-    lengths = np.ones(examples, dtype=np.int64)
-    if kind == "pair_regression":
+    target, lengths = kinds.get(kind), np.ones(examples, dtype=np.int64)
+    if target.is_regression:
         gold = draw.integers(0, 4, examples) / 3
         return [
             ScoredExamples(kind, (), gold, draw.integers(0, 6, examples) * 0.1 + 3.0, lengths) for _ in range(count)
         ]
-    labels = IOB if kind == "sequence_labelling" else tuple("abcd"[: CLASSES[metric]])
-    if kind == "sequence_labelling":
+    labels = IOB if target.labels_words else tuple("abcd"[: CLASSES.get(metric, 3)])
+    if target.labels_words:
         lengths = draw.integers(1, 5, examples)
     words = int(lengths.sum())
-    gold = draw.integers(0, len(labels), words).astype(np.int32)
+    shape, most = ((words, len(labels)), 2) if target.has_labels else ((words,), len(labels))
+    gold = draw.integers(0, most, shape).astype(np.int32)
     found = []
     for _ in range(count):
-        guessed = np.where(draw.random(words) < 0.5, gold, draw.integers(0, len(labels), words)).astype(np.int32)
-        found.append(ScoredExamples(kind, labels, gold, guessed, lengths))
+        guessed = np.where(draw.random(shape) < 0.5, gold, draw.integers(0, most, shape)).astype(np.int32)
+        shares = draw.integers(0, 4, (words, len(labels))) / 3 if METRICS[metric].of_probabilities else None
+        found.append(ScoredExamples(kind, labels, gold, guessed, lengths, probabilities=shares))
     return found
+
+
+PARTS = [(f"{name}.{part}", "sequence_labelling") for name, part in
+         (("span_f1", "PER"), ("span_precision", "LOC"), ("span_recall", "PER"))]  # fmt: skip
+TARGETS = {kinds.get(kind).target: kind for kind in kinds.names()}
+"""What is predicted → one kind of it: statistics depend on no more."""
+CASES = [(name, TARGETS[target]) for name in METRICS for target in METRICS[name].targets]
 
 
 def test_every_metric_has_statistics():
     assert SCORERS.keys() == METRICS.keys()
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@settings(max_examples=40, deadline=None)
+@pytest.mark.parametrize(("metric", "kind"), [*CASES, *PARTS])
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32), examples=st.integers(1, 12))
-def test_the_scores_of_resamples_are_the_metric_on_each_resample_written_out(metric, seed, examples):
+def test_the_scores_of_resamples_are_the_metric_on_each_resample_written_out(metric, kind, seed, examples):
     draw = np.random.default_rng(seed)
-    runs = runs_of(metric, draw, examples, 2)
+    runs = runs_of(metric, kind, draw, examples, 2)
     drawn = draw.integers(0, examples, (6, examples))
     counts = np.stack([np.bincount(row, minlength=examples) for row in drawn]).astype(float)
     expected = [[run.only(row).score(metric) for run in runs] for row in drawn]
     assert scorer(metric, runs)(counts) == pytest.approx(np.array(expected), abs=1e-9)
+
+
+def test_a_metric_without_statistics_is_written_out():
+    draw = np.random.default_rng(0)
+    runs = runs_of("macro_f1", "sentence_classification", draw, 9, 2)
+    counts = draw.multinomial(9, [1 / 9] * 9, 5).astype(float)
+    assert written_out("macro_f1", runs)(counts) == pytest.approx(scorer("macro_f1", runs)(counts))
 
 
 def test_draws_follow_from_the_splits_name_and_are_the_same_for_every_cell_of_a_task():

@@ -71,7 +71,7 @@ def test_every_mark_has_its_footnote_and_the_rules_of_the_figures_are_stated(mix
     assert "² 1 of 2 seeds finished." in text
     assert "³ every trial failed." in text
     assert "sqrt(s1²/n1 + s2²/n2)" in text
-    assert "highest mean" in text
+    assert "Bold is the best mean" in text
 
 
 def test_the_notes_state_data_inputs_seeds_searcher_code_and_the_rule_of_selection(

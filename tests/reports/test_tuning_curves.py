@@ -141,17 +141,33 @@ def test_a_rounding_error_beyond_the_metrics_bound_is_no_error():
     assert TuningCurve(values, (-1.0, 1.0)).at([1000.0])[0].median == 1.0
 
 
-@pytest.mark.parametrize("name", list(METRICS))
+OF_LABELS = [name for name in METRICS if not METRICS[name].lower_is_better and not METRICS[name].of_probabilities]
+
+
+@pytest.mark.parametrize("name", OF_LABELS)
 def test_every_metrics_worst_and_best_predictions_are_its_bounds(name: str):
     metric = METRICS[name]
     labels = ("O", "B-PER", "I-PER") if "sequence_labelling" in metric.kinds else ("no", "yes")
-    task = Task(name="made", kind=metric.kinds[0], metric=name, folder="", readers={}, labels=labels)
+    task = Task(name="made", kind=metric.kinds[-1], metric=name, folder="", readers={}, labels=labels)
     gold: list[object] = [0, 1, 0, 1]
     worst: list[object] = [1, 0, 1, 0]
-    if "sequence_labelling" in metric.kinds:
+    if "sequence_labelling" in metric.kinds or set(metric.kinds) == {"multi_label_classification"}:
         gold, worst = [(1, 0), (0, 1)], [[0, 1], [1, 0]]
     best = [list(label) if isinstance(label, tuple) else label for label in gold]
     assert (metric.compute(task, gold, worst), metric.compute(task, gold, best)) == pytest.approx(bounds(name))
+
+
+@pytest.mark.parametrize("name", [name for name in METRICS if METRICS[name].of_probabilities])
+def test_the_worst_ranking_is_not_below_the_bound_and_the_best_is_the_other(name: str):
+    metric = METRICS[name]
+    task = Task(name="made", kind="sentence_classification", metric=name, folder="", readers={}, labels=("no", "yes"))
+    rankings = [[[0.5 - lean, 0.5 + lean] for lean in sides] for sides in ((0.3, -0.3), (-0.3, 0.3))]
+    worst, best = (metric.compute(task, [0, 1], ranking) for ranking in rankings)
+    assert bounds(name)[0] <= worst < best == bounds(name)[1]
+
+
+def test_an_error_has_no_largest_value():
+    assert [bounds(name) for name in METRICS if METRICS[name].lower_is_better] == [(math.inf, 0.0)] * 2
 
 
 def test_every_metric_with_another_lowest_value_exists():

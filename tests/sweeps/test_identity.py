@@ -65,6 +65,7 @@ TASK_TABLE: dict[str, list[tuple[object, str]]] = {
     "tokenised": [(True, "read for encoders that read words; there it is in the setting (test_words)")],
     "dev_from": [("train[-2:]", CHANGES)],
     "test_from": [("train[-2:]", CHANGES)],
+    "class_weights": [((1.0, 3.0), CHANGES)],
 }  # fmt: skip
 
 
@@ -127,6 +128,7 @@ BASES |= {
         "format": "lines", "pattern": "(?P<label>bad|good) (?P<text>.+)", "labels": ["bad", "good"],
     },
 }  # fmt: skip
+BASES["several"] = {**BASES["sentence"], "kind": "multi_label_classification"}
 SAME_EXAMPLES = "the same examples, whatever file or format they were read from"
 YAML_TABLE: dict[str, list[tuple[str, object, str]]] = {
     "name": [("sentence", "yours", CHANGES)],
@@ -134,6 +136,10 @@ YAML_TABLE: dict[str, list[tuple[str, object, str]]] = {
     "metric": [
         ("sentence", "f1", CHANGES), ("pair", "spearman", CHANGES), ("words", "word_accuracy", CHANGES),
         ("sentence", "accuracy", "what the kind has where the file names none"),
+    ],
+    "also": [
+        ("sentence", ["macro_f1", "matthews"], "shown in tables; nothing is selected by them"),
+        ("pair", "macro_f1", REFUSED),
     ],
     "files.train": [("sentence", "b.tsv", CHANGES), ("sentence", "copy.tsv", SAME_EXAMPLES)],
     "files.dev": [("sentence", "b.tsv", CHANGES)],
@@ -174,6 +180,8 @@ YAML_TABLE: dict[str, list[tuple[str, object, str]]] = {
     "encoding": [("sentence", "latin-1", SAME_EXAMPLES), ("sentence", "utf-16", REFUSED)],
     "pattern": [("lines", "(?P<label>bad|good) -(?P<text>.+)", CHANGES), ("sentence", "(?P<text>.+)", REFUSED)],
     "empty": [("sentence", "skip", "no text is empty here"), ("sentence", "keep", "no text is empty here")],
+    "class_weights": [("sentence", {"bad": 3}, CHANGES), ("sentence", {"x": 3}, REFUSED), ("pair", {"x": 1}, REFUSED)],
+    "label_separator": [("sentence", ";", REFUSED), ("several", "|", SAME_EXAMPLES)],
     "skip_labels": [("three", ["ugly"], "no row has that label"), ("sentence", ["good"], REFUSED)],
 }  # fmt: skip
 

@@ -97,15 +97,20 @@ def test_a_trick_says_how_it_is_switched_on() -> None:
 def test_a_mode_says_its_symbol_and_its_default_head() -> None:
     assert [inventory("modes")[place]["symbol"] for place in range(3)] == ["❄", "🔥", "❄🔥"]
     assert row("modes", "fine_tuning")["default_heads"] == [
-        "sequence_labelling: native (ELMo: crf)", "sentence_classification: native (ELMo: pooling)",
+        "multi_label_classification: native (ELMo: pooling)", "ordinal_classification: native (ELMo: pooling)",
         "pair_classification: native (ELMo: bi_attention)", "pair_regression: native (ELMo: bi_attention)",
+        "sentence_classification: native (ELMo: pooling)", "sentence_regression: native (ELMo: pooling)",
+        "sequence_labelling: native (ELMo: crf)",
     ]  # fmt: skip
 
 
 def test_the_frozen_mode_names_the_head_of_sentence_encoders() -> None:
     assert row("modes", "feature_extraction")["default_heads"] == [
-        "sequence_labelling: bilstm (ELMo: bilstm_crf)", "sentence_classification: bcn (sentence encoders: pooling)",
+        "multi_label_classification: bcn (sentence encoders: pooling)",
+        "ordinal_classification: bcn (sentence encoders: pooling)",
         "pair_classification: esim (sentence encoders: pooling)", "pair_regression: esim (sentence encoders: pooling)",
+        "sentence_classification: bcn (sentence encoders: pooling)",
+        "sentence_regression: bcn (sentence encoders: pooling)", "sequence_labelling: bilstm (ELMo: bilstm_crf)",
     ]  # fmt: skip
 
 

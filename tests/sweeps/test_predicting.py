@@ -18,10 +18,11 @@ from meltpoint.adapters.settings import complete
 from meltpoint.launch import app
 from meltpoint.sweeps.results.predicting import predict_file
 from meltpoint.sweeps.results.prediction_files import FORMATS, read_pieces, writing
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import KINDS, Kind, Task
 from meltpoint.tests.tiny_parts import BAD, GOOD, save_tiny_bert
 
-LABELS = {"pair_regression": (), "sequence_labelling": ("O", "B-X", "I-X")}
+LABELS = {"pair_regression": (), "sentence_regression": (), "sequence_labelling": ("O", "B-X", "I-X")}
 ROWS = [("the film, was good", "a"), ('a "bad" meal', "b"), ("NA", "c"), ("crème brûlée 🙂", "d"), ("", "e")]
 
 
@@ -34,7 +35,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Kind, Path]:
     for kind in KINDS:
         task = Task(
             name="t", kind=kind, metric="accuracy", folder="", readers={}, labels=LABELS.get(kind, ("no", "yes")),
-            label_range=(0.0, 5.0) if kind == "pair_regression" else None,
+            label_range=(0.0, 5.0) if kinds.get(kind).is_regression else None,
         )  # fmt: skip
         setting = complete({}, "fine_tuning", "linear")
         encoder = encoders.load(encoders.resolve(f"hf:{bert}", kind))

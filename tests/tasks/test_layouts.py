@@ -23,6 +23,8 @@ def shown(task, examples):
 
 
 def in_words(task, label):
+    if task.of_kind.has_labels:
+        return tuple(name for name, has in zip(task.labels, label, strict=True) if has)
     if isinstance(label, tuple):
         return tuple(task.labels[tag] for tag in label)
     return task.labels[label] if task.labels else label

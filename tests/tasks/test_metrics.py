@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
+from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -11,13 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from seqeval.metrics import f1_score, precision_score, recall_score
+from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 from sklearn import metrics as sk
 
-from meltpoint.tasks.core.metrics import METRICS, score
+from meltpoint.tasks import metrics as plug_ins
+from meltpoint.tasks.core.metrics import METRICS, gain, score, value
 from meltpoint.tasks.core.spans import spans, split_labels
 from meltpoint.tasks.core.task import Task
 
+FOLDER = Path(plug_ins.__file__).parent
 NER = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
 
@@ -162,3 +166,92 @@ def test_the_tasks_own_metric_comes_first():
         "word_accuracy": 1.0,
     }
     assert all(isinstance(value, float) for value in score(PAIRS, [0, 1], np.array([0, 1]).tolist()).values())
+
+
+# --- metrics by scikit-learn, SciPy and seqeval ---
+
+FOUR = task("sentence_classification", "accuracy", ("a", "b", "c", "d"))
+drawn = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=25)
+
+
+@given(drawn)
+def test_averages_of_f1_and_recall_equal_scikit_learn(pairs):
+    gold, predicted = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    wanted = {
+        "micro_f1": sk.f1_score(gold, predicted, average="micro", zero_division=0),
+        "weighted_f1": sk.f1_score(gold, predicted, average="weighted", zero_division=0),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted["balanced_accuracy"] = sk.balanced_accuracy_score(gold, predicted)
+    assert {name: value(name, FOUR, gold, predicted) for name in wanted} == pytest.approx(wanted)
+
+
+@given(st.integers(0, 2**31), st.sampled_from([2, 3, 4]))
+def test_areas_under_curves_equal_scikit_learn(seed, count):
+    draw = np.random.default_rng(seed)
+    gold = [*range(count), *draw.integers(0, count, 12).tolist()]  # each label occurs
+    shares = draw.dirichlet(np.ones(count), len(gold)).round(1)
+    shares /= shares.sum(axis=1, keepdims=True)
+    what = task("pair_classification", "accuracy", tuple("abcd"[:count]))
+    found = [value(name, what, gold, gold, shares.tolist()) for name in ("roc_auc", "average_precision")]
+    if count == 2:
+        assert found[0] == pytest.approx(sk.roc_auc_score(gold, shares[:, 1]))
+        assert found[1] == pytest.approx(sk.average_precision_score(gold, shares[:, 1]))
+    else:
+        assert found[0] == pytest.approx(sk.roc_auc_score(gold, shares, multi_class="ovr", average="macro"))
+        assert found[1] == pytest.approx(sk.average_precision_score(gold, shares, average="macro"))
+
+
+def test_a_ranking_without_two_sides_says_nothing():
+    assert value("roc_auc", PAIRS, [1, 1], [1, 1], [[0.2, 0.8], [0.1, 0.9]]) == 0.5
+    assert value("average_precision", PAIRS, [0, 0], [1, 1], [[0.2, 0.8], [0.1, 0.9]]) == 0.0
+
+
+def test_a_ranking_needs_probabilities():
+    with pytest.raises(ValueError, match="roc_auc of toy is of probabilities, and there are none"):
+        score(task("pair_classification", "roc_auc", ("no", "yes")), [0, 1], [0, 1])
+
+
+@given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=1, max_size=20))
+def test_errors_equal_scikit_learn_and_lower_is_better(pairs):
+    gold, predicted = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    assert value("mse", SIMILAR, gold, predicted) == pytest.approx(sk.mean_squared_error(gold, predicted), abs=1e-12)
+    assert value("mae", SIMILAR, gold, predicted) == pytest.approx(sk.mean_absolute_error(gold, predicted), abs=1e-12)
+    assert [gain(name, 0.5) for name in ("mse", "mae", "pearson", "no_metric")] == [-0.5, -0.5, 0.5, 0.5]
+
+
+@given(tagged)
+def test_the_spans_of_one_type_equal_seqevals_report(sentences):
+    gold, predicted = ([list(pair[side]) for pair in sentences] for side in (0, 1))
+    names = [[[NER[tag] for tag in tags] for tags in side] for side in (gold, predicted)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = classification_report(*names, output_dict=True, zero_division=0)
+    for kind in ("PER", "LOC"):
+        own = wanted.get(kind, {"f1-score": 0.0, "precision": 0.0, "recall": 0.0})
+        found = [value(f"span_{one}.{kind}", ENTITIES, gold, predicted) for one in ("f1", "precision", "recall")]
+        assert found == pytest.approx([own["f1-score"], own["precision"], own["recall"]])
+
+
+def test_metrics_beside_are_computed_after_those_of_the_kind():
+    what = replace(PAIRS, beside=("matthews", "roc_auc", "f1"))
+    found = score(what, [0, 1], [0, 1], [[0.9, 0.1], [0.2, 0.8]])
+    assert list(found) == ["accuracy", "f1", "matthews", "roc_auc"]
+
+
+@pytest.mark.parametrize("name", ["accuracy.PER", "no_metric", ""])
+def test_a_name_that_is_no_metric_is_in_no_table(name):
+    assert name not in METRICS
+
+
+def test_a_metric_of_ones_own_is_one_file(tmp_path, monkeypatch):
+    text = (FOLDER / "accuracy.py").read_text(encoding="utf-8").replace('"accuracy"', '"share_right"')
+    (tmp_path / "share_right.py").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(plug_ins, "__path__", [*plug_ins.__path__, str(tmp_path)])
+    plug_ins.names.cache_clear()
+    try:
+        assert score(task("pair_classification", "share_right", ("no", "yes")), [0, 1], [0, 0])["share_right"] == 0.5
+    finally:
+        monkeypatch.undo()
+        plug_ins.names.cache_clear()

@@ -113,7 +113,6 @@ def test_a_broken_row_is_said_and_the_rest_is_written(tmp_path):
         ({"train.jsonl": '{"a": "x"}\n{"a"\n'}, "train.jsonl, line 2: not JSON"),
         ({"train.jsonl": '{"a": 1}\n{"a": 2}\n'}, "train.jsonl (jsonl): no column of texts is found among a."),
         ({"train.txt": "one text here\nand another\n"}, "train.txt (lines): no column of labels is found among text."),
-        ({"train.csv": "text,score\n" + "".join(f"a b {n},{n}.5\n" for n in range(30))}, "scores of single texts"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_guessed_is_one_line_that_names_the_file(tmp_path, files, wanted):

@@ -162,7 +162,7 @@ def test_tagged_words_as_json_lists(tmp_path):
         ("labels:", "label:", "Unknown key 'label'. Did you mean labels"),
         ("{train:", "{trian: x, train:", "Unknown key in files 'trian'. Did you mean train?"),
         ("{text:", "{txt: x, text:", "Unknown key in columns 'txt'. Did you mean text"),
-        ("kind: sentence_classification\n", "", "kind is missing; write one of sequence_labelling, "),
+        ("kind: sentence_classification\n", "", "kind is missing; write one of "),
         (
             "sentence_classification",
             "sentiment",

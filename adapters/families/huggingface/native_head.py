@@ -23,6 +23,7 @@ from meltpoint.adapters.families.huggingface.files import weight_files
 from meltpoint.adapters.families.huggingface.pretrained import quiet
 from meltpoint.adapters.families.huggingface.supported import supported_config
 from meltpoint.adapters.head import Reads
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import Kind
 
 
@@ -108,7 +109,7 @@ class TransformersHead:
 
     def reads(self, kind: Kind) -> Reads:
         """ "all" where the scores of a sentence depend on other states than the first piece's (ModernBERT's mean)."""
-        if kind == "sequence_labelling":
+        if kinds.get(kind).labels_words:
             return "first"
         if kind not in self._reads:
             self._reads[kind] = self._find_reads(kind)
@@ -150,7 +151,7 @@ class TransformersHead:
             model = family.from_config(
                 config, dtype=torch.float32, attn_implementation="eager", trust_remote_code=False
             )
-        stand_in = GivenStates(model.base_model, has_pooler and kind != "sequence_labelling")
+        stand_in = GivenStates(model.base_model, has_pooler and not kinds.get(kind).labels_words)
         setattr(model, model.base_model_prefix, stand_in)
         model.to_empty(device="cpu")
         if stand_in.pooler is not None and not _reads_pooler(model, stand_in.pooler):
@@ -185,14 +186,14 @@ def transformers_head(folder: Path, word: str) -> TransformersHead:
 
 def auto_class(kind: Kind) -> Any:
     """The Auto class of a kind of task."""
-    if kind == "sequence_labelling":
+    if kinds.get(kind).labels_words:
         return transformers.AutoModelForTokenClassification
     return transformers.AutoModelForSequenceClassification
 
 
 def has_class(config: Any, kind: Kind) -> bool:
     """True if the Auto class of a kind of task knows a configuration's family."""
-    if kind == "sequence_labelling":
+    if kinds.get(kind).labels_words:
         return type(config) in transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
     return type(config) in transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 

@@ -19,7 +19,8 @@ from meltpoint.adapters.families.huggingface.pretrained import quiet
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.tasks.core.task import Task
 
-REGRESSION, SINGLE_LABEL = "regression", "single_label_classification"
+PROBLEMS = {"score": "regression", "label": "single_label_classification", "labels": "multi_label_classification"}
+"""Target of a kind → `problem_type` of transformers; tags have none."""
 SCORE = "score"
 """The name of the one output of a regression in `id2label`."""
 
@@ -82,5 +83,6 @@ def fold_range(model: nn.Module, low: float, high: float) -> None:
 def _labels(task: Task) -> dict[str, Any]:
     """The part of config.json on a task's outputs."""
     names = task.labels or (SCORE,)
-    kind = {} if task.kind == "sequence_labelling" else {"problem_type": SINGLE_LABEL if task.labels else REGRESSION}
+    problem = PROBLEMS.get(task.of_kind.target)
+    kind = {} if problem is None else {"problem_type": problem}
     return {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}, **kind}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.bounded import parse_json, read_bytes
 from meltpoint.tasks.core.task import Kind
 
@@ -27,7 +28,7 @@ WITHOUT_HEAD: dict[bool, set[str]] = {False: {"neomme"}, True: {"neomme", "tapas
 
 def has_native_head(folder: Path, kind: Kind) -> bool:
     """True if transformers has a classification head of a folder's model type for a kind of task."""
-    return read_config(folder)["model_type"] not in WITHOUT_HEAD[kind == "sequence_labelling"]
+    return read_config(folder)["model_type"] not in WITHOUT_HEAD[kinds.get(kind).labels_words]
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.families.skip_thoughts.files import check_folder, matrix_weights, used_files, vector_size
 from meltpoint.adapters.families.skip_thoughts.variant import FAMILY, Variant
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def reference(source: str, kind: Kind) -> EncoderReference:
     """
     if not source.strip():
         raise ValueError(f"'{FAMILY}:' needs a folder behind it, as in {FAMILY}:models/skip-thoughts.")
-    if kind == "sequence_labelling":
+    if kinds.get(kind).labels_words:
         raise ValueError(
             "Skip-thoughts has one vector per sentence and none per word; leave out sequence-labelling tasks."
         )

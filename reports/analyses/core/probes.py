@@ -36,7 +36,7 @@ def probe(task: Task, train: States, train_labels: Sequence[Label], dev: States,
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    linear = LinearRegression() if task.kind == "pair_regression" else LogisticRegression(max_iter=ITERATIONS)
+    linear = LinearRegression() if task.of_kind.is_regression else LogisticRegression(max_iter=ITERATIONS)
     model = make_pipeline(StandardScaler(), linear)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)  # scores of models that have not converged are meaningless
@@ -47,7 +47,7 @@ def probe(task: Task, train: States, train_labels: Sequence[Label], dev: States,
 def constant(task: Task, train_labels: Sequence[Label], dev_labels: Sequence[Label]) -> float:
     """The task's metric for always predicting train's most frequent label, or its mean: a baseline without states."""
     labels = np.array(train_labels, dtype=np.float64)
-    if task.kind == "pair_regression":
+    if task.of_kind.is_regression:
         guess: Any = float(labels.mean())
     else:
         guess = int(np.bincount(labels.astype(int)).argmax())
@@ -56,4 +56,4 @@ def constant(task: Task, train_labels: Sequence[Label], dev_labels: Sequence[Lab
 
 def _plain(predicted: Any, task: Task) -> list[float] | list[int]:
     """Predictions as Python numbers."""
-    return [float(p) for p in predicted] if task.kind == "pair_regression" else [int(p) for p in predicted]
+    return [float(p) for p in predicted] if task.of_kind.is_regression else [int(p) for p in predicted]

@@ -27,6 +27,7 @@ from meltpoint.reports.analyses.core.finalists import needed_finalist, order_for
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.worker.finalist_scoring import restore
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Example, Kind, TrainingData
 
@@ -74,16 +75,19 @@ def load_inputs(options: AnalysisOptions) -> tuple[list[tuple[str, TrainingData]
             needed_finalist(options, cell)
     if options.model is not None:
         _exported(options.model, inputs[0][1].task.name)
-    return inputs, [f"{task} is left out: it labels words." for task in dict.fromkeys(t for _, t in left_out)]
+    why = "it labels words, or has several labels a text"
+    return inputs, [f"{task} is left out: {why}." for task in dict.fromkeys(task for _, task in left_out)]
 
 
 def _labels_words(options: AnalysisOptions, encoder: str, task: str) -> bool:
-    return any(cell.header.kind == "sequence_labelling" for cell in options.cells(encoder, task))
+    return any(kinds.get(cell.header.kind).target in ("tags", "labels") for cell in options.cells(encoder, task))
 
 
 def _labelled(options: AnalysisOptions, task: str) -> TrainingData:
     data = load_training_data(options.data(task))
-    if data.task.kind == "sequence_labelling":
+    if data.task.of_kind.has_labels:
+        raise ValueError(f"{task} has several labels a text; the layer analyses take one. Leave it out with --task.")
+    if data.task.of_kind.labels_words:
         raise ValueError(f"{task} labels words; the layer analyses take sentences or pairs. Leave it out with --task.")
     if any(example.label is None for example in (*data.train, *data.dev)):
         raise ValueError(f"{task} has examples without labels in train or dev; the layer analyses need them all.")

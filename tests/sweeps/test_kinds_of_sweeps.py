@@ -1,0 +1,148 @@
+"""Whole sweeps of scores, of several labels and of ordered classes of single texts, by a task file alone."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from meltpoint.adapters.exported_model import load_folder
+from meltpoint.reports.statistics.comparison import Comparer
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.results.guards import guard_lines
+from meltpoint.sweeps.results.predicting import predict_file
+from meltpoint.sweeps.results.summary import SweepSummary, summarise
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.tests.sweeps.whole_sweeps import command, run
+from meltpoint.tests.tiny_parts import BAD, GOOD, THINGS
+
+MODES = ("feature_extraction", "fine_tuning")
+POLITE = """\
+name: politeness
+kind: sentence_regression
+files: {train: train.csv, dev: dev.csv, test: test.csv}
+format: csv
+columns: {text: Request, label: Normalized Score}
+range: [-2, 2]
+metric: mse
+also: [mae]
+"""
+EMOTIONS = """\
+name: emotions
+kind: multi_label_classification
+files: {train: train.tsv, dev: dev.tsv, test: test.tsv}
+format: tsv
+header: false
+columns: {text: 0, label: 1}
+labels: {0: good, 1: bad, 2: thing}
+also: [roc_auc, subset_accuracy]
+"""
+STARS = """\
+name: stars
+kind: ordinal_classification
+files: {train: train.csv, dev: dev.csv, test: test.csv}
+format: csv
+columns: {text: text, label: stars}
+labels: ["1", "2", "3"]
+"""
+
+
+def sentences(count: int, seed: int) -> list[tuple[str, int]]:
+    """Sentences with 0, 1 or 2 good words of two."""
+    draw = random.Random(seed)
+    found = []
+    for number in range(count):
+        words = [draw.choice(GOOD if place < number % 3 else BAD) for place in range(2)]
+        found.append((f"the {draw.choice(THINGS)} was {words[0]} and {words[1]}", number % 3))
+    return found
+
+
+def write(folder: Path, kind: str) -> Path:
+    for seed, (split, count) in enumerate({"train": 36, "dev": 18, "test": 24}.items()):
+        rows = sentences(count, seed)
+        if kind == "emotions":
+            having = {0: "1,2", 1: "0,1", 2: "0"}
+            lines = [f"{text}\t{having[good]}\tid{number}" for number, (text, good) in enumerate(rows)]
+            (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        elif kind == "politeness":
+            scores = [f"{text},{good - 1 + 0.01 * number}" for number, (text, good) in enumerate(rows)]
+            lines = ["Request,Normalized Score", *scores]
+            (folder / f"{split}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        else:
+            lines = ["text,stars", *(f"{text},{good + 1}" for text, good in rows)]
+            (folder / f"{split}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path = folder / "task.yaml"
+    path.write_text({"politeness": POLITE, "emotions": EMOTIONS, "stars": STARS}[kind], encoding="utf-8")
+    return path
+
+
+def swept(
+    kind: str, folder: Path, encoder: str, space: Path, modes: tuple[str, ...] = MODES, head: str = "linear"
+) -> tuple[SweepSummary, str]:
+    spec = SweepSpec(
+        name=kind, encoders=(encoder,), modes=modes, tasks=(str(write(folder, kind)),),
+        head=head, trials=3, seeds=2, space=str(space),
+    )  # fmt: skip
+    done = run(command(spec, folder / "runs", "--head", head))
+    assert done.returncode == 0, done.stderr
+    summary = summarise(Ledger(folder / "runs" / kind))
+    assert summary.state == "done"
+    return summary, done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["politeness", "emotions", "stars"])
+def test_a_sweep_runs_from_its_files_to_a_table_with_intervals(kind, tiny_encoder, quick_space, tmp_path):
+    summary, shown = swept(kind, tmp_path, tiny_encoder, quick_space)
+    frozen, tuned = summary.cells
+    for cell in summary.cells:
+        assert cell.counts["finished"] == 3
+        devs = [record.dev for record in cell.search]
+        chooses = min if kind == "politeness" else max
+        assert cell.best is not None
+        assert cell.best.dev == chooses(devs), "the best trial is that of the best dev score"
+        for record in cell.search:
+            own = [epoch.dev[cell.header.metric] for epoch in record.epochs]
+            assert record.dev == chooses(own), "and the best epoch that of its trial"
+    compared = Comparer(summary.folder).compare(tuned, frozen)
+    assert compared is not None
+    assert compared.low is not None, compared.reason
+    assert compared.examples == 24
+    baseline = summary.baselines[summary.cells[0].header.task]
+    assert len(baseline.scores) == 2
+    assert guard_lines(summary)
+    metrics = {"politeness": "mse", "emotions": "roc_auc", "stars": "quadratic_kappa"}
+    assert metrics[kind] in shown
+    if kind == "politeness":
+        assert "lower is better" in " ".join(shown.split())
+    assert frozen.finals[0].test is not None
+    assert set(frozen.finals[0].test) >= {cell.header.metric for cell in summary.cells} | set(frozen.header.beside)
+
+
+@pytest.mark.slow
+def test_the_winner_of_several_labels_is_exported_and_predicts_lists(tiny_encoder, quick_space, tmp_path):
+    swept("emotions", tmp_path, tiny_encoder, quick_space, ("fine_tuning",), "native")
+    storage = ["--storage", str(tmp_path / "runs")]
+    base = [sys.executable, "-m", "meltpoint.launch"]
+    done = run([*base, "export", "emotions", "--model", "--transformers", *storage])
+    assert done.returncode == 0, done.stderr
+    exports = tmp_path / "runs" / "emotions" / "exports"
+    (tuned,) = exports.glob("*fine_tuning*.transformers")
+    assert json.loads((tuned / "config.json").read_text("utf-8"))["problem_type"] == "multi_label_classification"
+    (folder,) = exports.glob("*fine_tuning*.model")
+    model = load_folder(folder)
+    found = model.predict(["the film was lovely and great", "the meal was dull and awful"])
+    assert all(isinstance(one, list) and set(one) <= {"good", "bad", "thing"} for one in found)
+    shares = model.predict_proba(["the film was lovely and great"])
+    assert shares.shape == (1, 3)
+    texts, out = tmp_path / "new.txt", tmp_path / "out.csv"
+    texts.write_text("the film was lovely and great\nthe meal was dull\n", encoding="utf-8")
+    assert predict_file(model, texts, out) == 2
+    rows = out.read_text("utf-8").splitlines()
+    assert rows[0] == "text,prediction"
+    assert [set(filter(None, row.partition(",")[2].strip('"').split(","))) for row in rows[1:]] == [
+        set(one) for one in model.predict(["the film was lovely and great", "the meal was dull"])
+    ]
