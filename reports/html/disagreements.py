@@ -122,7 +122,8 @@ def _right(runs: Sequence[ScoredExamples]) -> NDArray[np.float64]:
 
 def _right_of(run: ScoredExamples) -> NDArray[np.float64]:
     if run.kind == "pair_regression":
-        return -np.abs(run.predicted.astype(np.float64) - run.gold.astype(np.float64))
+        error: NDArray[np.float64] = np.abs(run.predicted.astype(np.float64) - run.gold.astype(np.float64))
+        return -error
     same = (run.predicted == run.gold).astype(np.float64)
     if run.kind != "sequence_labelling":
         return same

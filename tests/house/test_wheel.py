@@ -53,6 +53,14 @@ def test_the_only_top_level_is_meltpoint(wheel: list[str]) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"meltpoint"}
 
 
+def test_the_wheel_holds_the_parts_of_the_html_page_and_their_licences(wheel: list[str]) -> None:
+    folder = ROOT / "reports" / "html"
+    parts = [path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
+    assert {f"meltpoint/{path.relative_to(ROOT).as_posix()}" for path in parts} - set(wheel) == set()
+    licences = {PurePosixPath(name).name for name in wheel if "/licenses/" in name}
+    assert {"LICENSE", "LICENSE-echarts.txt", "LICENSE-zrender.txt", "LICENSE-d3.txt", "NOTICE-echarts.txt"} <= licences
+
+
 def test_the_wheel_holds_every_module_of_every_package(wheel: list[str]) -> None:
     modules = [path for package in packages() for path in (ROOT / package).glob("*.py")]
     expected = {f"meltpoint/{path.relative_to(ROOT).as_posix()}" for path in [*modules, ROOT / "launch.py"]}

@@ -23,6 +23,7 @@ from meltpoint.reports.results import results_of
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.tests.fixed_comparer import FixedComparer
+from meltpoint.tests.reports.conftest import epoch
 from meltpoint.tests.reports.searched_cells import SETTING, MakeCell, MakeSweep, searched
 from meltpoint.tests.reports.stored_sweeps import store_sweep
 
@@ -66,11 +67,12 @@ def with_trials(cell: CellSummary, count: int = 40) -> CellSummary:
             "dropout": float(draw.uniform(0, 0.3)),
         }
         setting["schedule"] = ("constant", "slanted_triangular")[number % 2]
-        failed = number == 7
+        failed, score = number == 7, float(draw.uniform(0.5, 0.9))
         trials.append(first.model_copy(update={
-            "number": number, "id": f"{first.id}-{number}", "dev": None if failed else float(draw.uniform(0.5, 0.9)),
+            "number": number, "id": f"{first.id}-{number}", "dev": None if failed else score,
             "status": "failed" if failed else "finished", "error": "no room" if failed else None,
-            "suggested_by": "random", "setting": setting,
+            "suggested_by": "random", "setting": setting, "best_epoch": None if failed else 3,
+            "epochs": [] if failed else [epoch(at, first.metric, score * at / 3) for at in (1, 2, 3)],
         }))  # fmt: skip
     plain = replace(cell, search=trials, counts={**cell.counts, "planned": count, "finished": count - 1, "failed": 1})
     return searched(plain, *({"setting": trial.setting} for trial in trials))
