@@ -168,7 +168,10 @@ def _listed_labels(names: Sequence[str], rows: Sequence[Row]) -> str:
     ]
     named = [name for name in lists if name.rpartition(".")[2].lower() in known.LABEL_NAMES]
     has_text = any(len(_text(row.get(name)).split()) > 1 for row in rows[:20] for name in names if name not in lists)
-    return (named or lists)[0] if lists and has_text else ""
+    has_label = any(name.rpartition(".")[2].lower() in known.LABEL_NAMES for name in names if name not in lists)
+    if not has_text or (has_label and not named):
+        return ""  # SNLI has the labels of each annotator beside the gold one
+    return (named or lists or [""])[0]
 
 
 def _joined(values: object) -> str:
