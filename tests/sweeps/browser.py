@@ -7,7 +7,6 @@ picture of each step in FOLDER; `docs/images/dashboard.png` is its first one.
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -178,11 +177,11 @@ def without_assistant(page: Browser, server: str) -> None:
 
 
 def shrink(file: Path) -> None:
-    """Save a picture with 64 colours, in place."""
+    """Save a picture with 256 colours, in place."""
     from PIL import Image
 
     with Image.open(file) as picture:
-        picture.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(file, optimize=True)
+        picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
 
 
 def main(words: Sequence[str]) -> None:
@@ -201,7 +200,9 @@ def main(words: Sequence[str]) -> None:
             without_assistant(page, server)
             for name in SIZES:
                 questions(page, links(storage, server, name), folder, name)
-    subprocess.run(["ls", "-l", str(folder)], check=True)
+    for file in sorted(folder.glob("*.png")):
+        shrink(file)
+        print(f"{file}: {file.stat().st_size / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":
