@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from meltpoint.sweeps.specification.tracking_uri import default_uri
-from meltpoint.sweeps.storage.layout import artifacts_folder
 from meltpoint.sweeps.tracking.dashboard import where
 from meltpoint.tests.sweeps import made_up_sweep
 from meltpoint.tests.sweeps.mlflow_server import MlflowServer
@@ -153,7 +152,7 @@ def browser(width: int = 1600, height: int = 1000) -> Iterator[Browser]:
 def dashboard(storage: Path) -> Iterator[str]:
     """MLflow's server on a storage, as `meltpoint ui` starts it; yields its address."""
     server = MlflowServer(
-        storage, "--artifacts-destination", artifacts_folder(storage).as_uri(), store=default_uri(storage)
+        storage, "--artifacts-destination", (storage / "mlartifacts").as_uri(), store=default_uri(storage)
     )  # fmt: skip
     server.start()
     try:
