@@ -115,11 +115,13 @@ def services(folder: Path) -> Iterator[tuple[Postgres, MlflowServer]]:
 
 def cell() -> Any:
     """What the tracker reads of an opened cell."""
+    from meltpoint.search_spaces.space import Space
+
     return SimpleNamespace(
         key=("encoder", "fine_tuning", "task"), name="encoder.fine_tuning.task", encoder="encoder", mode="fine_tuning",
         task_name="task", head="linear", variant="", data_fingerprint="0" * 16, train_examples=1, dev_examples=1,
         data=SimpleNamespace(data_dir=None), notes=(), task=SimpleNamespace(metric="accuracy"),
-        space=SimpleNamespace(dump=lambda: "parameters: {}\n"),
+        space=Space.of({}, {}),
     )  # fmt: skip
 
 

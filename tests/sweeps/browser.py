@@ -7,7 +7,6 @@ picture of each step in FOLDER; `docs/images/dashboard.png` is its first one.
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from meltpoint.sweeps.specification.tracking_uri import default_uri
-from meltpoint.sweeps.storage.layout import artifacts_folder
 from meltpoint.sweeps.tracking.dashboard import where
 from meltpoint.tests.sweeps import made_up_sweep
 from meltpoint.tests.sweeps.mlflow_server import MlflowServer
@@ -154,7 +152,7 @@ def browser(width: int = 1600, height: int = 1000) -> Iterator[Browser]:
 def dashboard(storage: Path) -> Iterator[str]:
     """MLflow's server on a storage, as `meltpoint ui` starts it; yields its address."""
     server = MlflowServer(
-        storage, "--artifacts-destination", artifacts_folder(storage).as_uri(), store=default_uri(storage)
+        storage, "--artifacts-destination", (storage / "mlartifacts").as_uri(), store=default_uri(storage)
     )  # fmt: skip
     server.start()
     try:
@@ -178,11 +176,11 @@ def without_assistant(page: Browser, server: str) -> None:
 
 
 def shrink(file: Path) -> None:
-    """Save a picture with 64 colours, in place."""
+    """Save a picture with 256 colours, in place."""
     from PIL import Image
 
     with Image.open(file) as picture:
-        picture.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(file, optimize=True)
+        picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
 
 
 def main(words: Sequence[str]) -> None:
@@ -201,7 +199,9 @@ def main(words: Sequence[str]) -> None:
             without_assistant(page, server)
             for name in SIZES:
                 questions(page, links(storage, server, name), folder, name)
-    subprocess.run(["ls", "-l", str(folder)], check=True)
+    for file in sorted(folder.glob("*.png")):
+        shrink(file)
+        print(f"{file}: {file.stat().st_size / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":
