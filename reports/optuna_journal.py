@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from meltpoint.reports.statistics.importance import space_of
 from meltpoint.search_spaces.space import Space
@@ -53,7 +53,7 @@ def _add_study(cell: CellSummary, summary: SweepSummary, storage: BaseStorage) -
     import optuna
 
     head, space = cell.header, space_of(cell.header)
-    direction = "minimize" if is_lower_better(head.metric) else "maximize"
+    direction: Literal["minimize", "maximize"] = "minimize" if is_lower_better(head.metric) else "maximize"
     study = optuna.create_study(storage=storage, study_name=cell_name(*head.key), direction=direction)
     facts = {"sweep": summary.name, "metric": f"dev {head.metric}", "head": head.head, "data": head.data_fingerprint}
     for name, value in facts.items():

@@ -19,6 +19,7 @@ from meltpoint.sweeps.ledger.predictions import predictions_path, read_lines
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name, data_spec, word_of
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.counts import counted, some
 from meltpoint.tasks.core.splits import load_training_data
@@ -108,9 +109,10 @@ def _title(cell: CellSummary, summary: SweepSummary) -> str:
 
 
 def _measure(kind: str) -> str:
-    if kind == "pair_regression":
+    described = kinds.get(kind)
+    if described.is_regression:
         return "Chosen by the difference of the cells' mean absolute errors over seeds"
-    share = "words" if kind == "sequence_labelling" else "seeds"
+    share = "words" if described.labels_words else "labels" if described.has_labels else "seeds"
     return f"Chosen by the difference of the cells' shares of {share} that are right"
 
 
@@ -121,23 +123,25 @@ def _right(runs: Sequence[ScoredExamples]) -> NDArray[np.float64]:
 
 
 def _right_of(run: ScoredExamples) -> NDArray[np.float64]:
-    if run.kind == "pair_regression":
+    kind = kinds.get(run.kind)
+    if kind.is_regression:
         error: NDArray[np.float64] = np.abs(run.predicted.astype(np.float64) - run.gold.astype(np.float64))
         return -error
-    same = (run.predicted == run.gold).astype(np.float64)
-    if run.kind != "sequence_labelling":
+    same = np.asarray(run.predicted == run.gold, dtype=np.float64)
+    if kind.has_labels:  # (examples, labels)
+        return np.asarray(same.mean(axis=1), dtype=np.float64)
+    if not kind.labels_words:
         return same
     starts = np.cumsum(run.lengths) - run.lengths
-    share: NDArray[np.float64] = np.add.reduceat(same, starts) / run.lengths
-    return share
+    return np.asarray(np.add.reduceat(same, starts) / run.lengths, dtype=np.float64)
 
 
 def _given(runs: Sequence[ScoredExamples], at: int) -> str:
-    first = runs[0]
-    if first.kind == "pair_regression":
+    kind = kinds.get(runs[0].kind)
+    if kind.is_regression:
         return f"{np.mean([run.predicted[at] for run in runs]):.2f}"
-    if first.kind == "sequence_labelling":
-        return f"{100 * float(_right(runs)[at]):.0f} % of its words"
+    if kind.labels_words or kind.has_labels:
+        return f"{100 * float(_right(runs)[at]):.0f} % of its {'words' if kind.labels_words else 'labels'}"
     labels = [run.labels[int(run.predicted[at])] for run in runs]
     return listed(f"{label} ({labels.count(label)} of {len(labels)})" for label in labels)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,8 @@ from meltpoint.sweeps.ledger.scored_examples import ScoredExamples, read_scored
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.counts import counted, some
-from meltpoint.tasks.core.task import Kind
 
 Split = Literal["dev", "test"]
 MOST_LABELS, MOST_PAIRS, MOST_RESIDUALS = 12, 20, 600
@@ -54,7 +54,7 @@ def finals_predictions(cell: CellSummary, folder: StoragePath | None, split: Spl
     absent = [final.seed for final, path in zip(cell.finals, paths, strict=True) if not path.exists()]
     if absent:
         raise ValueError(f"no stored predictions of seed {absent[0]}")
-    found = [read_scored(path, cast(Kind, cell.header.kind)) for path in paths]
+    found = [read_scored(path, cell.header.kind) for path in paths]
     if len({one.digest for one in found}) > 1:
         raise ValueError("the seeds' predictions are of different examples")
     return found
@@ -72,15 +72,19 @@ def errors_of(cell: CellSummary, folder: StoragePath | None) -> Errors:
         runs = finals_predictions(cell, folder, split)
     except ValueError as error:
         return Errors(notes=(f"Not shown: {error}.",))
-    return _residuals(runs, split) if runs[0].kind == "pair_regression" else _confusions(runs, split)
+    kind = kinds.get(runs[0].kind)
+    if kind.has_labels:
+        return Errors(split, notes=("An example may have several labels, so that there is no confusion matrix.",))
+    return _residuals(runs, split) if kind.is_regression else _confusions(runs, split)
 
 
 def _confusions(runs: Sequence[ScoredExamples], split: Split) -> Errors:
     labels = runs[0].labels
-    if runs[0].kind == "sequence_labelling":  # a file has the tags that occur in it
+    labels_words = kinds.get(runs[0].kind).labels_words
+    if labels_words:  # a file has the tags that occur in it
         labels = tuple(sorted({label for run in runs for label in run.labels}))
     counts = sum((_counts(run, labels) for run in runs), np.zeros((len(labels), len(labels)), dtype=np.int64))
-    unit = "word" if runs[0].kind == "sequence_labelling" else "example"
+    unit = "word" if labels_words else "example"
     note = f"{split}, {some(len(runs), 'seed')} together: {some(int(counts.sum()), f'predicted {unit}')}."
     if len(labels) <= MOST_LABELS:
         return Errors(split, labels, tuple(map(_levels, counts.tolist())), notes=(note,))

@@ -6,7 +6,6 @@ predicted when it was opened for them.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -86,9 +85,10 @@ def class_scores(runs: Sequence[ScoredExamples], split: str) -> ClassScores:
     kind = kinds.get(runs[0].kind)
     names = _names(runs[0], kind)
     of_runs = [_rows(run, kind, names) for run in runs]
+    means = np.mean(np.array(of_runs, dtype=np.float64).reshape(len(runs), len(names), 3), axis=0)
     rows = tuple(
-        ClassRow(name, *(statistics.fmean(found[place][part] for found in of_runs) for part in range(3)), examples)
-        for place, (name, examples) in enumerate(zip(names, _examples(runs[0], kind, names), strict=True))
+        ClassRow(name, float(precision), float(recall), float(f1), examples)
+        for name, (precision, recall, f1), examples in zip(names, means, _examples(runs[0], kind, names), strict=True)
     )
     matrix = np.mean([_confusion(run) for run in runs], axis=0) if kind.target in ("label", "grade") else None
     return ClassScores(split, rows, matrix, len(runs))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar, cast
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -114,7 +114,7 @@ class StoredScores:
         if self.folder is None:
             raise Problem("no stored predictions")
         path = predictions_path(self.folder, cell_name(*cell.header.key), final, split)
-        return _once(self._read, path, lambda: _read(path, final, cast(Kind, cell.header.kind)))
+        return _once(self._read, path, lambda: _read(path, final, cell.header.kind))
 
 
 def _once(kept: dict[Key, Found | Problem], key: Key, compute: Callable[[], Found]) -> Found:

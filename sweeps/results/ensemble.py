@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import (
@@ -27,7 +27,6 @@ from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.storage.layout import sweep_folder
 from meltpoint.tasks import get, kinds
-from meltpoint.tasks.core.task import Kind
 
 Scored = Literal["dev", "test"]
 
@@ -203,7 +202,7 @@ def _scored(
         labels = ", ".join(dict.fromkeys(one.label for one in lacking))
         return (), [f"no {split} score: nothing is stored to score of {labels}"]
     header = chosen[0].cell.header
-    kind = cast(Kind, header.kind)
+    kind = header.kind
     scored = []
     for finals in rounds:
         members = [_read(one, final, split) for one, final in zip(chosen, finals, strict=True)]
@@ -221,7 +220,7 @@ def _read(one: Candidate, final: TrialRecord, split: Scored) -> Predictions:
     path = one.predictions(final, split)
     read = read_predictions(path)
     header = one.cell.header
-    score = scores(cast(Kind, header.kind), header.metric, [read], read.predicted)[header.metric]
+    score = scores(header.kind, header.metric, [read], read.predicted)[header.metric]
     recorded = final.dev if split == "dev" else (final.test or {}).get(header.metric)
     if score != recorded:
         raise ValueError(f"{path} gives {split} {score!r}, the record of trial {final.id} {recorded!r}; restore one.")
