@@ -12,6 +12,7 @@ from rich.text import Text
 
 from meltpoint.adapters import modes
 from meltpoint.sweeps.driver.planned_work import planned_work
+from meltpoint.sweeps.driver.remaining_time import RemainingTime
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
 from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal
 from meltpoint.sweeps.search.selection import finals_of, spread
@@ -34,6 +35,7 @@ class Progress:
         self.latest: dict[str, str] = {}  # running trial → its latest word
         self.live: Live | None = None
         self.last_shown = 0.0
+        self.remaining = RemainingTime()
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal:
@@ -63,8 +65,10 @@ class Progress:
     def ended(self, record: TrialRecord) -> None:
         """A trial ended."""
         self.latest.pop(record.id, None)
+        self.remaining.add(record)
         if self.live is None:
-            self.say(f"{self._clock()}  {self._counts()}  {describe(record)}")
+            left = self.remaining.in_words(self.cells())
+            self.say(f"{self._clock()}  {self._counts()}  {describe(record)}{left and f'; {left}'}")
 
     def lost(self, proposal: Proposal, why: str) -> None:
         """A trial was lost and is tried again."""
@@ -122,7 +126,8 @@ class Progress:
         return f"{text}, defaults {ended}/{defaults}" if defaults else text
 
     def _view(self) -> Group:
-        table = Table(title=f"{self._counts()} · {self._clock()}", title_justify="left")
+        title = " · ".join(filter(None, (self._counts(), self._clock(), self.remaining.in_words(self.cells()))))
+        table = Table(title=title, title_justify="left")
         for column, justify in (("cell", "left"), ("trials", "right"), ("best dev", "right"), ("finals", "left")):
             table.add_column(column, justify=justify, no_wrap=True)  # type: ignore[arg-type]
         for progress in self.cells():

@@ -140,6 +140,7 @@ def _sweep(
         with Progress(lambda: list(planner.cells.values()), console) as progress:
             driver = SweepDriver(planner, ledger, tracker, progress, Scorer(ledger.folder), resources)
 
+            progress.remaining.slots = lambda: driver.slots
             driver.finals.drop_unasked()
 
             def cut_off(lost: cluster_watch.Lost) -> None:

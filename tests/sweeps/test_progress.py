@@ -10,6 +10,7 @@ from rich.console import Console
 from meltpoint.reports.screen import show_plan
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.driver.progress import Progress
+from meltpoint.sweeps.driver.remaining_time import RemainingTime, left
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources
@@ -48,3 +49,54 @@ def test_each_line_counts_search_trials_and_finals_apart(spec, cells, make_recor
     planner.end(make_record(trial))
     progress.ended(make_record(trial))
     assert "trials 1/6, finals 0/4 " in text_of(console)
+
+
+@pytest.fixture
+def two_cells(spec, cells):
+    """The progress of a frozen and a trained cell, with 3 search trials and 2 finals each."""
+    return list(Planner(spec, cells, []).cells.values())
+
+
+def test_the_time_that_is_left_is_that_of_the_trials_that_ended(spec, cells, make_record, two_cells):
+    planner, remaining = Planner(spec, cells, []), RemainingTime(slots=lambda: 2)
+    own = list(planner.cells.values())
+    assert remaining.seconds(own) is None
+    assert remaining.in_words(own) == ""
+    trial = planner.next()
+    planner.begin(trial)
+    record = make_record(trial, seconds=10.0)
+    planner.end(record)
+    remaining.add(record)
+    first, other = own if own[0].cell.key == record.cell else reversed(own)
+    assert (left(first), left(other)) == (4, 5)
+    expected = (4 * 10.0 + 5 * 10.0 * other.work / first.work) / 2
+    assert remaining.seconds(own) == pytest.approx(expected)
+    assert remaining.in_words(own).endswith("left, by 1 so far")
+
+
+def test_trials_that_trained_together_share_their_seconds_and_those_that_failed_say_nothing(
+    spec, cells, make_record, two_cells
+):
+    proposal, remaining = Planner(spec, cells, []).next(), RemainingTime()
+    for changes in ({"status": "failed"}, {"status": "stopped"}, {"answered_by": "another"}):
+        remaining.add(make_record(proposal, seconds=99.0, **changes))
+    assert remaining.measured == {}
+    for _ in range(4):
+        remaining.add(make_record(proposal, seconds=20.0, trained_together=4))
+    assert remaining.measured == {proposal.cell.key: (4, 20.0)}
+
+
+def test_a_closed_search_has_only_finals_left(two_cells):
+    (progress, _) = two_cells
+    progress.cut = True
+    assert left(progress) == progress.cell.seeds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "1 s"), (89, "89 s"), (90, "2 min"), (3000, "50 min"), (5400, "1.5 h"), (1e5, "27.8 h")],
+)
+def test_an_estimate_is_said_in_one_unit(seconds, words, two_cells):
+    key = two_cells[0].cell.key
+    remaining = RemainingTime(measured={key: (1, seconds / left(two_cells[0]))})
+    assert remaining.in_words(two_cells[:1]) == f"about {words} left, by 1 so far"
