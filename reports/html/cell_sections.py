@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from meltpoint.adapters.hyperparameters import Value
+from meltpoint.reports.class_tables import class_rows
 from meltpoint.reports.formats import NOTHING, duration, percent, spread_text, title, value_text
 from meltpoint.reports.html.errors import Errors, errors_of
 from meltpoint.reports.html.trials import TrialRows, trial_rows
+from meltpoint.reports.statistics.class_scores import cell_class_scores
 from meltpoint.reports.statistics.importance import FEWEST_TRIALS, ped_anova, scored_trials, space_of, study_of, told
 from meltpoint.reports.tables import trials_text
 from meltpoint.search_spaces.space import Space
@@ -78,6 +80,7 @@ class CellSection:
     importance_missing: str
     best: BestSetting
     errors: Errors
+    classes: tuple[tuple[str, ...], ...]
     trials: TrialRows
 
     def as_json(self) -> dict[str, Any]:
@@ -96,13 +99,20 @@ def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> Ce
     guards = cell_guards(cell, summary.baselines.get(cell.header.task))
     return CellSection(
         cell_name(*cell.header.key), _title(cell), tuple(_facts(cell, summary)), tuple(one.text for one in guards),
-        tuple(_seeds(cell)), importance, missing, best_setting(cell, summary), errors_of(cell, summary.folder), trials,
+        tuple(_seeds(cell)), importance, missing, best_setting(cell, summary), errors_of(cell, summary.folder),
+        _classes(cell, summary), trials,
     )  # fmt: skip
 
 
 def _title(cell: CellSummary) -> str:
     head = cell.header
     return " · ".join(part for part in (head.task, title(head.mode), head.encoder, head.variant) if part)
+
+
+def _classes(cell: CellSummary, summary: SweepSummary) -> tuple[tuple[str, ...], ...]:
+    """The scores of each class, in the columns of `CLASS_HEADS`; none for regression."""
+    scores = cell_class_scores(cell, summary.folder)
+    return () if scores is None else tuple(map(tuple, class_rows(scores)))
 
 
 def _facts(cell: CellSummary, summary: SweepSummary) -> list[tuple[str, str]]:

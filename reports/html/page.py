@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from meltpoint.reports.class_tables import CLASS_HEADS
 from meltpoint.reports.findings import GAIN_HEADS, gain_rows, without_defaults
 from meltpoint.reports.formats import duration, marks, percent, spread_text
 from meltpoint.reports.html.cell_sections import CellSection, cell_section
@@ -108,7 +109,7 @@ def html(results: SweepResults, dashboard: str = DASHBOARD, renewed: bool = Fals
         pareto_rows=pareto_rows(results.summary), footnotes=list(enumerate(results.table.footnotes, 1)),
         legend=results.legend, notes=notes(results.summary), dashboard=dashboard.rstrip("/"),
         renewal=RENEWAL_SECONDS if renewed else None, policy=policy(style, scripts), style=Markup(style),
-        scripts=[Markup(script) for script in scripts], data=Markup(data),
+        class_heads=CLASS_HEADS, scripts=[Markup(script) for script in scripts], data=Markup(data),
     )  # fmt: skip
     return text + "\n"
 

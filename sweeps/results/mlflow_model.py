@@ -18,6 +18,7 @@ from meltpoint.sweeps.results.export import export_model
 from meltpoint.sweeps.results.predicting import frame_columns
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _signature(kind: Kind | str) -> ModelSignature:
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import Array, TensorSpec
 
-    is_words = kind == "sequence_labelling"
+    is_words = kinds.get(kind).labels_words
     read: list[ColSpec | TensorSpec] = [
         ColSpec(Array(DataType.string) if is_words else DataType.string, name) for name in frame_columns(kind)
     ]  # fmt: skip

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Finalist(PythonModel):
-    """A finalist that predicts label names, scores, or a list of label names a sentence."""
+    """A finalist that predicts label names, scores, or a list of label names a text."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Load the exported model; on a CPU."""
@@ -44,9 +44,9 @@ class Finalist(PythonModel):
         texts = texts_of(self.model, model_input)
         if not self.model.gives_probabilities:
             return pd.DataFrame({"prediction": self.model.predict(texts)})
-        shares, labels = self.model.predict_proba(texts), self.model.task.labels
-        found: dict[str, Any] = {"prediction": [labels[int(row.argmax())] for row in shares]}
-        return pd.DataFrame(found | {f"probability.{name}": shares[:, place] for place, name in enumerate(labels)})
+        predicted, shares = self.model.predict_both(texts)
+        found = {f"probability.{name}": shares[:, place] for place, name in enumerate(self.model.task.labels)}
+        return pd.DataFrame({"prediction": predicted, **found})
 
 
 mlflow.models.set_model(Finalist())

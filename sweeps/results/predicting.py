@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meltpoint.sweeps.results.prediction_files import PREDICTION, format_of, read_pieces, writing
+from meltpoint.tasks import kinds
+from meltpoint.tasks.core.kind import INPUT_COLUMNS
 from meltpoint.tasks.core.registry import unknown
 
 if TYPE_CHECKING:  # torch, which takes seconds
@@ -28,9 +30,7 @@ TABULAR = ("csv", "tsv", "txt")
 
 def frame_columns(kind: str) -> tuple[str, ...]:
     """The columns of texts that an MLflow model of a kind of task reads: `text`; `text_a` and `text_b`; `words`."""
-    if kind == "sequence_labelling":
-        return ("words",)
-    return ("text_a", "text_b") if kind.startswith("pair") else ("text",)
+    return INPUT_COLUMNS[kinds.get(kind).input]
 
 
 def texts_of(model: ExportedModel, frame: pandas.DataFrame) -> list[Any]:

@@ -22,7 +22,9 @@ from pathlib import Path
 import meltpoint
 
 ROOMS = ("adapters", "tasks")
-REGISTRIES = ("adapters/encoders", "adapters/heads", "adapters/modes", "adapters/tricks", "tasks")
+REGISTRIES = (
+    "adapters/encoders", "adapters/heads", "adapters/modes", "adapters/tricks", "tasks", "tasks/kinds", "tasks/metrics",
+)  # fmt: skip
 """Folders whose files are plug-ins: a file's name is a word of the command line."""
 
 IGNORED = frozenset({"ctx", "kind", "type_comment", "type_ignores"})

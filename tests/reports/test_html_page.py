@@ -124,7 +124,11 @@ def test_a_task_without_a_comparison_says_why(make_cell: MakeCell, make_sweep: M
 def test_the_page_has_the_figures_of_the_markdown_report(stored: SweepSummary) -> None:
     page = report(stored, "html")
     cells = {" ".join(cell.split()) for cell in Reader(page).cells}
+    in_matrix = False
     for line in report(stored, "md").splitlines():
+        in_matrix = line.startswith("|") and (in_matrix or line.startswith("| gold"))
+        if in_matrix:
+            continue  # means over the finals there, sums here
         if not line.startswith("| ") or line.startswith(("| encoder | mode | task | best", "| ---")):
             continue
         for figure in re.findall(r"(?:dev )?[+−]?\d+\.\d(?: ± \d+\.\d| \[[^\]]*\])?", line.replace("*", "")):

@@ -100,7 +100,8 @@ def test_a_sweep_that_fails_raises_with_what_finished(folder: Path, monkeypatch:
 def test_an_interrupt_stops_the_sweep_and_waits_for_its_end(tmp_path: Path) -> None:
     done = tmp_path / "stopped"
     script = (
-        "import pathlib, sys, time\n"
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background job ignores it
         "try:\n    print('ready', flush=True); time.sleep(600)\n"
         f"except KeyboardInterrupt:\n    pathlib.Path({str(done)!r}).touch()"
     )

@@ -93,8 +93,8 @@ def test_a_sweep_runs_and_scores_the_published_setting_beside_the_best_one(spec:
         tags = runs[record["id"]].data.tags
         assert tags.get("meltpoint.suggested_by") == record["suggested_by"]
         assert (record["suggested_by"] is None) == (record["role"] != "search")
-    named = {runs[one["id"]].info.run_name.rpartition("tiny_reviews ")[2] for one in of_role(tmp_path, "default")}
-    assert named == {f"default seed {seed}" for seed in range(3)}
+    named = {runs[one["id"]].info.run_name.rpartition("tiny_reviews · ")[2] for one in of_role(tmp_path, "default")}
+    assert named == {f"default, seed {seed}" for seed in range(3)}
     again = run(command(frozen, tmp_path, *LONG_FIRST, "--address", "127.0.0.1:1"))  # nobody is asked
     assert again.returncode == 0, again.stderr
     assert "Nothing is left to train" in again.stderr

@@ -203,6 +203,7 @@ REASONS = {
     "length": "of the space, which names it; what it cuts is for people and for estimates",
     "head_source": "for people; the head counts",
     "notes": "for people", "warnings": "for people", "trials": "another number is refused",
+    "encoder_word": "where the encoder lies; its fingerprint is in the identity",
     "seeds": "so it is; each seed is in its identity",
     "searcher": "another is refused",
 }  # fmt: skip

@@ -17,13 +17,14 @@ from meltpoint.adapters.exported_model import load_folder, save_folder
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.results.mlflow_model import save_model
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import KINDS, Kind, Task
 from meltpoint.tests.tiny_parts import BAD, GOOD, save_tiny_bert
 
-LABELS = {"pair_regression": (), "sequence_labelling": ("O", "B-X", "I-X")}
+LABELS = {"pair_regression": (), "sentence_regression": (), "sequence_labelling": ("O", "B-X", "I-X")}
 TEXTS: dict[str, list[Any]] = {
     "sequence_labelling": [["the", "film"], ["was", "good", "."]],
-    "sentence_classification": ["the film was good", "a bad meal"],
+    **{name: ["the film was good", "a bad meal"] for name in KINDS if kinds.get(name).input == "sentence"},
 }
 PAIRS = [("the film", "a film"), ("the meal", "no meal")]
 FRESH = """
@@ -41,7 +42,7 @@ def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     save_tiny_bert(bert, [*GOOD, *BAD, "film", "meal", "the", "was"])
     task = Task(
         name="t", kind=kind, metric="accuracy", folder="", readers={}, labels=LABELS.get(kind, ("no", "yes")),
-        label_range=(0.0, 5.0) if kind == "pair_regression" else None,
+        label_range=(0.0, 5.0) if kind.endswith("_regression") else None,
     )  # fmt: skip
     setting = complete({}, "fine_tuning", "linear")
     encoder = encoders.load(encoders.resolve(f"hf:{bert}", kind))

@@ -16,7 +16,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.study import STARTUP_TRIALS, Study
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.sweeps.tracking.run_contents import run_label
+from meltpoint.sweeps.tracking.labels import trial_label
 
 
 def planned(spec: SweepSpec, cell: OpenCell, searcher: str, trials: int = 12, records=(), **fields: object) -> Planner:
@@ -165,7 +165,8 @@ def test_finals_have_none(spec, cells, make_record):
     (progress,) = planner.cells.values()
     finals = [*planner.missing_finals(progress), *planner.missing_defaults(progress)]
     assert {(proposal.role, proposal.suggested_by) for proposal in finals} == {("final", None), ("default", None)}
-    assert [run_label(proposal) for proposal in finals] == ["seed 0", "seed 1", "default seed 0", "default seed 1"]
+    words = [f"{role}, seed {seed}" for role in ("final", "default") for seed in (0, 1)]
+    assert [trial_label(proposal) for proposal in finals] == words
 
 
 def test_random_trials_are_a_sample_of_the_space_whatever_siblings_find(spec, cells, make_record):
