@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -37,9 +38,16 @@ def kept_files(results: SweepResults) -> dict[str, str]:
     """
     files = files_of(results)
     if all(cell.is_done for cell in results.summary.cells):
-        from meltpoint.reports.html.page import html
+        try:
+            from meltpoint.reports.html.page import html
 
-        files["report.html"] = html(results)
+            files["report.html"] = html(results)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the tables and the exports must not be lost by it
+            print(
+                f"report.html was not written ({type(error).__name__}: {error}); `meltpoint report "
+                f"{results.summary.name} --format html` tries again.",
+                file=sys.stderr,
+            )
     return files
 
 

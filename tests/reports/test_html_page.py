@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from meltpoint.reports.findings import delta_row
+from meltpoint.reports.html import page
 from meltpoint.reports.html.cell_sections import best_setting, cell_section
 from meltpoint.reports.html.front import front_tables, verdicts
 from meltpoint.reports.html.page import breakable, embedded, html, page_of, prose
@@ -309,3 +310,15 @@ def test_links_to_mlflow_go_to_the_given_address(make_cell: MakeCell, make_sweep
     for address in ("javascript:alert(1)", "mlflow.example", 'http://x" onclick="y'):
         with pytest.raises(ValueError, match="begins with http"):
             html(results, address)
+
+
+def test_a_page_that_cannot_be_made_takes_no_table_with_it(
+    make_cell: MakeCell, make_sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(results: SweepResults) -> str:
+        raise RuntimeError("a plot")
+
+    monkeypatch.setattr(page, "html", fails)
+    kept = kept_files(results_of(make_sweep(make_cell(finals=[(0.8, 0.8)]))))
+    assert sorted(kept) == ["report.csv", "report.json", "report.md", "report.tex"]
+    assert "report.html was not written (RuntimeError: a plot); `meltpoint report" in capsys.readouterr().err
