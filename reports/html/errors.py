@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from meltpoint.reports.statistics.class_scores import confusion_counts
 from meltpoint.sweeps.ledger.predictions import predictions_path
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples, read_scored
 from meltpoint.sweeps.results.summary import CellSummary
@@ -83,7 +83,7 @@ def _confusions(runs: Sequence[ScoredExamples], split: Split) -> Errors:
     labels_words = kinds.get(runs[0].kind).labels_words
     if labels_words:  # a file has the tags that occur in it
         labels = tuple(sorted({label for run in runs for label in run.labels}))
-    counts = sum((_counts(run, labels) for run in runs), np.zeros((len(labels), len(labels)), dtype=np.int64))
+    counts = sum((confusion_counts(run, labels) for run in runs), np.zeros((len(labels), len(labels)), dtype=np.int64))
     unit = "word" if labels_words else "example"
     note = f"{split}, {some(len(runs), 'seed')} together: {some(int(counts.sum()), f'predicted {unit}')}."
     if len(labels) <= MOST_LABELS:
@@ -97,13 +97,6 @@ def _confusions(runs: Sequence[ScoredExamples], split: Split) -> Errors:
     )  # fmt: skip
     many = f"{counted(len(labels))} labels are too many for a matrix: these are the most frequent confusions."
     return Errors(split, pairs=pairs, notes=(note, many))
-
-
-def _counts(run: ScoredExamples, labels: Sequence[str]) -> NDArray[np.int64]:
-    places = np.array([labels.index(label) for label in run.labels], dtype=np.int64)
-    counts = np.zeros((len(labels), len(labels)), dtype=np.int64)
-    np.add.at(counts, (places[run.gold.astype(np.int64)], places[run.predicted.astype(np.int64)]), 1)
-    return counts
 
 
 def _levels(row: Sequence[int]) -> tuple[tuple[int, int], ...]:

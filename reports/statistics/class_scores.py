@@ -90,7 +90,8 @@ def class_scores(runs: Sequence[ScoredExamples], split: str) -> ClassScores:
         ClassRow(name, float(precision), float(recall), float(f1), examples)
         for name, (precision, recall, f1), examples in zip(names, means, _examples(runs[0], kind, names), strict=True)
     )
-    matrix = np.mean([_confusion(run) for run in runs], axis=0) if kind.target in ("label", "grade") else None
+    counts = [confusion_counts(run, run.labels) for run in runs] if kind.target in ("label", "grade") else []
+    matrix = np.mean(counts, axis=0) if counts else None
     return ClassScores(split, rows, matrix, len(runs))
 
 
@@ -126,8 +127,14 @@ def _examples(run: ScoredExamples, kind: TaskKind, names: Sequence[str]) -> list
     return [int(np.sum(run.gold == label)) for label in range(len(names))]
 
 
-def _confusion(run: ScoredExamples) -> NDArray[np.float64]:
+def confusion_counts(run: ScoredExamples, labels: Sequence[str]) -> NDArray[np.int64]:
+    """The numbers of examples, or words: (labels, labels), a row a gold label, a column a predicted one.
+
+    Args:
+        labels: all that occur in the run, and perhaps others.
+    """
     from sklearn.metrics import confusion_matrix  # takes a second to import
 
-    matrix: NDArray[np.float64] = confusion_matrix(run.gold, run.predicted, labels=range(len(run.labels)))
-    return matrix
+    places = np.array([labels.index(label) for label in run.labels], dtype=np.int64)
+    gold, predicted = (places[side.astype(np.int64)] for side in (run.gold, run.predicted))
+    return np.asarray(confusion_matrix(gold, predicted, labels=range(len(labels))), dtype=np.int64)

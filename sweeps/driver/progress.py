@@ -14,7 +14,7 @@ from meltpoint.adapters import modes
 from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.driver.remaining_time import RemainingTime
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
-from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal
+from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal, trial_label
 from meltpoint.sweeps.search.selection import finals_of, spread
 
 REFRESH_SECONDS = 0.5
@@ -54,12 +54,12 @@ class Progress:
 
     def on_start(self, proposal: Proposal) -> None:
         """A trial began."""
-        self.latest[proposal.id] = f"{proposal.cell.name} {label(proposal.role, proposal.number, proposal.seed)}"
+        self.latest[proposal.id] = f"{proposal.cell.name} {trial_label(proposal)}"
 
     def epoch(self, proposal: Proposal, epoch: EpochRecord) -> None:
         """An epoch ended."""
         metric = proposal.cell.task.metric
-        name = f"{proposal.cell.name} {label(proposal.role, proposal.number, proposal.seed)}"
+        name = f"{proposal.cell.name} {trial_label(proposal)}"
         self.latest[proposal.id] = f"{name}: epoch {epoch.epoch}, dev {metric} {100 * epoch.dev[metric]:.1f}"
 
     def ended(self, record: TrialRecord) -> None:
@@ -73,7 +73,7 @@ class Progress:
     def lost(self, proposal: Proposal, why: str) -> None:
         """A trial was lost and is tried again."""
         self.latest.pop(proposal.id, None)
-        name = f"{proposal.cell.name} {label(proposal.role, proposal.number, proposal.seed)}"
+        name = f"{proposal.cell.name} {trial_label(proposal)}"
         self.say(f"{self._clock()}  {name}: {why}")
 
     def resumed(self, proposal: Proposal, epochs: int, notes: Sequence[str]) -> None:
@@ -83,7 +83,7 @@ class Progress:
             epochs: how many of them it goes on from.
             notes: what was wrong with some, a line each.
         """
-        name = f"{proposal.cell.name} {label(proposal.role, proposal.number, proposal.seed)}"
+        name = f"{proposal.cell.name} {trial_label(proposal)}"
         for line in (*notes, *([f"it goes on after epoch {epochs}"] if epochs else [])):
             self.say(f"{self._clock()}  {name}: {line}")
 
@@ -136,14 +136,9 @@ class Progress:
         return Group(table, *running)
 
 
-def label(role: str, number: int, seed: int) -> str:
-    """A trial's short name within its cell."""
-    return f"trial {number + 1}" if role == "search" else f"{role}, seed {seed}"
-
-
 def describe(record: TrialRecord) -> str:
     """A trial's end in one line."""
-    name = f"{'.'.join(record.cell)} {label(record.role, record.number, record.seed)}"
+    name = f"{'.'.join(record.cell)} {trial_label(record)}"
     if record.status == "failed":
         return f"{name} failed: {record.error}"
     dev = "no score" if record.dev is None else f"dev {record.metric} {100 * record.dev:.1f}"

@@ -58,11 +58,15 @@ class RemainingTime:
 
 
 def left(progress: CellProgress) -> int:
-    """The number of a cell's trials that have not ended: of the search, unless it is cut off, and finals."""
+    """The number of a cell's trials that a worker has still to run: of the search, unless it is cut off, and finals.
+
+    Of the finals of a setting, the one with the search's seed is answered by the search trial.
+    """
     search = 0 if progress.cut else max(0, progress.target - len(progress.search))
-    finals = max(0, progress.cell.seeds - len(progress.finals))
-    defaults = sum(proposal.id not in progress.defaults for proposal in progress.wanted_defaults)
-    return search + finals + defaults
+    finals = progress.cell.seeds - max(1, len(progress.finals))
+    ended = sum(proposal.id in progress.defaults for proposal in progress.wanted_defaults)
+    defaults = len(progress.wanted_defaults) - max(1, ended)
+    return search + max(0, finals) + max(0, defaults)
 
 
 def _rounded(seconds: float) -> str:

@@ -32,6 +32,11 @@ class Proposal:
         return cls(trial.id, trial.number, trial.role, cell, dict(trial.setting), trial.seed, trial.suggested_by)
 
 
+def trial_label(trial: Proposal | TrialDescription) -> str:
+    """A trial's name within its cell: `trial 3` (from 1, as `show` counts), `final, seed 1`, `default, seed 1`."""
+    return f"trial {trial.number + 1}" if trial.role == "search" else f"{trial.role}, seed {trial.seed}"
+
+
 @dataclass
 class CellProgress:
     """The progress of a cell.

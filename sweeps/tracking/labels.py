@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from meltpoint.adapters import modes
 from meltpoint.search_spaces.ranges import Fixed, Range, Real
 from meltpoint.search_spaces.space import Space
-from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 
 HUES = {"feature_extraction": 0.58, "fine_tuning": 0.05, "stack_and_finetune": 0.78}
@@ -42,13 +41,6 @@ def _label(cell: OpenCell, with_encoder: bool) -> str:
 def short_encoder(encoder: str) -> str:
     """An encoder's name without what is before it: `roberta-large` of `hf:FacebookAI/roberta-large`."""
     return re.split(r"[:/\\]", encoder.rstrip("/\\"))[-1] or encoder
-
-
-def trial_label(proposal: Proposal) -> str:
-    """A trial's name within its cell: `trial 3` (from 1, as `show` counts), `final, seed 1`, `default, seed 1`."""
-    if proposal.role == "search":
-        return f"trial {proposal.number + 1}"
-    return f"{proposal.role}, seed {proposal.seed}"
 
 
 def setting_label(label: str, role: str) -> str:

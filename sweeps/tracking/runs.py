@@ -21,14 +21,13 @@ from mlflow.tracking import MlflowClient
 from meltpoint.adapters.files import acquire, give_usual_mode
 from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
 from meltpoint.sweeps.machine.services import DATABASE_PORTS, connection_fault, server_version
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal, trial_label
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import is_database, sqlite_file
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking import run_files
 from meltpoint.sweeps.tracking.cell_ending import CellEnding
 from meltpoint.sweeps.tracking.cell_runs import CellRuns, Scores
-from meltpoint.sweeps.tracking.labels import trial_label
 from meltpoint.sweeps.tracking.run_contents import (
     DRIVER_ATTEMPT,
     FINISHED,

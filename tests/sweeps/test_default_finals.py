@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from meltpoint.sweeps.driver.driver import SweepDriver
-from meltpoint.sweeps.driver.progress import label
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import finalist_name
 from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.search.cell_progress import trial_label
 from meltpoint.sweeps.search.closing import closing_of, opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -286,7 +286,7 @@ def test_one_with_damaged_weights_is_trained_again_once(wanted, cell, make_recor
 def test_labels_and_file_names_tell_them_from_finals(wanted, cell, make_record):
     planner = searched(wanted, cell, make_record, best_is(2))
     final, _, default, _ = taken(planner)
-    assert [label(p.role, p.number, p.seed) for p in (final, default)] == ["final, seed 0", "default, seed 0"]
+    assert [trial_label(one) for one in (final, default)] == ["final, seed 0", "default, seed 0"]
     names = [finalist_name(cell.name, make_record(p)) for p in (final, default)]
     assert names == [f"{cell.name}.seed0", f"{cell.name}.default.seed0"]
 

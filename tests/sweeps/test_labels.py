@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from meltpoint.sweeps.search.cell_progress import Proposal
-from meltpoint.sweeps.tracking.labels import cell_labels, colour, short_encoder, trial_label
+from meltpoint.sweeps.search.cell_progress import Proposal, trial_label
+from meltpoint.sweeps.tracking.labels import cell_labels, colour, short_encoder
 
 
 def cell(encoder: str = "minilm", mode: str = "fine_tuning", variant: str = "") -> SimpleNamespace:

@@ -11,12 +11,11 @@ import pytest
 from scipy import stats
 
 from meltpoint.search_spaces.space import Space
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.cell_progress import Proposal, trial_label
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.study import STARTUP_TRIALS, Study
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.sweeps.tracking.labels import trial_label
 
 
 def planned(spec: SweepSpec, cell: OpenCell, searcher: str, trials: int = 12, records=(), **fields: object) -> Planner:
