@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces import documents
-from meltpoint.sweeps.results.summary import CellHeader
+from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.sweeps.search.selection import Spread
 
 QUOTED = "quoted"

@@ -147,6 +147,8 @@ def _reservations(cell: CellSummary, summary: SweepSummary, wanted: Split) -> li
         reasons.append(f"{len(finals)} of {some(summary.seeds_of(cell), 'seed')} finished")
     if cell.closed_early:
         reasons.append(searched_less(cell.closed_early))
+    if cell.test_round > 1:
+        reasons.append(searched_again(cell.test_round))
     if len(summary.code_versions) > 1:
         reasons.append(codes_of(cell))
     if any(map(ends_at_best, finals)):
@@ -173,6 +175,11 @@ def codes_of(cell: CellSummary) -> str:
 def searched_less(closing: Closing) -> str:
     """The note that a cell's search ended before all its trials were run."""
     return f"its search ended after {closing}"
+
+
+def searched_again(test_round: int) -> str:
+    """The note that a cell's setting was chosen after its test split had been opened."""
+    return f"searched on after its test split was opened (test round {test_round}): test is no unseen data any more"
 
 
 def _numbered(block: EncoderBlock, footnotes: dict[str, int]) -> EncoderBlock:

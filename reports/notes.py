@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,6 +73,18 @@ def code_notes(summary: SweepSummary) -> list[str]:
     return [f"{'.'.join(cell.header.key)} {mixture_in_words(cell.code_uses, cell.best)}." for cell in mixed]
 
 
+def growth_notes(summary: SweepSummary) -> list[str]:
+    """What was added to the sweep under its name, and when, a line each."""
+    lines = []
+    for grown in summary.growth:
+        day = time.strftime("%Y-%m-%d", time.localtime(grown.at))
+        after = f", after {some(grown.opened, 'finalist')} had been scored on test" if grown.opened else ""
+        seeds = any(change.startswith("seeds") for change in grown.changes) and grown.opened
+        looked = "; tests over the seeds do not know of that first look" if seeds else ""
+        lines.append(f"The sweep grew on {day}{after}: {'; '.join(grown.changes)}{looked}.")
+    return lines
+
+
 def input_notes(summary: SweepSummary) -> list[str]:
     """Notes of the best trials and finals on inputs that were too long; modes with equal notes are grouped."""
     grouped: dict[tuple[str, str, str], list[str]] = {}
@@ -109,6 +122,7 @@ def _method(summary: SweepSummary) -> Iterator[str]:
         yield f"Trained on: {'; '.join(hardware)}."
     yield f"Code: meltpoint {', '.join(summary.code_versions)}."
     yield from code_notes(summary)
+    yield from growth_notes(summary)
     if summary.strays:
         yield strays_in_words(summary.strays)
     yield SELECTION

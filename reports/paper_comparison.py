@@ -11,7 +11,8 @@ from meltpoint.reports.matrix import matrix
 from meltpoint.reports.paper_tables import PaperDifference, PaperRow, PaperTable, read, shipped
 from meltpoint.reports.statistics.comparison import Comparer
 from meltpoint.reports.table_values import EncoderBlock, Matrix, TableEntry, TableRow, numbered, own_columns
-from meltpoint.sweeps.results.summary import CellHeader, SweepSummary
+from meltpoint.sweeps.results.summary import SweepSummary
+from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 MARK = "↳ paper"

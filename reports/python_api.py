@@ -61,6 +61,8 @@ class SweepArguments(TypedDict, total=False):
     cache_overflow: Literal["on_the_fly", "bf16"]
     cache_keep: str
     mix_code_versions: bool
+    grow: bool
+    new_test_round: bool
     no_epoch_checkpoints: bool
     register: bool
 

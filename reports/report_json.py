@@ -8,7 +8,7 @@ from typing import Any
 
 from meltpoint.reports.class_tables import class_document
 from meltpoint.reports.findings import without_defaults
-from meltpoint.reports.matrix import searched_less
+from meltpoint.reports.matrix import searched_again, searched_less
 from meltpoint.reports.notes import notes
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.statistics.class_scores import cell_class_scores
@@ -84,6 +84,7 @@ def _notes(cell: CellSummary) -> list[str]:
     """Changes to the cell's data and inputs, and how its search differs from others."""
     lines = [*cell.header.notes, *(note for record in [cell.best] if record for note in record.input_notes)]
     lines += [searched_less(cell.closed_early)] if cell.closed_early else []
+    lines += [searched_again(cell.test_round)] if cell.test_round > 1 else []
     return lines + ([mixture_in_words(cell.code_uses, cell.best)] if cell.mixes_code else [])
 
 

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from meltpoint.reports.formats import NOTHING, percent, spread_text, title
 from meltpoint.reports.layout import ScreenColumn, on_two_lines, say, show_groups
-from meltpoint.reports.notes import code_notes, warning_notes
+from meltpoint.reports.matrix import searched_again
+from meltpoint.reports.notes import code_notes, growth_notes, warning_notes
 from meltpoint.sweeps.ledger.records import strays_in_words
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import Spread
@@ -47,10 +48,14 @@ def show_status(summary: SweepSummary, console: Console) -> None:
         say(console, line, style="yellow")
     for line in code_notes(summary):
         say(console, line)
+    for line in growth_notes(summary):
+        say(console, line)
     for cell in summary.cells:
         if cell.closed_early:
             line = f"{'.'.join(cell.header.key)}: closed after {cell.closed_early}, since {cell.closed_early.cause}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)
+        if cell.test_round > 1:
+            say(console, f"{'.'.join(cell.header.key)}: {searched_again(cell.test_round)}.")
         if cell.errors:
             console.print("\n".join(error_lines(cell)), markup=False, highlight=False, soft_wrap=True)
 

@@ -28,7 +28,7 @@ from meltpoint.reports.formats import (
     spread_text,
     title,
 )
-from meltpoint.reports.matrix import searched_less
+from meltpoint.reports.matrix import searched_again, searched_less
 from meltpoint.reports.notes import notes
 from meltpoint.reports.paper_comparison import paper_score
 from meltpoint.reports.report_json import document_text
@@ -39,7 +39,8 @@ from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
 from meltpoint.reports.tuning import TuningGain, ran_nowhere
 from meltpoint.sweeps.results.code_versions import mixture_in_words
 from meltpoint.sweeps.results.ensemble_record import Ensemble
-from meltpoint.sweeps.results.summary import CellHeader, CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.counts import some
 
@@ -231,6 +232,7 @@ def _line(cell: CellSummary, results: SweepResults) -> dict[str, object]:
     published = paper_score(summary.spec, head, results.paper)
     inputs = [note for record in ([best] if best else []) for note in record.input_notes]
     ended = [searched_less(cell.closed_early)] if cell.closed_early else []
+    ended += [searched_again(cell.test_round)] if cell.test_round > 1 else []
     ended += [mixture_in_words(cell.code_uses, best)] if cell.mixes_code else []
     versions = [use.version for use in cell.code_uses] or [summary.code]
     return {

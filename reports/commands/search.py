@@ -35,16 +35,19 @@ if TYPE_CHECKING:
 def sweep(options: SweepOptions) -> None:
     """Search every cell, re-run its best setting over seeds, score it once on test, export it.
 
-    The cells are encoders × modes × tasks. Cut off (Ctrl-C, a reboot), the same command goes on where it stopped.
+    The cells are encoders × modes × tasks. Cut off (Ctrl-C, a reboot), the same command goes on where it stopped. With
+    more trials, seeds, encoders, modes or tasks under the same name it asks, and adds them.
 
     Example: meltpoint sweep --name first --encoder minilm --mode feature_extraction,fine_tuning --task sst2,mrpc
     A paper's whole experiment: meltpoint sweep --spec to_tune_or_not --with elmo=FOLDER --data-dir DATA
     """
+    from meltpoint.sweeps.command_line.growth_question import asked_to_grow
     from meltpoint.sweeps.command_line.option_values import resources_of
     from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 
     resources = resources_of(options)
-    _run(asked_spec(options), resources)
+    spec = asked_spec(options)
+    _run(spec, asked_to_grow(spec, resources))
 
 
 def _run(spec: SweepSpec, resources: Resources) -> None:

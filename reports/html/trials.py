@@ -11,7 +11,8 @@ from meltpoint.reports.formats import searched_names
 from meltpoint.reports.statistics.importance import space_of
 from meltpoint.search_spaces.ranges import Choice, Integer, Range, Real, active
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.summary import CellHeader, CellSummary
+from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.tasks.core.counts import counted, some
 
 MOST_ROWS = 12_000

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from meltpoint.reports.statistics.random_trials import RandomTrials, random_trials, sample_notes
 from meltpoint.reports.statistics.tuning_curves import LEVELS, CurvePoint, TuningCurve, bounds, shown_trials
-from meltpoint.sweeps.results.summary import CellHeader, CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import is_lower_better
 

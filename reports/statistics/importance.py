@@ -15,7 +15,8 @@ from meltpoint.search_spaces.ranges import Choice, Integer, Range, Real
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.guards import EDGE
-from meltpoint.sweeps.results.summary import CellHeader, CellSummary
+from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.tasks.core.metrics import gain
 
 if TYPE_CHECKING:  # slow to import

@@ -39,6 +39,8 @@ def resources_of(options: SweepOptions) -> Resources:
         cache_dir=cache_dir_of(options.cache_dir),
         cache_keep_bytes=bytes_of("--cache-keep", options.cache_keep),
         mix_code_versions=options.mix_code_versions,
+        grow=options.grow,
+        new_test_round=options.new_test_round,
         saving_share=0.0 if options.no_epoch_checkpoints else largest_share(),
         max_workers=options.max_workers,
         register=options.register,

@@ -215,6 +215,13 @@ class SweepOptions:
         "200MB"
     )
     mix_code_versions: MixCode = False
+    grow: Annotated[
+        bool, _machine_option("--grow", help="Add trials, seeds or cells to the sweep of that name; it keeps the rest.")
+    ] = False
+    new_test_round: Annotated[
+        bool,
+        _machine_option("--new-test-round", help="Search on where test was opened, in a round that tables tell."),
+    ] = False
     no_epoch_checkpoints: NoEpochCheckpoints = False
     register: Annotated[
         bool,

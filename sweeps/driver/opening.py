@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
+
 from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.results.code_versions import kept_in_words
-from meltpoint.sweeps.results.summary import CellHeader, SweepFile, read_sweep, write_sweep
+from meltpoint.sweeps.results.sweep_file import CellHeader, Growth, SweepFile, read_sweep, write_sweep
 from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.cell_work import planned_trials
-from meltpoint.sweeps.search.closing import Closing, closing_of, in_words
+from meltpoint.sweeps.search.closing import Closing, closing_of, in_words, opened_trials
 from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.search.test_rounds import ReopenedCell, TestRound, next_round, read_rounds, record_round
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.code_version import code_version
-from meltpoint.sweeps.specification.sweep_spec import Overflow, SweepSpec
+from meltpoint.sweeps.specification.sweep_spec import Overflow, Resources, SweepSpec
 
 
 def settle_specification(
     ledger: Ledger, spec: SweepSpec, cells: list[OpenCell], overflow: Overflow = "on_the_fly",
-    mix_code_versions: bool = False,
+    mix_code_versions: bool = False, grow: bool = False,
 ) -> SweepFile:  # fmt: skip
-    """Write the specification, or check that it is the stored one; returns what is stored then.
+    """Write the specification, or check that it is the stored one, or adds to it; returns what is stored then.
+
+    Args:
+        grow: whether it may ask for more than the stored one.
 
     Raises:
         ValueError: the name is taken by another specification, or by other code that was not accepted; it says what
@@ -31,13 +38,17 @@ def settle_specification(
         ledger.create()
         write_sweep(ledger, now)
         return now
-    then = check_same(ledger, now, mix_code_versions)
+    then = check_same(ledger, now, mix_code_versions, grow)
     ledger.create()
     # Cells of an encoder that was left out before; finals of the published setting, which older files do not name; or
     # another folder of an encoder with a short name.
     is_changed = any(getattr(then.spec, one) != getattr(spec, one) for one in ("blocks", "default_finals", "encoders"))
-    base = now if is_changed else then
-    settled = base.model_copy(update={"code": then.code, "continued_with": continued_with(then, now)})
+    added = spec.growth(then.spec)
+    base = now if is_changed or added else then
+    grown = Growth(at=time.time(), changes=added, opened=len(opened_trials(ledger)))
+    growth = (*then.growth, grown) if added else then.growth
+    changes = {"code": then.code, "continued_with": continued_with(then, now), "growth": growth}
+    settled = base.model_copy(update=changes)
     if settled != then:
         write_sweep(ledger, settled)
     return settled
@@ -54,20 +65,30 @@ def asked_sweep(spec: SweepSpec, cells: list[OpenCell], overflow: Overflow) -> S
     return SweepFile(spec=spec, code=code_version(), cells=headers, cache_overflow=overflow)
 
 
-def check_same(ledger: Ledger, now: SweepFile, mix_code_versions: bool = False) -> SweepFile:
-    """The stored sweep of that name, if it is the one that is asked for.
+def check_same(
+    ledger: Ledger, now: SweepFile, mix_code_versions: bool = False, grow: bool = False
+) -> SweepFile:  # fmt: skip
+    """The stored sweep of that name, if it is the one that is asked for, or a part of that.
 
     Raises:
-        ValueError: it is another, or other code has run it and mixing was not asked for; one line says what differs.
+        ValueError: it is another, or less and growing was not asked for, or other code has run it and mixing was not
+            asked for; one line says what differs.
     """
     then = read_sweep(ledger)
+    added = now.spec.growth(then.spec)
     differs = differences(then, now)
     before = then.codes[-1]
     if differs:
+        differs += added
         differs += [f"Meltpoint's code {before} → {now.code}"] if before != now.code else []
         raise ValueError(
             f"The name '{now.spec.name}' is taken by another specification; what differs: {'; '.join(differs)}. "
             "Take another --name, or the old options and files."
+        )
+    if added and not grow:
+        raise ValueError(
+            f"The sweep '{now.spec.name}' was asked for less: {'; '.join(added)}. Add --grow, and what it has stays "
+            "and the rest is added; or take another --name."
         )
     if before != now.code and not mix_code_versions:
         raise ValueError(
@@ -92,8 +113,8 @@ def header(spec: SweepSpec, cell: OpenCell) -> CellHeader:
 
 
 def differences(then: SweepFile, now: SweepFile) -> list[str]:
-    """The differences between the stored sweep and the requested one, in words."""
-    differs = now.spec.differences(then.spec)
+    """The differences between the stored sweep and the requested one, in words; growth is none."""
+    differs = now.spec.differences(then.spec, may_grow=True)
     old, new = ({cell.key: cell for cell in sweep.cells} for sweep in (then, now))
     differs = differs or _renamed(then.spec, now.spec, list(old), list(new))
     for key in new:
@@ -107,6 +128,8 @@ def _renamed(then: SweepSpec, now: SweepSpec, old: list[CellKey], new: list[Cell
     """Cells that are gone or new though the words are the same: a task file has another name in it."""
     joining = {encoder for word, encoder in now.replacements().items() if word in then.left_out}
     found = [f"{'.'.join(key)} is gone" for key in old if key not in new]
+    if now.growth(then):
+        return found
     return found + [f"{'.'.join(key)} is new" for key in new if key not in old and key[0] not in joining]
 
 
@@ -135,10 +158,52 @@ def kept_lines(planner: Planner) -> list[str]:
 
 def closed_lines(ledger: Ledger, planner: Planner) -> list[str]:
     """A line for each cell that was closed before all its search trials were run: more budget changes nothing there."""
-    closings = {key: planned_closing(ledger, progress) for key, progress in planner.cells.items()}
+    closings = {key: planned_closing(ledger, planner, progress) for key, progress in planner.cells.items()}
     return [in_words(key, closing) for key, closing in closings.items() if closing and closing.is_early]
 
 
-def planned_closing(ledger: Ledger, progress: CellProgress) -> Closing | None:
+def planned_closing(ledger: Ledger, planner: Planner, progress: CellProgress) -> Closing | None:
     """The closing of a planner's cell; None while it is open."""
-    return closing_of(ledger, [*progress.search.values(), *progress.finalists], progress.target)
+    records = [*progress.search.values(), *progress.finalists]
+    return closing_of(ledger, records, progress.target, planner.rounds.last.get(progress.cell.key))
+
+
+def next_test_round(ledger: Ledger, planner: Planner) -> TestRound | None:
+    """The round that begins the search of cells again that were closed before all their trials were run; None of none.
+
+    The planner is one of before the round.
+    """
+    cells = []
+    for key, progress in planner.cells.items():
+        closing = planned_closing(ledger, planner, progress)
+        if closing is not None and closing.is_early:
+            scored = [one.id for one in progress.finalists if one.test is not None or one.id in planner.opened]
+            cells.append(ReopenedCell(key=key, scored=tuple(scored), planned=progress.target))
+    return next_round(ledger, cells) if cells else None
+
+
+def round_in_words(begun: TestRound | None) -> str:
+    """One line on a round that begins, or on why none does."""
+    if begun is None:
+        return "No test round begins: no cell was closed before all its search trials were run."
+    cells = ", ".join(".".join(cell.key) for cell in begun.cells)
+    return f"Test round {begun.round}: {cells} searched on, with test scores known, which the tables say."
+
+
+def open_planner(
+    ledger: Ledger, spec: SweepSpec, codes: Sequence[str], cells: list[OpenCell], records: list[TrialRecord],
+    resources: Resources, say: Callable[[str], None],
+) -> Planner:  # fmt: skip
+    """The planner of a sweep's records, in a new test round where one is asked for and any cell is closed."""
+    opened = opened_trials(ledger)
+
+    def planner() -> Planner:
+        rounds = read_rounds(ledger)
+        return Planner(spec, cells, records, resources.retry_failed, codes, opened, rounds)
+
+    if resources.new_test_round:
+        begun = next_test_round(ledger, planner())
+        say(round_in_words(begun))
+        if begun is not None:
+            record_round(ledger, begun)
+    return planner()

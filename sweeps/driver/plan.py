@@ -18,7 +18,15 @@ from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.adapters.settings import PATIENCE, complete
-from meltpoint.sweeps.driver.opening import asked_sweep, check_same, closed_lines, kept_lines, planned_closing
+from meltpoint.sweeps.driver.opening import (
+    asked_sweep,
+    check_same,
+    closed_lines,
+    kept_lines,
+    next_test_round,
+    planned_closing,
+    round_in_words,
+)
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
 from meltpoint.sweeps.machine import limits
@@ -26,6 +34,7 @@ from meltpoint.sweeps.results.code_versions import kept_versions
 from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.closing import Closing, opened_trials
 from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.search.test_rounds import TestRounds, read_rounds
 from meltpoint.sweeps.specification.cells import OpenCell, fault_lines, length_lines, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.lengths import CellLength
@@ -158,13 +167,22 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     records, notes = [], []
     codes: tuple[str, ...] = ()
     if ledger.specification.exists():
-        then = check_same(ledger, asked_sweep(spec, cells, resources.cache_overflow), resources.mix_code_versions)
+        asked = asked_sweep(spec, cells, resources.cache_overflow)
+        then = check_same(ledger, asked, resources.mix_code_versions, resources.grow)
+        notes += [f"the sweep grows: {'; '.join(added)}"] if (added := spec.growth(then.spec)) else []
         records, codes = ledger.records(), then.codes
     load = os.getloadavg()[0]  # before this process measures
-    planner = Planner(spec, cells, records, codes=codes, opened=opened_trials(ledger))
+    opened, rounds = opened_trials(ledger), read_rounds(ledger)
+    planner = Planner(spec, cells, records, codes=codes, opened=opened, rounds=rounds)
+    if resources.new_test_round:
+        begun = next_test_round(ledger, planner)
+        notes.append(round_in_words(begun))
+        rounds = TestRounds.of([*rounds.later, *([begun] if begun else [])])
+        planner = Planner(spec, cells, records, codes=codes, opened=opened, rounds=rounds)
     gpus, assumed = planned_gpus(resources)
     rate = multiply_rate(int(resources.cpus), gpus)
-    planned = [_planned(progress, planned_closing(ledger, progress), rate) for progress in planner.cells.values()]
+    open_or_closed = [(progress, planned_closing(ledger, planner, progress)) for progress in planner.cells.values()]
+    planned = [_planned(progress, closing, rate) for progress, closing in open_or_closed]
     workers = worker_count(resources.cpus, gpus)
     wall = sum(cell.estimated_seconds for cell in planned) / workers
     left_out = [strays_in_words(planner.strays)] if planner.strays else []

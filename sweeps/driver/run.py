@@ -12,7 +12,12 @@ from rich.console import Console
 from meltpoint.sweeps.driver.cell_endings import cell_endings, place_tags
 from meltpoint.sweeps.driver.disk_room import LOOK_SECONDS
 from meltpoint.sweeps.driver.driver import SweepDriver
-from meltpoint.sweeps.driver.opening import closed_lines, kept_lines, settle_specification
+from meltpoint.sweeps.driver.opening import (
+    closed_lines,
+    kept_lines,
+    open_planner,
+    settle_specification,
+)
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.driver.test_split_check import TestSplitCheck, looking_at_test_splits
 from meltpoint.sweeps.ledger.lease import LeaseLostError
@@ -31,7 +36,6 @@ from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.mlflow_model import finalist_models
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.search.closing import opened_trials
-from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import fault_lines, length_lines, open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
@@ -125,10 +129,11 @@ def _sweep(
         say(line)
     looking = looking_at_test_splits(ledger, cells)
     with ledger.driving(say, on_lost=lambda lost: request_stop(_lost(lost))), looking as test_splits:
-        settled = settle_specification(ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions)
-        opened = opened_trials(ledger)
-        records = _whole_records(ledger, opened, say)
-        planner = Planner(spec, cells, records, resources.retry_failed, settled.codes, opened)
+        settled = settle_specification(
+            ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions, resources.grow
+        )
+        records = _whole_records(ledger, opened_trials(ledger), say)
+        planner = open_planner(ledger, spec, settled.codes, cells, records, resources, say)
         left_out = [*ledger.late_lines(), *([strays_in_words(planner.strays)] if planner.strays else [])]
         for line in (*kept_lines(planner), *left_out, *ledger.clean_started(), *closed_lines(ledger, planner)):
             say(line)

@@ -51,7 +51,7 @@ class Ledger:
     Layout: `sweep.json` (the specification), `trials/ID.json` (records of finished, stopped and failed trials),
     `started/ID.json` (trials that have begun and not ended), `checkpoints/ID/`, `predictions/`, `ensembles/ID.json`,
     `damaged/` (records that could not be read), `trials.index` (a cache: `record_index`), `exports/`,
-    `test_openings.jsonl`, `test_checks.jsonl`, `time_budgets.jsonl`, `drivers/` (`lease`).
+    `test_openings.jsonl`, `test_rounds.jsonl`, `test_checks.jsonl`, `time_budgets.jsonl`, `drivers/` (`lease`).
 
     Attributes:
         lease: this process's, while it drives the sweep; None elsewhere.
@@ -83,6 +83,11 @@ class Ledger:
     def test_checks(self) -> StoragePath:
         """The log of looks at test splits before a search, with one JSON line per task."""
         return self.folder / "test_checks.jsonl"
+
+    @property
+    def test_rounds(self) -> StoragePath:
+        """The log of test rounds after the first, with one JSON line each."""
+        return self.folder / "test_rounds.jsonl"
 
     @property
     def budgets(self) -> StoragePath:
@@ -150,7 +155,7 @@ class Ledger:
             beside.write_text(text, encoding="utf-8")
 
     def append(self, path: StoragePath, document: dict[str, object]) -> None:
-        """Add a line to one of the sweep's logs (`openings`, `test_checks`, `budgets`)."""
+        """Add a line to one of the sweep's logs (`openings`, `test_rounds`, `test_checks`, `budgets`)."""
         append_line(path, document)
 
     def _remove(self, path: StoragePath) -> None:

@@ -11,7 +11,8 @@ from meltpoint.adapters import modes
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.results.baseline_record import Baseline
-from meltpoint.sweeps.results.summary import CellHeader, CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import gain, is_lower_better
 

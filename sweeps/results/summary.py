@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
-from meltpoint.adapters.hyperparameters import Setting, Value
+from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.sweeps.ledger.cluster_part import ClusterPart, noted_part
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CELL, CellKey, Role, TrialRecord, by_cell, cell_key, worker_seconds
@@ -19,6 +16,7 @@ from meltpoint.sweeps.results.baseline_record import Baseline, read_baselines
 from meltpoint.sweeps.results.code_versions import CodeUse, code_uses
 from meltpoint.sweeps.results.cost import CellCost, cell_cost
 from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
+from meltpoint.sweeps.results.sweep_file import CellHeader, Growth, SweepFile, read_sweep
 from meltpoint.sweeps.search.closing import Closing, closing_of
 from meltpoint.sweeps.search.selection import (
     Spread,
@@ -29,81 +27,12 @@ from meltpoint.sweeps.search.selection import (
     spread_on_dev,
     spread_on_test,
 )
-from meltpoint.sweeps.specification.sweep_spec import Overflow, SweepSpec, check_name
-from meltpoint.sweeps.storage.files import StoragePath, contents
+from meltpoint.sweeps.search.test_rounds import TestRounds, read_rounds
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.storage.files import StoragePath
 
 ENDED = ("finished", "stopped", "failed")
 State = Literal["running", "done", "stopped", "failed"]
-
-
-class CellHeader(BaseModel):
-    """A cell's entry in `sweep.json`.
-
-    Attributes:
-        planned: number of search trials: `--trials`, or the number of points of a smaller space.
-        space: the space as YAML.
-        space_fingerprint: of the searched parameters of the space; "" in files of older versions.
-        data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `records.CellFacts`.
-        notes: notes on the data for tables.
-        variant: distinguishes cells of the same encoder, mode and task; "" if there is only one.
-        seeds: number of planned finals; None in files of older versions, whose cells all had the sweep's number.
-        beside: metrics that tables show beside the cell's own (`Task.beside`).
-        warnings: faults of the data that bear on a conclusion (`tasks.core.data_checks`).
-        published: the space's published setting, complete; None in files of older versions.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    encoder: str
-    mode: str
-    task: str
-    head: str
-    kind: str
-    metric: str
-    planned: int
-    space: str
-    space_fingerprint: str = ""
-    data_fingerprint: str
-    documents_fingerprint: str = ""
-    encoder_fingerprint: str = ""
-    train_examples: int
-    dev_examples: int
-    notes: tuple[str, ...] = ()
-    variant: str = ""
-    seeds: int | None = None
-    beside: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    published: dict[str, Value] | None = None
-
-    @property
-    def key(self) -> CellKey:
-        """The key that identifies the cell within the sweep."""
-        return cell_key(self.encoder, self.mode, self.task, self.variant)
-
-
-class SweepFile(BaseModel):
-    """The contents of `sweep.json`.
-
-    Attributes:
-        spec: the specification.
-        code: the version of the code that the sweep was opened with; it is part of its trials' identities.
-        continued_with: the versions that it went on with (`--mix-code-versions`), the newest last.
-        cells: the cells of the specification.
-        cache_overflow: `--cache-overflow`, the only option of `Resources` that may round cached states.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    spec: SweepSpec
-    code: str
-    cells: tuple[CellHeader, ...]
-    cache_overflow: Overflow = "on_the_fly"
-    continued_with: tuple[str, ...] = ()
-
-    @property
-    def codes(self) -> tuple[str, ...]:
-        """The versions whose trials count, in the order in which the sweep had them."""
-        return (self.code, *self.continued_with)
 
 
 @dataclass(frozen=True)
@@ -129,6 +58,7 @@ class CellSummary:
             is the best one.
         failed_defaults: those of them that ended without a result.
         records: all of its records, finals of earlier best settings among them; its `cost` is computed from them.
+        test_round: the number of the test round that its search is in; above 1, test scores were known before it ended.
     """
 
     header: CellHeader
@@ -150,6 +80,7 @@ class CellSummary:
     default_seeds: int = 0
     failed_defaults: list[TrialRecord] = field(default_factory=list)
     records: list[TrialRecord] = field(default_factory=list)
+    test_round: int = 1
 
     @cached_property
     def cost(self) -> CellCost:
@@ -194,6 +125,7 @@ class SweepSummary:
         baselines: task → its baselines on dev, of a sweep that has come to its end.
         folder: the sweep's folder, with its finalists' predictions; None of a summary that was not read from one.
         strays: records that belong to no cell of `sweep.json` (another metric, other data or code) and are ignored.
+        growth: what was added to it under its name, the earliest first.
     """
 
     name: str
@@ -206,6 +138,7 @@ class SweepSummary:
     part: ClusterPart | None = None
     folder: StoragePath | None = None
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
+    growth: tuple[Growth, ...] = ()
 
     def cell(self, key: CellKey) -> CellSummary:
         """The cell with this key."""
@@ -243,6 +176,7 @@ def _cell_json(cell: CellSummary) -> dict[str, Any]:
         "final": _scores_json(cell.finals, cell.dev, cell.test),
         "default": _scores_json(cell.default_finals, cell.default_dev, cell.default_test),
         "closed": cell.closing.as_json() if cell.closing else None,
+        "test_round": cell.test_round,
         "code_versions": [use.as_json() for use in cell.code_uses],
     }  # fmt: skip
 
@@ -255,29 +189,6 @@ def _scores_json(finals: list[TrialRecord], dev: Spread | None, test: Spread | N
         "seeds": len(finals), "dev_mean": dev.mean if dev else None, "dev_std": dev.std if dev else None,
         "test_mean": test.mean if test else None, "test_std": test.std if test else None,
     }  # fmt: skip
-
-
-def read_sweep(ledger: Ledger) -> SweepFile:
-    """Read `sweep.json`.
-
-    Raises:
-        ValueError: there is no such sweep, or its file is damaged.
-    """
-    try:
-        sweep = SweepFile.model_validate_json(contents(ledger.specification))
-        check_name(sweep.spec.name)
-        return sweep
-    except FileNotFoundError:
-        known = sorted(path.parent.name for path in ledger.folder.parent.glob("*/sweep.json"))
-        hint = f"There is: {', '.join(known)}." if known else "There is none yet; start one with `meltpoint sweep`."
-        raise ValueError(f"No sweep '{ledger.folder.name}' under {ledger.folder.parent}. {hint}") from None
-    except ValueError:
-        raise ValueError(f"{ledger.specification} is damaged; restore it, or take a new --name.") from None
-
-
-def write_sweep(ledger: Ledger, sweep: SweepFile) -> None:
-    """Write `sweep.json`."""
-    ledger.place(ledger.specification, json.dumps(sweep.model_dump(mode="json"), indent=1) + "\n")
 
 
 def summarise(ledger: Ledger) -> SweepSummary:
@@ -294,18 +205,22 @@ def summarise(ledger: Ledger) -> SweepSummary:
         if order["role"] == "search":
             key = cell_key(*(str(order.get(word, "")) for word in CELL))
             running.setdefault(key, set()).add(str(order["id"]))
-    cells = [_cell(ledger, sweep, header, past[header.key], running.get(header.key, set())) for header in sweep.cells]
+    rounds = read_rounds(ledger)
+    cells = [
+        _cell(ledger, sweep, header, past[header.key], running.get(header.key, set()), rounds) for header in sweep.cells
+    ]
     seeds = [header.seeds or sweep.spec.seeds for header in sweep.cells]
     state = _state(driven, cells, seeds)
     part = noted_part(ledger.drivers) if driven else None
     return SweepSummary(
         sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger), strays, part, ledger.folder,
-        read_baselines(ledger),
+        read_baselines(ledger), sweep.growth,
     )  # fmt: skip
 
 
 def _cell(
-    ledger: Ledger, sweep: SweepFile, header: CellHeader, records: list[TrialRecord], running: set[str]
+    ledger: Ledger, sweep: SweepFile, header: CellHeader, records: list[TrialRecord], running: set[str],
+    rounds: TestRounds,
 ) -> CellSummary:  # fmt: skip
     search, finalists, failed = _parted(records, running)
     counted = Counter[str](r.status for r in search)
@@ -327,11 +242,11 @@ def _cell(
         errors=[f"{record.id}: {record.error}" for record in failed],
         lost=sum(record.is_lost for record in failed if record.role == "search" and record.id not in running),
         failed_finals=_unfinished(finalists, "final", best.setting if best else None),
-        closing=closing_of(ledger, records, header.planned), code_uses=uses, search=search,
+        closing=closing_of(ledger, records, header.planned, rounds.last.get(header.key)), code_uses=uses, search=search,
         default_finals=defaults, default_seeds=default_seeds,
         default_dev=spread_on_dev(defaults), default_test=spread_on_test(defaults, header.metric),
         failed_defaults=_unfinished(finalists, "default", header.published) if default_seeds else [],
-        records=records,
+        records=records, test_round=rounds.count(header.key),
     )  # fmt: skip
 
 

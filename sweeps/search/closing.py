@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import BaseModel, Field
 
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import CellKey, TrialRecord, reason
-from meltpoint.sweeps.storage.files import StoragePath, contents
+from meltpoint.sweeps.ledger.log_lines import LAST_MOMENT, read_lines
+from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
+from meltpoint.sweeps.search.test_rounds import ReopenedCell
 
 
 @dataclass(frozen=True)
@@ -60,38 +61,52 @@ def opened_trials(ledger: Ledger) -> frozenset[str]:
     Raises:
         ValueError: a line of the log of openings is damaged.
     """
-    return frozenset(line.trial for line in _lines(ledger.openings, _Opening))
+    return frozenset(line.trial for line in read_lines(ledger.openings, _Opening))
 
 
-def is_closed(finals: Iterable[TrialRecord], opened: Collection[str]) -> bool:
+def is_closed(records: Iterable[TrialRecord], opened: Collection[str], again: ReopenedCell | None = None) -> bool:
     """True if the test split was opened for any of a cell's finalists, or a score of one is recorded.
 
     Args:
-        finals: its finals, those of the published setting too.
+        records: of the cell; its finals are those of the published setting too.
+        opened: ids of the finalists for which a test split was opened.
+        again: how its last test round found it, after which new openings count, and the end of the round's search;
+            None in the first round.
     """
-    return any(final.test is not None or final.id in opened for final in finals)
+    known = list(records)
+    earlier = again.scored if again else ()
+    finals = [record for record in known if record.role != "search" and record.id not in earlier]
+    is_over = again is not None and sum(r.role == "search" and not r.is_lost for r in known) >= again.planned
+    return is_over or any(final.test is not None or final.id in opened for final in finals)
 
 
-def closing_of(ledger: Ledger, records: Iterable[TrialRecord], planned: int) -> Closing | None:
+def closing_of(
+    ledger: Ledger, records: Iterable[TrialRecord], planned: int, again: ReopenedCell | None = None
+) -> Closing | None:  # fmt: skip
     """The closing of a cell, from its records; None if it is open.
+
+    Args:
+        again: as in `is_closed`.
 
     Raises:
         ValueError: a line of the ledger's logs (`openings`, `budgets`) is damaged.
     """
-    roles = [(record.role, record) for record in records]
-    finals = {record.id: record for role, record in roles if role != "search"}
-    if not is_closed(finals.values(), opened_trials(ledger)):
+    known = list(records)
+    if not is_closed(known, opened_trials(ledger), again):
         return None
-    openings = _lines(ledger.openings, _Opening)
+    finals = {record.id for record in known if record.role != "search"}
+    finals = finals - set(again.scored if again else ()) or finals
+    openings = read_lines(ledger.openings, _Opening)
     own = [number for number, line in enumerate(openings) if line.trial in finals]
     opened_at = min((openings[number].opened_at for number in own), default=None)
-    by_budget = any(spent.is_before(own[0] if own else None, opened_at) for spent in _lines(ledger.budgets, _Budget))
-    return Closing(sum(role == "search" for role, _ in roles), planned, opened_at, by_budget)
+    budgets = read_lines(ledger.budgets, _Budget)
+    by_budget = any(spent.is_before(own[0] if own else None, opened_at) for spent in budgets)
+    return Closing(sum(record.role == "search" for record in known), planned, opened_at, by_budget)
 
 
 def note_spent_budget(ledger: Ledger, seconds: float) -> None:
     """Log that a time budget is spent, since trial records do not contain the reason why there are no more of them."""
-    opened = len(_lines(ledger.openings, _Opening))
+    opened = len(read_lines(ledger.openings, _Opening))
     ledger.append(ledger.budgets, {"time_budget_seconds": seconds, "spent_at": time.time(), "openings": opened})
 
 
@@ -100,12 +115,8 @@ def in_words(key: CellKey, closing: Closing) -> str:
     ended = ", then the time budget was spent" if closing.by_budget else ""
     return (
         f"{'.'.join(key)} is closed since {closing.cause}: {closing.trials} of {closing.planned} search trials were "
-        f"run{ended}; a new --name searches on."
+        f"run{ended}; a new --name searches on, or --new-test-round, which tables tell."
     )
-
-
-LAST_MOMENT = 1e11
-"""Seconds since 1970, of the year 5138: later ones are damage, and no calendar has the largest."""
 
 
 class _Opening(BaseModel):
@@ -131,24 +142,3 @@ class _Budget(BaseModel):
         if number is None or opened_at is None:
             return True
         return self.spent_at <= opened_at if self.openings is None else self.openings <= number
-
-
-Line = TypeVar("Line", _Opening, _Budget)
-
-
-def _lines(path: StoragePath, line_class: type[Line]) -> list[Line]:
-    """Read a file of JSON objects, one a line; empty if it does not exist.
-
-    A line without its end was being written as the power failed, and what it is written before was not done: left out.
-    """
-    try:
-        lines = contents(path).decode("utf-8").split("\n")
-        return [line_class.model_validate_json(line) for line in lines if _is_whole(line)]
-    except FileNotFoundError:
-        return []
-    except ValueError as error:
-        raise ValueError(f"{path} has a line that is damaged ({reason(error)}); delete that line.") from None
-
-
-def _is_whole(line: str) -> bool:
-    return bool(line.strip()) and not (line[0] == "{" and line[-1] != "}")

@@ -24,6 +24,7 @@ from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal
 from meltpoint.sweeps.search.cell_work import can_bundle, default_seeds, planned_trials, work_of
 from meltpoint.sweeps.search.closing import is_closed
 from meltpoint.sweeps.search.study import Identify, Study, Suggestion
+from meltpoint.sweeps.search.test_rounds import FIRST_ROUND, TestRounds
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
@@ -43,13 +44,14 @@ class Planner:
         alone: ids of trials that no longer train in a bundle.
         codes: the versions of the code whose records count; the first of them is part of trials' identities.
         opened: ids of the finalists for which a test split was opened; their cells are closed.
+        rounds: the test rounds, which open closed cells again.
     """
 
     def __init__(
         self, spec: SweepSpec, cells: Iterable[OpenCell], records: Iterable[TrialRecord], retry_failed: bool = False,
-        codes: Sequence[str] = (), opened: Collection[str] = (),
+        codes: Sequence[str] = (), opened: Collection[str] = (), rounds: TestRounds = FIRST_ROUND,
     ) -> None:  # fmt: skip
-        self.spec, self.retry_failed, self.opened = spec, retry_failed, opened
+        self.spec, self.retry_failed, self.opened, self.rounds = spec, retry_failed, opened, rounds
         self.codes = tuple(codes) or (code_version(),)
         past, self.strays = by_cell(records, cells := list(cells), self.codes)
         self.cells = {cell.key: self._open(cell, past[cell.key]) for cell in cells}
@@ -62,7 +64,7 @@ class Planner:
 
     def _open(self, cell: OpenCell, past: list[TrialRecord]) -> CellProgress:
         """The progress of a cell according to its records."""
-        closed = is_closed([record for record in past if record.role != "search"], self.opened)
+        closed = is_closed(past, self.opened, self.rounds.last.get(cell.key))
         again = {r.id: r for r in past if self._runs_again(r) and (r.role != "search" or not closed)}
         kept: dict[Role, dict[str, TrialRecord]] = {"search": {}, "final": {}, "default": {}}
         for record in past:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -142,12 +142,21 @@ class SweepSpec(BaseModel):
             for word in self.left_out
         ]
 
-    def differences(self, other: SweepSpec) -> list[str]:
-        """The differences from another specification, one text per field: `field OTHER → THIS`.
+    def growth(self, other: SweepSpec) -> tuple[str, ...]:
+        """What this specification asks for beyond another one, under the same name: more trials, seeds or cells."""
+        kept = set(self.differences(other, may_grow=True))
+        return tuple(line for line in self.differences(other) if line not in kept)
+
+    def differences(self, other: SweepSpec, may_grow: bool = False) -> list[str]:
+        """The differences from another specification, one text per field: `field OTHER → THIS`, `tasks + NEW`.
 
         Paths are not compared: data, and encoders with short names, are compared by their fingerprints, and spaces by
-        their contents. Finals of the
-        published setting may be asked for later, or no longer: no other trial depends on them.
+        their contents. Finals of the published setting may be asked for later, or no longer: no other trial depends on
+        them.
+
+        Args:
+            other: the earlier one.
+            may_grow: whether more trials, seeds and cells are left out, since no earlier trial depends on them either.
         """
         mine, theirs = (
             {**spec.model_dump(), "encoders": tuple(map(short_name, spec.encoders))} for spec in (self, other)
@@ -155,22 +164,24 @@ class SweepSpec(BaseModel):
         ignored = {"data_dir", "space", "blocks", "replaced", "left_out", "notes", "default_finals"}
         has_blocks = bool(self.blocks or other.blocks)
         ignored |= {*PRODUCT, "searcher"} if has_blocks else set()
-        differing = [key for key in mine if key not in ignored and mine[key] != theirs[key]]
-        fields = [f"{key} {theirs[key]!r} → {mine[key]!r}" for key in differing]
-        return fields + (self._cell_differences(other) if has_blocks else [])
+        pairs = [(key, theirs[key], mine[key]) for key in mine if key not in ignored and mine[key] != theirs[key]]
+        fields = [_change(*pair) for pair in pairs if not (may_grow and has_grown(*pair))]
+        return fields + (self._cell_differences(other, may_grow) if has_blocks else [])
 
-    def _cell_differences(self, other: SweepSpec) -> list[str]:
+    def _cell_differences(self, other: SweepSpec, may_grow: bool) -> list[str]:
         """The cells that are missing, new, or differ. New cells of encoders that were left out before are allowed."""
         mine, theirs = ({key: block for block in spec.products() for key in block.keys()} for spec in (self, other))  # noqa: SIM118
         joining = {encoder for word, encoder in self.replacements().items() if word in other.left_out}
         lines = [f"{'.'.join(key)} is gone" for key in theirs if key not in mine]
-        lines += [f"{'.'.join(key)} is new" for key in mine if key not in theirs and key[0] not in joining]
+        added = [key for key in mine if key not in theirs and key[0] not in joining]
+        lines += [f"{'.'.join(key)} is new" for key in added if not may_grow]
         for key in mine.keys() & theirs.keys():
             new, old = mine[key], theirs[key]
             fields = ("head", "overrides", "trials", "seeds")
             pairs = [(field, getattr(old, field), getattr(new, field)) for field in fields]
             pairs.append(("searcher", other.searcher_of(old), self.searcher_of(new)))
-            lines += [f"{field} {before!r} → {now!r}" for field, before, now in pairs if before != now]
+            changed = [pair for pair in pairs if pair[1] != pair[2] and not (may_grow and has_grown(*pair))]
+            lines += [_change(*pair) for pair in changed]
         return sorted(dict.fromkeys(lines))
 
 
@@ -179,6 +190,24 @@ DEFAULT = "default"
 
 PRODUCT = ("encoders", "modes", "tasks", "head", "overrides", "trials", "seeds")
 """The fields that the only block of a plain command line takes from the specification."""
+
+
+GROWING = ("trials", "seeds", "encoders", "modes", "tasks")
+"""The fields of which there may be more under the same name: no earlier trial depends on them."""
+
+
+def has_grown(field: str, before: Any, now: Any) -> bool:
+    """True if a field holds what it held before, and more."""
+    if field not in GROWING:
+        return False
+    return set(before) < set(now) if isinstance(before, tuple) else before < now
+
+
+def _change(field: str, before: Any, now: Any) -> str:
+    """A change of a field, in words."""
+    if isinstance(before, tuple) and has_grown(field, before, now):
+        return f"{field} + {', '.join(word for word in now if word not in before)}"
+    return f"{field} {before!r} → {now!r}"
 
 
 CACHE_BYTES = 50 * 10**9
@@ -209,6 +238,8 @@ class Resources:
         cache_dir: `--cache-dir`, the folder of the feature cache on each node; None for the storage's own.
         cache_keep_bytes: size to which the feature cache is trimmed after the sweep.
         mix_code_versions: go on with a sweep that another version of the code has begun; its trials are kept.
+        grow: go on with a sweep of fewer trials, seeds or cells; what it has stays.
+        new_test_round: search closed cells on, in a recorded round (`test_rounds`).
         saving_share: the share of training time that saving trials' epochs may take (`saving_rule`); 0 saves none.
         register: whether each cell's best finalist becomes a registered MLflow model at the sweep's end.
         max_workers: the most trials (or bundles of them) that run at once, or None for as many as there is room for.
@@ -226,6 +257,8 @@ class Resources:
     cache_dir: str | None = None
     cache_keep_bytes: int = CACHE_KEEP_BYTES
     mix_code_versions: bool = False
+    grow: bool = False
+    new_test_round: bool = False
     saving_share: float = LARGEST_SHARE
     max_workers: int | None = None
     register: bool = False

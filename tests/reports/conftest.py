@@ -13,7 +13,8 @@ from meltpoint.adapters.training.epoch_result import best_epoch
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
 from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN
-from meltpoint.sweeps.results.summary import CellHeader, CellSummary, State, SweepFile, SweepSummary, write_sweep
+from meltpoint.sweeps.results.summary import CellSummary, State, SweepSummary
+from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, write_sweep
 from meltpoint.sweeps.search.selection import best_of, finals_of, spread
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec

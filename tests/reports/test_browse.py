@@ -16,7 +16,8 @@ from meltpoint.reports.sweep_comparison import compare_sweeps, lines
 from meltpoint.reports.trial_view import find_trial
 from meltpoint.reports.watching import watch
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.summary import CellSummary, SweepFile, SweepSummary, summarise, write_sweep
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
+from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep
 
 SETTING = {"learning_rate": 4.25e-5, "dropout": 0.1, "weight_decay": 0.01, "epochs": 3, "batch_size": 32}
 

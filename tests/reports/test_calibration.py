@@ -37,7 +37,8 @@ from meltpoint.reports.statistics.calibration import (
 )
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import read_predictions
-from meltpoint.sweeps.results.summary import CellSummary, SweepFile, write_sweep
+from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep
 from meltpoint.sweeps.specification.cells import cell_name
 
 BINNINGS: tuple[Binning, ...] = ("mass", "width")

@@ -19,7 +19,8 @@ from meltpoint.reports.statistics.cost import trade_offs
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import predictions_path
 from meltpoint.sweeps.ledger.scored_examples import read_scored
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, read_sweep, summarise, write_sweep
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
+from meltpoint.sweeps.results.sweep_file import read_sweep, write_sweep
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec

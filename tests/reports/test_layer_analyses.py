@@ -15,7 +15,8 @@ from meltpoint.reports.analyses.core.edge import mutual_information
 from meltpoint.reports.analyses.core.states import split_states
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.export import export_model, order_of
-from meltpoint.sweeps.results.summary import read_sweep, summarise, write_sweep
+from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.results.sweep_file import read_sweep, write_sweep
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker

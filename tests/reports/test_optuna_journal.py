@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from meltpoint.launch import app
 from meltpoint.reports.optuna_journal import write_journal
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.summary import SweepFile, summarise, write_sweep
+from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep
 
 SPACE = """\
 parameters:

@@ -16,7 +16,7 @@ from meltpoint.reports.loaded_sweep import LoadedSweep
 from meltpoint.reports.python_api import SweepArguments, SweepFailedError, options_of
 from meltpoint.sweeps.command_line.options import SearcherName, SweepOptions, as_words
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.summary import SweepFile, write_sweep
+from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ from meltpoint.sweeps.driver.cell_endings import cell_endings, place_tags
 from meltpoint.sweeps.driver.run import cell_figures
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord, cell_key, identity
-from meltpoint.sweeps.results.summary import CellHeader, SweepFile, SweepSummary, summarise, write_sweep
+from meltpoint.sweeps.results.summary import SweepSummary, summarise
+from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, write_sweep
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.selection import best_of
 from meltpoint.sweeps.specification.cells import cell_name

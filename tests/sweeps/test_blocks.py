@@ -19,7 +19,8 @@ from meltpoint.sweeps.driver.opening import differences, header, settle_specific
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import cell_key
 from meltpoint.sweeps.results.export import export_cells
-from meltpoint.sweeps.results.summary import SweepFile, read_sweep, summarise
+from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.results.sweep_file import SweepFile, read_sweep
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import cell_name, open_cells

@@ -23,7 +23,8 @@ from meltpoint.sweeps.ledger.predictions import Predictions, averaged, read_pred
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.ensemble import ensemble
 from meltpoint.sweeps.results.ensemble_record import read_ensembles
-from meltpoint.sweeps.results.summary import CellHeader, SweepFile, read_sweep, summarise, write_sweep
+from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, read_sweep, write_sweep
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker.finalist_scoring import _save_predictions
 from meltpoint.tasks import get

@@ -39,6 +39,8 @@ RESOURCES: Mapping[str, tuple[object, set[str]]] = {
     "cache_dir": ("/nodes/own", {"cache"}),
     "cache_keep_bytes": (1, set()),
     "mix_code_versions": (True, set()),
+    "grow": (True, set()),
+    "new_test_round": (True, set()),
     "saving_share": (0.5, {"saving_share"}),
     "max_workers": (1, set()),
     "register": (True, set()),
@@ -78,7 +80,8 @@ MACHINE = {
     "gpus_per_trial": "gpus", "time_budget": "time_budget_seconds", "retry_failed": "retry_failed",
     "cache_budget": "cache_bytes", "cache_overflow": "cache_overflow", "cache_keep": "cache_keep_bytes",
     "cache_dir": "cache_dir", "max_workers": "max_workers",
-    "mix_code_versions": "mix_code_versions", "no_epoch_checkpoints": "saving_share",
+    "mix_code_versions": "mix_code_versions", "grow": "grow",
+    "new_test_round": "new_test_round", "no_epoch_checkpoints": "saving_share",
     "register": "register",
 }  # fmt: skip
 

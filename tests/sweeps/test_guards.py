@@ -16,7 +16,8 @@ from meltpoint.sweeps.results import baselines
 from meltpoint.sweeps.results.baseline_record import Baseline, read_baselines
 from meltpoint.sweeps.results.baselines import baseline_of, settle_baselines
 from meltpoint.sweeps.results.guards import cell_guards, guards
-from meltpoint.sweeps.results.summary import CellHeader, CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.sweeps.search.selection import spread
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks import get

@@ -16,7 +16,7 @@ from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.sweeps.driver.opening import asked_sweep, differences, settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.summary import write_sweep
+from meltpoint.sweeps.results.sweep_file import write_sweep
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.study import Study
 from meltpoint.sweeps.specification.cells import OpenCell, length_lines, open_cells

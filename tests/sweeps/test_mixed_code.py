@@ -28,7 +28,8 @@ from meltpoint.reports.tables import comma_separated
 from meltpoint.sweeps.driver import driver, opening, plan, running_trial
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.export import export_cells
-from meltpoint.sweeps.results.summary import SweepSummary, read_sweep, summarise
+from meltpoint.sweeps.results.summary import SweepSummary, summarise
+from meltpoint.sweeps.results.sweep_file import read_sweep
 from meltpoint.sweeps.search import planner as planner_module
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
