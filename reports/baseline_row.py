@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meltpoint.reports.formats import percent
 from meltpoint.reports.table_values import TableEntry, TableRow
 from meltpoint.sweeps.results.summary import SweepSummary
+from meltpoint.tasks.core.score_text import score_text
 
 
 def baseline_rows(columns: Sequence[tuple[str, str]], summary: SweepSummary) -> list[TableRow]:
@@ -21,5 +21,5 @@ def _entry(task: str, metric: str, summary: SweepSummary) -> TableEntry:
         return TableEntry()
     name, score = known.best
     return TableEntry(
-        percent(score), "dev", score, (f"{name}: the best of the baselines; they are scored on dev alone",)
+        score_text(score, metric), "dev", score, (f"{name}: the best of the baselines; they are scored on dev alone",)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from meltpoint.reports.formats import NOTHING, percent, searched_names, setting_text, spread_text
+from meltpoint.reports.formats import NOTHING, best_dev_text, searched_names, setting_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.cells import cell_name
@@ -55,8 +55,8 @@ def _cell_row(cell: CellSummary) -> dict[str, object]:
     best = cell.best
     return {
         "cell": cell_name(*cell.header.key), "head": cell.header.head,
-        "best dev": NOTHING if best is None or best.dev is None else percent(best.dev),
-        "test": NOTHING if cell.test is None else spread_text(cell.test),
+        "best dev": best_dev_text(best),
+        "test": spread_text(cell.test, cell.header.metric),
         "trial": NOTHING if best is None else best.id,
         "setting": NOTHING if best is None else setting_text(best.setting, searched_names(cell.header)),
     }  # fmt: skip

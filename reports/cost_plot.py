@@ -9,6 +9,7 @@ from typing import Any
 from meltpoint.adapters import modes
 from meltpoint.reports.drawing import COLOURS, MARKERS, legend, sheet
 from meltpoint.reports.statistics.cost import Point, TradeOff, pareto
+from meltpoint.tasks.core.score_text import axis_name, scale
 
 ACROSS, PANEL_INCHES, LEGEND_INCHES, DOTS_PER_INCH = 4, (2.8, 2.5), 0.2, 200
 SHORTEST_SECONDS = 1e-3
@@ -48,20 +49,24 @@ def _panel(axes: Any, title: str, groups: Sequence[TradeOff], encoders: Sequence
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("seconds of one run")
-    axes.set_ylabel("score ×100" + (" (dev)" if any(group.split == "dev" for group in groups) else ""))
+    axes.set_ylabel(axis_name(groups[0].metric) + (" (dev)" if any(group.split == "dev" for group in groups) else ""))
     axes.grid(visible=True, linewidth=0.4, color="0.88")
     axes.spines[["top", "right"]].set_visible(False)
     for group in groups:
         colour, best = COLOURS[encoders.index(group.encoder) % len(COLOURS)], pareto(group.by_run)
         axes.plot(
-            [_seconds(point) for point in best], [100 * point.score for point in best], color=colour, linewidth=0.9,
+            [_seconds(point) for point in best], [_shown(point) for point in best], color=colour, linewidth=0.9,
             drawstyle="steps-post",
         )  # fmt: skip
         for point in group.by_run:
             axes.plot(
-                _seconds(point), 100 * point.score, color=colour, marker=_marker(point), markersize=5, linestyle="none",
+                _seconds(point), _shown(point), color=colour, marker=_marker(point), markersize=5, linestyle="none",
                 markerfacecolor=colour if point in best else "white", label=_label(group.encoder, point),
             )  # fmt: skip
+
+
+def _shown(point: Point) -> float:
+    return scale(point.metric) * point.score
 
 
 def _seconds(point: Point) -> float:

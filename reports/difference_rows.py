@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from meltpoint.reports.differences import EnsembleOf, ModeVariant, RowPair, Split, difference, pair_title
-from meltpoint.reports.formats import difference_text, interval_text
+from meltpoint.reports.formats import difference_over_seeds, interval_text
 from meltpoint.reports.statistics.comparison import Comparer, adjusted
 from meltpoint.reports.table_values import Delta, TableEntry, TableRow, own_columns
 from meltpoint.sweeps.results.ensemble_record import Ensemble
@@ -71,7 +71,7 @@ class Contrasts:
             return TableEntry()
         reason = delta.comparison.reason if delta else ""
         reasons = (no_interval(reason),) if reason else ()
-        return TableEntry(difference_text(plain.mean, plain.error), plain.split, plain.mean, reasons)
+        return TableEntry(difference_over_seeds(plain.mean, plain.error, metric), plain.split, plain.mean, reasons)
 
     def with_best(self, rows: Sequence[TableRow]) -> tuple[tuple[TableRow, ...], list[Delta]]:
         """The rows of modes with the best of each column marked, and the comparisons that decide it.
@@ -109,7 +109,7 @@ def _with_interval(delta: Delta | None) -> TableEntry | None:
     known = delta.comparison if delta is not None else None
     if known is None or known.low is None or known.high is None:
         return None
-    return TableEntry(interval_text(known.delta, known.low, known.high), known.split, known.delta)
+    return TableEntry(interval_text(known.delta, known.low, known.high, known.metric), known.split, known.delta)
 
 
 def _marked(row: TableRow, place: int, best: Mapping[int, int]) -> TableRow:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meltpoint.reports.formats import NOTHING, bounds_text, interval_text, p_text, points_text, spread_text, symbol
+from meltpoint.reports.formats import NOTHING, bounds_text, interval_text, p_text, spread_text, symbol
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.table_values import Delta
 from meltpoint.reports.tuning import NOT_RUN, NOT_YET, TuningGain, ran_nowhere
+from meltpoint.tasks.core.score_text import difference_text
 
 NO_DEFAULTS = (
     "The published setting's finals were not run (`--no-default-finals`, or a sweep of an older version), so that "
@@ -24,8 +25,8 @@ GAIN_SIDES = "lllrl"
 def delta_row(delta: Delta) -> list[str]:
     """The cells of a difference under `DELTA_HEADS`."""
     known = delta.comparison
-    value = f"{'dev ' if known.split == 'dev' else ''}{points_text(known.delta)}"
-    bounds = NOTHING if known.low is None or known.high is None else bounds_text(known.low, known.high)
+    value = f"{'dev ' if known.split == 'dev' else ''}{difference_text(known.delta, known.metric)}"
+    bounds = NOTHING if known.low is None or known.high is None else bounds_text(known.low, known.high, known.metric)
     chance = NOTHING if known.probability_better is None else f"{known.probability_better:.2f}"
     p = NOTHING if known.p_holm is None else p_text(known.p_holm)
     return [delta.encoder, delta.task, delta.title, value, bounds, p, chance, known.words]
@@ -34,9 +35,9 @@ def delta_row(delta: Delta) -> list[str]:
 def delta_line(delta: Delta) -> str:
     """`minilm sst2, Δ 🔥 − ❄: +8.2 [+6.5, +9.9], adjusted p 0.004, P(A > B) 0.98: fine-tuning is better`."""
     known = delta.comparison
-    parts = [points_text(known.delta)]
+    parts = [difference_text(known.delta, known.metric)]
     if known.low is not None and known.high is not None:
-        parts = [interval_text(known.delta, known.low, known.high)]
+        parts = [interval_text(known.delta, known.low, known.high, known.metric)]
     parts[0] += " on dev" if known.split == "dev" else ""
     parts += [] if known.p_holm is None else [f"adjusted p {p_text(known.p_holm)}"]
     parts += [] if known.probability_better is None else [f"P(A > B) {known.probability_better:.2f}"]
@@ -74,7 +75,7 @@ def _default_score(gain: TuningGain) -> str:
     over, prefix = (cell.default_test, "") if cell.default_test else (cell.default_dev, "dev ")
     if over is None or gain.words in (NOT_RUN, NOT_YET):
         return NOTHING
-    return prefix + spread_text(over)
+    return prefix + spread_text(over, cell.header.metric)
 
 
 def _words_of(gain: TuningGain) -> list[str]:

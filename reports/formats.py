@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces import documents
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.sweeps.search.selection import Spread
+from meltpoint.tasks.core.score_text import difference_text, score_text, scores_text
 
 QUOTED = "quoted"
 """Marks a number that a paper quotes from elsewhere."""
@@ -23,33 +25,33 @@ UNITS = (("d", "h", 86400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1))
 
 
 def percent(fraction: float) -> str:
-    """A score ×100 with one decimal; correlations too, so that a table has one unit."""
+    """A fraction ×100 with one decimal."""
     return signed(f"{100 * fraction:.1f}")
 
 
-def spread_text(spread: Spread) -> str:
-    """`85.1 ± 0.3` in percent points; without the deviation for a single seed."""
-    return percent(spread.mean) + ("" if spread.std is None else f" ± {100 * spread.std:.1f}")
+def spread_text(spread: Spread | None, metric: str) -> str:
+    """`85.1 ± 0.3`, in the metric's unit; without the deviation of a single seed; a dash of none."""
+    return NOTHING if spread is None else scores_text(spread.mean, spread.std, metric)
 
 
-def difference_text(mean: float, error: float | None) -> str:
-    """`+1.2 ± 0.5` in percent points; without the error if it is unknown."""
-    return points_text(mean) + ("" if error is None else f" ± {100 * error:.1f}")
+def best_dev_text(best: TrialRecord | None) -> str:
+    """The dev score of a cell's best trial; a dash where there is none yet."""
+    return NOTHING if best is None or best.dev is None else score_text(best.dev, best.metric)
 
 
-def points_text(fraction: float) -> str:
-    """`+1.2`: a difference in percent points, with its sign."""
-    return signed(f"{100 * fraction:+.1f}")
+def difference_over_seeds(mean: float, error: float | None, metric: str) -> str:
+    """`+1.2 ± 0.5`; without the error if it is unknown."""
+    return difference_text(mean, metric) + ("" if error is None else f" ± {score_text(error, metric)}")
 
 
-def interval_text(delta: float, low: float, high: float) -> str:
-    """`+8.2 [+6.5, +9.9]`: a difference in percent points with its interval."""
-    return f"{points_text(delta)} {bounds_text(low, high)}"
+def interval_text(delta: float, low: float, high: float, metric: str) -> str:
+    """`+8.2 [+6.5, +9.9]`: a difference with its interval."""
+    return f"{difference_text(delta, metric)} {bounds_text(low, high, metric)}"
 
 
-def bounds_text(low: float, high: float) -> str:
-    """`[+6.5, +9.9]` in percent points."""
-    return f"[{points_text(low)}, {points_text(high)}]"
+def bounds_text(low: float, high: float, metric: str) -> str:
+    """`[+6.5, +9.9]`: the bounds of a difference."""
+    return f"[{difference_text(low, metric)}, {difference_text(high, metric)}]"
 
 
 def p_text(p: float) -> str:

@@ -61,5 +61,10 @@ def _errors(summary: SweepSummary) -> list[str]:
     heads = [cell.header for cell in summary.cells]
     names = dict.fromkeys(name for head in heads for name in (head.metric, *head.beside) if is_lower_better(name))
     return (
-        [f"Of {' and '.join(names)} lower is better, so that there a Δ below 0 is for the upper side."] if names else []
+        [
+            f"Of {' and '.join(names)} lower is better, so that there a Δ below 0 is for the upper side; they are "
+            "in the unit of the task's scores, not ×100."
+        ]
+        if names
+        else []
     )

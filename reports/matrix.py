@@ -118,7 +118,7 @@ def _show(cell: CellSummary | None, metric: str, summary: SweepSummary, wanted: 
     split: Split = "test" if cell.test and wanted == "test" else "dev"
     over = over_seeds(cell, split, metric)
     reasons = tuple(_reservations(cell, summary, wanted)) if is_own else ()
-    return TableEntry(spread_text(over), split, over.mean, reasons) if over else TableEntry(reasons=reasons)
+    return TableEntry(spread_text(over, metric), split, over.mean, reasons) if over else TableEntry(reasons=reasons)
 
 
 def missing(cell: CellSummary, summary: SweepSummary) -> str:
@@ -207,4 +207,4 @@ def _show_ensemble(made: Ensemble, metric: str, summary: SweepSummary, wanted: S
     split: Split = "test" if made.test and wanted == "test" else "dev"
     over = made.spread(split, metric)
     reasons = tuple(reservations(made, summary)) if metric == made.metric else ()
-    return TableEntry(spread_text(over), split, over.mean, reasons) if over else TableEntry(reasons=reasons)
+    return TableEntry(spread_text(over, metric), split, over.mean, reasons) if over else TableEntry(reasons=reasons)

@@ -74,7 +74,7 @@ def code_notes(summary: SweepSummary) -> list[str]:
 
 
 def growth_notes(summary: SweepSummary) -> list[str]:
-    """What was added to the sweep under its name, and when, a line each."""
+    """The additions to the sweep under its name, and when they came, a line each."""
     lines = []
     for grown in summary.growth:
         day = time.strftime("%Y-%m-%d", time.localtime(grown.at))

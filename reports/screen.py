@@ -141,7 +141,7 @@ def show_ensemble(made: Ensemble, sweep: str, console: Console) -> None:
     say(console, f"{made.task}: {members_text(made, sweep)}")
     for split, over in (("test", made.spread("test")), ("dev", made.spread("dev"))):
         if over:
-            say(console, f"{split} {made.metric} {spread_text(over)} over {some(over.count, 'seed')}")
+            say(console, f"{split} {made.metric} {spread_text(over, made.metric)} over {some(over.count, 'seed')}")
     for note in made.notes:
         say(console, note)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from meltpoint.reports.formats import NOTHING, percent, spread_text, title
+from meltpoint.reports.formats import NOTHING, best_dev_text, spread_text, title
 from meltpoint.reports.layout import ScreenColumn, on_two_lines, say, show_groups
 from meltpoint.reports.matrix import searched_again
 from meltpoint.reports.notes import code_notes, growth_notes, warning_notes
@@ -84,22 +84,22 @@ def _others(cell: CellSummary) -> str:
 
 
 def _best_dev(cell: CellSummary) -> str:
-    return NOTHING if cell.best is None or cell.best.dev is None else percent(cell.best.dev)
+    return best_dev_text(cell.best)
 
 
 def _finals(cell: CellSummary, planned: int) -> str:
-    return _scores(len(cell.finals), planned, cell.dev, cell.test)
+    return _scores(cell, len(cell.finals), planned, cell.dev, cell.test)
 
 
 def _defaults(cell: CellSummary) -> str:
     """The finals of the published setting; where that is the best one, it has none beside the cell's finals."""
     if not cell.default_seeds:
         return "is the best" if cell.default_finals else NOTHING
-    return _scores(len(cell.default_finals), cell.default_seeds, cell.default_dev, cell.default_test)
+    return _scores(cell, len(cell.default_finals), cell.default_seeds, cell.default_dev, cell.default_test)
 
 
-def _scores(count: int, planned: int, dev: Spread | None, test: Spread | None) -> str:
+def _scores(cell: CellSummary, count: int, planned: int, dev: Spread | None, test: Spread | None) -> str:
     if dev is None:
         return f"0/{planned}"
     split, over = ("test", test) if test else ("dev", dev)
-    return f"{count}/{planned}, {split} {spread_text(over)}"
+    return f"{count}/{planned}, {split} {spread_text(over, cell.header.metric)}"

@@ -137,8 +137,8 @@ def _scores_text(cell: CellDifference) -> str:
     if cell.a is None or cell.b is None:
         lacking = " and ".join(name for name, over in (("a", cell.a), ("b", cell.b)) if over is None)
         return f"no finals in {lacking} yet"
-    change = "" if cell.delta is None else f", Δ {difference_text(cell.delta, None)}"
-    return f"{cell.split} {cell.metric} {spread_text(cell.a)} → {spread_text(cell.b)}{change}"
+    change = "" if cell.delta is None else f", Δ {difference_text(cell.delta, cell.metric)}"
+    return f"{cell.split} {cell.metric} {spread_text(cell.a, cell.metric)} → {spread_text(cell.b, cell.metric)}{change}"
 
 
 def _value(value: Value | None) -> str:

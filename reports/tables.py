@@ -20,9 +20,9 @@ from meltpoint.reports.findings import (
 )
 from meltpoint.reports.formats import (
     NOTHING,
+    best_dev_text,
     duration,
     marks,
-    percent,
     searched_names,
     setting_text,
     spread_text,
@@ -41,7 +41,6 @@ from meltpoint.sweeps.results.code_versions import mixture_in_words
 from meltpoint.sweeps.results.ensemble_record import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
-from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.counts import some
 
 COLUMNS = (
@@ -166,9 +165,9 @@ def _cell_row(cell: CellSummary, names: int) -> list[str]:
     head, best = cell.header, cell.best
     return [
         *_key(head, names), head.head, trials_text(cell.counts),
-        NOTHING if best is None or best.dev is None else percent(best.dev),
+        best_dev_text(best),
         NOTHING if best is None or best.best_epoch is None else f"{best.best_epoch} of {len(best.epochs)}",
-        _spread(cell.dev), _spread(cell.test), duration(cell.seconds),
+        spread_text(cell.dev, head.metric), spread_text(cell.test, head.metric), duration(cell.seconds),
     ]  # fmt: skip
 
 
@@ -176,10 +175,6 @@ def trials_text(counts: Mapping[str, int]) -> str:
     """`14/16 (1 stopped, 1 failed)`: finished of planned, and the states of the others."""
     others = [f"{counts[state]} {state}" for state in ("stopped", "failed", "running") if counts[state]]
     return f"{counts['finished']}/{counts['planned']}" + (f" ({', '.join(others)})" if others else "")
-
-
-def _spread(spread: Spread | None) -> str:
-    return NOTHING if spread is None else spread_text(spread)
 
 
 def _settings(summary: SweepSummary) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.reports.formats import duration, percent, searched_names, title, value_text
+from meltpoint.reports.formats import duration, searched_names, title, value_text
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.score_text import score_text
 
 SHORTEST = 4
 """Characters of a trial's id that name it, where no other trial's id begins so."""
@@ -55,11 +56,11 @@ def _what(record: TrialRecord) -> str:
 
 def _outcome(record: TrialRecord, cell: CellSummary | None) -> Iterator[str]:
     best = cell is not None and cell.best is not None and cell.best.id == record.id
-    scores = "" if record.dev is None else f", dev {record.metric} {percent(record.dev)}"
+    scores = "" if record.dev is None else f", dev {record.metric} {score_text(record.dev, record.metric)}"
     scores += f" in epoch {record.best_epoch} of {record.epoch_count}" if record.best_epoch else ""
     yield f"{record.status}{scores}{', the best of its cell' if best else ''}"
     if record.test:
-        yield "test: " + ", ".join(f"{name} {percent(value)}" for name, value in record.test.items())
+        yield "test: " + ", ".join(f"{name} {score_text(value, name)}" for name, value in record.test.items())
     if record.error:
         yield f"error ({record.cause or 'setting'}): {' '.join(record.error.split())}"
 
@@ -92,6 +93,6 @@ def _run_lines(record: TrialRecord) -> Iterator[str]:
 
 def _epoch_lines(record: TrialRecord) -> Iterator[str]:
     for epoch in record.epochs:
-        shown = ", ".join(f"{name} {percent(value)}" for name, value in epoch.dev.items())
+        shown = ", ".join(f"{name} {score_text(value, name)}" for name, value in epoch.dev.items())
         mark = " ←" if epoch.epoch == record.best_epoch else ""
         yield f"epoch {epoch.epoch} ({epoch.phase}): train loss {epoch.train_loss:.4f}, dev {shown}{mark}"

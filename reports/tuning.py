@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meltpoint.reports.formats import bounds_text, points_text
+from meltpoint.reports.formats import bounds_text
 from meltpoint.reports.statistics.comparison import Comparer, Comparison
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.tasks.core.score_text import difference_text
 
 WON = "the published setting won the search"
 NOT_RUN, NOT_YET = "the published setting was not run", "the published setting has not run yet"
@@ -45,10 +46,10 @@ def _gain(cell: CellSummary, summary: SweepSummary, comparer: Comparer) -> Tunin
 
 def gain_in_words(gain: Comparison) -> str:
     """`tuning bought +1.3 [+0.4, +2.2]`, or that it is not shown to help."""
-    value, where = points_text(gain.delta), ON_DEV if gain.split == "dev" else ""
+    value, where = difference_text(gain.delta, gain.metric), ON_DEV if gain.split == "dev" else ""
     if gain.low is None or gain.high is None:
         return f"{value}{where}, no interval: {gain.reason}"
-    text = f"{value} {bounds_text(gain.low, gain.high)}{where}"
+    text = f"{value} {bounds_text(gain.low, gain.high, gain.metric)}{where}"
     if not gain.excludes_zero:
         return f"tuning not shown to help: {text}"
     return f"tuning bought {text}" if gain.gain > 0 else f"tuning cost {text}: the published setting is better"

@@ -9,10 +9,10 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from meltpoint.reports.formats import percent
 from meltpoint.reports.status_view import show_status
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.score_text import score_text
 
 INTERVAL_SECONDS = 2.0
 """Between two looks: a ledger of a hundred thousand trials takes about as long to read."""
@@ -76,7 +76,9 @@ def progress_line(summary: SweepSummary) -> str:
     finals = f"{sum(len(c.finals) for c in cells)}/{sum(summary.seeds_of(c) for c in cells)}"
     done = f"{sum(c.is_done for c in cells)} of {some(len(cells), 'cell')} done"
     best = [
-        f"{c.header.mode}.{c.header.task} {percent(c.best.dev)}" for c in cells if c.best and c.best.dev is not None
+        f"{c.header.mode}.{c.header.task} {score_text(c.best.dev, c.header.metric)}"
+        for c in cells
+        if c.best and c.best.dev is not None
     ]
     parts = [f"{summary.name}: {summary.state}", done, f"trials {trials}", f"finals {finals}"]
     parts += [f"{failed} failed"] * bool(failed) + [f"best dev {', '.join(best)}"] * bool(best)

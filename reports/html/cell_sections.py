@@ -8,7 +8,7 @@ from typing import Any
 
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.reports.class_tables import class_rows
-from meltpoint.reports.formats import NOTHING, duration, percent, spread_text, title, value_text
+from meltpoint.reports.formats import NOTHING, best_dev_text, duration, spread_text, title, value_text
 from meltpoint.reports.html.errors import Errors, errors_of
 from meltpoint.reports.html.trials import TrialRows, trial_rows
 from meltpoint.reports.statistics.class_scores import cell_class_scores
@@ -19,10 +19,10 @@ from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.export import best_space
 from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.score_text import score_text
 
 
 @dataclass(frozen=True)
@@ -121,16 +121,13 @@ def _facts(cell: CellSummary, summary: SweepSummary) -> list[tuple[str, str]]:
     on_dev = " (dev)" if default is not None and cell.default_test is None else ""
     return [
         ("metric", head.metric), ("head", head.head), ("trials finished", trials_text(cell.counts)),
-        ("best dev", NOTHING if best is None or best.dev is None else percent(best.dev)),
-        ("dev over seeds", _spread(cell.dev)), ("test over seeds", _spread(cell.test)),
-        (f"published setting{on_dev}", _spread(default)),
+        ("best dev", best_dev_text(best)),
+        ("dev over seeds", spread_text(cell.dev, head.metric)),
+        ("test over seeds", spread_text(cell.test, head.metric)),
+        (f"published setting{on_dev}", spread_text(default, head.metric)),
         ("seeds", f"{len(cell.finals)} of {summary.seeds_of(cell)}"),
         ("training", duration(cell.seconds)), ("GPU-hours", f"{cell.cost.gpu_hours:.3g}"),
     ]  # fmt: skip
-
-
-def _spread(spread: Spread | None) -> str:
-    return NOTHING if spread is None else spread_text(spread)
 
 
 def _seeds(cell: CellSummary) -> list[Seed]:
@@ -142,8 +139,8 @@ def _seeds(cell: CellSummary) -> list[Seed]:
 def _seed(final: TrialRecord, setting: str, metric: str) -> Seed:
     test = (final.test or {}).get(metric)
     return Seed(
-        setting, final.seed, NOTHING if final.dev is None else percent(final.dev),
-        NOTHING if test is None else percent(test), duration(final.seconds), final.mlflow_run_id or "",
+        setting, final.seed, NOTHING if final.dev is None else score_text(final.dev, metric),
+        NOTHING if test is None else score_text(test, metric), duration(final.seconds), final.mlflow_run_id or "",
     )  # fmt: skip
 
 

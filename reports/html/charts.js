@@ -31,7 +31,6 @@ const short = (value) => {
   if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5)) return value.toExponential(1).replace(".0e", "e").replace("e+", "e");
   return String(Number(value.toPrecision(4)));
 };
-const points = (score) => 100 * score;
 
 function numberAxis(paint, name, more = {}) {
   return {
@@ -116,7 +115,7 @@ function cost(subject, paint) {
     option: {
       legend: over.legend, grid: { left: 56, right: 24, top: over.top, bottom: 44 },
       xAxis: numberAxis(paint, "seconds of one run", { type: "log", min: low, max: high, ...withLabels(paint, logAxis(low, high)) }),
-      yAxis: scoreAxis(paint, "score ×100", { boundaryGap: ["5%", "5%"] }), series,
+      yAxis: scoreAxis(paint, subject.y, { boundaryGap: ["5%", "5%"] }), series,
       tooltip: { renderMode: "richText", confine: true, formatter: (item) => `${item.seriesName}\n${short(item.value[1])} in ${short(item.value[0])} s` },
     },
   };
@@ -144,7 +143,7 @@ function parallel(cell, paint) {
   const axes = cell.axes;
   const vertical = paint.width / (axes.length + 1) < NARROW_AXIS;
   const rows = cell.rows;
-  const scores = cell.lines.map((row) => points(rows.dev[row]));
+  const scores = cell.lines.map((row) => cell.scale * rows.dev[row]);
   const value = (at, row) => rows.settings[at][row] ?? "-";
   const lines = cell.lines.map((row, place) => [...axes.map((_, at) => value(at, row)), scores[place]]);
   const line = { lineStyle: { color: paint.ink } };
@@ -152,7 +151,7 @@ function parallel(cell, paint) {
     dim: at, name: axis.name, ...searchedAxis(axis, rows.settings[at], paint), axisLine: line, axisTick: line,
   }));
   each.push({
-    dim: axes.length, name: "dev ×100", type: "value", scale: true, axisLine: line, axisTick: line,
+    dim: axes.length, name: cell.score, type: "value", scale: true, axisLine: line, axisTick: line,
     axisLabel: { color: paint.ink, formatter: short },
   });
   const shades = paint.dark ? ["#66778c", "#6b9fe6", "#d6e6ff"] : ["#b3c1d1", "#5b8fd0", "#123a73"];
@@ -189,9 +188,9 @@ function scatter(cell, paint) {
     const each = (across - gap - 24) / (found.data?.length || 1);
     const label = found.data && found.data.length <= MOST_WHOLE ? { interval: 0, width: each - 4, overflow: "truncate" } : { hideOverlap: true, formatter: short };
     option.xAxis.push({ ...numberAxis(paint, axis.name), ...found, gridIndex: at, axisLabel: { ...found.axisLabel, ...label } });
-    option.yAxis.push(scoreAxis(paint, column === 0 ? "dev ×100" : "", { gridIndex: at, nameGap: 34 }));
+    option.yAxis.push(scoreAxis(paint, column === 0 ? cell.score : "", { gridIndex: at, nameGap: 34 }));
     const drawn = cell.points.filter((one) => rows.settings[at][one] !== null);
-    const value = (one) => [rows.settings[at][one], points(rows.dev[one]), rows.number[one]];
+    const value = (one) => [rows.settings[at][one], cell.scale * rows.dev[one], rows.number[one]];
     option.series.push({
       type: "scatter", xAxisIndex: at, yAxisIndex: at, symbolSize: drawn.length > 300 ? 4 : 7, itemStyle: { color: paint.point, opacity: drawn.length > 300 ? 0.45 : 0.75 },
       data: drawn.filter((one) => one !== cell.lines[0]).map(value),
@@ -210,13 +209,13 @@ function learning(cell, paint) {
   const series = cell.curves.map(([row, curve]) => ({
     type: "line", name: `trial ${cell.rows.number[row]}`, symbol: "circle", symbolSize: curve.length > 1 ? 3 : 6, z: row === best ? 3 : 2,
     color: row === best ? paint.best : paint.point, lineStyle: { width: row === best ? 3.5 : 1, opacity: row === best ? 1 : 0.6 },
-    itemStyle: { opacity: row === best ? 1 : 0.6 }, data: curve.filter(([, score]) => score !== null).map(([epoch, score]) => [epoch, points(score)]),
+    itemStyle: { opacity: row === best ? 1 : 0.6 }, data: curve.filter(([, score]) => score !== null).map(([epoch, score]) => [epoch, cell.scale * score]),
   }));
   return {
     height: 320,
     option: {
       grid: { left: 56, right: 24, top: 14, bottom: 44 }, series,
-      xAxis: numberAxis(paint, "epoch", { min: last > 1 ? 1 : 0, max: Math.max(2, last), minInterval: 1 }), yAxis: scoreAxis(paint, "dev ×100"),
+      xAxis: numberAxis(paint, "epoch", { min: last > 1 ? 1 : 0, max: Math.max(2, last), minInterval: 1 }), yAxis: scoreAxis(paint, cell.score),
       tooltip: { renderMode: "richText", confine: true, formatter: (item) => `${item.seriesName}, epoch ${item.value[0]}: dev ${short(item.value[1])}` },
     },
   };

@@ -15,6 +15,7 @@ from meltpoint.reports.statistics.random_trials import random_trials
 from meltpoint.reports.statistics.tuning_curves import LEVELS, CurvePoint
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.counts import counted
+from meltpoint.tasks.core.score_text import axis_name, scale
 
 LINE_POINTS = 60
 """Points of a line; the curve is a step function of the number of trials."""
@@ -68,7 +69,7 @@ def _tuning_chart(task: str, metric: str, curves: Sequence[CellCurve], several: 
     lines = [_line(one, several) for one in curves]
     text = "; ".join(f"{line['name']}: {line['points'][0][1]:.1f} with 1 trial, {line['points'][-1][1]:.1f} with "
                      f"{line['points'][-1][0]:.0f}" for line in lines)  # fmt: skip
-    data = {"lines": lines, "x": "random trials", "y": f"dev {metric} ×100", "log": True}
+    data = {"lines": lines, "x": "random trials", "y": f"dev {axis_name(metric)}", "log": True}
     return Chart(f"{task} ({metric})", data, f"Median best dev score: {text}.")
 
 
@@ -79,15 +80,15 @@ def _line(one: CellCurve, several: bool) -> dict[str, Any]:
     name = " ".join(part for part in (head.encoder if several else "", title(head.mode), head.variant) if part)
     return {
         "name": name, "mode": head.mode,
-        "points": [[round(point.trials, 4), round(100 * point.median, 4)] for point in shown],
-        "bands": [_band(shown, place) for place in range(len(LEVELS))],
+        "points": [[round(point.trials, 4), round(scale(one.header.metric) * point.median, 4)] for point in shown],
+        "bands": [_band(shown, place, scale(one.header.metric)) for place in range(len(LEVELS))],
     }  # fmt: skip
 
 
-def _band(shown: Sequence[CurvePoint], place: int) -> list[list[float]]:
+def _band(shown: Sequence[CurvePoint], place: int, factor: float) -> list[list[float]]:
     """(trials, low, high) of the points at which the band says anything."""
     inside = [(point.trials, band) for point in shown if (band := point.bands[place]) is not None]
-    return [[round(trials, 4), round(100 * low, 4), round(100 * high, 4)] for trials, (low, high) in inside]
+    return [[round(trials, 4), round(factor * low, 4), round(factor * high, 4)] for trials, (low, high) in inside]
 
 
 def cost_charts(cells: Sequence[CellSummary]) -> list[Chart]:
@@ -106,7 +107,7 @@ def _cost_point(point: Point, is_best: bool) -> dict[str, Any]:
     name = " ".join([title(point.cell[1]), *point.cell[3:]])
     return {
         "name": name, "mode": point.cell[1], "seconds": max(1e-3, round(point.cost, 4)),
-        "score": round(100 * point.score, 4), "pareto": is_best,
+        "score": round(scale(point.metric) * point.score, 4), "pareto": is_best,
     }  # fmt: skip
 
 
@@ -116,4 +117,8 @@ def _cost_chart(task: str, metric: str, groups: list[dict[str, Any]]) -> Chart:
         for group in groups for point in group["points"]
     )  # fmt: skip
     split = " and ".join(dict.fromkeys(group["split"] for group in groups))
-    return Chart(f"{task} ({metric}, {split})", {"groups": groups}, f"Score against seconds of one run: {text}.")
+    return Chart(
+        f"{task} ({metric}, {split})",
+        {"groups": groups, "y": axis_name(metric)},
+        f"Score against seconds of one run: {text}.",
+    )

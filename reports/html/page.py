@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from meltpoint.reports.class_tables import CLASS_HEADS
 from meltpoint.reports.findings import GAIN_HEADS, gain_rows, without_defaults
-from meltpoint.reports.formats import duration, marks, percent, spread_text
+from meltpoint.reports.formats import best_dev_text, duration, marks, percent, spread_text
 from meltpoint.reports.html.cell_sections import CellSection, cell_section
 from meltpoint.reports.html.curves import Chart, cost_charts, tuning_charts
 from meltpoint.reports.html.disagreements import Disagreements, disagreements
@@ -190,8 +190,8 @@ def _overview(summary: SweepSummary) -> list[list[str]]:
         best = cell.best
         rows.append([
             cell.header.head, trials_text(cell.counts),
-            "–" if best is None or best.dev is None else percent(best.dev),
-            "–" if cell.dev is None else spread_text(cell.dev), "–" if cell.test is None else spread_text(cell.test),
+            best_dev_text(best),
+            spread_text(cell.dev, cell.header.metric), spread_text(cell.test, cell.header.metric),
             duration(cell.seconds),
         ])  # fmt: skip
     return rows

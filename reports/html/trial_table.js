@@ -5,18 +5,18 @@ function trialTable(place, cell, dashboard) {
   const PRINTED = 25;
   const rows = cell.rows;
   const count = rows.id.length;
-  const percent = (score) => (100 * score).toFixed(1).replace("-", "−");
+  const shown = (score) => (cell.scale * score).toFixed(cell.scale === 1 ? 3 : 1).replace("-", "−");
   const columns = [
     { head: "trial", values: rows.number, figure: true, descends: false },
     { head: "status", values: rows.status, show: (row) => (rows.error[row] ? `${rows.status[row]}: ${rows.error[row]}` : rows.status[row]) },
     { head: "from", values: rows.from },
-    { head: "dev", values: rows.dev, figure: true, descends: true, show: (row) => percent(rows.dev[row]) },
+    { head: "dev", values: rows.dev, figure: true, descends: cell.scale !== 1, show: (row) => shown(rows.dev[row]) },
     { head: "best epoch", values: rows.epoch, figure: true, show: (row) => `${rows.epoch[row]} of ${rows.epochs[row]}` },
     { head: "seconds", values: rows.seconds, figure: true },
     ...cell.axes.map((axis, at) => ({ head: axis.name, values: rows.settings[at], figure: !axis.values.length, axis })),
     { head: "id", values: rows.id },
   ];
-  const state = { column: 3, descends: true, page: 0, text: "", status: "" };
+  const state = { column: 3, descends: cell.scale !== 1, page: 0, text: "", status: "" };
   const make = (tag, attributes = {}, ...children) => {
     const node = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);

@@ -14,6 +14,8 @@ from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.tasks.core.counts import counted, some
+from meltpoint.tasks.core.metrics import gain
+from meltpoint.tasks.core.score_text import axis_name, scale
 
 MOST_ROWS = 12_000
 """Trials in the tables of a page: of about 250 bytes each, so that the page stays below 5 MB."""
@@ -55,6 +57,7 @@ class TrialRows:
         columns: name → a value for each row; `settings` has a list for each axis.
         lines, points: the rows that parallel coordinates and scatter plots draw.
         curves: (row, [(epoch, dev score)]) of the learning curves.
+        metric: of the scores.
         notes: what is left out or missing, a sentence each; the first is on the table.
     """
 
@@ -63,6 +66,7 @@ class TrialRows:
     lines: list[int]
     points: list[int]
     curves: list[tuple[int, list[tuple[int, float | None]]]]
+    metric: str
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -72,6 +76,7 @@ class TrialRows:
         ]  # fmt: skip
         return {
             "axes": axes, "rows": self.columns, "lines": self.lines, "points": self.points, "curves": self.curves,
+            "scale": scale(self.metric), "score": f"dev {axis_name(self.metric)}",
         }  # fmt: skip
 
 
@@ -96,12 +101,12 @@ def trial_rows(cell: CellSummary, most_rows: int = MOST_ROWS) -> TrialRows:
     ]
     return TrialRows(
         axes, _columns(kept, axes), [place[id(one)] for one in lines], [place[id(one)] for one in points],
-        [(place[id(one)], _curve(one)) for one in curves], (*notes, *filter(None, said)),
+        [(place[id(one)], _curve(one)) for one in curves], cell.header.metric, (*notes, *filter(None, said)),
     )  # fmt: skip
 
 
 def _rank(record: TrialRecord) -> tuple[bool, float, int]:
-    return record.dev is None, -(record.dev or 0.0), record.number
+    return record.dev is None, -gain(record.metric, record.dev or 0.0), record.number
 
 
 def thinned(ranked: Sequence[T], most: int) -> list[T]:

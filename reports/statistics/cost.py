@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from meltpoint.reports.formats import NOTHING, duration, listed, percent, title
+from meltpoint.reports.formats import NOTHING, duration, listed, title
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.cost import CellCost
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.counts import counted, some
 from meltpoint.tasks.core.metrics import gain
+from meltpoint.tasks.core.score_text import score_text
 
 Split = Literal["dev", "test"]
 
@@ -191,7 +192,8 @@ def pareto_rows(summary: SweepSummary) -> list[list[str]]:
 def pareto_text(points: Sequence[Point]) -> str:
     """`❄ feature_extraction 81.2 (12 s), 🔥 fine_tuning 85.3 (2 min 5 s)`: a Pareto set, the cheapest first."""
     return ", ".join(
-        f"{cell_title(point.cell)} {percent(point.score)} ({seconds_text(point.cost)})" for point in pareto(points)
+        f"{cell_title(point.cell)} {score_text(point.score, point.metric)} ({seconds_text(point.cost)})"
+        for point in pareto(points)
     )
 
 

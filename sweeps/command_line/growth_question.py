@@ -43,7 +43,7 @@ def asked_to_grow(spec: SweepSpec, resources: Resources) -> Resources:
 
 
 def question(ledger: Ledger, then: SweepSpec, now: SweepSpec) -> list[str]:
-    """What is added, how much work it is at most, and which cells stay closed; a line each."""
+    """The additions, the most work that they are, and the cells that stay closed; a line each."""
     from meltpoint.sweeps.results.summary import summarise
 
     lines = [f"The sweep '{now.name}' grows: {'; '.join(now.growth(then))}.", f"{added_work(then, now)}."]
@@ -58,7 +58,7 @@ def question(ledger: Ledger, then: SweepSpec, now: SweepSpec) -> list[str]:
 
 
 def added_work(then: SweepSpec, now: SweepSpec) -> str:
-    """How many cells join, and the most search trials and finals that are added, in words."""
+    """The number of cells that join, and the most search trials and finals that are added, in words."""
     # A block is no mapping: its `keys` are a method of its own.
     old, new = ({key: block for block in spec.products() for key in block.keys()} for spec in (then, now))  # noqa: SIM118
     joining = [key for key in new if key not in old]

@@ -18,6 +18,7 @@ from meltpoint.sweeps.tracking.cell_ending import CellEnding
 from meltpoint.sweeps.tracking.labels import mode_symbol, searched
 from meltpoint.sweeps.tracking.views import PLACE
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.score_text import score_text, scores_text, unit_text
 
 NOTHING = "–"
 BEST_FILE = "best.yaml"
@@ -79,7 +80,10 @@ def place_tags(summary: SweepSummary) -> dict[CellKey, dict[str, str]]:
 
 def _tags(cell: CellSummary, rivals: list[CellSummary]) -> dict[str, str]:
     scores = {"test": cell.test, "dev": cell.dev, "default test": cell.default_test}
-    return {PLACE: _place(cell, rivals), **{name: spread_text(over) for name, over in scores.items() if over}}
+    return {
+        PLACE: _place(cell, rivals),
+        **{name: spread_text(over, cell.header.metric) for name, over in scores.items() if over},
+    }
 
 
 def _place(cell: CellSummary, rivals: list[CellSummary]) -> str:
@@ -100,11 +104,9 @@ def _score(cell: CellSummary, on_test: bool) -> float:
     return cell.best.dev if cell.best is not None and cell.best.dev is not None else float("-inf")
 
 
-def spread_text(over: Spread | None) -> str:
-    """`85.1 ± 0.3` in points of 100; without the deviation of a single seed."""
-    if over is None:
-        return NOTHING
-    return f"{100 * over.mean:.1f}" + ("" if over.std is None else f" ± {100 * over.std:.1f}")
+def spread_text(over: Spread | None, metric: str) -> str:
+    """`85.1 ± 0.3`; without the deviation of a single seed."""
+    return NOTHING if over is None else scores_text(over.mean, over.std, metric)
 
 
 # The description.
@@ -120,11 +122,11 @@ def _note(cell: CellSummary, opened: OpenCell) -> Iterator[str]:
     yield ""
     variant = f" ({head.variant})" if head.variant else ""
     yield f"{mode_symbol(head.mode)} **{head.mode}** of {head.encoder} on **{head.task}**{variant}, head {head.head}."
-    yield f"Scores are {head.metric} in points of 100, ± the standard deviation over seeds."
+    yield f"Scores are {head.metric} {unit_text(head.metric)}, ± the standard deviation over seeds."
     yield ""
     yield from _score_rows(cell)
     yield ""
-    dev = NOTHING if best.dev is None else f"{100 * best.dev:.1f}"
+    dev = NOTHING if best.dev is None else score_text(best.dev, best.metric)
     yield f"The best trial has {dev} on dev, in epoch {best.best_epoch} of {best.epoch_count}."
     yield ""
     yield from _setting_rows(best.setting, ranges)
@@ -138,11 +140,12 @@ def _note(cell: CellSummary, opened: OpenCell) -> Iterator[str]:
 
 
 def _score_rows(cell: CellSummary) -> Iterator[str]:
+    metric = cell.header.metric
     yield "| | seeds | dev | test |"
     yield "|---|---:|---:|---:|"
-    yield f"| best setting | {len(cell.finals)} | {spread_text(cell.dev)} | {spread_text(cell.test)} |"
+    yield f"| best setting | {len(cell.finals)} | {spread_text(cell.dev, metric)} | {spread_text(cell.test, metric)} |"
     if cell.default_finals and cell.best is not None and cell.best.setting != cell.header.published:
-        scores = f"{spread_text(cell.default_dev)} | {spread_text(cell.default_test)}"
+        scores = f"{spread_text(cell.default_dev, metric)} | {spread_text(cell.default_test, metric)}"
         yield f"| published setting | {len(cell.default_finals)} | {scores} |"
 
 

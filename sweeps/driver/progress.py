@@ -16,6 +16,7 @@ from meltpoint.sweeps.driver.remaining_time import RemainingTime
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
 from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal, trial_label
 from meltpoint.sweeps.search.selection import finals_of, spread
+from meltpoint.tasks.core.score_text import score_text
 
 REFRESH_SECONDS = 0.5
 QUIET_SECONDS = 30.0  # a piped sweep says something at least this often
@@ -60,7 +61,7 @@ class Progress:
         """An epoch ended."""
         metric = proposal.cell.task.metric
         name = f"{proposal.cell.name} {trial_label(proposal)}"
-        self.latest[proposal.id] = f"{name}: epoch {epoch.epoch}, dev {metric} {100 * epoch.dev[metric]:.1f}"
+        self.latest[proposal.id] = f"{name}: epoch {epoch.epoch}, dev {metric} {score_text(epoch.dev[metric], metric)}"
 
     def ended(self, record: TrialRecord) -> None:
         """A trial ended."""
@@ -95,7 +96,11 @@ class Progress:
         """A finalist was scored on test."""
         if self.live is None:
             score = record.test.get(record.metric) if record.test else None
-            text = "no labelled test, predictions saved" if score is None else f"test {record.metric} {100 * score:.1f}"
+            text = (
+                "no labelled test, predictions saved"
+                if score is None
+                else f"test {record.metric} {score_text(score, record.metric)}"
+            )
             whose = "default, " if record.role == "default" else ""
             self.say(f"{self._clock()}  {'.'.join(record.cell)} {whose}seed {record.seed}: {text}")
 
@@ -141,7 +146,7 @@ def describe(record: TrialRecord) -> str:
     name = f"{'.'.join(record.cell)} {trial_label(record)}"
     if record.status == "failed":
         return f"{name} failed: {record.error}"
-    dev = "no score" if record.dev is None else f"dev {record.metric} {100 * record.dev:.1f}"
+    dev = "no score" if record.dev is None else f"dev {record.metric} {score_text(record.dev, record.metric)}"
     return f"{name} {record.status}: {dev}, best epoch {record.best_epoch}, {record.seconds:.0f} s"
 
 
@@ -153,11 +158,13 @@ def row(progress: CellProgress) -> tuple[str, str, str, str]:
     failed = sum(record.status == "failed" for record in progress.search.values())
     trials = f"{len(progress.search)}/{progress.target}" + (f" ({failed} failed)" if failed else "")
     shown = (
-        f"{len(finals)}/{cell.seeds} trained" if tests is None else f"test {100 * tests.mean:.1f} over {tests.count}"
+        f"{len(finals)}/{cell.seeds} trained"
+        if tests is None
+        else f"test {score_text(tests.mean, finals[0].metric)} over {tests.count}"
     )
     return (
         f"{modes.get(cell.mode).symbol} {' · '.join([cell.encoder, *cell.key[2:]])}",
         trials,
-        "" if best is None or best.dev is None else f"{100 * best.dev:.1f}",
+        "" if best is None or best.dev is None else score_text(best.dev, best.metric),
         shown if finals else "",
     )

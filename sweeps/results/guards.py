@@ -15,6 +15,7 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import gain, is_lower_better
+from meltpoint.tasks.core.score_text import score_text
 
 Kind = Literal["baseline", "few_steps", "edge", "data"]
 
@@ -75,7 +76,8 @@ def _against(cell: CellSummary, baseline: Baseline | None) -> Iterator[str]:
     side = "below" if is_lower_better(baseline.metric) else "above"
     if gain(baseline.metric, cell.dev.mean) <= gain(baseline.metric, score):
         yield (
-            f"dev {100 * cell.dev.mean:.1f} is not {side} {name} ({100 * score:.1f}): the encoder adds nothing here; "
+            f"dev {score_text(cell.dev.mean, baseline.metric)} is not {side} {name} "
+            f"({score_text(score, baseline.metric)}): the encoder adds nothing here; "
             "look at the data, the steps and the trials before you compare this cell"
         )
 

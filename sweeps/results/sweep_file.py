@@ -60,7 +60,7 @@ class CellHeader(BaseModel):
 
 
 class Growth(BaseModel):
-    """What was added to a sweep under its name (`sweep --grow`).
+    """An addition to a sweep under its name (`sweep --grow`).
 
     Attributes:
         at: time, in seconds since 1970.

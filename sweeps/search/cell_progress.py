@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 from meltpoint.adapters.hyperparameters import Value
@@ -69,9 +70,12 @@ class CellProgress:
     published_trial: str = ""
     planned_defaults: tuple[Proposal, ...] = ()
     best: TrialRecord | None = field(init=False)
+    _ended_numbers: set[int] = field(init=False)
+    _first_open: int = 0  # all numbers below it are of trials that ended
 
     def __post_init__(self) -> None:
         self.best = best_of(self.search.values())
+        self._ended_numbers = {record.number for record in self.search.values()}
 
     def ended(self, record: TrialRecord) -> None:
         """Add the record of a trial that ended, or replace a changed one."""
@@ -79,6 +83,7 @@ class CellProgress:
         if record.role == "search":
             is_new = record.id not in self.search
             self.search[record.id] = record
+            self._ended_numbers.add(record.number)
             # A new record is compared with the best one only; after a change, any other record may be the best.
             rivals = filter(None, (record, self.best)) if is_new else self.search.values()
             self.best = best_of(rivals)
@@ -108,6 +113,15 @@ class CellProgress:
         """The number of search trials that have ended, are running, or will run again."""
         under_way = [*self.running.values(), *self.again]
         return len(self.search) + sum(proposal.role == "search" for proposal in under_way)
+
+    @property
+    def free_number(self) -> int:
+        """The lowest number that no search trial has: that of a trial whose record was lost, or the next one."""
+        while self._first_open in self._ended_numbers:
+            self._first_open += 1
+        under_way = {p.number for p in (*self.running.values(), *self.again) if p.role == "search"}
+        later = itertools.count(self._first_open)
+        return next(number for number in later if number not in self._ended_numbers and number not in under_way)
 
     @property
     def due_again(self) -> list[Proposal]:

@@ -264,7 +264,7 @@ class Planner:
         if asked is None:
             progress.target = progress.begun
             return None
-        return Proposal(asked.trial, progress.begun, "search", cell, asked.setting, self.spec.seed, asked.by)
+        return Proposal(asked.trial, progress.free_number, "search", cell, asked.setting, self.spec.seed, asked.by)
 
     def _borrow(self, progress: CellProgress, identify: Identify) -> Suggestion | None:
         """The best setting of a cell with the same encoder, mode and head, if it was not tried in this cell; or None.

@@ -18,6 +18,7 @@ from meltpoint.tasks.core.metrics import gain
 def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
     """The finished trial with the best dev score; among equals the one that needed fewer epochs, then the first.
 
+    The identity decides last, so that every reader of the same records finds the same one, in whatever order it reads.
     A stopped trial is no candidate: its score is of a trial that was not run to its end.
     """
     finished = [
@@ -27,7 +28,7 @@ def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
     ]
     highest = max((dev for dev, _ in finished), default=None)
     equals = [record for dev, record in finished if dev == highest]
-    return min(equals, key=lambda record: (record.epoch_count, record.number), default=None)
+    return min(equals, key=lambda record: (record.epoch_count, record.number, record.id), default=None)
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ class SweepSpec(BaseModel):
         ]
 
     def growth(self, other: SweepSpec) -> tuple[str, ...]:
-        """What this specification asks for beyond another one, under the same name: more trials, seeds or cells."""
+        """The additions of this specification to another one, under the same name: more trials, seeds or cells."""
         kept = set(self.differences(other, may_grow=True))
         return tuple(line for line in self.differences(other) if line not in kept)
 

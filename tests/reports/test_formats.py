@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.reports.formats import difference_text, duration, marks, percent, searched_names, setting_text
+from meltpoint.reports.formats import difference_over_seeds, duration, marks, percent, searched_names, setting_text
 from meltpoint.sweeps.results.summary import CellSummary
 
 UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
@@ -27,7 +27,7 @@ def test_a_fraction_is_shown_in_percent_points(fraction: float, text: str) -> No
     [(0.012, 0.005, "+1.2 ± 0.5"), (-0.012, None, "−1.2"), (0.0001, 0.02, "0.0 ± 2.0"), (-0.0001, None, "0.0")],
 )
 def test_a_difference_has_a_sign_unless_it_rounds_to_zero(mean: float, error: float | None, text: str) -> None:
-    assert difference_text(mean, error) == text
+    assert difference_over_seeds(mean, error, "accuracy") == text
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,6 @@ from meltpoint.tests.sweeps import whole_sweeps
 
 OLD, NEW, NEWEST = "1.0.0+aaaaaaaa", "1.0.0+bbbbbbbb", "1.0.0+cccccccc"
 BOTH_WAYS = r"run by Meltpoint's code 1\.0\.0\+aaaaaaaa, .*Take another --name.*or add --mix-code-versions"
-
 UseCode = Callable[[str], None]
 
 

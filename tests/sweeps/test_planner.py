@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 
@@ -81,6 +82,19 @@ def test_a_published_setting_whose_record_is_gone_is_proposed_again(spec, cells,
     found = Planner(spec.model_copy(update={"trials": 4}), one, [make_record(p) for p in others]).next()
     assert isinstance(found, Proposal)
     assert found.id == first.id
+
+
+@pytest.mark.parametrize("lost", range(4))
+def test_a_trial_whose_record_is_gone_gets_its_number_again_and_no_other_has_it(spec, cells, make_record, lost):
+    wanted, one = spec.model_copy(update={"trials": 6, "searcher": "random"}), [replace(cells[0], trials=6)]
+    one = [replace(one[0], searcher="random")]
+    begun = drive(Planner(wanted, one, []), make_record)[:4]
+    left = [make_record(proposal) for proposal in begun if proposal.number != lost]
+    planner = Planner(wanted, one, left)
+    again = [proposal for proposal in drive(planner, make_record) if proposal.role == "search"]
+    assert (again[0].id, again[0].number) == (begun[lost].id, lost)
+    (progress,) = planner.cells.values()
+    assert sorted(record.number for record in progress.search.values()) == list(range(6))
 
 
 def note_of(proposal: Proposal) -> dict[str, object]:
@@ -242,6 +256,13 @@ def test_best_is_the_highest_dev_then_the_shorter_course_then_the_first(spec, ce
     assert best_of([record(1, 0.9), record(0, 0.9)]).number == 0
     assert best_of([record(0, 0.9, status="stopped"), record(1, 0.1)]).number == 1
     assert best_of([]) is None
+
+
+def test_every_reader_finds_the_same_best_of_equals_in_whatever_order_it_reads(spec, cells, make_record):
+    proposal = Planner(spec, cells, []).next()
+    # Two trials of one number: of a sweep of an older version, whose record was damaged and set aside.
+    equals = [make_record(proposal, dev=(0.5,), id=one, number=1) for one in ("b", "a", "c")]
+    assert {best_of(order).id for order in itertools.permutations(equals)} == {"a"}
 
 
 def test_the_spread_of_one_seed_has_no_deviation():

@@ -33,7 +33,8 @@ DRAWN: dict[str, Any] = {
     "retry_failed": st.booleans(), "cache_budget": TEXTS, "cache_overflow": st.sampled_from(Overflow),
     "cache_dir": st.none() | TEXTS, "cache_keep": TEXTS,
     "mix_code_versions": st.booleans(), "max_workers": st.none() | st.integers(-1, 99),
-    "no_epoch_checkpoints": st.booleans(), "register": st.booleans(),
+    "no_epoch_checkpoints": st.booleans(), "register": st.booleans(), "grow": st.booleans(),
+    "new_test_round": st.booleans(),
 }  # fmt: skip
 OPTIONS = st.builds(SweepOptions, **DRAWN)
 
