@@ -84,7 +84,7 @@ class RecordIndex:
         self.due = BLOCK
 
     def records(self, read: ReadFile) -> list[TrialRecord]:
-        """All records, by file name.
+        """All records, in no order that counts: those of the index as it has them, then those that it lacks.
 
         Args:
             read: reads one file.
@@ -103,7 +103,7 @@ class RecordIndex:
             new = sorted(stamps) if is_rebuilt else missing if is_used else []
             self._add([Entry.of(name, stamps[name], found[name]) for name in new], settled, is_rebuilt)
         self.files_read = len(missing)
-        return [found[name] for name in sorted(found)]
+        return list(found.values())
 
     def note(self, record: TrialRecord) -> None:
         """Take up a record whose file was just written; it is added with others, so that no reader reads its file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -88,6 +89,7 @@ def needs_probabilities(task: Task) -> bool:
     return any(METRICS[name].of_probabilities for name in scored_by(task))
 
 
+@functools.cache  # asked for each of a hundred thousand records
 def is_lower_better(name: str) -> bool:
     """True of errors. False of a metric that this version does not know, as of all that older ones had."""
     return name in METRICS and METRICS[name].lower_is_better
