@@ -17,6 +17,12 @@ WRITERS: Mapping[Form, Callable[[Ledger, SweepSummary, str, StoragePath, str | N
 }  # fmt: skip
 
 
+def asked_forms(model: bool, transformers: bool, onnx: bool) -> list[Form]:
+    """The forms that the options of `export` ask for."""
+    asked: dict[Form, bool] = {"model": model, "transformers": transformers, "onnx": onnx}
+    return [form for form, is_asked in asked.items() if is_asked]
+
+
 def export_finalists(
     ledger: Ledger, summary: SweepSummary, out: StoragePath, only: str | None, forms: Sequence[Form],
     tell: Callable[[StoragePath], None],

@@ -165,7 +165,7 @@ class ModelCard:
         source = NOT_STATED if stated is None else f"`{stated}`, as the encoder's own model card states"
         return [
             f"The encoder's licence ({self.encoder.title}): {source}.",
-            "These weights were trained on the data named above, whose terms may bind them too; they are not known here.",
+            "These weights were trained on the data named above, whose terms may bind them too; they are unknown here.",
         ]  # fmt: skip
 
 

@@ -156,11 +156,10 @@ def export(
     target = out or ledger.folder / "exports"
     for path in export_cells(ledger, summary, target, cell, export_format.value):
         print(path)
-    forms = [form for form, asked in (("model", model), ("transformers", transformers), ("onnx", onnx)) if asked]
-    if forms:
-        from meltpoint.reports.finalist_folders import export_finalists
+    if model or transformers or onnx:
+        from meltpoint.reports.finalist_folders import asked_forms, export_finalists
 
-        export_finalists(ledger, summary, target, cell, forms, print)
+        export_finalists(ledger, summary, target, cell, asked_forms(model, transformers, onnx), print)
 
 
 @exit_on_error()
