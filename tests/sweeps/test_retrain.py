@@ -124,7 +124,7 @@ def test_a_model_that_transformers_has_no_class_for_is_refused_before_it_is_trai
     words = ["train", str(exported), "--seed", "7", "--out", str(tmp_path / "kept"), "--transformers"]
     said = CliRunner().invoke(app, words)
     assert said.exit_code == 2
-    assert "learned mix of all layers" in said.stderr
+    assert "train with --head native, or export it with --model" in said.stderr
     assert "epoch" not in said.stderr
     assert not (tmp_path / "kept").exists()
     lacking = CliRunner().invoke(app, ["train", str(exported), "--transformers"])
