@@ -88,6 +88,8 @@ def texts_of(notebook: Any) -> str:
     return "\n".join(shown)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_both_run_from_a_clean_kernel_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minilm: Path
 ) -> None:
@@ -102,7 +104,7 @@ def test_both_run_from_a_clean_kernel_one_after_the_other(
     for name in NOTEBOOKS:
         notebook = read(name)
         resources = {"metadata": {"path": str(work)}}
-        NotebookClient(notebook, timeout=280, kernel_name="python3", resources=resources).execute()
+        NotebookClient(notebook, timeout=800, kernel_name="python3", resources=resources).execute()
         said.append(texts_of(notebook))
     assert "dev accuracy" in said[0], "the sweep's progress is shown in the notebook"
     assert "'done'" in said[0]
