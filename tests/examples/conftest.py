@@ -19,7 +19,7 @@ def trained(
 ) -> Path:  # fmt: skip
     """The folder of a sweep of one cell and two seeds, trained without Ray."""
     spec = SweepSpec(
-        name="small", encoders=(f"tiny={tiny_encoder}",), modes=("fine_tuning",), tasks=(str(tiny_task),),
+        name="small", encoders=(tiny_encoder,), modes=("fine_tuning",), tasks=(str(tiny_task),),
         head="native", trials=1, seeds=2,
     )  # fmt: skip
     place: Path = train_sweep(tmp_path_factory.mktemp("trained"), spec, SETTING)

@@ -10,9 +10,14 @@ from pathlib import Path
 
 import pytest
 
+import meltpoint
 from meltpoint.tests.reports.stored_sweeps import store_sweep
 
-CELL = "tiny.fine_tuning.tiny_reviews"
+
+def cell_of(sweep: Path) -> str:
+    """The name of the sweep's one cell, in which the encoder's folder stands."""
+    (name,) = meltpoint.load_sweep(sweep).cells.index
+    return str(name)
 
 
 def run(checkout: Path, script: str, *words: object) -> subprocess.CompletedProcess[str]:
@@ -40,11 +45,11 @@ def test_the_training_job_prints_a_command_that_trains_the_setting(checkout: Pat
     done = run(checkout, "training_job", trained, "--out", tmp_path / "jobs", "--transformers", "--run")
     assert done.returncode in (0, 1), done.stderr  # 1: the recorded score is of another code version's arithmetic
     comment, command, *_ = done.stdout.splitlines()
-    assert comment.startswith(f"# {CELL}: dev accuracy 0.")
+    assert comment.startswith(f"# {cell_of(trained)}: dev accuracy 0.")
     words = shlex.split(command)
-    assert words[:3] == ["meltpoint", "train", str(tmp_path / "jobs" / f"{CELL}.yaml")]
-    assert (tmp_path / "jobs" / f"{CELL}.trained" / "model.safetensors").is_file()
-    assert (tmp_path / "jobs" / f"{CELL}.trained" / "README.md").is_file()
+    assert words[:3] == ["meltpoint", "train", str(tmp_path / "jobs" / f"{cell_of(trained)}.yaml")]
+    assert (tmp_path / "jobs" / f"{cell_of(trained)}.trained" / "model.safetensors").is_file()
+    assert (tmp_path / "jobs" / f"{cell_of(trained)}.trained" / "README.md").is_file()
 
 
 def test_a_sweep_that_is_not_there_is_one_line_and_status_2(checkout: Path, tmp_path: Path):
@@ -62,8 +67,8 @@ def test_the_settings_are_committed_once_and_again_only_where_they_change(
     done = run(checkout, "config_repository", trained, repository)
     assert done.returncode == 0, done.stderr
     assert "Best settings of the sweep small" in done.stdout
-    assert git(repository, "ls-files").split() == [f"settings/{CELL}.yaml"]
-    assert f"{CELL}: dev accuracy 0." in git(repository, "log", "-1", "--format=%B")
+    assert git(repository, "ls-files").split() == [f"settings/{cell_of(trained)}.yaml"]
+    assert f"{cell_of(trained)}: dev accuracy 0." in git(repository, "log", "-1", "--format=%B")
     assert "over 2 seeds" in git(repository, "log", "-1", "--format=%B")
     again = run(checkout, "config_repository", trained, repository)
     assert (again.returncode, again.stdout) == (0, "Nothing changed; no commit.\n")
