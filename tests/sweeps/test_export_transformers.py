@@ -22,6 +22,8 @@ def export(name: str, storage: Path, out: Path, *forms: str) -> tuple[int, str, 
 def test_a_finalist_of_the_native_head_is_loaded_by_plain_transformers(spec, tmp_path: Path):
     import transformers
 
+    pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
+
     words = command(spec, tmp_path, modes=("fine_tuning",), trials=1, seeds=1)
     words[words.index("linear")] = "native"
     finished = run(words)
