@@ -38,13 +38,15 @@ def git(repository: Path, *words: str) -> str:
 
 
 def message(sweep: mp.LoadedSweep) -> str:
-    """The commit's message: a line a cell with its dev score, and its test mean where test was scored."""
+    """The commit's message: a line a cell with its best trial's dev score and the means over the finals' seeds."""
     lines = [f"Best settings of the sweep {sweep.name}", ""]
-    for cell, row in sweep.cells.dropna(subset=["best_dev"]).iterrows():
-        test = (
-            "" if row["test_mean"] != row["test_mean"] else f", test {row['test_mean']:.4f} over {row['seeds']} seeds"
-        )
-        lines.append(f"{cell}: dev {row['metric']} {row['best_dev']:.4f}{test}")
+    for cell in sweep.cells.dropna(subset=["best_dev"]).index:
+        best = sweep.best(str(cell))
+        means = [
+            f"{split} {best[f'{split}_mean']:.4f}" for split in ("dev", "test") if best[f"{split}_mean"] is not None
+        ]
+        over = f"; over {len(best['seeds'])} seeds {', '.join(means)}" if means else ""
+        lines.append(f"{cell}: dev {best['metric']} {best['dev']:.4f}{over}")
     return "\n".join(lines)
 
 

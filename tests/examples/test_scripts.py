@@ -69,7 +69,7 @@ def test_the_settings_are_committed_once_and_again_only_where_they_change(
     assert "Best settings of the sweep small" in done.stdout
     assert git(repository, "ls-files").split() == [f"settings/{cell_of(trained)}.yaml"]
     assert f"{cell_of(trained)}: dev accuracy 0." in git(repository, "log", "-1", "--format=%B")
-    assert "over 2 seeds" in git(repository, "log", "-1", "--format=%B")
+    assert "; over 2 seeds dev 0." in git(repository, "log", "-1", "--format=%B")
     again = run(checkout, "config_repository", trained, repository)
     assert (again.returncode, again.stdout) == (0, "Nothing changed; no commit.\n")
     assert git(repository, "rev-list", "--count", "HEAD").strip() == "1"
