@@ -72,6 +72,6 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except ValueError as error:
+    except (ValueError, subprocess.CalledProcessError) as error:
         print(f"config_repository: {error}", file=sys.stderr)
         sys.exit(2)

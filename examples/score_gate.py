@@ -82,21 +82,21 @@ def drop_of(
     before = scores_of(old, split)
     if not before:
         return None
-    now = [] if new is None else scores_of(new, split)
-    if not now:
+    if new is None or not scores_of(new, split):
         return Drop(name, "has no score in the new sweep")
-    if new is not None and new["metric"] != old["metric"]:
+    now = scores_of(new, split)
+    if new["metric"] != old["metric"]:
         return Drop(name, f"is scored by {new['metric']}, the baseline by {old['metric']}: not comparable")
     fell = fmean(before) - fmean(now)
     if fell <= tolerance:
         return None
-    change = f"{split} {old['metric']} {abs(fmean(before)):.4f} → {abs(fmean(now)):.4f}"
+    change = f"{split} {old['metric']} {old[f'{split}_mean']:.4f} → {new[f'{split}_mean']:.4f}"
     p = p_of_drop(now, before, tolerance)
     if p is None:
         return Drop(name, f"{change}, beyond the tolerance of {tolerance:g} (one seed: chance is not ruled out)")
-    return Drop(name, f"{change}, p {min(1.0, p * tests):.4f} over {len(now)} and {len(before)} seeds") if (
-        p * tests < ALPHA
-    ) else None  # fmt: skip
+    if p * tests >= ALPHA:
+        return None
+    return Drop(name, f"{change}, p {p * tests:.4f} over {len(now)} and {len(before)} seeds")
 
 
 def p_of_drop(now: list[float], before: list[float], tolerance: float) -> float | None:
@@ -116,6 +116,9 @@ def main() -> int:
     new, old = cells_of(options.sweep), cells_of(options.baseline)
     found = [drop_of(key, new.get(key), cell, options.tolerance, len(old)) for key, cell in old.items()]
     drops = [drop for drop in found if drop is not None]
+    for key, cell in old.items():
+        if key in new and new[key]["data_fingerprint"] != cell["data_fingerprint"]:
+            print(f"{'.'.join(filter(None, key))}: train or dev are other data than the baseline's.")
     for drop in drops:
         print(f"score_gate: {drop.cell} {drop.line}", file=sys.stderr)
     if not drops:

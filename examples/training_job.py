@@ -59,6 +59,6 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except ValueError as error:
+    except (ValueError, subprocess.CalledProcessError) as error:
         print(f"training_job: {error}", file=sys.stderr)
         sys.exit(2)
