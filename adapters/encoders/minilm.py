@@ -29,5 +29,5 @@ def reference(kind: Kind) -> EncoderReference:
     spec = importlib.util.find_spec(PACKAGE)
     if spec is not None and spec.origin is not None:
         folder = str(Path(spec.origin).resolve().parent / "model")
-        return EncoderReference("minilm", folder, None, SHA256, pooling=POOLING)
+        return EncoderReference("minilm", folder, None, SHA256, pooling=POOLING, copy_of=HUB_ID)
     return EncoderReference("minilm", HUB_ID, HUB_REVISION, SHA256, pooling=POOLING)

@@ -23,6 +23,7 @@ class EncoderReference:
         has_words: whether it has a state for each word; if not, it has one vector per sentence, at the first piece.
         has_sentence_state: whether its first piece's state stands for the whole sentence, as BERT's [CLS] does.
         reads_words: whether it takes what lies between white space for words, so that raw text needs a word tokenizer.
+        copy_of: the hub id whose files a folder holds; None where that is not known.
         pooling: the pooling that it was trained with, by its folder or its named encoder; of an encoder on the hub that
             is not downloaded yet, `encoders.pooling` says it.
     """
@@ -36,6 +37,7 @@ class EncoderReference:
     has_sentence_state: bool = True
     reads_words: bool = False
     pooling: SentencePooling | None = None
+    copy_of: str | None = None
 
     @property
     def has_pooling(self) -> bool:
@@ -56,6 +58,11 @@ class EncoderReference:
     def family(self) -> str:
         """The family, which determines the files' format: the prefix before the colon; "hf" for a plain name."""
         return self.word.partition(":")[0] if ":" in self.word else "hf"
+
+    @property
+    def hub_id(self) -> str | None:
+        """The encoder's id on the hub, where it is known."""
+        return self.copy_of if self.is_folder else self.source
 
     @property
     def is_folder(self) -> bool:

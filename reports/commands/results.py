@@ -132,6 +132,7 @@ def export(
     transformers: Annotated[
         bool, typer.Option("--transformers", help="Also the best finalist as a folder of plain transformers.")
     ] = False,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Also the best finalist as an ONNX file (extra onnx).")] = False,
     optuna: Annotated[
         Path | None, typer.Option("--optuna", help="Only this: a journal for optuna-dashboard, a study per cell.")
     ] = None,
@@ -147,8 +148,7 @@ def export(
         print(optuna)
         return
     from meltpoint.sweeps.ledger.ledger import Ledger
-    from meltpoint.sweeps.results.export import export_cells, export_model, export_transformers
-    from meltpoint.sweeps.specification.cells import cell_name
+    from meltpoint.sweeps.results.export import export_cells
     from meltpoint.sweeps.storage.files import storage_path
     from meltpoint.sweeps.storage.layout import sweep_folder
 
@@ -156,17 +156,10 @@ def export(
     target = out or ledger.folder / "exports"
     for path in export_cells(ledger, summary, target, cell, export_format.value):
         print(path)
-    chosen = [name for name in (cell_name(*one.header.key) for one in summary.cells) if cell in (None, name)]
-    for name_of_cell in chosen if model else ():
-        print(export_model(ledger, summary, name_of_cell, target))
-    refused = []
-    for name_of_cell in chosen if transformers else ():
-        try:
-            print(export_transformers(ledger, summary, name_of_cell, target))
-        except ValueError as error:
-            refused.append(str(error))
-    if refused:  # the cells that can be exported are
-        raise ValueError(" ".join(refused))
+    if model or transformers or onnx:
+        from meltpoint.reports.finalist_folders import asked_forms, export_finalists
+
+        export_finalists(ledger, summary, target, cell, asked_forms(model, transformers, onnx), print)
 
 
 @exit_on_error()
@@ -254,6 +247,9 @@ def train(
     test: Annotated[bool, typer.Option("--test", help="Score the test split too.")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="Where the data lie now, if they moved.")] = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write the model to, for `predict`.")] = None,
+    transformers: Annotated[
+        bool, typer.Option("--transformers", help="--out as a folder of plain transformers, or status 2 at once.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Train an exported setting again; same machine and versions, same last bit. Status 1 if dev is another score."""
@@ -265,7 +261,13 @@ def train(
 
     talk = Console(stderr=True, highlight=False)
     where = str(data_dir.absolute()) if data_dir else None
-    done = retrain(str(file), seed, test, where, lambda epoch: show_epoch(epoch, talk), out)
+    done = retrain(str(file), seed, test, where, lambda epoch: show_epoch(epoch, talk), out, transformers)
+    if out is not None:
+        from meltpoint.reports.cards.trained_card import trained_card
+        from meltpoint.sweeps.results.export import CARD
+        from meltpoint.sweeps.storage.files import write
+
+        write(out / CARD, trained_card(done, "transformers" if transformers else "model"))
     if as_json:
         print_json(done.as_json())
     else:

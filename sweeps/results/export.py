@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from meltpoint.adapters import settings
@@ -125,8 +128,17 @@ def as_json(space: Space) -> str:
     return json.dumps({**space.cell, "parameters": points, "provenance": dict(space.provenance)}, indent=1) + "\n"
 
 
-def export_model(ledger: Ledger, summary: SweepSummary, cell: str, out: StoragePath) -> StoragePath:
+CARD = "README.md"
+"""The model card, by the hub's name for it."""
+
+
+def export_model(
+    ledger: Ledger, summary: SweepSummary, cell: str, out: StoragePath, card: str | None = None
+) -> StoragePath:  # fmt: skip
     """Write a cell's best finalist as a folder that can be loaded without the sweep (`adapters.exported_model`).
+
+    Args:
+        card: the text of its model card; None for none.
 
     Raises:
         ValueError: there is no such cell, no finalist, or its weights were deleted.
@@ -141,10 +153,13 @@ def export_model(ledger: Ledger, summary: SweepSummary, cell: str, out: StorageP
             local, trainer.model, trainer.data.task, order.mode, order.head, order.setting, trainer.precision,
             _facts(summary, final),
         )  # fmt: skip
+        _add_card(local, card)
     return folder
 
 
-def export_transformers(ledger: Ledger, summary: SweepSummary, cell: str, out: StoragePath) -> StoragePath:
+def export_transformers(
+    ledger: Ledger, summary: SweepSummary, cell: str, out: StoragePath, card: str | None = None
+) -> StoragePath:  # fmt: skip
     """Write a cell's best finalist as a plain folder of transformers (`adapters.exported_transformers`).
 
     Raises:
@@ -154,14 +169,42 @@ def export_transformers(ledger: Ledger, summary: SweepSummary, cell: str, out: S
 
     final, order, trainer = _finalist(ledger, summary, cell)
     folder, facts = out / f"{cell}.transformers", _facts(summary, final)
-    try:
-        with storing_folder(folder) as local:
-            save_transformers_folder(
-                local, trainer.model, trainer.data.task, order.mode, order.head, order.setting, facts
-            )  # fmt: skip
-    except ValueError as error:
-        raise ValueError(f"Cell '{cell}' cannot be a folder of transformers: {error}") from None
+    with _refusing(cell, "a folder of transformers"), storing_folder(folder) as local:
+        save_transformers_folder(local, trainer.model, trainer.data.task, order.mode, order.head, order.setting, facts)
+        _add_card(local, card)
     return folder
+
+
+def export_onnx(
+    ledger: Ledger, summary: SweepSummary, cell: str, out: StoragePath, card: str | None = None
+) -> StoragePath:  # fmt: skip
+    """Write a cell's best finalist as an ONNX file with its tokenizer (`adapters.exported_onnx`).
+
+    Raises:
+        ValueError: as `export_transformers`, the extra `onnx` is not installed, or the scores differ from torch's.
+    """
+    from meltpoint.adapters.exported_onnx import save_onnx_folder
+
+    final, order, trainer = _finalist(ledger, summary, cell)
+    folder, facts, data = out / f"{cell}.onnx", _facts(summary, final), trainer.data
+    with _refusing(cell, "an ONNX file"), storing_folder(folder) as local:
+        save_onnx_folder(local, trainer.model, data.task, order.mode, order.head, order.setting, facts, data.dev)
+        _add_card(local, card)
+    return folder
+
+
+@contextmanager
+def _refusing(cell: str, what: str) -> Iterator[None]:
+    """Name the cell that cannot be written in a form."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"Cell '{cell}' cannot be {what}: {error}") from None
+
+
+def _add_card(folder: Path, card: str | None) -> None:
+    if card is not None:
+        write(folder / CARD, card)
 
 
 def _finalist(ledger: Ledger, summary: SweepSummary, cell: str) -> tuple[TrialRecord, Order, Trainer]:

@@ -13,16 +13,19 @@ import torch
 from meltpoint.adapters import encoders, heads, modes, settings
 from meltpoint.adapters.compatibility import check_possible
 from meltpoint.adapters.exported_model import save_folder
+from meltpoint.adapters.exported_transformers import head_weights, save_transformers_folder
 from meltpoint.adapters.families.short_names import encoder_word, short_name
-from meltpoint.adapters.hardware import claim_device
+from meltpoint.adapters.hardware import Precision, claim_device
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import NotFiniteError
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space, is_one_point
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.words import with_word_tokenizer
 from meltpoint.sweeps.worker.finalist_scoring import restore, score_on_test
+from meltpoint.sweeps.worker.input_notes import input_notes
 from meltpoint.sweeps.worker.recorded import (
     Circumstances,
     checked_provenance,
@@ -35,7 +38,31 @@ from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import hardware_record, save_weights, training
 from meltpoint.tasks import get
 from meltpoint.tasks.core.splits import load_training_data
-from meltpoint.tasks.core.task import DataSpec
+from meltpoint.tasks.core.task import DataSpec, Kind
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """The model that an exported setting gave, for its card.
+
+    Attributes:
+        order: what was trained.
+        kind: of the task.
+        train_examples, dev_examples: sizes of the splits.
+        input_notes: what the length limit did to the inputs, a line each.
+        precision: of its forward passes.
+        provenance: the file's own, with the scores of the sweep's finals.
+        code: Meltpoint's version and digest.
+    """
+
+    order: Order
+    kind: Kind
+    train_examples: int
+    dev_examples: int
+    input_notes: tuple[str, ...]
+    precision: Precision
+    provenance: Mapping[str, Any]
+    code: str
 
 
 @dataclass(frozen=True)
@@ -43,12 +70,14 @@ class Retrained:
     """The result of training an exported setting again.
 
     Attributes:
+        model: the trained model.
         dev: the task's metric at the best epoch.
         test: the task's metric on test, or None where it was not asked for or cannot be had.
         recorded: the dev score that the file records for this seed, or None.
         reasons: what differs from what the file records, where the score does.
     """
 
+    model: TrainedModel
     metric: str
     dev: float
     test: float | None
@@ -86,7 +115,7 @@ class Retrained:
 
 def retrain(
     path: str, seed: int | None, with_test: bool, data_dir: str | None, on_epoch: Callable[[EpochResult], None],
-    out: Path | None = None,
+    out: Path | None = None, plain: bool = False,
 ) -> Retrained:  # fmt: skip
     """Train the one point of a file.
 
@@ -96,16 +125,21 @@ def retrain(
         with_test: score the test split too; opening it is the user's word.
         data_dir: where the data lie now, or None for where they lay.
         out: the folder to write the model to (`adapters.exported_model`), or None to keep nothing.
+        plain: write it as a plain folder of transformers instead (`adapters.exported_transformers`).
 
     Raises:
-        ValueError: bad input; one line with the remedy.
+        ValueError: bad input, or transformers has no class for the model; one line with the remedy.
         ArithmeticError: the loss was not finite.
     """
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"--out {out} is there already; take another folder, or remove it.")
+    if plain and out is None:
+        raise ValueError("--transformers says how --out is written; name a folder with --out.")
     with tempfile.TemporaryDirectory(prefix="meltpoint-train-") as folder:
         order, facts = prepared(path, seed, data_dir, folder)
         trainer = training([order], claim_device(int(order.cpus), order.gpus))
+        if plain:  # refused before hours of training, not after
+            head_weights(trainer.model, trainer.data.task, order.head, order.setting)
         for ((_, result),) in trainer.epochs():
             if isinstance(result, NotFiniteError):
                 raise result
@@ -114,21 +148,32 @@ def retrain(
         save_weights(trial.best_state, Path(order.checkpoint))
         test = score_on_test(order) if with_test else None
         if out is not None:
-            _keep(order, out, {"trained_from": path, "seed": order.seed, "dev": trial.best[0], "test": test})
+            _keep(order, out, {"trained_from": path, "seed": order.seed, "dev": trial.best[0], "test": test}, plain)
+        model = _described(order, trainer, facts)
     seed = order.seed
     recorded, dev, metric = recorded_dev(facts, seed), trial.best[0], trainer.data.task.metric
     now = Circumstances(code_version(), versions(), hardware_record(trainer).model_dump())
     why = () if recorded in (None, dev) else reasons({**facts, "code": recorded_code(facts, seed)}, now)
-    return Retrained(metric, dev, test, seed, order.setting, recorded, why)
+    return Retrained(model, metric, dev, test, seed, order.setting, recorded, why)
 
 
-def _keep(order: Order, out: Path, facts: Mapping[str, Any]) -> None:
+def _described(order: Order, trainer: Trainer, facts: Mapping[str, Any]) -> TrainedModel:
+    data = trainer.data
+    notes = input_notes(data, int(order.setting["max_pieces"]), trainer.model.encoder.max_pieces)
+    return TrainedModel(
+        order, data.task.kind, data.train.examples, data.dev.examples, tuple(notes), trainer.precision, facts,
+        code_version(),
+    )  # fmt: skip
+
+
+def _keep(order: Order, out: Path, facts: Mapping[str, Any], plain: bool) -> None:
     """Write a trained model to a folder that loads without the data, the setting's file or the original encoder."""
     trained = restore([order])
-    facts = {**facts, "code": code_version()}
-    save_folder(
-        out, trained.model, trained.data.task, order.mode, order.head, order.setting, trained.precision, facts
-    )  # fmt: skip
+    facts, model, task = {**facts, "code": code_version()}, trained.model, trained.data.task
+    if plain:
+        save_transformers_folder(out, model, task, order.mode, order.head, order.setting, facts)
+        return
+    save_folder(out, model, task, order.mode, order.head, order.setting, trained.precision, facts)
 
 
 def load_point(path: str) -> Space:

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import torch
 
+from meltpoint.adapters import heads
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import collate
-from meltpoint.adapters.exported_transformers import save_transformers_folder
+from meltpoint.adapters.exported_transformers import head_weights, save_transformers_folder
 from meltpoint.tasks.core.task import Example, Kind
 
 Make = Callable[..., Any]
@@ -170,6 +171,31 @@ def test_other_families_are_exported_with_their_own_head(
     with torch.no_grad():
         logits = plain(input_ids=batch.pieces, attention_mask=batch.piece_mask.long()).logits
         assert float((logits - trainer.model.eval()(batch)[0]).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("head", sorted(set(heads.names()) - {"native", "linear"}))
+def test_every_head_that_is_no_class_of_transformers_is_refused_by_its_name(make_trainer: Make, head: str):
+    trainer = make_trainer("fine_tuning", "sentence_classification", "linear")
+    with pytest.raises(ValueError, match=f"no class for the head {head}; heads native and linear are exported so"):
+        head_weights(trainer.model, trainer.data.task, head, trainer.setting)
+
+
+@pytest.mark.parametrize("cell", [0, 1, 3], ids=["sentence", "pair", "words"])
+def test_a_pipeline_answers_with_the_tasks_own_labels(saved: list[Saved], cell: int):
+    import transformers
+
+    one = saved[cell]
+    asked, task = one.examples[0], one.trainer.data.task
+    if cell == 3:
+        said = transformers.pipeline("token-classification", str(one.folder), aggregation_strategy="first")
+        found = [entity["entity_group"] for entity in said(" ".join(asked.words))]
+        assert {name.removeprefix("B-").removeprefix("I-") for name in task.labels} - {"O"} >= set(found)
+        return
+    texts = asked.texts[0] if cell == 0 else dict(zip(("text", "text_pair"), asked.texts, strict=True))
+    answered = transformers.pipeline("text-classification", str(one.folder), top_k=None)(texts)
+    mine = scores(one)[0].softmax(0).tolist()
+    found = {answer["label"]: answer["score"] for answer in (answered[0] if cell == 0 else answered)}
+    assert found == pytest.approx(dict(zip(task.labels, mine, strict=True)), abs=1e-5)
 
 
 @pytest.mark.parametrize(

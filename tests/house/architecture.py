@@ -21,6 +21,7 @@ SUB_ROOMS: Mapping[str, tuple[str, ...]] = {
         "hyperparameters", "files", "hardware", "data", "cpu", "ops", "layers", "objectives", "head", "encoder",
         "snapshot", "heads", "default_head", "multiplier_table", "modes", "tricks", "families", "encoders",
         "compatibility", "settings", "model", "features", "training", "exported_model", "exported_transformers",
+        "exported_onnx",
     ),
     "sweeps": (
         "storage", "ledger", "specification", "search", "machine", "tracking", "worker", "on_ray", "jobs", "results",

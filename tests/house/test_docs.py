@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("docs", "deploy", "benchmarks")
+FOLDERS = ("docs", "deploy", "benchmarks", "examples")
 GUIDES = [*sorted(ROOT.glob("*.md")), *(guide for name in FOLDERS for guide in sorted((ROOT / name).rglob("*.md")))]
 WRITTEN = [guide for guide in GUIDES if guide.parent.name != "results"]  # those are what reports printed
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)|(?:src|href)=\"([^\"#]+)\"")

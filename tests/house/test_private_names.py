@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ALLOWED = {"sweeps/on_ray/patches.py", "tests/sweeps/test_patches.py", "tests/house/test_private_names.py"}
-ROOMS = ("adapters", "benchmarks", "reports", "search_spaces", "sweeps", "tasks", "tests")
+ROOMS = ("adapters", "benchmarks", "examples", "reports", "search_spaces", "sweeps", "tasks", "tests")
 MODULE = re.compile(r"\bray(\.\w+)*\._\w+")
 
 

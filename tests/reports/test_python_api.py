@@ -113,6 +113,14 @@ def test_an_interrupt_stops_the_sweep_and_waits_for_its_end(tmp_path: Path) -> N
     assert process.returncode is not None
 
 
+def test_progress_is_plain_lines_in_a_kernel_that_claims_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as ipykernel does
+    script = "from rich.console import Console; print(Console().is_terminal)"
+    with python_api._process([sys.executable, "-c", script]) as process:
+        assert process.stdout is not None
+        assert process.stdout.read() == "False\n"
+
+
 def test_cells_and_trials_are_frames_with_scores_as_fractions(folder: Path) -> None:
     loaded = meltpoint.load_sweep(folder)
     assert isinstance(loaded, LoadedSweep)

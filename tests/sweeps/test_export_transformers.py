@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
+from huggingface_hub import ModelCard
 
 from meltpoint.tests.sweeps.whole_sweeps import command, run
 
 
-def export(name: str, storage: Path, out: Path) -> tuple[int, str, str]:
-    words = [sys.executable, "-m", "meltpoint.launch", "export", name, "--transformers", "--out", str(out)]
+def export(name: str, storage: Path, out: Path, *forms: str) -> tuple[int, str, str]:
+    words = [sys.executable, "-m", "meltpoint.launch", "export", name, "--transformers", *forms, "--out", str(out)]
     done = run([*words, "--storage", str(storage)])
     return done.returncode, done.stdout, done.stderr
 
@@ -20,12 +22,23 @@ def export(name: str, storage: Path, out: Path) -> tuple[int, str, str]:
 def test_a_finalist_of_the_native_head_is_loaded_by_plain_transformers(spec, tmp_path: Path):
     import transformers
 
+    pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
+
     words = command(spec, tmp_path, modes=("fine_tuning",), trials=1, seeds=1)
     words[words.index("linear")] = "native"
     finished = run(words)
     assert finished.returncode == 0, finished.stderr
-    status, said, error = export("tiny", tmp_path, tmp_path / "out")
+    status, said, error = export("tiny", tmp_path, tmp_path / "out", "--model", "--onnx")
     assert status == 0, error
+    for form in ("model", "transformers", "onnx"):
+        (place,) = (tmp_path / "out").glob(f"*.{form}")
+        card = ModelCard.load(place / "README.md")
+        assert {one.dataset_split for one in card.data.eval_results} == {"validation", "test"}, form
+        assert "The interval covers examples alone: one seed" in card.text
+        assert str(tmp_path) not in card.content
+    checked = json.loads(next((tmp_path / "out").glob("*.onnx/meltpoint.json")).read_text(encoding="utf-8"))["onnx"]
+    assert checked["rows"] == 16
+    assert checked["difference"] < 1e-4
     (folder,) = (tmp_path / "out").glob("*.transformers")
     assert str(folder) in said
     loaded = transformers.AutoModelForSequenceClassification.from_pretrained(folder)

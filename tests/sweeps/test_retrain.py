@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from huggingface_hub import ModelCard
 from typer.testing import CliRunner
 
 from meltpoint.adapters.exported_model import load_folder
@@ -110,9 +111,24 @@ def test_the_model_is_kept_where_out_says_and_predicts_dev_as_it_was_scored(expo
     dev = load_training_data(DataSpec(yaml.safe_load(exported.read_text())["provenance"]["data"]["task"])).dev
     right = [model.predict([one.texts[0]])[0] == model.task.labels[one.label] for one in dev]
     assert sum(right) / len(right) == json.loads(said.stdout)["dev"] == facts["dev"]
+    card = ModelCard.load(kept / "README.md")
+    assert [(one.dataset_split, one.metric_value) for one in card.data.eval_results] == [("validation", facts["dev"])]
+    assert "One run has no interval over seeds" in card.text
+    assert "12.3 (recorded)" not in card.text, "this export records no finals"
     again = CliRunner().invoke(app, ["train", str(exported), "--out", str(kept)])
     assert again.exit_code == 2
     assert "is there already" in again.stderr
+
+
+def test_a_model_that_transformers_has_no_class_for_is_refused_before_it_is_trained(exported: Path, tmp_path: Path):
+    words = ["train", str(exported), "--seed", "7", "--out", str(tmp_path / "kept"), "--transformers"]
+    said = CliRunner().invoke(app, words)
+    assert said.exit_code == 2
+    assert "train with --head native, or export it with --model" in said.stderr
+    assert "epoch" not in said.stderr
+    assert not (tmp_path / "kept").exists()
+    lacking = CliRunner().invoke(app, ["train", str(exported), "--transformers"])
+    assert (lacking.exit_code, "name a folder with --out" in lacking.stderr) == (2, True)
 
 
 def test_a_seed_without_a_recorded_score_is_compared_with_nothing(exported: Path):

@@ -25,6 +25,7 @@ from meltpoint.adapters.families.huggingface.files import fingerprint, weight_fi
 from meltpoint.adapters.families.huggingface.gelu import replace_gelus
 from meltpoint.adapters.families.huggingface.location import locate
 from meltpoint.adapters.families.huggingface.native_head import TransformersHead
+from meltpoint.adapters.families.huggingface.no_classifier import leave_without_labels
 from meltpoint.adapters.families.huggingface.pretrained import quiet, read
 from meltpoint.adapters.families.huggingface.specialise import restore
 from meltpoint.adapters.families.reference import EncoderReference
@@ -117,10 +118,14 @@ class HuggingFaceEncoder(Encoder):
         return tuple(self.model(**inputs, output_hidden_states=True, return_dict=True).hidden_states)
 
     def save(self, folder: Path) -> None:
-        """Write the encoder and its tokenizer in the hub's layout, so that `hf:FOLDER` reads them back."""
+        """Write the encoder and its tokenizer in the hub's layout, so that `hf:FOLDER` reads them back.
+
+        The folder names no labels, so that no classification pipeline runs on it (`no_classifier`).
+        """
         with quiet():
             self.model.save_pretrained(folder)
             self.tokenizer.save(folder)
+        leave_without_labels(folder)
         sentence_files.write(folder, self.pooling, self.tokenizer.prompts)
         for path in weight_files(folder):
             give_usual_mode(path)

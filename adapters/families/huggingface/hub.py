@@ -10,7 +10,8 @@ from meltpoint.adapters.families.huggingface.files import BESIDE_WEIGHTS, check_
 from meltpoint.adapters.families.reference import EncoderReference
 
 # Only the files that loading needs: a repository may also hold pickles, ONNX and TensorFlow copies of the weights.
-DOWNLOADED = (*BESIDE_WEIGHTS, "*.safetensors", "*.safetensors.index.json")
+# The encoder's own model card is read for its licence.
+DOWNLOADED = (*BESIDE_WEIGHTS, "*.safetensors", "*.safetensors.index.json", "README.md")
 
 ASK_SECONDS = 20
 """Timeout of the request for the newest commit; downloads have the hub client's timeouts and retries."""

@@ -1,0 +1,1 @@
+"""Model cards: the `README.md` of an exported or trained folder."""

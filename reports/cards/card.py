@@ -1,0 +1,175 @@
+"""A model card as the Hugging Face hub reads it: front matter in YAML, then what a user has to know, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+from meltpoint.adapters import encoders
+from meltpoint.adapters.hyperparameters import Value
+from meltpoint.reports.cards.usage import LIBRARY, Form, usage
+from meltpoint.reports.formats import NOTHING, percent
+from meltpoint.tasks import kinds
+from meltpoint.tasks.core.task import Kind
+
+NOT_STATED = "not stated by the encoder's files"
+UNKNOWN = "unknown"
+"""The hub's identifier for a licence that is not known."""
+
+HUB_METRICS = {
+    "matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr", "span_f1": "seqeval",
+    "macro_f1": "f1", "micro_f1": "f1", "weighted_f1": "f1", "word_accuracy": "accuracy",
+}  # fmt: skip
+"""Metric → its name on the hub, where it is another one."""
+
+SPLIT_NAMES = {"dev": "validation", "test": "test"}
+
+
+@dataclass(frozen=True)
+class EncoderFacts:
+    """The encoder of a model, as far as its card names it; never a path of this machine.
+
+    Attributes:
+        title: its id on the hub, its name, or the name of its folder.
+        hub_id: its id on the hub; None where it is not known.
+        licence: as its own model card states it; None where it states none.
+        fingerprint: of its files.
+    """
+
+    title: str
+    hub_id: str | None
+    licence: str | None
+    fingerprint: str
+
+    @classmethod
+    def of(cls, word: str, kind: Kind, fingerprint: str) -> EncoderFacts:
+        """The facts of an encoder, given as on the command line; where its files are gone, it has no licence."""
+        try:
+            reference = encoders.resolve(word, kind)
+            licence = encoders.stated_licence(reference)
+        except ValueError:
+            family, _, source = word.rpartition("=")[2].partition(":")
+            return cls(Path(source).name or family, None, None, fingerprint)
+        title = reference.hub_id or Path(reference.source).name
+        return cls(title, reference.hub_id, licence, fingerprint)
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """A row of the table of scores; fractions.
+
+    Attributes:
+        split: dev or test.
+        examples: of the split; None where they were not counted.
+        over_seeds: mean, deviation and interval in words.
+        own: of the very model in the folder; None where it has none.
+    """
+
+    split: Literal["dev", "test"]
+    examples: int | None
+    over_seeds: str
+    own: float | None
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """The contents of a card.
+
+    Attributes:
+        name: of the model: its cell's.
+        form: of the folder.
+        encoder: what was adapted.
+        task, kind, metric, mode, head: the cell.
+        origin: how the model came to be, in sentences.
+        scores: a row a split.
+        score_notes: how to read them, a line each.
+        data: of the task, a line each.
+        setting: the complete setting.
+        limits: a line each.
+        provenance: a line each.
+    """
+
+    name: str
+    form: Form
+    encoder: EncoderFacts
+    task: str
+    kind: Kind
+    metric: str
+    mode: str
+    head: str
+    origin: str
+    scores: Sequence[ScoreRow]
+    score_notes: Sequence[str]
+    data: Sequence[str]
+    setting: Mapping[str, Value]
+    limits: Sequence[str]
+    provenance: Sequence[str]
+
+    def text(self) -> str:
+        """The `README.md`."""
+        body = "\n".join(self._body()).rstrip()
+        return f"---\n{self._front_matter()}\n---\n\n{body}\n"
+
+    @property
+    def pipeline(self) -> str:
+        """The pipeline of transformers for the kind of task; scores come from one for classification too."""
+        return "token-classification" if kinds.get(self.kind).labels_words else "text-classification"
+
+    def _front_matter(self) -> str:
+        from huggingface_hub import EvalResult, ModelCardData  # it is slow to import
+
+        name = HUB_METRICS.get(self.metric.partition(".")[0], self.metric.partition(".")[0])
+        results = [
+            EvalResult(
+                task_type=self.pipeline, dataset_type=self.task, dataset_name=self.task,
+                dataset_split=SPLIT_NAMES[row.split], metric_type=name, metric_value=row.own, metric_name=self.metric,
+            )
+            for row in self.scores if row.own is not None
+        ]  # fmt: skip
+        data = ModelCardData(
+            license=self.encoder.licence or UNKNOWN, base_model=self.encoder.hub_id, library_name=LIBRARY[self.form],
+            pipeline_tag=self.pipeline, tags=["meltpoint", self.mode, self.head], metrics=[name],
+            model_name=self.name if results else None, eval_results=results or None,
+        )  # fmt: skip
+        return data.to_yaml()
+
+    def _body(self) -> Iterator[str]:
+        yield f"# {self.name}\n"
+        yield f"{self.origin}\n"
+        yield f"## Use\n\n{usage(self.form, self.kind, self.pipeline)}\n"
+        yield from self._score_lines()
+        yield from _section("Data", self.data)
+        setting = yaml.safe_dump(dict(self.setting), sort_keys=False, allow_unicode=True).rstrip()
+        yield f"## Setting\n\n```yaml\n{setting}\n```\n"
+        yield from _section("Limits", self.limits)
+        yield from _section("Licence", self._licence())
+        yield from _section("Provenance", self.provenance)
+
+    def _score_lines(self) -> Iterator[str]:
+        yield f"## Scores\n\n{self.metric}, ×100:\n"
+        yield "| split | examples | mean over seeds, 95 % interval | this model |\n| --- | ---: | ---: | ---: |"
+        for row in self.scores:
+            examples = NOTHING if row.examples is None else str(row.examples)
+            own = NOTHING if row.own is None else percent(row.own)
+            yield f"| {row.split} | {examples} | {row.over_seeds} | {own} |"
+        yield ""
+        yield from (f"- {line}" for line in self.score_notes)
+        yield ""
+
+    def _licence(self) -> list[str]:
+        stated = self.encoder.licence
+        source = NOT_STATED if stated is None else f"`{stated}`, as the encoder's own model card states"
+        return [
+            f"The encoder's licence ({self.encoder.title}): {source}.",
+            "These weights were trained on the data named above, whose terms may bind them too; they are unknown here.",
+        ]  # fmt: skip
+
+
+def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
+    yield f"## {title}\n"
+    yield from (f"- {line}" for line in lines)
+    yield ""

@@ -1,0 +1,133 @@
+"""The model card of a cell's best finalist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from meltpoint.adapters.hyperparameters import Value
+from meltpoint.reports.cards.card import EncoderFacts, ModelCard, ScoreRow
+from meltpoint.reports.cards.usage import Form
+from meltpoint.reports.formats import percent, title
+from meltpoint.reports.statistics.finals_scores import Split, StoredScores
+from meltpoint.reports.statistics.mean_interval import MeanInterval, mean_interval
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.guards import cell_guards
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.tasks import kinds
+from meltpoint.tasks.core.counts import counted, some
+
+RESAMPLES = 4000
+"""As `comparison.Comparer` takes."""
+
+ONLY_THERE = (
+    "Nothing is known of texts of another kind, time or language than those of the data above, nor of groups of people "
+    "in them: no such split was scored."
+)
+
+
+def cell_card(summary: SweepSummary, cell: CellSummary, form: Form) -> str | None:
+    """The card of a cell's exported finalist; None where there is no finalist, so that nothing can be exported."""
+    final, head = cell.kept, cell.header
+    if final is None:
+        return None
+    stored = StoredScores(summary.folder, RESAMPLES)
+    found: dict[Split, MeanInterval] = {}
+    for split in ("dev", "test"):
+        one = mean_interval(cell, stored, split)
+        if one is not None:
+            found[split] = one
+    word = summary.spec.named_encoder(head.encoder)
+    encoder = EncoderFacts.of(word, head.kind, head.encoder_fingerprint or final.encoder_fingerprint)
+    return ModelCard(
+        name=cell_name(*head.key), form=form, encoder=encoder, task=head.task, kind=head.kind, metric=head.metric,
+        mode=head.mode, head=head.head, origin=_origin(summary, cell, final, encoder),
+        scores=[_row(split, one, head.dev_examples, final) for split, one in found.items()],
+        score_notes=list(_score_notes(summary, cell, final, found)), data=list(_data(cell, final)),
+        setting=final.setting, limits=list(_limits(summary, cell, final, form, found)),
+        provenance=list(_provenance(summary, final, encoder)),
+    ).text()  # fmt: skip
+
+
+def _origin(summary: SweepSummary, cell: CellSummary, final: TrialRecord, encoder: EncoderFacts) -> str:
+    head, seeds = cell.header, len(cell.finals)
+    searched = some(cell.counts["finished"], "finished trial")
+    of_seeds = "its only seed" if seeds == 1 else f"the best on dev of {counted(seeds)} seeds of that setting"
+    return (
+        f"{encoder.title}, adapted to {head.task} ({kinds.get(head.kind).words}) by {title(head.mode)} with the head "
+        f"`{head.head}`. The setting is the best of {searched} of the sweep `{summary.name}`; this model is seed "
+        f"{final.seed}, {of_seeds}."
+    )
+
+
+def _row(split: Split, one: MeanInterval, dev_examples: int, final: TrialRecord) -> ScoreRow:
+    deviation = "" if one.std is None else f" ± {100 * one.std:.1f}"
+    bounds = "" if one.low is None or one.high is None else f" [{percent(one.low)}, {percent(one.high)}]"
+    own = final.dev if split == "dev" else (final.test or {}).get(final.metric)
+    examples = one.examples if one.examples is not None else dev_examples if split == "dev" else None
+    return ScoreRow(split, examples, f"{percent(one.mean)}{deviation}{bounds}", own)
+
+
+def _score_notes(
+    summary: SweepSummary, cell: CellSummary, final: TrialRecord, found: dict[Split, MeanInterval]
+) -> Iterator[str]:
+    if any(one.low is not None for one in found.values()):
+        covered = next(one.covers for one in found.values() if one.low is not None)
+        yield f"The interval covers {covered}; ± is the standard deviation over seeds."
+    yield from (f"No interval on {split}: {one.reason}." for split, one in found.items() if one.low is None)
+    yield "Dev chose setting, epoch and seed: its score is too good. Test was opened afterwards, once a finalist."
+    for split, scores in (("dev", final.dev_metrics), ("test", final.test or {})):
+        others = [f"{name} {percent(value)}" for name, value in scores.items() if name != final.metric]
+        if others:
+            yield f"Other metrics of this model on {split}: {', '.join(others)}."
+    baseline = summary.baselines.get(cell.header.task)
+    if baseline is not None and baseline.metric == cell.header.metric:
+        name, score = baseline.best
+        yield f"Baseline on dev: {name} {percent(score)}."
+
+
+def _data(cell: CellSummary, final: TrialRecord) -> Iterator[str]:
+    head = cell.header
+    yield f"Task `{head.task}`, {kinds.get(head.kind).words}."
+    sizes = f"{some(head.train_examples, 'training example')}, {some(head.dev_examples, 'dev example')}"
+    yield f"{sizes}; fingerprint of both `{head.data_fingerprint}`."
+    if final.test_fingerprint:
+        yield f"Fingerprint of test `{final.test_fingerprint}`."
+    if head.documents_fingerprint:
+        yield f"Sentences are read within their documents; fingerprint `{head.documents_fingerprint}`."
+    yield from (f"{note}." for note in head.notes)
+
+
+def _limits(
+    summary: SweepSummary, cell: CellSummary, final: TrialRecord, form: Form, found: dict[Split, MeanInterval]
+) -> Iterator[str]:  # fmt: skip
+    yield ONLY_THERE
+    if "test" not in found:
+        yield "It has no score on test: the labels are hidden, or test was not scored."
+    yield length_limit(final.setting)
+    yield from (f"{note}." for note in dict.fromkeys(final.input_notes))
+    yield from (f"Warning: {guard.text}." for guard in cell_guards(cell, summary.baselines.get(cell.header.task)))
+    precision = final.hardware.precision if final.hardware is not None else "fp32"
+    yield from precision_limit(form, precision)
+
+
+def length_limit(setting: Mapping[str, Value]) -> str:
+    """The line on the longest input."""
+    pieces = setting.get("max_pieces")
+    limit = "the encoder's longest input" if pieces is None else f"{pieces} subword tokens"
+    return f"Inputs beyond {limit}, special tokens included, are cut."
+
+
+def precision_limit(form: Form, precision: str) -> Iterator[str]:
+    """The line on other numbers than those that were scored."""
+    if form != "model" and precision != "fp32":
+        yield f"It was trained and scored in {precision}; this folder is float32, so that last digits of scores differ."
+
+
+def _provenance(summary: SweepSummary, final: TrialRecord, encoder: EncoderFacts) -> Iterator[str]:
+    yield f"Sweep `{summary.name}`, trial `{final.id}`, seed {final.seed}, epoch {final.best_epoch}."
+    yield f"Encoder {encoder.title}, fingerprint of its files `{encoder.fingerprint or 'not recorded'}`."
+    if final.hardware is not None:
+        threads = some(final.hardware.threads, "thread")
+        yield f"Trained on {final.hardware.name} ({final.hardware.device}, {threads}, {final.hardware.precision})."
+    yield f"Code: meltpoint {final.code_version}."

@@ -1,0 +1,80 @@
+"""The model card of a folder that `train FILE --out FOLDER` wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from meltpoint.reports.cards.card import EncoderFacts, ModelCard, ScoreRow
+from meltpoint.reports.cards.cell_card import ONLY_THERE, length_limit, precision_limit
+from meltpoint.reports.cards.usage import Form
+from meltpoint.reports.formats import NOTHING, percent, title
+from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.sweeps.worker.retrain import Retrained, TrainedModel
+from meltpoint.tasks import kinds
+from meltpoint.tasks.core.counts import some
+
+
+def trained_card(done: Retrained, form: Form) -> str:
+    """The card of one training run; the intervals that its exported setting records are quoted as recorded."""
+    model, order = done.model, done.model.order
+    encoder = EncoderFacts.of(order.located_encoder, model.kind, order.encoder_fingerprint)
+    rows = [ScoreRow("dev", model.dev_examples, _recorded(model.provenance, "dev"), done.dev)]
+    if done.test is not None:
+        rows.append(ScoreRow("test", None, _recorded(model.provenance, "test"), done.test))
+    return ModelCard(
+        name=cell_name(*order.cell), form=form, encoder=encoder, task=order.task, kind=model.kind,
+        metric=done.metric, mode=order.mode, head=order.head, origin=_origin(done, encoder), scores=rows,
+        score_notes=list(_score_notes(done)), data=list(_data(model)), setting=done.setting,
+        limits=[ONLY_THERE, *_limits(done, form)], provenance=list(_provenance(done, encoder)),
+    ).text()  # fmt: skip
+
+
+def _origin(done: Retrained, encoder: EncoderFacts) -> str:
+    order, sweep = done.model.order, done.model.provenance.get("sweep")
+    found = f", found by the sweep `{sweep}`" if sweep else ""
+    kind = kinds.get(done.model.kind).words
+    return (
+        f"{encoder.title}, adapted to {order.task} ({kind}) by {title(order.mode)} with the head `{order.head}`: one "
+        f"training run, seed {done.seed}, of a setting{found}."
+    )
+
+
+def _recorded(facts: Mapping[str, Any], split: str) -> str:
+    """The mean ± deviation of the sweep's finals of the setting."""
+    mean, std = facts.get(f"{split}_mean"), facts.get(f"{split}_std")
+    if mean is None:
+        return NOTHING
+    return f"{percent(mean)}{'' if std is None else f' ± {100 * std:.1f}'} (recorded)"
+
+
+def _score_notes(done: Retrained) -> Iterator[str]:
+    yield "One run has no interval over seeds; export a sweep's finalist for one."
+    finals = done.model.provenance.get("finals") or []
+    if finals:
+        yield f"Recorded are the mean ± standard deviation of the sweep's {some(len(finals), 'seed')} of this setting."
+    yield done.comparison()
+    yield "Dev chose setting and epoch, so that its score is too good."
+
+
+def _data(model: TrainedModel) -> Iterator[str]:
+    yield f"Task `{model.order.task}`, {kinds.get(model.kind).words}."
+    sizes = f"{some(model.train_examples, 'training example')}, {some(model.dev_examples, 'dev example')}"
+    yield f"{sizes}; fingerprint of both `{model.order.data_fingerprint}`."
+    yield from (f"{note}." for note in (model.provenance.get("data") or {}).get("notes") or ())
+
+
+def _limits(done: Retrained, form: Form) -> Iterator[str]:
+    if done.test is None:
+        yield "It has no score on test: `meltpoint train FILE --test` opens it."
+    yield length_limit(done.setting)
+    yield from (f"{note}." for note in done.model.input_notes)
+    yield from precision_limit(form, done.model.precision)
+
+
+def _provenance(done: Retrained, encoder: EncoderFacts) -> Iterator[str]:
+    facts = done.model.provenance
+    if facts.get("sweep"):
+        yield f"Setting of the sweep `{facts['sweep']}`, trial `{facts.get('trial')}`."
+    yield f"Encoder {encoder.title}, fingerprint of its files `{encoder.fingerprint}`."
+    yield f"Code: meltpoint {done.model.code}."

@@ -1,0 +1,68 @@
+"""The interval of a cell's own score over its finals' seeds and the examples of a split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meltpoint.reports.statistics.finals_scores import FinalsScores, Problem, ResampledScores, Split, StoredScores
+from meltpoint.reports.statistics.hierarchical_bootstrap import TAIL, parts
+from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.tasks.core.metrics import is_lower_better
+
+
+@dataclass(frozen=True)
+class MeanInterval:
+    """A mean score over seeds with its 95 % interval.
+
+    Attributes:
+        mean: over the seeds.
+        std: the sample standard deviation over the seeds; None of one seed.
+        low, high: of the interval; None where the stored predictions do not give one (`reason`).
+        seeds: number of finals.
+        examples: examples of the split; None where no predictions are stored.
+        reason: why there is no interval, in a few words; "" where there is one.
+    """
+
+    mean: float
+    std: float | None
+    low: float | None
+    high: float | None
+    seeds: int
+    examples: int | None
+    reason: str = ""
+
+    @property
+    def covers(self) -> str:
+        """The variation that the interval covers, in words."""
+        return "seeds and examples" if self.seeds > 1 else "examples alone: one seed"
+
+
+def mean_interval(cell: CellSummary, stored: StoredScores, split: Split) -> MeanInterval | None:
+    """The score of a cell's best setting on a split, by its metric; None where no final has one.
+
+    With two seeds or more the interval is that of `hierarchical_bootstrap`, of the score itself in place of a
+    difference. With one seed it is the bootstrap's over the examples, and says nothing of other seeds. It ends at the
+    best score that there can be: 1, or 0 of an error.
+    """
+    over = cell.dev if split == "dev" else cell.test
+    if over is None:
+        return None
+    try:
+        found = stored.scores(FinalsScores(cell), split, cell.header.metric)
+    except Problem as problem:
+        return MeanInterval(over.mean, over.std, None, None, over.count, None, str(problem))
+    low, high = _bounds(found)
+    if is_lower_better(cell.header.metric):
+        low = max(low, 0.0)
+    else:
+        high = min(high, 1.0)
+    return MeanInterval(over.mean, over.std, low, high, over.count, found.examples)
+
+
+def _bounds(found: ResampledScores) -> tuple[float, float]:
+    if len(found.seeds) > 1:
+        return parts(found.observed, found.resampled, found.examples).interval()
+    low, high = np.quantile(found.resampled[:, 0], (TAIL, 1 - TAIL))
+    return float(low), float(high)

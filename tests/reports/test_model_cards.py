@@ -1,0 +1,136 @@
+"""Model cards: the hub reads them, they name no path, and their intervals are those of the stored predictions."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+from scipy import stats
+
+from meltpoint.reports.cards.cell_card import cell_card
+from meltpoint.reports.cards.usage import usage
+from meltpoint.reports.statistics.finals_scores import StoredScores
+from meltpoint.reports.statistics.mean_interval import MeanInterval, mean_interval
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
+from meltpoint.tasks import kinds
+from meltpoint.tests.reports.stored_sweeps import store_sweep
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory: pytest.TempPathFactory) -> SweepSummary:
+    """A finished sweep of one cell with four seeds."""
+    return summarise(store_sweep(tmp_path_factory.mktemp("cards"), "first", ["accuracy"], [0.8]))
+
+
+@pytest.fixture(scope="module")
+def one_seed(tmp_path_factory: pytest.TempPathFactory) -> SweepSummary:
+    """The same with one seed and 400 examples."""
+    ledger = store_sweep(tmp_path_factory.mktemp("one"), "first", ["accuracy"], [0.8], seeds=1, examples=400)
+    return summarise(ledger)
+
+
+def interval(summary: SweepSummary, cell: CellSummary) -> MeanInterval:
+    found = mean_interval(cell, StoredScores(summary.folder, 2000), "test")
+    assert found is not None
+    return found
+
+
+def text_of(summary: SweepSummary, form: str = "transformers") -> str:
+    text = cell_card(summary, summary.cells[0], form)  # type: ignore[arg-type]
+    assert text is not None
+    return text
+
+
+def test_the_hubs_own_reader_finds_licence_base_model_and_the_scores_of_this_model(
+    summary: SweepSummary, minilm: Path
+) -> None:
+    (cell,) = summary.cells
+    assert cell.kept is not None
+    data = ModelCard(text_of(summary)).data
+    assert (data.license, data.base_model) == ("apache-2.0", "sentence-transformers/all-MiniLM-L6-v2")
+    assert (data.library_name, data.pipeline_tag) == ("transformers", "text-classification")
+    assert {"meltpoint", cell.header.mode, cell.header.head} == set(data.tags)
+    assert data.metrics == ["accuracy"]
+    assert data.model_name == "minilm.feature_extraction.mrpc"
+    scores = {one.dataset_split: one.metric_value for one in data.eval_results}
+    assert scores == {"validation": cell.kept.dev, "test": (cell.kept.test or {})["accuracy"]}
+    assert data.language is None, "the texts' language is not known"
+
+
+@pytest.mark.parametrize("form", ["model", "transformers", "onnx"])
+def test_a_card_has_every_section_and_no_path_of_this_machine(summary: SweepSummary, form: str) -> None:
+    text = text_of(summary, form)
+    titles = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
+    assert titles == ["Use", "Scores", "Data", "Setting", "Limits", "Licence", "Provenance"]
+    assert str(summary.folder) not in text
+    assert str(Path.home()) not in text
+    assert summary.cells[0].header.data_fingerprint in text
+
+
+def test_the_setting_is_there_exactly(make_cell: Any, make_sweep: Any) -> None:
+    cell = make_cell(finals=[(0.8, 0.79)], notes=("test was carved from dev",), input_notes=("dev: 3 inputs were cut",))
+    summary = make_sweep(cell)
+    text = cell_card(summary, cell, "model")
+    assert text is not None
+    assert yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0]) == cell.best.setting
+    limits = text.partition("## Limits")[2].partition("## Licence")[0]
+    assert "3 inputs were cut" in limits
+    assert "Warning: the best setting trained 30 steps" in limits
+    assert "- test was carved from dev." in text
+    assert "No interval on test: no stored predictions" in text
+
+
+def test_a_hidden_test_is_said_and_gives_no_score(make_cell: Any, make_sweep: Any) -> None:
+    cell = make_cell(finals=[(0.8, "hidden")])
+    text = cell_card(make_sweep(cell), cell, "model")
+    assert text is not None
+    assert "It has no score on test" in text
+    assert [one.dataset_split for one in ModelCard(text).data.eval_results] == ["validation"]
+
+
+def test_an_encoder_whose_files_state_no_licence_is_said_to_have_none(
+    make_cell: Any, make_sweep: Any, tiny_encoder: str
+) -> None:
+    cell = make_cell(encoder=tiny_encoder, finals=[(0.8, 0.79)])
+    text = cell_card(make_sweep(cell), cell, "transformers")
+    assert text is not None
+    data = ModelCard(text).data
+    assert (data.license, getattr(data, "base_model", None)) == ("unknown", None)
+    assert "not stated by the encoder's files" in text
+    assert tiny_encoder.removeprefix("hf:") not in text, "where a folder lies on this machine is nobody's business"
+
+
+def test_a_cell_without_a_finalist_has_no_card(make_cell: Any, make_sweep: Any) -> None:
+    cell = make_cell()
+    assert cell_card(make_sweep(cell), cell, "model") is None
+
+
+def test_the_interval_of_one_seed_is_about_the_binomial_one(one_seed: SweepSummary) -> None:
+    found = interval(one_seed, one_seed.cells[0])
+    half = 1.96 * math.sqrt(found.mean * (1 - found.mean) / 400)
+    assert found.low == pytest.approx(found.mean - half, abs=0.01)
+    assert found.high == pytest.approx(found.mean + half, abs=0.01)
+    assert found.covers == "examples alone: one seed"
+
+
+def test_the_interval_of_several_seeds_is_wider_than_that_of_the_seeds_alone(summary: SweepSummary) -> None:
+    (cell,) = summary.cells
+    found = interval(summary, cell)
+    assert cell.test is not None
+    assert cell.test.std is not None
+    seeds_alone = stats.t.ppf(0.975, cell.test.count - 1) * cell.test.std / math.sqrt(cell.test.count)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < found.mean - seeds_alone < found.mean < found.high <= 1
+    assert (found.seeds, found.examples, found.covers) == (4, 60, "seeds and examples")
+
+
+@pytest.mark.parametrize("kind", kinds.names())
+@pytest.mark.parametrize("form", ["model", "transformers", "onnx"])
+def test_the_code_of_each_card_is_python(kind: str, form: str) -> None:
+    block = usage(form, kind, "text-classification")  # type: ignore[arg-type]
+    compile(block.removeprefix("```python\n").removesuffix("```"), "card", "exec")
