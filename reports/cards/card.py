@@ -12,8 +12,9 @@ import yaml
 from meltpoint.adapters import encoders
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.reports.cards.usage import LIBRARY, Form, usage
-from meltpoint.reports.formats import NOTHING, percent
+from meltpoint.reports.formats import NOTHING
 from meltpoint.tasks import kinds
+from meltpoint.tasks.core.score_text import axis_name, score_text
 from meltpoint.tasks.core.task import Kind
 
 NOT_STATED = "not stated by the encoder's files"
@@ -150,11 +151,11 @@ class ModelCard:
         yield from _section("Provenance", self.provenance)
 
     def _score_lines(self) -> Iterator[str]:
-        yield f"## Scores\n\n{self.metric}, ×100:\n"
+        yield f"## Scores\n\n{axis_name(self.metric)}:\n"
         yield "| split | examples | mean over seeds, 95 % interval | this model |\n| --- | ---: | ---: | ---: |"
         for row in self.scores:
             examples = NOTHING if row.examples is None else str(row.examples)
-            own = NOTHING if row.own is None else percent(row.own)
+            own = NOTHING if row.own is None else score_text(row.own, self.metric)
             yield f"| {row.split} | {examples} | {row.over_seeds} | {own} |"
         yield ""
         yield from (f"- {line}" for line in self.score_notes)

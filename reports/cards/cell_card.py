@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.reports.cards.card import EncoderFacts, ModelCard, ScoreRow
 from meltpoint.reports.cards.usage import Form
-from meltpoint.reports.formats import percent, title
+from meltpoint.reports.formats import title
 from meltpoint.reports.statistics.finals_scores import Split, StoredScores
 from meltpoint.reports.statistics.mean_interval import MeanInterval, mean_interval
 from meltpoint.sweeps.ledger.records import TrialRecord
@@ -16,6 +16,7 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core.counts import counted, some
+from meltpoint.tasks.core.score_text import score_text, scores_text
 
 RESAMPLES = 4000
 """As `comparison.Comparer` takes."""
@@ -61,11 +62,12 @@ def _origin(summary: SweepSummary, cell: CellSummary, final: TrialRecord, encode
 
 
 def _row(split: Split, one: MeanInterval, dev_examples: int, final: TrialRecord) -> ScoreRow:
-    deviation = "" if one.std is None else f" ± {100 * one.std:.1f}"
-    bounds = "" if one.low is None or one.high is None else f" [{percent(one.low)}, {percent(one.high)}]"
+    metric, bounds = final.metric, ""
+    if one.low is not None and one.high is not None:
+        bounds = f" [{score_text(one.low, metric)}, {score_text(one.high, metric)}]"
     own = final.dev if split == "dev" else (final.test or {}).get(final.metric)
     examples = one.examples if one.examples is not None else dev_examples if split == "dev" else None
-    return ScoreRow(split, examples, f"{percent(one.mean)}{deviation}{bounds}", own)
+    return ScoreRow(split, examples, f"{scores_text(one.mean, one.std, metric)}{bounds}", own)
 
 
 def _score_notes(
@@ -77,13 +79,13 @@ def _score_notes(
     yield from (f"No interval on {split}: {one.reason}." for split, one in found.items() if one.low is None)
     yield "Dev chose setting, epoch and seed: its score is too good. Test was opened afterwards, once a finalist."
     for split, scores in (("dev", final.dev_metrics), ("test", final.test or {})):
-        others = [f"{name} {percent(value)}" for name, value in scores.items() if name != final.metric]
+        others = [f"{name} {score_text(value, name)}" for name, value in scores.items() if name != final.metric]
         if others:
             yield f"Other metrics of this model on {split}: {', '.join(others)}."
     baseline = summary.baselines.get(cell.header.task)
     if baseline is not None and baseline.metric == cell.header.metric:
         name, score = baseline.best
-        yield f"Baseline on dev: {name} {percent(score)}."
+        yield f"Baseline on dev: {name} {score_text(score, baseline.metric)}."
 
 
 def _data(cell: CellSummary, final: TrialRecord) -> Iterator[str]:

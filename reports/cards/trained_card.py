@@ -8,20 +8,21 @@ from typing import Any
 from meltpoint.reports.cards.card import EncoderFacts, ModelCard, ScoreRow
 from meltpoint.reports.cards.cell_card import ONLY_THERE, length_limit, precision_limit
 from meltpoint.reports.cards.usage import Form
-from meltpoint.reports.formats import NOTHING, percent, title
+from meltpoint.reports.formats import NOTHING, title
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.worker.retrain import Retrained, TrainedModel
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.score_text import scores_text
 
 
 def trained_card(done: Retrained, form: Form) -> str:
     """The card of one training run; the intervals that its exported setting records are quoted as recorded."""
     model, order = done.model, done.model.order
     encoder = EncoderFacts.of(order.located_encoder, model.kind, order.encoder_fingerprint)
-    rows = [ScoreRow("dev", model.dev_examples, _recorded(model.provenance, "dev"), done.dev)]
+    rows = [ScoreRow("dev", model.dev_examples, _recorded(model.provenance, "dev", done.metric), done.dev)]
     if done.test is not None:
-        rows.append(ScoreRow("test", None, _recorded(model.provenance, "test"), done.test))
+        rows.append(ScoreRow("test", None, _recorded(model.provenance, "test", done.metric), done.test))
     return ModelCard(
         name=cell_name(*order.cell), form=form, encoder=encoder, task=order.task, kind=model.kind,
         metric=done.metric, mode=order.mode, head=order.head, origin=_origin(done, encoder), scores=rows,
@@ -40,12 +41,12 @@ def _origin(done: Retrained, encoder: EncoderFacts) -> str:
     )
 
 
-def _recorded(facts: Mapping[str, Any], split: str) -> str:
+def _recorded(facts: Mapping[str, Any], split: str, metric: str) -> str:
     """The mean ± deviation of the sweep's finals of the setting."""
     mean, std = facts.get(f"{split}_mean"), facts.get(f"{split}_std")
     if mean is None:
         return NOTHING
-    return f"{percent(mean)}{'' if std is None else f' ± {100 * std:.1f}'} (recorded)"
+    return f"{scores_text(mean, std, metric)} (recorded)"
 
 
 def _score_notes(done: Retrained) -> Iterator[str]:
