@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.reports.formats import difference_text, spread_text, value_text
+from meltpoint.reports.formats import spread_text, value_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.tasks.core.score_text import difference_text
 
 
 @dataclass(frozen=True)
