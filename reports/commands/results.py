@@ -90,7 +90,8 @@ def read_summary(name: str, storage: str) -> SweepSummary:
 
 @exit_on_error()
 def report(
-    name: NameArgument, table_format: Annotated[TableFormat, typer.Option("--format")] = TableFormat.md,
+    name: NameArgument,
+    table_format: Annotated[TableFormat, typer.Option("--format", help="Of tables; html: a page.")] = TableFormat.md,
     beside: Beside = None, storage: Storage = "runs",
     out: Annotated[Path | None, typer.Option(help="A file to write; else standard output.")] = None,
     watch: Annotated[
@@ -126,7 +127,7 @@ def report(
 def export(
     name: NameArgument,
     cell: Annotated[str | None, typer.Option(help="One cell, E.M.T or E.M.T.VARIANT; all otherwise.")] = None,
-    export_format: Annotated[ExportFormat, typer.Option("--format")] = ExportFormat.yaml,
+    export_format: Annotated[ExportFormat, typer.Option("--format", help="Of the files.")] = ExportFormat.yaml,
     out: Annotated[Path | None, typer.Option(help="Where to; the sweep's exports/ otherwise.")] = None,
     model: Annotated[bool, typer.Option("--model", help="Also the best finalist as a folder that predicts.")] = False,
     transformers: Annotated[
