@@ -33,7 +33,7 @@ same thing in a checkout. Exit status: 0 done, 1 the work failed, 2 bad input or
 def options_page() -> str:
     """The page as Markdown: each panel of the help, its commands, and the arguments and options of each."""
     whole = typer.main.get_command(app)
-    context = whole.make_context("meltpoint", ["doctor"], resilient_parsing=True)
+    context: Any = whole.make_context("meltpoint", ["doctor"], resilient_parsing=True)
     first = dict(_named(whole))[FIRST]
     parts = [INTRODUCTION]
     for panel, commands in groupby(_named(whole), key=lambda pair: str(pair[1].rich_help_panel)):
@@ -54,7 +54,7 @@ def _named(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
                 yield own, one
 
 
-def _command(name: str, command: Any, first: Any, parent: typer.Context) -> str:
+def _command(name: str, command: Any, first: Any, parent: Any) -> str:
     context = command.make_context(name, [], parent=parent, resilient_parsing=True)
     said = {} if command is first else _options(first, context)
     own = {row: group for row, group in _options(command, context).items() if row not in said}
@@ -70,14 +70,14 @@ def _command(name: str, command: Any, first: Any, parent: typer.Context) -> str:
     return "\n".join(lines)
 
 
-def _options(command: Any, context: typer.Context) -> dict[str, str]:
+def _options(command: Any, context: Any) -> dict[str, str]:
     """Row of the table of each argument and option → its group, those of the help without a panel last."""
     shown = [one for one in command.get_params(context) if one.name != "help" and not one.hidden]
     rows = {_row(one, context): _group(one) for one in shown}
     return dict(sorted(rows.items(), key=lambda pair: pair[1] == "option"))
 
 
-def _as_first(command: Any, first: Any, context: typer.Context) -> str:
+def _as_first(command: Any, first: Any, context: Any) -> str:
     """The sentence that says which options are those of the first command."""
     names = {one.name for one in command.get_params(context)}
     absent = [f"`{one.opts[0]}`" for one in first.get_params(context) if one.name not in names]
@@ -97,7 +97,7 @@ def _prose(text: str) -> Iterator[str]:
     yield ""
 
 
-def _row(parameter: Any, context: typer.Context) -> str:
+def _row(parameter: Any, context: Any) -> str:
     names, says = parameter.get_help_record(context)
     return f"| `{names.replace('|', BAR)}` | {says.replace('|', BAR).replace('<', '&lt;')} |"
 

@@ -124,7 +124,7 @@ def test_a_link_or_an_anchor_that_leads_nowhere_ends_the_build(tmp_path: Path) -
     assert built.returncode == 1
     assert "'lost.md'" in built.stderr
     assert "'index.md#lost', but there is no such anchor" in built.stderr
-    assert "Aborted with 2 warnings" in built.stderr
+    assert "Aborted with 2 warnings" in built.stdout + built.stderr
 
 
 def commands() -> dict[str, object]:
