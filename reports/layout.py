@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -24,10 +25,10 @@ UNLIMITED = 10_000
 Item = TypeVar("Item")
 
 
-def stacked(name: str, width: int = NAME_WIDTH) -> str:
-    """A name wrapped to `width` characters, with breaks only after `_`, `+`, `:` or `-`."""
+def stacked(name: str, width: int = NAME_WIDTH, after: str = "_+:-") -> str:
+    """A name wrapped to `width` characters, with breaks only after some characters, the last of which is `-`."""
     lines = [""]
-    for part in re.split(r"(?<=[_+:-])", name):
+    for part in re.split(f"(?<=[{after}])", name):
         if lines[-1] and len(lines[-1] + part) > width:
             lines.append("")
         lines[-1] += part
@@ -66,6 +67,16 @@ def width_of(table: Table, console: Console) -> int:
 def say(console: Console, text: str, style: str = "") -> None:
     """Print a line of text without markup, wrapped at the console's width."""
     console.print(Text(text, style=style), highlight=False)
+
+
+def say_lines(lines: Iterable[str], console: Console) -> None:
+    """Print lines: whole to a pipe, on a terminal wrapped between words, below their own beginning."""
+    for line in lines:
+        if console.is_terminal:
+            indent = len(line) - len(line.lstrip())
+            console.print(Padding(Text(line.strip()), (0, 0, 0, indent)), highlight=False)
+        else:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def show_groups(

@@ -17,6 +17,7 @@ from meltpoint.reports.formats import duration, listed, marks, spread_text, titl
 from meltpoint.reports.layout import ScreenColumn, new_table, on_two_lines, say, show_groups, stacked, width_of
 from meltpoint.reports.legend import BOLD_NOTE
 from meltpoint.reports.notes import task_notes, trial_notes, warning_notes
+from meltpoint.reports.plan_view import data_lines, space_lines
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.driver.planned_work import planned_work
@@ -169,6 +170,8 @@ def show_plan(planned: SweepPlan, console: Console) -> None:
         f"{work}; the ledger answers {planned.answered}; "
         f"about {duration(planned.estimated_seconds)} on {some(planned.workers, 'worker')}.",
     )
+    for line in (*data_lines(planned.cells), *space_lines(planned.cells)):
+        say(console, line)
     for line in dict.fromkeys(f"head {cell.head}: {cell.head_source}" for cell in planned.cells):
         say(console, line, style="dim")
     for note in (*planned.lengths, *planned.notes):
@@ -209,7 +212,7 @@ def show_rows(rows: Sequence[Mapping[str, object]], console: Console) -> None:
 def _show_paragraph(row: Mapping[str, object], console: Console) -> None:
     """Print the first value as a heading and the others below it with their keys."""
     (_, name), *others = row.items()
-    say(console, _value(name), style="bold")
+    say(console, stacked(_value(name), console.width, after="_+:./-"), style="bold")
     grid = Table.grid(padding=(0, 2))
     grid.add_column()
     grid.add_column(no_wrap=True, style="dim")

@@ -18,7 +18,7 @@ TIMES = 8
 LIBRARIES = "import os, pydantic, rich.console, typer, yaml; print(sum(os.times()[:2]))"
 HEAVY = (
     "torch", "ray", "mlflow", "optuna", "transformers", "datasets", "pandas", "pyarrow", "sklearn", "scipy", "numba",
-    "matplotlib", "huggingface_hub",
+    "matplotlib", "huggingface_hub", "numpy",
 )  # fmt: skip
 
 COMMAND = f"""
@@ -117,7 +117,8 @@ def test_a_typo_is_answered_before_anything_slow_is_imported(typo: str, folder: 
     answered, seconds, heavy = answer(words, folder)
     assert answered.returncode == 2, answered.stderr
     assert said in answered.stderr
-    assert heavy == []
+    computes = words[0] in {"report", "ensemble"}  # these need NumPy to say what there is
+    assert heavy in ([], ["numpy"]) if computes else heavy == []
     if seconds >= TIMES * imports:  # another process may have slowed this one's processor: the least of three counts
         seconds = min(seconds, *(answer(words, folder)[1] for _ in range(2)))
     assert seconds < TIMES * imports

@@ -30,7 +30,9 @@ def show(
     if as_json:
         print_json(record.model_dump(mode="json"))
         return
-    print("\n".join(trial_lines(record, summary)))
+    from meltpoint.reports.layout import say_lines
+
+    say_lines(trial_lines(record, summary), Console(highlight=False))
 
 
 @exit_on_error()
@@ -88,4 +90,6 @@ def compare(
     if as_json:
         print_json(found.as_json())
         return
-    print("\n".join(lines(found)))
+    from meltpoint.reports.layout import say_lines
+
+    say_lines(lines(found), Console(highlight=False))

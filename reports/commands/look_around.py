@@ -38,7 +38,7 @@ def features(
 
 @exit_on_error()
 def list_names(
-    what: Annotated[Listable, typer.Argument(show_default=False)],
+    what: Annotated[Listable, typer.Argument(help="Of what to list the names.", show_default=False)],
     mode: Annotated[str, typer.Option(help="With spaces: what is tried in this mode …")] = "",
     encoder: Annotated[str, typer.Option(help="… of this encoder …")] = "",
     task: Annotated[str, typer.Option(help="… on this task.")] = "",

@@ -90,7 +90,10 @@ def read_summary(name: str, storage: str) -> SweepSummary:
 
 @exit_on_error()
 def report(
-    name: NameArgument, table_format: Annotated[TableFormat, typer.Option("--format")] = TableFormat.md,
+    name: NameArgument,
+    table_format: Annotated[
+        TableFormat | None, typer.Option("--format", help="Of tables; html: a page. md, but on a terminal as it fits.")
+    ] = None,
     beside: Beside = None, storage: Storage = "runs",
     out: Annotated[Path | None, typer.Option(help="A file to write; else standard output.")] = None,
     watch: Annotated[
@@ -114,7 +117,14 @@ def report(
             lambda: read_summary(name, storage), place, beside, dashboard, lambda line: print(line, file=sys.stderr)
         )
         return
-    text = make(read_summary(name, storage), table_format.value, beside, dashboard)
+    if table_format is None and out is None and sys.stdout.isatty():
+        from meltpoint.reports.results import results_of
+        from meltpoint.reports.screen import show_summary
+
+        summary = read_summary(name, storage)
+        show_summary(summary, Console(highlight=False), results_of(summary, beside))
+        return
+    text = make(read_summary(name, storage), (table_format or TableFormat.md).value, beside, dashboard)
     if out is None:
         print(text, end="")
         return
@@ -126,7 +136,7 @@ def report(
 def export(
     name: NameArgument,
     cell: Annotated[str | None, typer.Option(help="One cell, E.M.T or E.M.T.VARIANT; all otherwise.")] = None,
-    export_format: Annotated[ExportFormat, typer.Option("--format")] = ExportFormat.yaml,
+    export_format: Annotated[ExportFormat, typer.Option("--format", help="Of the files.")] = ExportFormat.yaml,
     out: Annotated[Path | None, typer.Option(help="Where to; the sweep's exports/ otherwise.")] = None,
     model: Annotated[bool, typer.Option("--model", help="Also the best finalist as a folder that predicts.")] = False,
     transformers: Annotated[

@@ -18,6 +18,8 @@ from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.adapters.settings import PATIENCE, complete
+from meltpoint.search_spaces.build import description
+from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.driver.opening import (
     asked_sweep,
     check_same,
@@ -66,6 +68,8 @@ class PlannedCell:
         searcher: who proposes them.
         dev_examples: number of dev examples.
         test_examples: declared number of labelled test examples; None if unknown before the split is opened.
+        train_examples: number of training examples.
+        searched: searched parameter → its range, as `log_uniform [1e-05, 0.0001]`.
         closed: how its search ended for good (`Closing.as_json`); None while it is open.
     """
 
@@ -85,6 +89,8 @@ class PlannedCell:
     searcher: Searcher
     dev_examples: int
     test_examples: int | None
+    train_examples: int = 0
+    searched: Mapping[str, str] = field(default_factory=dict)
     closed: dict[str, Any] | None = None
 
     @property
@@ -232,8 +238,13 @@ def _planned(progress: CellProgress, closing: Closing | None, rate: float) -> Pl
     return PlannedCell(
         cell.encoder, cell.mode, cell.task_name, cell.head, cell.head_source, cell.variant, total, cell.seeds,
         len(defaults), answered, seconds, cell.length, cell.metric, progress.study.searcher, cell.dev_examples,
-        declared_test_examples(cell), closed,
+        declared_test_examples(cell), cell.train_examples, searched_ranges(cell.space), closed,
     )  # fmt: skip
+
+
+def searched_ranges(space: Space) -> dict[str, str]:
+    """Searched parameter → its range as text."""
+    return {name: description(range_) for name, range_ in space.parameters.items() if range_.count != 1}
 
 
 @dataclass(frozen=True)

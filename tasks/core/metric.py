@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core.kind import Target
 from meltpoint.tasks.core.task import Kind, Label, Task
 
+if TYPE_CHECKING:  # the functions import NumPy: the ledger's readers and the command line do not compute
+    import numpy as np
+    from numpy.typing import NDArray
+
 Prediction = int | float | list[int]
-Floats = NDArray[np.float64]
+Floats: TypeAlias = "NDArray[np.float64]"
 Compute = Callable[[Task, Sequence[Label], Sequence[Any]], float]
 """(task, gold labels, predictions or probabilities) → value; both have the same length, not 0."""
 
@@ -65,6 +66,8 @@ def correlation(left: Floats, right: Floats) -> float:
     Args:
         left, right: (examples,) float64.
     """
+    import numpy as np
+
     if np.ptp(left) == 0 or np.ptp(right) == 0:
         return 0.0
     # Scaled before squaring, so that tiny values do not underflow and huge ones do not overflow.
@@ -79,6 +82,8 @@ def ranks(values: Floats) -> Floats:
     Args:
         values: (examples,) float64.
     """
+    import numpy as np
+
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     mean_ranks: Floats = np.cumsum(counts) - (counts - 1) / 2
     return mean_ranks[places]
@@ -86,10 +91,14 @@ def ranks(values: Floats) -> Floats:
 
 def floats(values: Sequence[object]) -> Floats:
     """Values as an array of float64."""
+    import numpy as np
+
     return np.asarray(values, dtype=np.float64)
 
 
 def f1_of(gold: Floats, predicted: Floats, label: int) -> float:
     """F1 of one label: 0 where nothing is found."""
+    import numpy as np
+
     hits = int(np.sum((gold == label) & (predicted == label)))
     return 2 * hits / int(np.sum(gold == label) + np.sum(predicted == label)) if hits else 0.0

@@ -55,7 +55,7 @@ def test_what_compiles_the_kernels_is_an_extra_that_make_install_takes_and_the_i
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert not COMPILERS & {Requirement(line).name for line in project["dependencies"]}
     assert {Requirement(line).name for line in project["optional-dependencies"]["cpu"]} == COMPILERS
-    assert '".[minilm,cpu,cluster,s3,onnx,dev]"' in (root / "Makefile").read_text(encoding="utf-8")
+    assert '".[minilm,cpu,cluster,s3,onnx,docs,dev]"' in (root / "Makefile").read_text(encoding="utf-8")
     assert '".[minilm,cluster,energy,s3]"' in (root / "Dockerfile").read_text(encoding="utf-8")
 
 

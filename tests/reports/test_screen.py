@@ -42,6 +42,12 @@ class Planned:
     defaults: int = 0
     answered: int = 3
     estimated_seconds: float = 4800.0
+    train_examples: int = 6920
+    dev_examples: int = 872
+    test_examples: int | None = None
+    searched: dict[str, str] = field(
+        default_factory=lambda: {"learning_rate": "log_uniform [1e-05, 0.0001]", "bilstm.hidden_size": "choice [9, 99]"}
+    )
 
     @property
     def search_trials(self) -> int:
@@ -184,6 +190,18 @@ def test_a_plan_has_a_line_a_cell_and_its_total_time_in_words() -> None:
     assert "expect a factor of two either way" in joined
     assert plan.lengths[0] in joined
     assert joined.count("head bilstm_crf: two BiLSTM layers and a CRF") == 1, "once for all cells that have it"
+
+
+def test_a_plan_says_the_sizes_of_the_data_and_what_is_searched_where() -> None:
+    cells = [Planned("minilm", mode, task) for mode in MODES[:2] for task in TASKS[:2]]
+    other = Planned("minilm", MODES[0], "sst2", searched={}, test_examples=1821)
+    joined = " ".join(shown(show_plan, Plan([*cells, other])).split())
+    assert "demo_sentiment: 6 920 examples to train on, 872 of dev, test is not opened" in joined
+    assert "sst2: 6 920 examples to train on, 872 of dev, 1 821 of test" in joined
+    ranges = "learning_rate log_uniform [1e-05, 0.0001], bilstm.hidden_size choice [9, 99]"
+    assert f"searched in ❄ feature_extraction, bilstm_crf on demo_sentiment, demo_entailment: {ranges}" in joined
+    assert "searched in ❄ feature_extraction, bilstm_crf on sst2: nothing" in joined
+    assert f"searched in 🔥 fine_tuning, bilstm_crf: {ranges}" in joined
 
 
 def test_a_plan_has_a_column_of_default_finals_where_there_are_any() -> None:

@@ -1,0 +1,33 @@
+"""What `plan` prints under its table: the sizes of the data, and what is searched in each mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from meltpoint.reports.formats import title
+from meltpoint.tasks.core.counts import counted
+
+if TYPE_CHECKING:  # torch, which takes seconds
+    from meltpoint.sweeps.driver.plan import PlannedCell
+
+
+def data_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
+    """One line a task: `sst2: 6 920 examples to train on, 872 of dev, 1 821 of test`."""
+    for task in dict.fromkeys(cell.task for cell in cells):
+        cell = next(one for one in cells if one.task == task)
+        test = "test is not opened" if cell.test_examples is None else f"{counted(cell.test_examples)} of test"
+        sizes = f"{counted(cell.train_examples)} examples to train on, {counted(cell.dev_examples)} of dev"
+        yield f"{task}: {sizes}, {test}"
+
+
+def space_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
+    """One line for each mode, head and space; with the tasks where a mode has several."""
+    spaces: dict[tuple[str, str, str], list[str]] = {}
+    for cell in cells:
+        ranges = ", ".join(f"{name} {text}" for name, text in cell.searched.items()) or "nothing"
+        spaces.setdefault((cell.mode, cell.head, ranges), []).append(cell.task)
+    modes = [mode for mode, _, _ in spaces]
+    for (mode, head, ranges), tasks in spaces.items():
+        where = f" on {', '.join(dict.fromkeys(tasks))}" if modes.count(mode) > 1 else ""
+        yield f"searched in {title(mode)}, {head}{where}: {ranges}"

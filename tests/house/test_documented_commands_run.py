@@ -1,0 +1,199 @@
+"""Every command and snippet of README, CONTRIBUTING and the guides that can run here runs, as it is written.
+
+Runs are made small by options that are put behind a command (`SMALL`); names in capitals are filled in (`PLACES`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from meltpoint.tests.house.documented_commands import Line, lines, snippets
+from meltpoint.tests.house.test_docs import ROOT
+from meltpoint.tests.tiny_parts import BAD, GOOD, THINGS
+
+SMALL = ("--max-train-examples", "48", "--set", "epochs=1")
+"""Behind every sweep and analysis of encoders: fewer examples and epochs; trials and seeds stay as documented."""
+SIZED = {"sweep": SMALL, "analyse -": SMALL[:2]}
+
+PLACES = {"NAME": "first", "books_and_wikipedia.txt": "words.txt"}
+ROWS = 90
+"""Of the files of real data: their first lines."""
+
+HUB = "it reads an encoder or a data set from the hub"
+CLUSTER = (
+    "it needs a running cluster at that address; tests/sweeps/test_jobs_on_ray.py and test_on_a_cluster.py have one"
+)
+ELIDED = "it stands for many commands: what matters is left out as `…`"
+SELF = "it installs, tests or checks this checkout, as the run of this test does"
+
+CANNOT = {
+    "README.md: make demo": "it takes twelve minutes; its sweep is as others that run here",
+    "README.md: make test": SELF,
+    "README.md: meltpoint sweep --name first --encoder bert-base": HUB,
+    "README.md: meltpoint demo": "it takes twelve minutes; its sweep is as others that run here",
+    "CONTRIBUTING.md: make": SELF,
+    "docs/own_data.md: make install": SELF,
+    "docs/own_data.md: meltpoint doctor": "its status is 1 where something is lacking; tests/sweeps/test_doctor.py",
+    "docs/analyses.md: meltpoint sweep --name genres --encoder bert-base": HUB,
+    "docs/analyses.md: meltpoint analyse genres genres": "it is of the sweep before it, which reads from the hub",
+    "docs/clusters.md: meltpoint": CLUSTER,
+    "docs/papers.md: meltpoint plan --spec to_tune_or_not": HUB,
+    "docs/papers.md: meltpoint sweep --spec to_tune_or_not": HUB,
+    "docs/search_spaces.md: meltpoint sweep …": ELIDED,
+    "docs/storage.md: meltpoint": "an S3 bucket; tests/sweeps/test_sweep_in_object_store.py has one",
+    "docs/sweeps.md: meltpoint sweep --name first …": "Slurm; tests/cluster/slurm.py has one",
+    "docs/sweeps.md: meltpoint doctor --address": CLUSTER,
+    "docs/sweeps.md: meltpoint sweep --address": CLUSTER,
+}
+"""Beginning of a line → why it is not run."""
+
+SNIPPETS_ELSEWHERE = {
+    "docs/sweeps.md": "it needs a running MLflow server; tests/sweeps/test_mlflow_model.py has one",
+}
+
+GUIDES = [
+    line
+    for line in (*lines("meltpoint"), *lines("make"))
+    if line.document in {"README.md", "CONTRIBUTING.md"} or Path(line.document).parent.name == "docs"
+]
+RUNNING = [line for line in GUIDES if not any(str(line).startswith(start) for start in CANNOT)]
+DOCUMENTS = sorted({line.document for line in RUNNING})
+
+
+@pytest.mark.parametrize("start", CANNOT)
+def test_a_command_that_is_not_run_is_still_in_the_document(start: str) -> None:
+    assert any(str(line).startswith(start) for line in GUIDES)
+    assert CANNOT[start]
+
+
+def test_most_commands_run() -> None:
+    assert len(RUNNING) >= 30
+    assert {name for name, _ in snippets()} >= set(SNIPPETS_ELSEWHERE)
+
+
+def reviews(count: int, seed: int) -> str:
+    """A csv of short reviews and their labels."""
+    draw = random.Random(seed)
+    rows = []
+    for number in range(count):
+        tone = (BAD, GOOD)[number % 2]
+        text = (
+            f"the {draw.choice(THINGS)} number {seed * count + number} was {draw.choice(tone)} and {draw.choice(tone)}"
+        )
+        rows.append(f"{text},{('bad', 'good')[number % 2]}")
+    return "\n".join(["text,label", *rows]) + "\n"
+
+
+def first_lines(data: Path, to: Path) -> None:
+    """The first lines of each file of the data sets that the commands name."""
+    for name in ("sst2", "mrpc", "cola", "stsb", "mnli"):
+        for path in (data / name).iterdir():
+            if path.is_file():
+                (to / name).mkdir(parents=True, exist_ok=True)
+                with path.open("rb") as file:  # one of them is no UTF-8
+                    (to / name / path.name).write_bytes(b"".join(itertools.islice(file, ROWS)))
+
+
+def run(words: tuple[str, ...], folder: Path) -> None:
+    """Run a command of a document in a folder."""
+    environment = {**os.environ, "COLUMNS": "100", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "meltpoint.launch", *words[1:]], cwd=folder, env=environment, capture_output=True,
+        encoding="utf-8", timeout=900, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}"
+
+
+def filled(words: tuple[str, ...]) -> tuple[str, ...]:
+    """A command with its places filled in, and small."""
+    words = tuple(PLACES.get(word, word) for word in words if word != "…")
+    sizes = next((more for start, more in SIZED.items() if " ".join(words[1:]).startswith(start)), ())
+    more = [*sizes] if "--max-train-examples" not in words else [*sizes[2:]]
+    if words[1] in {"sweep", "plan"} and "--data-dir" not in words:
+        more += ["--data-dir", "DATA"]
+    return (*words, *more)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, shared: Path, minilm: Path) -> Path:
+    """A folder with the data and the sweeps that the documents speak of."""
+    folder = tmp_path_factory.mktemp("made")
+    first_lines(shared / "data", folder / "DATA")
+    for name, count, seed in (("train.csv", 120, 0), ("test.csv", 30, 1), ("texts.csv", 10, 2)):
+        (folder / name).write_text(reviews(count, seed), encoding="utf-8")
+    (folder / "words.txt").write_text("the film was great and the meal was cold\n" * 200, encoding="utf-8")
+    run(("meltpoint", "new-task", "train.csv", "test.csv", "--out", "reviews.yaml"), folder)
+    both, few = ("--mode", "feature_extraction,fine_tuning"), ("--trials", "2", "--seeds", "2", "--head", "linear")
+    quick = ("--encoder", "minilm", "--data-dir", "DATA", *SMALL)
+    for name, task in (("first", "reviews.yaml"), ("second", "reviews.yaml"), ("demo", "demo_sentiment")):
+        run(("meltpoint", "sweep", "--name", name, "--task", task, *quick, *both, *few), folder)
+    for name in ("first", "demo"):
+        run(("meltpoint", "export", name, "--model"), folder)
+    searched = ("--trials", "20", "--seeds", "2", "--searcher", "random", "--head", "linear")
+    run(("meltpoint", "sweep", "--name", "nightly", "--task", "sst2,mrpc,cola", *quick, *both, *searched), folder)
+    run(("meltpoint", "export", "nightly", "--model", "--out", "."), folder)
+    return folder
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path) -> Iterator[Path]:
+    """A copy of it, for one document."""
+    folder = tmp_path / "here"
+    shutil.copytree(made, folder)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def fresh(document: str, place: Path) -> None:
+    """Take away what a document makes itself."""
+    made_here = {word for line in RUNNING if line.document == document for word in line.words}
+    if "new-task" in made_here:
+        (place / "reviews.yaml").unlink()
+    if document == "docs/own_data.md":
+        shutil.rmtree(place / "runs")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_the_commands_of_a_document_run_one_after_another(document: str, place: Path) -> None:
+    fresh(document, place)
+    for line in RUNNING:
+        if line.document == document:
+            run(filled(line.words), place)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("document", "code"), snippets(), ids=[name for name, _ in snippets()])
+def test_a_snippet_runs(document: str, code: str, place: Path) -> None:
+    if document in SNIPPETS_ELSEWHERE:
+        assert (ROOT / SNIPPETS_ELSEWHERE[document].split("; ")[1].split()[0]).is_file()
+        return
+    if "settings/" in code:
+        run(("meltpoint", "export", "first", "--out", "settings"), place)
+    if "mp.sweep(" in code:
+        shutil.rmtree(place / "runs" / "first")
+        code = code.replace('task="reviews.yaml"', 'task="reviews.yaml", max_train_examples=48, overrides="epochs=1"')
+    bin_folder = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=place, env=environment, capture_output=True, encoding="utf-8", timeout=900,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_a_line_gets_its_places_and_sizes() -> None:
+    assert filled(("meltpoint", "report", "NAME", "--watch")) == ("meltpoint", "report", "first", "--watch")
+    words = filled(Line("", ("meltpoint", "sweep", "--name", "a", "…")).words)
+    assert words == ("meltpoint", "sweep", "--name", "a", *SMALL, "--data-dir", "DATA")
