@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from meltpoint.sweeps.driver.cell_endings import cell_endings, place_tags
+from meltpoint.sweeps.driver.damaged_records import whole_records
 from meltpoint.sweeps.driver.disk_room import LOOK_SECONDS
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import (
@@ -35,7 +36,6 @@ from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.mlflow_model import finalist_models
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
-from meltpoint.sweeps.search.closing import opened_trials
 from meltpoint.sweeps.specification.cells import fault_lines, length_lines, open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
@@ -99,16 +99,6 @@ def sweep(
         raise _lost(lost) from None
 
 
-def _whole_records(ledger: Ledger, opened: Collection[str], say: Callable[[str], None]) -> list[TrialRecord]:
-    """The ledger's records; those that are damaged are set aside first, where that changes no choice."""
-    try:
-        return ledger.records()
-    except ValueError:
-        for line in ledger.set_aside_damaged(opened):
-            say(line)
-        return ledger.records()
-
-
 def _lost(error: LeaseLostError) -> StopRequest:
     return StopRequest(str(error), status=1, may_write=False)
 
@@ -132,7 +122,7 @@ def _sweep(
         settled = settle_specification(
             ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions, resources.grow
         )
-        records = _whole_records(ledger, opened_trials(ledger), say)
+        records = whole_records(ledger, spec, settled.codes, cells, say)
         planner = open_planner(ledger, spec, settled.codes, cells, records, resources, say)
         left_out = [*ledger.late_lines(), *([strays_in_words(planner.strays)] if planner.strays else [])]
         for line in (*kept_lines(planner), *left_out, *ledger.clean_started(), *closed_lines(ledger, planner)):

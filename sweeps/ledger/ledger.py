@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
@@ -236,24 +236,27 @@ class Ledger:
                 f"{path} is no started trial's note; delete it: that trial had no result, and is proposed again."
             ) from None
 
-    def set_aside_damaged(self, opened: Collection[str]) -> list[str]:
+    def readable_records(self) -> tuple[list[TrialRecord], list[str]]:
+        """The records that can be read, and the ids of those that cannot."""
+        readable, damaged = [], []
+        for path in sorted(self.trials.glob("*.json"), key=str):
+            try:
+                readable.append(self._read(path))
+            except ValueError:
+                damaged.append(path.stem)
+        return readable, damaged
+
+    def set_aside(self, damaged: Iterable[str]) -> list[str]:
         """Move records that cannot be read to `damaged/`, so that their trials run again; returns a line per record.
 
         Args:
-            opened: ids of the finals for which a test split was opened. Once there are any, only these are moved: a
-                setting may have been chosen by another record, and would no longer be.
+            damaged: their ids.
         """
         lines = []
-        paths: list[StoragePath] = sorted(self.trials.glob("*.json"), key=str)
-        for path in paths:
-            try:
-                self._read(path)
-            except ValueError:
-                if opened and path.stem not in opened:
-                    continue
-                kept = self.folder / "damaged" / path.name
-                self._set_aside(path, kept)
-                lines.append(f"{path} is damaged; it is kept as {kept}, and its trial runs again.")
+        for trial in sorted(damaged):
+            path, kept = self.trials / f"{trial}.json", self.folder / "damaged" / f"{trial}.json"
+            self._set_aside(path, kept)
+            lines.append(f"{path} is damaged; it is kept as {kept}, and its trial runs again.")
         return lines
 
     def _set_aside(self, path: StoragePath, kept: StoragePath) -> None:

@@ -113,15 +113,16 @@ def test_an_empty_record_is_named_with_its_remedy(ledger):
         ledger.records()
 
 
-def test_a_damaged_record_is_set_aside_by_the_driver_unless_a_setting_may_have_been_chosen_by_it(ledger):
+def test_a_damaged_record_is_set_aside_by_the_driver_and_kept(ledger):
     for name in ("abc", "def"):
         (ledger.trials / f"{name}.json").write_text('{"id": ')
     with ledger.driving(print, on_lost=print):
-        (line,) = ledger.set_aside_damaged(opened={"def", "fff"})
+        assert ledger.readable_records() == ([], ["abc", "def"])
+        (line,) = ledger.set_aside(["def"])
         assert "def.json is damaged; it is kept as " in line
         with pytest.raises(ValueError, match=r"abc\.json is not a trial's record"):
             ledger.records()
-        (line,) = ledger.set_aside_damaged(opened=())
+        (line,) = ledger.set_aside(["abc"])
         assert "abc.json is damaged" in line
         assert ledger.records() == []
     assert sorted(path.name for path in (ledger.folder / "damaged").iterdir()) == ["abc.json", "def.json"]
