@@ -17,7 +17,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDES = ("*.md", "docs/**/*.md", "deploy/**/*.md", "benchmarks/*.md")
+GUIDES = ("*.md", "docs/**/*.md", "deploy/**/*.md", "benchmarks/*.md", "examples/*.md")
 LINK = re.compile(r"\]\(([^)#\s:]+)[^)]*\)")
 
 sys.path.insert(0, str(Path(__file__).parent))
