@@ -96,11 +96,12 @@ def reviews(count: int, seed: int) -> str:
 def first_lines(data: Path, to: Path) -> None:
     """The first lines of each file of the data sets that the commands name."""
     for name in ("sst2", "mrpc", "cola", "stsb", "mnli"):
-        for path in (data / name).iterdir():
+        for path in (data / name).rglob("*.*"):
             if path.is_file():
-                (to / name).mkdir(parents=True, exist_ok=True)
+                place = to / path.relative_to(data)
+                place.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("rb") as file:  # one of them is no UTF-8
-                    (to / name / path.name).write_bytes(b"".join(itertools.islice(file, ROWS)))
+                    place.write_bytes(b"".join(itertools.islice(file, ROWS)))
 
 
 def run(words: tuple[str, ...], folder: Path) -> None:
@@ -138,7 +139,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, shared: Path, minilm: Path) -
         run(("meltpoint", "sweep", "--name", name, "--task", task, *quick, *both, *few), folder)
     for name in ("first", "demo"):
         run(("meltpoint", "export", name, "--model"), folder)
-    searched = ("--trials", "20", "--seeds", "2", "--searcher", "random", "--head", "linear")
+    searched = ("--trials", "14", "--seeds", "2", "--searcher", "random", "--head", "linear", "--no-default-finals")
     run(("meltpoint", "sweep", "--name", "nightly", "--task", "sst2,mrpc,cola", *quick, *both, *searched), folder)
     run(("meltpoint", "export", "nightly", "--model", "--out", "."), folder)
     return folder
