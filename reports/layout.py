@@ -60,7 +60,7 @@ class ScreenColumn(Generic[Item]):
 
     def shown(self, item: Item, step: int) -> Text:
         """The text of an item's cell; the higher the step, the narrower."""
-        steps = (str, self.narrow, *self.further)
+        steps: list[Callable[[str], str]] = [str, self.narrow, *self.further]
         return Text(steps[min(step, len(steps) - 1)](self.text(item)))
 
 
@@ -122,8 +122,7 @@ def _items_table(heading: str, items: Sequence[Item], columns: Sequence[ScreenCo
     table = new_table(heading)
     for column in columns:
         name = column.heading.replace(" ", "\n") if step >= 2 else column.heading
-        side = "right" if column.is_figure else "left"
-        table.add_column(name, justify=side, no_wrap=True)
+        table.add_column(name, justify="right" if column.is_figure else "left", no_wrap=True)
     for item in items:
         table.add_row(*(column.shown(item, step) for column in columns))
     return table
