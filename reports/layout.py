@@ -15,10 +15,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from meltpoint.reports.formats import QUOTED
+from meltpoint.reports.formats import QUOTED, title
 
 NAME_WIDTH = 11
 """The width to which names are wrapped in a narrow table: about that of `85.1 ± 0.3`."""
+
+MODE_WIDTH = 12
+"""The same of a mode and its symbol: `and_finetune`."""
+
+STEPS = 4
+"""Widths in which a table is tried: as it is, names broken, modes and headings broken, durations broken."""
 
 UNLIMITED = 10_000
 
@@ -41,16 +47,33 @@ class ScreenColumn(Generic[Item]):
 
     Attributes:
         text: item → the text of its cell.
-        narrow: shortens that text in a table that would be too wide.
+        narrow: breaks that text into lines in a table that would be too wide.
+        further: breaks it into more in tables that are too wide still, in this order.
         is_figure: True to align right.
-        is_whole: True if its lines are never wrapped; figures never are.
     """
 
     heading: str
     text: Callable[[Item], str]
     narrow: Callable[[str], str] = stacked
+    further: Sequence[Callable[[str], str]] = ()
     is_figure: bool = False
-    is_whole: bool = False
+
+    def shown(self, item: Item, step: int) -> Text:
+        """The text of an item's cell; the higher the step, the narrower."""
+        steps: list[Callable[[str], str]] = [str, self.narrow, *self.further]
+        return Text(steps[min(step, len(steps) - 1)](self.text(item)))
+
+
+def name_column(heading: str, name: Callable[[Item], str]) -> ScreenColumn[Item]:
+    """A column of names, which are broken where they are long, then wherever they can be."""
+    return ScreenColumn(heading, name, further=(lambda text: stacked(text, 1),))
+
+
+def mode_column(mode: Callable[[Item], str]) -> ScreenColumn[Item]:
+    """The column of the mode, whose name is broken only where all others are."""
+    return ScreenColumn(
+        "mode", lambda item: title(mode(item)), narrow=str, further=(lambda text: stacked(text, MODE_WIDTH),)
+    )
 
 
 def new_table(heading: str = "") -> Table:
@@ -82,26 +105,40 @@ def say_lines(lines: Iterable[str], console: Console) -> None:
 def show_groups(
     items: Iterable[Item], group: Callable[[Item], str], columns: Sequence[ScreenColumn[Item]], console: Console
 ) -> None:
-    """Print one table per group of consecutive items; names are wrapped if a table would be too wide."""
+    """Print one table per group of consecutive items, as wide as fits; a paragraph an item where no table does."""
     for heading, members in groupby(items, group):
         rows = list(members)
-        table = _items_table(heading, rows, columns, narrow=False)
-        if width_of(table, console) > console.width:
-            table = _items_table(heading, rows, columns, narrow=True)
-        console.print(table)
+        tables = (_items_table(heading, rows, columns, step) for step in range(STEPS))
+        fitting = next((table for table in tables if width_of(table, console) <= console.width), None)
+        if fitting is not None:
+            console.print(fitting)
+            continue
+        say(console, heading, style="bold")
+        for item in rows:
+            _show_item(item, columns, console)
 
 
-def _items_table(heading: str, items: Sequence[Item], columns: Sequence[ScreenColumn[Item]], narrow: bool) -> Table:
+def _items_table(heading: str, items: Sequence[Item], columns: Sequence[ScreenColumn[Item]], step: int) -> Table:
     table = new_table(heading)
     for column in columns:
-        whole = column.is_figure or column.is_whole
-        table.add_column(
-            column.heading, justify="right" if column.is_figure else "left", no_wrap=whole, overflow="fold"
-        )
+        name = column.heading.replace(" ", "\n") if step >= 2 else column.heading
+        table.add_column(name, justify="right" if column.is_figure else "left", no_wrap=True)
     for item in items:
-        texts = [(column, column.text(item)) for column in columns]
-        table.add_row(*(Text(column.narrow(text) if narrow else text) for column, text in texts))
+        table.add_row(*(column.shown(item, step) for column in columns))
     return table
+
+
+def _show_item(item: Item, columns: Sequence[ScreenColumn[Item]], console: Console) -> None:
+    """Print the first column as a heading and the others below it, each after its own."""
+    first, *others = columns
+    say(console, first.text(item), style="bold")
+    facts = ", ".join(f"{column.heading} {text}" for column in others if (text := column.text(item)))
+    console.print(Padding(Text(facts), (0, 0, 0, 2)), highlight=False)
+
+
+def units_apart(text: str) -> str:
+    """A duration with each unit on a line: `1 h` above `20 min`."""
+    return re.sub(r"(?<=[a-z]) ", "\n", text)
 
 
 def on_two_lines(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What `plan` prints under its table: the sizes of the data, and what is searched in each mode."""
+"""The lines of `plan` under its table: the sizes of the data, and what is searched in each mode."""
 
 from __future__ import annotations
 

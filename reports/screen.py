@@ -13,8 +13,19 @@ from rich.text import Text
 
 from meltpoint.reports.ensembles import members_text
 from meltpoint.reports.findings import delta_lines, gain_lines
-from meltpoint.reports.formats import duration, listed, marks, spread_text, title
-from meltpoint.reports.layout import ScreenColumn, new_table, on_two_lines, say, show_groups, stacked, width_of
+from meltpoint.reports.formats import duration, listed, marks, spread_text
+from meltpoint.reports.layout import (
+    ScreenColumn,
+    mode_column,
+    name_column,
+    new_table,
+    on_two_lines,
+    say,
+    show_groups,
+    stacked,
+    units_apart,
+    width_of,
+)
 from meltpoint.reports.legend import BOLD_NOTE
 from meltpoint.reports.notes import task_notes, trial_notes, warning_notes
 from meltpoint.reports.plan_view import data_lines, space_lines
@@ -150,16 +161,22 @@ def show_ensemble(made: Ensemble, sweep: str, console: Console) -> None:
 def show_plan(planned: SweepPlan, console: Console) -> None:
     """Print a plan: one line per cell, the total, and the estimated time."""
     columns: list[ScreenColumn[PlannedCell]] = [
-        ScreenColumn("mode", lambda cell: title(cell.mode), narrow=str, is_whole=True),
-        ScreenColumn("task", lambda cell: cell.task),
-        ScreenColumn("head", lambda cell: cell.head),
+        mode_column(lambda cell: cell.mode),
+        name_column("task", lambda cell: cell.task),
+        name_column("head", lambda cell: cell.head),
         ScreenColumn("trials", lambda cell: str(cell.search_trials), is_figure=True),
         ScreenColumn("finals", lambda cell: str(cell.finals), is_figure=True),
         ScreenColumn("answered", lambda cell: str(cell.answered), is_figure=True),
-        ScreenColumn("one worker", lambda cell: duration(cell.estimated_seconds), is_figure=True),
+        ScreenColumn(
+            "one worker",
+            lambda cell: duration(cell.estimated_seconds),
+            narrow=str,
+            further=(str, units_apart),
+            is_figure=True,
+        ),
     ]
     if any(cell.variant for cell in planned.cells):
-        columns.insert(2, ScreenColumn("variant", lambda cell: cell.variant))
+        columns.insert(2, name_column("variant", lambda cell: cell.variant))
     if planned.defaults:
         after = next(index for index, column in enumerate(columns) if column.heading == "finals") + 1
         columns.insert(after, ScreenColumn("defaults", lambda cell: str(cell.defaults), is_figure=True))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from meltpoint.reports.formats import NOTHING, best_dev_text, spread_text, title
-from meltpoint.reports.layout import ScreenColumn, on_two_lines, say, show_groups
+from meltpoint.reports.formats import NOTHING, best_dev_text, spread_text
+from meltpoint.reports.layout import ScreenColumn, mode_column, name_column, on_two_lines, say, show_groups
 from meltpoint.reports.matrix import searched_again
 from meltpoint.reports.notes import code_notes, growth_notes, warning_notes
 from meltpoint.sweeps.ledger.records import strays_in_words
@@ -24,17 +24,17 @@ SHOWN = 3
 def show_status(summary: SweepSummary, console: Console) -> None:
     """Print counts, best dev and finals of each cell; then the state, and why trials failed."""
     columns: list[ScreenColumn[CellSummary]] = [
-        ScreenColumn("mode", lambda cell: title(cell.header.mode), narrow=str, is_whole=True),
-        ScreenColumn("task", lambda cell: cell.header.task),
+        mode_column(lambda cell: cell.header.mode),
+        name_column("task", lambda cell: cell.header.task),
         ScreenColumn("done", lambda cell: f"{cell.counts['finished']}/{cell.counts['planned']}", is_figure=True),
-        ScreenColumn("others", _others),
+        ScreenColumn("others", _others, narrow=lambda text: text.replace(", ", ",\n")),
         ScreenColumn("best dev", _best_dev, is_figure=True),
         ScreenColumn("finals", lambda cell: _finals(cell, summary.seeds_of(cell)), narrow=on_two_lines),
     ]
     if any(cell.default_seeds for cell in summary.cells):
         columns.append(ScreenColumn("default", _defaults, narrow=on_two_lines))
     if summary.has_variants:
-        columns.insert(2, ScreenColumn("variant", lambda cell: cell.header.variant))
+        columns.insert(2, name_column("variant", lambda cell: cell.header.variant))
     show_groups(summary.cells, lambda cell: cell.header.encoder, columns, console)
     done = sum(cell.is_done for cell in summary.cells)
     early = sum(cell.closed_early is not None for cell in summary.cells)
