@@ -239,7 +239,8 @@ class Ledger:
     def readable_records(self) -> tuple[list[TrialRecord], list[str]]:
         """The records that can be read, and the ids of those that cannot."""
         readable, damaged = [], []
-        for path in sorted(self.trials.glob("*.json"), key=str):
+        paths: list[StoragePath] = sorted(self.trials.glob("*.json"), key=str)
+        for path in paths:
             try:
                 readable.append(self._read(path))
             except ValueError:
