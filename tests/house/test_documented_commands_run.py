@@ -170,8 +170,10 @@ def fresh(document: str, place: Path) -> None:
     made_here = {word for line in RUNNING if line.document == document for word in line.words}
     if "new-task" in made_here:
         (place / "reviews.yaml").unlink()
-    if document == "docs/own_data.md":
-        shutil.rmtree(place / "runs")
+    for line in RUNNING:
+        if line.document == document and "--name" in line.words:
+            name = line.words[line.words.index("--name") + 1]
+            shutil.rmtree(place / "runs" / name, ignore_errors=True)
 
 
 @pytest.mark.slow
