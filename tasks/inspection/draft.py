@@ -24,7 +24,7 @@ from meltpoint.tasks.inspection.places import SPLIT_WORDS, Place, by_split, plac
 from meltpoint.tasks.inspection.roles import Roles, roles_of
 from meltpoint.tasks.inspection.text_shape import is_number
 
-NO_NAMES = {"data", "text", "texts", "gold", "label", "labels", "all", "full", "set"}
+NO_NAMES = {"data", "text", "texts", "gold", "label", "labels", "all", "full", "set", "task"}
 """Words of a file's name that do not name a task."""
 SMALL = 50
 """Fewer training examples than this are halved where dev has to be carved; of more, a tenth is dev."""
@@ -49,12 +49,13 @@ class Draft:
         self.remarks.setdefault(key, []).append(text)
 
 
-def draft_of(paths: Sequence[Path], relative_to: Path) -> Draft:
+def draft_of(paths: Sequence[Path], relative_to: Path, named: str = "") -> Draft:
     """Look at files and guess the task file that reads them.
 
     Args:
         paths: files and folders.
         relative_to: the folder that the task file will lie in.
+        named: the task file's own name, without its ending; "" where there is none yet.
 
     Raises:
         ValueError: a file is missing or of no format that is read, or has no texts or no labels.
@@ -65,7 +66,7 @@ def draft_of(paths: Sequence[Path], relative_to: Path) -> Draft:
     shape = shape_of(first)
     roles = _roles(first, shape, has_label_file=bool(labels))
     draft = Draft()
-    draft.keys |= {"name": _name(first), "kind": roles.kind}
+    draft.keys |= {"name": _name(named, first), "kind": roles.kind}
     _add_files(draft, split_places, labels, roles, relative_to)
     _add_format(draft, shape, roles)
     for remark in remarks:
@@ -105,10 +106,10 @@ def _roles(place: Place, shape: FileShape, *, has_label_file: bool) -> Roles:
         raise ValueError(f"{place.path} ({shape.format}): {error}") from None
 
 
-def _name(place: Place) -> str:
-    """A task's name from a file's, or from its folder's where the file's says only the split."""
+def _name(named: str, place: Place) -> str:
+    """A task's name from its own file's, else from a data file's, or from a folder's where those say only the split."""
     stem = without_suffix(place.path).stem if place.form == "file" else place.path.name
-    for text in (stem, *(parent.name for parent in place.path.absolute().parents)):
+    for text in (named, stem, *(parent.name for parent in place.path.absolute().parents)):
         words = re.split(r"[^a-z0-9]+", text.lower())
         words = [word for word in words if word and word not in SPLIT_WORDS and word not in NO_NAMES]
         name = re.sub(r"^[0-9_]+", "", "_".join(words))

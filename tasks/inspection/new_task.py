@@ -52,7 +52,7 @@ def new_task(files: Sequence[str], out: Path | None = None) -> NewTask:
     """
     if out is not None and out.exists():
         raise ValueError(f"{out} is there already. Name another file with --out, or remove it.")
-    draft = draft_of([Path(name) for name in files], out.parent if out else Path())
+    draft = draft_of([Path(name) for name in files], out.parent if out else Path(), out.stem if out else "")
     made = NewTask(yaml_text(draft, files), draft)
     if out is not None:
         # "x": another command may have written it since the look above.

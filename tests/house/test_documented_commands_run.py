@@ -21,8 +21,10 @@ from meltpoint.tests.house.test_docs import ROOT
 from meltpoint.tests.tiny_parts import BAD, GOOD, THINGS
 
 SMALL = ("--max-train-examples", "48", "--set", "epochs=1")
-"""Behind every sweep and analysis of encoders: fewer examples and epochs; trials and seeds stay as documented."""
-SIZED = {"sweep": SMALL, "analyse -": SMALL[:2]}
+"""Behind every sweep and analysis of encoders that has no size of its own: fewer examples and epochs.
+
+Trials and seeds stay as documented.
+"""
 
 PLACES = {"NAME": "first", "books_and_wikipedia.txt": "words.txt"}
 TRIES = 4
@@ -120,11 +122,15 @@ def run(words: tuple[str, ...], folder: Path) -> None:
 
 
 def filled(words: tuple[str, ...]) -> tuple[str, ...]:
-    """A command with its places filled in, and small."""
+    """A command with its places filled in, made small, and with its data from files: the hub is not reached."""
     words = tuple(PLACES.get(word, word) for word in words if word != "…")
-    sizes = next((more for start, more in SIZED.items() if " ".join(words[1:]).startswith(start)), ())
-    more = [*sizes] if "--max-train-examples" not in words else [*sizes[2:]]
-    if words[1] in {"sweep", "plan"} and "--data-dir" not in words:
+    command = " ".join(words[1:])
+    more: list[str] = []
+    if command.startswith(("sweep", "analyse -")) and "--max-train-examples" not in words:
+        more += SMALL[:2]
+    if command.startswith("sweep") and "epochs=" not in command:
+        more += SMALL[2:]
+    if command.startswith(("sweep", "plan", "analyse -")) and "--data-dir" not in words:
         more += ["--data-dir", "DATA"]
     return (*words, *more)
 
@@ -170,8 +176,10 @@ def fresh(document: str, place: Path) -> None:
     made_here = {word for line in RUNNING if line.document == document for word in line.words}
     if "new-task" in made_here:
         (place / "reviews.yaml").unlink()
-    if document == "docs/own_data.md":
-        shutil.rmtree(place / "runs")
+    for line in RUNNING:
+        if line.document == document and "--name" in line.words:
+            name = line.words[line.words.index("--name") + 1]
+            shutil.rmtree(place / "runs" / name, ignore_errors=True)
 
 
 @pytest.mark.slow

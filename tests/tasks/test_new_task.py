@@ -39,7 +39,8 @@ def test_the_task_file_that_is_written_loads_as_it_is(name, tmp_path, monkeypatc
     assert data.dev
     if "test" in str(document.get("files", document.get("splits"))):
         assert open_test(DataSpec("mine.yaml")).examples
-    assert new_task(layout.asked).text == made.text, "the same files give the same text"
+    Path("mine.yaml").unlink()
+    assert new_task(layout.asked, Path("mine.yaml")).text == made.text, "the same files give the same text"
 
 
 def rows(count, label=lambda number: "ab"[number % 2]):
@@ -201,6 +202,17 @@ def test_a_quoted_table_is_read_back_whatever_its_cells_hold(cells):
     assert shape is not None
     assert (shape.delimiter, shape.is_quoted, shape.has_header, shape.names) == (",", True, True, ("text", "label"))
     assert list(shape.rows) == cells
+
+
+@pytest.mark.parametrize(
+    ("out", "name"),
+    [("reviews.yaml", "reviews"), ("My Reviews.yaml", "my_reviews"), ("task.yaml", "shop"), ("sst2.yaml", "my_sst2")],
+)
+def test_a_task_has_the_name_of_its_file_or_else_of_the_folder(out, name, tmp_path):
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (folder / "train.csv").write_text("text,label\na good meal,good\na bad meal,bad\n" * 9, encoding="utf-8")
+    assert new_task([str(folder / "train.csv")], folder / out).document()["task"]["name"] == name
 
 
 @pytest.mark.parametrize(
