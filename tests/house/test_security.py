@@ -75,7 +75,7 @@ def test_downloads_name_the_files_that_they_take_and_no_pickle_is_among_them() -
     assert downloads
     assert all("allow_patterns" in call[2] for call in downloads)
     endings = {name.rpartition(".")[2] for name in DOWNLOADED}
-    assert endings <= {"json", "txt", "safetensors", "model"}
+    assert endings <= {"json", "txt", "safetensors", "model", "md"}
 
 
 def test_yaml_is_read_by_loaders_that_make_plain_values() -> None:

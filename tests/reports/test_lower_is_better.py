@@ -30,8 +30,8 @@ def test_the_words_of_a_difference_below_0_are_for_the_side_with_the_lower_error
 
 
 def test_tuning_that_lowers_an_error_bought_something():
-    assert gain_in_words(compared("mae", -0.3)).startswith("tuning bought −30.0")
-    assert gain_in_words(compared("mae", 0.3)).startswith("tuning cost +30.0")
+    assert gain_in_words(compared("mae", -0.3)).startswith("tuning bought −0.300")
+    assert gain_in_words(compared("mae", 0.3)).startswith("tuning cost +0.300")
     assert gain_in_words(compared("accuracy", 0.3)).startswith("tuning bought +30.0")
 
 
@@ -53,7 +53,9 @@ def test_the_best_epoch_has_the_lowest_error_the_earliest_among_equals_and_is_ne
 @pytest.mark.parametrize(("metric", "best"), [("mse", 1), ("pearson", 0)])
 def test_the_best_trial_and_the_final_that_is_kept_have_the_lowest_error(metric, best):
     trials = [
-        SimpleNamespace(metric=metric, dev=dev, status="finished", epoch_count=2, number=number, seed=number)
+        SimpleNamespace(
+            metric=metric, dev=dev, status="finished", epoch_count=2, number=number, seed=number, id=str(number)
+        )
         for number, dev in enumerate((0.5, 0.2, 0.3))
     ]
     assert best_of(trials).number == best  # type: ignore[arg-type, union-attr]
@@ -81,4 +83,4 @@ def test_the_best_baseline_of_an_error_is_the_lowest_and_a_cell_has_to_be_below_
 
     assert warned(0.2) == []
     (line,) = warned(0.4)
-    assert line.startswith("dev 40.0 is not below linear (30.0)")
+    assert line.startswith("dev 0.400 is not below linear (0.300)")

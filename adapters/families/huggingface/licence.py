@@ -14,7 +14,7 @@ CARD = "README.md"
 def licence_of(folder: Path) -> str | None:
     """The licence in a folder's `README.md`: an identifier of the hub (`apache-2.0`); None where there is none."""
     try:
-        front = parse_yaml(_front_matter(read_bytes(folder / CARD).decode()), yaml.SafeLoader)
+        front = parse_yaml(_front_matter(read_bytes(folder / CARD).decode()), yaml.BaseLoader)
     except (OSError, ValueError, yaml.YAMLError):
         return None
     stated = front.get("license") if isinstance(front, dict) else None

@@ -69,7 +69,12 @@ def write(folder: Path, kind: Kind, split: EncodedSplit, pad_piece: int, path: P
     """
     with quiet():
         model = auto_class(kind).from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True, attn_implementation="eager", trust_remote_code=False
+            folder,
+            dtype=torch.float32,
+            local_files_only=True,
+            attn_implementation="eager",
+            use_safetensors=True,
+            trust_remote_code=False,
         )
     model.eval()
     inputs = [_inputs(batch) for batch in _batches(split, pad_piece, kind)]
