@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from meltpoint.reports.cards.cell_card import cell_card
-from meltpoint.reports.cards.usage import Form
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.export import export_model, export_onnx, export_transformers
+from meltpoint.sweeps.results.finalist_export import Form, export_finalist
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
-
-WRITERS: Mapping[Form, Callable[[Ledger, SweepSummary, str, StoragePath, str | None], StoragePath]] = {
-    "model": export_model, "transformers": export_transformers, "onnx": export_onnx,
-}  # fmt: skip
 
 
 def asked_forms(model: bool, transformers: bool, onnx: bool) -> list[Form]:
@@ -34,7 +29,7 @@ def export_finalists(
         tell: gets each folder once it is written.
 
     Raises:
-        ValueError: a finalist cannot be written; a cell that has no plain form keeps no other cell from being written.
+        ValueError: a finalist cannot be written; it keeps no other one from being written.
     """
     cells = {cell_name(*cell.header.key): cell for cell in summary.cells}
     refused = []
@@ -43,10 +38,8 @@ def export_finalists(
             if only not in (None, name):
                 continue
             try:
-                tell(WRITERS[form](ledger, summary, name, out, cell_card(summary, cell, form)))
+                tell(export_finalist(ledger, summary, name, out, form, cell_card(summary, cell, form)))
             except ValueError as error:
-                if form == "model":
-                    raise
                 refused.append(str(error))
     if refused:
         raise ValueError(" ".join(refused))

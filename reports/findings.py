@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meltpoint.reports.formats import NOTHING, bounds_text, interval_text, p_text, spread_text, symbol
+from meltpoint.reports.formats import bounds_text, interval_text, p_text, symbol
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.table_values import Delta
 from meltpoint.reports.tuning import NOT_RUN, NOT_YET, TuningGain, ran_nowhere
+from meltpoint.sweeps.results.score_words import NOTHING, spread_text
 from meltpoint.tasks.core.score_text import difference_text
 
 NO_DEFAULTS = (

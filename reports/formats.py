@@ -8,14 +8,11 @@ from collections.abc import Iterable, Mapping
 from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces import documents
-from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.sweep_file import CellHeader
-from meltpoint.sweeps.search.selection import Spread
-from meltpoint.tasks.core.score_text import difference_text, score_text, scores_text
+from meltpoint.tasks.core.score_text import difference_text, score_text
 
 QUOTED = "quoted"
 """Marks a number that a paper quotes from elsewhere."""
-NOTHING = "–"
 
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -27,16 +24,6 @@ UNITS = (("d", "h", 86400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1))
 def percent(fraction: float) -> str:
     """A fraction ×100 with one decimal."""
     return signed(f"{100 * fraction:.1f}")
-
-
-def spread_text(spread: Spread | None, metric: str) -> str:
-    """`85.1 ± 0.3`, in the metric's unit; without the deviation of a single seed; a dash of none."""
-    return NOTHING if spread is None else scores_text(spread.mean, spread.std, metric)
-
-
-def best_dev_text(best: TrialRecord | None) -> str:
-    """The dev score of a cell's best trial; a dash where there is none yet."""
-    return NOTHING if best is None or best.dev is None else score_text(best.dev, best.metric)
 
 
 def difference_over_seeds(mean: float, error: float | None, metric: str) -> str:

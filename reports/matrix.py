@@ -11,12 +11,12 @@ from meltpoint.reports.baseline_row import baseline_rows
 from meltpoint.reports.difference_rows import DIFFERENCES, Contrasts, in_one_table
 from meltpoint.reports.differences import EnsembleOf, ModeVariant, RowPair, Split, over_seeds, side_title
 from meltpoint.reports.ensembles import heading, is_current, reservations
-from meltpoint.reports.formats import spread_text
 from meltpoint.reports.statistics.comparison import Comparer
 from meltpoint.reports.table_values import Delta, EncoderBlock, Matrix, TableEntry, TableRow, numbered
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.code_versions import mixture_in_words
 from meltpoint.sweeps.results.ensemble_record import Ensemble
+from meltpoint.sweeps.results.score_words import spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.closing import Closing
 from meltpoint.tasks.core.counts import some

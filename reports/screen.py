@@ -13,7 +13,7 @@ from rich.text import Text
 
 from meltpoint.reports.ensembles import members_text
 from meltpoint.reports.findings import delta_lines, gain_lines
-from meltpoint.reports.formats import duration, listed, marks, spread_text
+from meltpoint.reports.formats import duration, listed, marks
 from meltpoint.reports.layout import (
     ScreenColumn,
     mode_column,
@@ -34,6 +34,7 @@ from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.results.ensemble_record import Ensemble
+from meltpoint.sweeps.results.score_words import spread_text
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.search.closing import in_words
 from meltpoint.sweeps.specification.sweep_spec import Resources

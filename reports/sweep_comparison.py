@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.reports.formats import spread_text, value_text
+from meltpoint.reports.formats import value_text
+from meltpoint.sweeps.results.score_words import spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.sweeps.search.selection import Spread

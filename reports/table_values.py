@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from meltpoint.reports.differences import ModeVariant, RowPair, Split
-from meltpoint.reports.formats import NOTHING
 from meltpoint.reports.statistics.comparison import Comparison
+from meltpoint.sweeps.results.score_words import NOTHING
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,7 @@ from meltpoint.reports.findings import (
     gain_rows,
     without_defaults,
 )
-from meltpoint.reports.formats import (
-    NOTHING,
-    best_dev_text,
-    duration,
-    marks,
-    searched_names,
-    setting_text,
-    spread_text,
-    title,
-)
+from meltpoint.reports.formats import duration, marks, searched_names, setting_text, title
 from meltpoint.reports.matrix import searched_again, searched_less
 from meltpoint.reports.notes import notes
 from meltpoint.reports.paper_comparison import paper_score
@@ -39,6 +30,7 @@ from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
 from meltpoint.reports.tuning import TuningGain, ran_nowhere
 from meltpoint.sweeps.results.code_versions import mixture_in_words
 from meltpoint.sweeps.results.ensemble_record import Ensemble
+from meltpoint.sweeps.results.score_words import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.tasks.core.counts import some

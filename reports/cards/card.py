@@ -11,8 +11,9 @@ import yaml
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.reports.cards.usage import LIBRARY, Form, usage
-from meltpoint.reports.formats import NOTHING
+from meltpoint.reports.cards.usage import LIBRARY, usage
+from meltpoint.sweeps.results.finalist_export import Form
+from meltpoint.sweeps.results.score_words import NOTHING
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core.score_text import axis_name, score_text
 from meltpoint.tasks.core.task import Kind

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.reports.cards.card import EncoderFacts, ModelCard, ScoreRow
-from meltpoint.reports.cards.usage import Form
 from meltpoint.reports.formats import title
 from meltpoint.reports.statistics.finals_scores import Split, StoredScores
 from meltpoint.reports.statistics.mean_interval import MeanInterval, mean_interval
 from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.finalist_export import Form
 from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name

@@ -7,8 +7,9 @@ from typing import Any
 
 from meltpoint.reports.cards.card import EncoderFacts, ModelCard, ScoreRow
 from meltpoint.reports.cards.cell_card import ONLY_THERE, length_limit, precision_limit
-from meltpoint.reports.cards.usage import Form
-from meltpoint.reports.formats import NOTHING, title
+from meltpoint.reports.formats import title
+from meltpoint.sweeps.results.finalist_export import Form
+from meltpoint.sweeps.results.score_words import NOTHING
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.worker.retrain import Retrained, TrainedModel
 from meltpoint.tasks import kinds

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
+from meltpoint.sweeps.results.finalist_export import Form
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import Kind
 
-Form = Literal["model", "transformers", "onnx"]
-"""A folder of Meltpoint, of plain transformers, or with an ONNX file."""
 LIBRARY: dict[Form, str] = {"model": "meltpoint", "transformers": "transformers", "onnx": "onnx"}
 """Form → `library_name` of the front matter."""
 

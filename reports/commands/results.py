@@ -274,7 +274,7 @@ def train(
     done = retrain(str(file), seed, test, where, lambda epoch: show_epoch(epoch, talk), out, transformers)
     if out is not None:
         from meltpoint.reports.cards.trained_card import trained_card
-        from meltpoint.sweeps.results.export import CARD
+        from meltpoint.sweeps.results.finalist_export import CARD
         from meltpoint.sweeps.storage.files import write
 
         write(out / CARD, trained_card(done, "transformers" if transformers else "model"))

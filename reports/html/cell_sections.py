@@ -8,7 +8,7 @@ from typing import Any
 
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.reports.class_tables import class_rows
-from meltpoint.reports.formats import NOTHING, best_dev_text, duration, spread_text, title, value_text
+from meltpoint.reports.formats import duration, title, value_text
 from meltpoint.reports.html.errors import Errors, errors_of
 from meltpoint.reports.html.trials import TrialRows, trial_rows
 from meltpoint.reports.statistics.class_scores import cell_class_scores
@@ -18,6 +18,7 @@ from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.export import best_space
 from meltpoint.sweeps.results.guards import cell_guards
+from meltpoint.sweeps.results.score_words import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meltpoint.reports.findings import delta_row
-from meltpoint.reports.formats import NOTHING, marks, p_text
+from meltpoint.reports.formats import marks, p_text
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.statistics.comparison import ALPHA
 from meltpoint.reports.table_values import Delta, EncoderBlock, TableEntry, TableRow
+from meltpoint.sweeps.results.score_words import NOTHING
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.tasks.core.counts import some
 

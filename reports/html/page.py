@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from meltpoint.reports.class_tables import CLASS_HEADS
 from meltpoint.reports.findings import GAIN_HEADS, gain_rows, without_defaults
-from meltpoint.reports.formats import best_dev_text, duration, marks, percent, spread_text
+from meltpoint.reports.formats import duration, marks, percent
 from meltpoint.reports.html.cell_sections import CellSection, cell_section
 from meltpoint.reports.html.curves import Chart, cost_charts, tuning_charts
 from meltpoint.reports.html.disagreements import Disagreements, disagreements
@@ -29,6 +29,7 @@ from meltpoint.reports.statistics.cost import cost_notes, cost_rows, pareto_rows
 from meltpoint.reports.tables import trials_text
 from meltpoint.reports.tuning import ran_nowhere
 from meltpoint.sweeps.results.guards import guard_lines
+from meltpoint.sweeps.results.score_words import best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.tasks.core.counts import some
 

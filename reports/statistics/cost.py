@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from meltpoint.reports.formats import NOTHING, duration, listed, title
+from meltpoint.reports.formats import duration, listed, title
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.cost import CellCost
+from meltpoint.sweeps.results.score_words import NOTHING
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.counts import counted, some

@@ -10,17 +10,16 @@ from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.ranges import Choice, Integer, Range, Real
 from meltpoint.sweeps.ledger.predictions import predictions_path
 from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.results.score_words import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking.cell_ending import CellEnding
 from meltpoint.sweeps.tracking.labels import mode_symbol, searched
 from meltpoint.sweeps.tracking.views import PLACE
 from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.score_text import score_text, scores_text, unit_text
+from meltpoint.tasks.core.score_text import unit_text
 
-NOTHING = "–"
 BEST_FILE = "best.yaml"
 """The best setting as a space with one point, among the files of a cell's run."""
 
@@ -104,11 +103,6 @@ def _score(cell: CellSummary, on_test: bool) -> float:
     return cell.best.dev if cell.best is not None and cell.best.dev is not None else float("-inf")
 
 
-def spread_text(over: Spread | None, metric: str) -> str:
-    """`85.1 ± 0.3`; without the deviation of a single seed."""
-    return NOTHING if over is None else scores_text(over.mean, over.std, metric)
-
-
 # The description.
 
 
@@ -126,7 +120,7 @@ def _note(cell: CellSummary, opened: OpenCell) -> Iterator[str]:
     yield ""
     yield from _score_rows(cell)
     yield ""
-    dev = NOTHING if best.dev is None else score_text(best.dev, best.metric)
+    dev = best_dev_text(best)
     yield f"The best trial has {dev} on dev, in epoch {best.best_epoch} of {best.epoch_count}."
     yield ""
     yield from _setting_rows(best.setting, ranges)

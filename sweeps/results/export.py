@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from meltpoint.adapters import settings
@@ -17,13 +14,13 @@ from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name, data_spec, word_of
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.sweeps.storage.files import StoragePath, storing_folder, write
+from meltpoint.sweeps.storage.files import StoragePath, write
 from meltpoint.sweeps.storage.layout import cache_folder
 from meltpoint.sweeps.worker.recorded import versions
 from meltpoint.sweeps.worker.work_order import Order
 
 if TYPE_CHECKING:
-    from meltpoint.adapters.training.trainer import Trainer
+    pass
 
 
 def export_cells(
@@ -126,115 +123,6 @@ def as_json(space: Space) -> str:
     """A one-point space as JSON, with the same keys as its YAML."""
     points = {name: parameter.start for name, parameter in space.parameters.items()}
     return json.dumps({**space.cell, "parameters": points, "provenance": dict(space.provenance)}, indent=1) + "\n"
-
-
-CARD = "README.md"
-"""The model card, by the hub's name for it."""
-
-
-def export_model(
-    ledger: Ledger, summary: SweepSummary, cell: str, out: StoragePath, card: str | None = None
-) -> StoragePath:  # fmt: skip
-    """Write a cell's best finalist as a folder that can be loaded without the sweep (`adapters.exported_model`).
-
-    Args:
-        card: the text of its model card; None for none.
-
-    Raises:
-        ValueError: there is no such cell, no finalist, or its weights were deleted.
-    """
-    # Imported here because they take seconds, and `export_cells`, which every sweep calls, does not need them.
-    from meltpoint.adapters.exported_model import save_folder
-
-    final, order, trainer = _finalist(ledger, summary, cell)
-    folder = out / f"{cell}.model"
-    with storing_folder(folder) as local:
-        save_folder(
-            local, trainer.model, trainer.data.task, order.mode, order.head, order.setting, trainer.precision,
-            _facts(summary, final),
-        )  # fmt: skip
-        _add_card(local, card)
-    return folder
-
-
-def export_transformers(
-    ledger: Ledger, summary: SweepSummary, cell: str, out: StoragePath, card: str | None = None
-) -> StoragePath:  # fmt: skip
-    """Write a cell's best finalist as a plain folder of transformers (`adapters.exported_transformers`).
-
-    Raises:
-        ValueError: as `export_model`, or transformers has no class for the finalist's head.
-    """
-    from meltpoint.adapters.exported_transformers import save_transformers_folder
-
-    final, order, trainer = _finalist(ledger, summary, cell)
-    folder, facts = out / f"{cell}.transformers", _facts(summary, final)
-    with _refusing(cell, "a folder of transformers"), storing_folder(folder) as local:
-        save_transformers_folder(local, trainer.model, trainer.data.task, order.mode, order.head, order.setting, facts)
-        _add_card(local, card)
-    return folder
-
-
-def export_onnx(
-    ledger: Ledger, summary: SweepSummary, cell: str, out: StoragePath, card: str | None = None
-) -> StoragePath:  # fmt: skip
-    """Write a cell's best finalist as an ONNX file with its tokenizer (`adapters.exported_onnx`).
-
-    Raises:
-        ValueError: as `export_transformers`, the extra `onnx` is not installed, or the scores differ from torch's.
-    """
-    from meltpoint.adapters.exported_onnx import save_onnx_folder
-
-    final, order, trainer = _finalist(ledger, summary, cell)
-    folder, facts, data = out / f"{cell}.onnx", _facts(summary, final), trainer.data
-    with _refusing(cell, "an ONNX file"), storing_folder(folder) as local:
-        save_onnx_folder(local, trainer.model, data.task, order.mode, order.head, order.setting, facts, data.dev)
-        _add_card(local, card)
-    return folder
-
-
-@contextmanager
-def _refusing(cell: str, what: str) -> Iterator[None]:
-    """Name the cell that cannot be written in a form."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"Cell '{cell}' cannot be {what}: {error}") from None
-
-
-def _add_card(folder: Path, card: str | None) -> None:
-    if card is not None:
-        write(folder / CARD, card)
-
-
-def _finalist(ledger: Ledger, summary: SweepSummary, cell: str) -> tuple[TrialRecord, Order, Trainer]:
-    """The record, the order and the restored model of a cell's best finalist.
-
-    Raises:
-        ValueError: there is no such cell, no finalist, or its weights were deleted.
-    """
-    from meltpoint.sweeps.worker.finalist_scoring import restore
-    from meltpoint.sweeps.worker.worker import WEIGHTS
-
-    results = next((one for one in summary.cells if cell_name(*one.header.key) == cell), None)
-    if results is None:
-        names = ", ".join(cell_name(*one.header.key) for one in summary.cells)
-        raise ValueError(f"No cell '{cell}' in sweep '{summary.name}'. There is: {names}.")
-    final = results.kept
-    if final is None or not (ledger.checkpoint(final.id) / WEIGHTS).exists():
-        raise ValueError(
-            f"Cell '{cell}' has no finalist with weights; finish the sweep, or train its exported setting again."
-        )
-    order = order_of(summary.spec, final, ledger)
-    return final, order, restore([order])
-
-
-def _facts(summary: SweepSummary, final: TrialRecord) -> dict[str, Any]:
-    """The sweep, the trial and the scores that an exported finalist's folder names."""
-    return {
-        "sweep": summary.name, "trial": final.id, "seed": final.seed, "dev": final.dev, "test": final.test,
-        "code": final.code_version,
-    }  # fmt: skip
 
 
 def order_of(spec: SweepSpec, record: TrialRecord, ledger: Ledger) -> Order:

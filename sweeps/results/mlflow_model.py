@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from meltpoint.adapters.quiet_logging import quiet_logger
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.sweeps.results.export import export_model
+from meltpoint.sweeps.results.finalist_export import export_finalist
 from meltpoint.sweeps.results.predicting import frame_columns
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
@@ -50,7 +49,7 @@ def finalist_models(
             if cell.kept is None:
                 continue
             try:
-                exported = export_model(ledger, summary, name, Path(scratch) / "exported")
+                exported = export_finalist(ledger, summary, name, Path(scratch) / "exported")
                 save_model(Path(scratch) / name, Path(str(exported)), cell.header.kind)
             except (ValueError, OSError) as error:
                 troubles.append(f"{'.'.join(cell.header.key)}: no MLflow model ({error})")
@@ -70,26 +69,12 @@ def save_model(folder: Path, exported: Path, kind: Kind | str) -> None:
     import mlflow.pyfunc
 
     version = metadata.version("mlflow")
-    with _quiet():
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    with quiet_logger("mlflow"):
         mlflow.pyfunc.save_model(
             str(folder), python_model=str(CODE), artifacts={ARTIFACT: str(exported)}, signature=_signature(kind),
             pip_requirements=["meltpoint", f"mlflow=={version}"],
         )  # fmt: skip
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep MLflow's advice (an input example, type hints) and its progress bars from the terminal."""
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    logger = logging.getLogger("mlflow")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(before)
 
 
 def _signature(kind: Kind | str) -> ModelSignature:

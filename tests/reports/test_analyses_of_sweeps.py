@@ -16,7 +16,7 @@ from meltpoint.reports.analyses import analyse, names
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.core.states import STAGES, split_states, stages
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.export import export_model
+from meltpoint.sweeps.results.finalist_export import export_finalist
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
@@ -117,6 +117,6 @@ def test_an_exported_folder_gives_the_states_of_its_finalist(storage, data, tmp_
     summary = summarise(ledger)
     for cell in summary.cells[1:]:
         stage = STAGES[cell.header.mode]
-        folder = export_model(ledger, summary, cell_name(*cell.header.key), tmp_path)
+        folder = export_finalist(ledger, summary, cell_name(*cell.header.key), tmp_path)
         states = tuned(storage, data, sweep=None, model=folder)
         np.testing.assert_array_equal(states[stage], tuned(storage, data)[stage])

@@ -14,7 +14,8 @@ from meltpoint.reports.analyses import FORMATS, analyse, get, names
 from meltpoint.reports.analyses.core.edge import mutual_information
 from meltpoint.reports.analyses.core.states import split_states
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.export import export_model, order_of
+from meltpoint.sweeps.results.export import order_of
+from meltpoint.sweeps.results.finalist_export import export_finalist
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import read_sweep, write_sweep
 from meltpoint.sweeps.specification.cells import cell_name
@@ -130,7 +131,7 @@ def exported(storage: Path, mode: str, out: Path) -> Path:
     ledger = Ledger(storage / "tiny")
     summary = summarise(ledger)
     (key,) = [cell.header.key for cell in summary.cells if cell.header.mode == mode]
-    return export_model(ledger, summary, cell_name(*key), out)
+    return export_finalist(ledger, summary, cell_name(*key), out)
 
 
 def test_an_exported_folder_gives_what_its_sweep_gives(storage, tiny_bert, task, tmp_path):

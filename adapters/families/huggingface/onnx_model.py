@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.families.huggingface.native_head import auto_class
 from meltpoint.adapters.families.huggingface.pretrained import quiet
+from meltpoint.adapters.quiet_logging import quiet_logger
 from meltpoint.tasks.core.task import Kind
 
 FILE = "model.onnx"
@@ -99,7 +97,7 @@ def _inputs(batch: Batch) -> dict[str, Tensor]:
 def _export(model: Any, example: dict[str, Tensor], path: Path) -> None:
     model.config.return_dict = True
     try:
-        with _silent(), torch.no_grad():
+        with quiet_logger("torch.onnx"), torch.no_grad():
             program = torch.onnx.export(
                 model, (), kwargs=example, dynamo=True, dynamic_shapes=dict.fromkeys(example, AXES),
                 input_names=list(example), output_names=["logits"], verbose=False,
@@ -132,17 +130,3 @@ def _compare(model: Any, batches: Sequence[dict[str, Tensor]], path: Path) -> On
             "take --transformers."
         )
     return OnnxCheck(rows, worst)
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Keep the exporter's remarks on its own steps from the terminal."""
-    logger = logging.getLogger("torch.onnx")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(before)

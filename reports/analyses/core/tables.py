@@ -7,8 +7,8 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from meltpoint.reports.formats import NOTHING
 from meltpoint.reports.latex import booktabs, latex_text
+from meltpoint.sweeps.results.score_words import NOTHING
 
 Value = str | float | int | None
 
