@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from meltpoint.tests.cluster import chaos
 from meltpoint.tests.cluster.chaos import World
@@ -18,25 +19,26 @@ BACK_SECONDS = 5.0
 
 @dataclass
 class Watch:
-    """The ledger as it grows: a record that was there stays, and stays as it is.
+    """The ledger as it grows: a record that was there stays, and a searched one stays as it is.
+
+    What may be added is the run's id, by the first driver that finds MLflow again.
 
     Attributes:
-        found: identity → when and by which file it was written.
+        found: identity → the record of each trial that finished.
     """
 
-    found: dict[str, tuple[int, int]] = field(default_factory=dict)
+    found: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def look(self, world: World) -> None:
         """Compare the records with those of the last look."""
         now = {
-            path.stem: (path.stat().st_mtime_ns, path.stat().st_ino)
-            for path in (world.sweep / "trials").glob("*.json")
-            if '"status": "finished"' in path.read_text(encoding="utf-8")
+            one["id"]: {name: value for name, value in one.items() if name != "mlflow_run_id"}
+            for one in records(world.storage, world.spec.name)
+            if one["status"] == "finished"
         }
-        searched = {one["id"] for one in records(world.storage, world.spec.name) if one["role"] == "search"}
         assert self.found.keys() <= now.keys(), "progress is monotone"
-        again = {one for one in self.found if self.found[one] != now[one]} & searched
-        assert not again, f"written a second time: {again}"
+        again = {one for one in self.found if self.found[one] != now[one] and now[one]["role"] == "search"}
+        assert not again, f"trained a second time: {again}"
         self.found = now
 
 
