@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from meltpoint.reports.formats import duration
 from meltpoint.reports.layout import ScreenColumn, mode_column, name_column, on_two_lines, say, show_groups
 from meltpoint.reports.matrix import searched_again
 from meltpoint.reports.notes import code_notes, growth_notes, warning_notes
 from meltpoint.sweeps.ledger.records import strays_in_words
 from meltpoint.sweeps.results.score_words import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.time_left import TimeLeft
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.counts import some
 
@@ -40,6 +42,8 @@ def show_status(summary: SweepSummary, console: Console) -> None:
     early = sum(cell.closed_early is not None for cell in summary.cells)
     suffix = f", {early} closed early" if early else ""
     say(console, f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done{suffix}.")
+    if summary.time_left is not None:
+        say(console, time_left_in_words(summary.time_left))
     if summary.part is not None:
         say(console, f"It may use {summary.part}.")
     if summary.strays:
@@ -58,6 +62,15 @@ def show_status(summary: SweepSummary, console: Console) -> None:
             say(console, f"{'.'.join(cell.header.key)}: {searched_again(cell.test_round)}.")
         if cell.errors:
             console.print("\n".join(error_lines(cell)), markup=False, highlight=False, soft_wrap=True)
+
+
+def time_left_in_words(left: TimeLeft) -> str:
+    """`About 12 min left, if trials go on to take as long as the 40 that ended, 2 at a time.`"""
+    seconds = round(left.seconds, -1) if left.seconds >= 100 else left.seconds
+    ended = f"the {left.trials} that ended" if left.trials > 1 else "the one that ended"
+    return (
+        f"About {duration(seconds)} left, if trials go on to take as long as {ended}, {left.at_a_time:.2g} at a time."
+    )
 
 
 def error_lines(cell: CellSummary) -> list[str]:

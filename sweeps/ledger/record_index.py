@@ -33,6 +33,8 @@ FEW = 256
 """A smaller ledger has no index: its files are read in less than 0.1 s."""
 BLOCK = 1000
 """Entries of one block, which has one checksum."""
+MOST_BLOCKS_NOTED = 16
+"""Blocks of entries that wait until their files are settled; a burst of more is left to the next reader."""
 SETTLED_NS = 2 * 10**9
 """A file that changed less than this before it was read may change again without another time: FAT counts 2 s."""
 MOST_BYTES = 2**31
@@ -115,7 +117,7 @@ class RecordIndex:
         if len(self.noted) >= self.due:
             added = self._add(list(self.noted.values()), self._settled_before())
             left = [entry for entry in self.noted.values() if entry.name not in added]
-            self.noted = {entry.name: entry for entry in left[-BLOCK:]}
+            self.noted = {entry.name: entry for entry in left[-MOST_BLOCKS_NOTED * BLOCK :]}
             self.due = len(self.noted) + BLOCK
 
     def _load(self, stamps: Mapping[str, Stamp], read: ReadFile) -> tuple[dict[str, TrialRecord], bool, int]:

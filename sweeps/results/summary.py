@@ -17,6 +17,7 @@ from meltpoint.sweeps.results.code_versions import CodeUse, code_uses
 from meltpoint.sweeps.results.cost import CellCost, cell_cost
 from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
 from meltpoint.sweeps.results.sweep_file import CellHeader, Growth, SweepFile, read_sweep
+from meltpoint.sweeps.results.time_left import CellWork, TimeLeft, run_by_workers, time_left, trials_at_a_time
 from meltpoint.sweeps.search.closing import Closing, closing_of
 from meltpoint.sweeps.search.selection import (
     Spread,
@@ -109,6 +110,17 @@ class CellSummary:
         scored = all(final.test is not None for final in (*self.finals, *wanted))
         return bool(self.finals) and scored and len(wanted) >= self.default_seeds
 
+    def work(self, seeds: int) -> CellWork:
+        """What is done and left; of the finals of a setting, its search trial answers one.
+
+        Args:
+            seeds: number of planned finals.
+        """
+        search = 0.0 if self.closing is not None else self.counts["missing"] + self.counts["running"] / 2
+        finals = max(0, seeds - max(1, len(self.finals)))
+        defaults = max(0, self.default_seeds - max(1, len(self.default_finals)))
+        return CellWork(run_by_workers(self.records), self.seconds, search + finals + defaults)
+
 
 @dataclass(frozen=True)
 class SweepSummary:
@@ -159,11 +171,21 @@ class SweepSummary:
         """The number of planned finals of a cell."""
         return cell.header.seeds or self.spec.seeds
 
+    @cached_property
+    def time_left(self) -> TimeLeft | None:
+        """An estimate for a sweep that runs; None for another, before a trial has ended, and where none is left."""
+        if self.state != "running":
+            return None
+        places = self.part.places if self.part is not None else 0
+        at_a_time = places or trials_at_a_time([record for cell in self.cells for record in cell.records])
+        return time_left([cell.work(self.seeds_of(cell)) for cell in self.cells], at_a_time)
+
     def as_json(self) -> dict[str, Any]:
         """The document of `status --json`."""
+        left = None if self.time_left is None else self.time_left.as_json()
         part = None if self.part is None else self.part.model_dump(mode="json")
         cells = [_cell_json(cell) for cell in self.cells]
-        return {"name": self.name, "state": self.state, "cluster": part, "cells": cells}
+        return {"name": self.name, "state": self.state, "left": left, "cluster": part, "cells": cells}
 
 
 def _cell_json(cell: CellSummary) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from meltpoint.reports.screen import show_checks, show_plan, show_rows, show_sum
 from meltpoint.reports.status_view import show_status
 from meltpoint.reports.tables import render
 from meltpoint.sweeps.command_line.listing import ROWS, inventory
+from meltpoint.sweeps.ledger.cluster_part import ClusterPart
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.closing import Closing
@@ -157,6 +158,17 @@ def test_status_counts_what_ran_what_failed_and_what_is_missing(make_cell: MakeC
     assert "81.2" in text
     assert "1/2, dev 80.0" in text
     assert "first: running, 0 of 1 cell done." in text
+
+
+def test_status_says_what_a_running_sweep_still_takes_and_what_that_assumes(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    cell = make_cell(search=(0.7, 0.8), planned=6, running=2)  # 60 s each; 3 trials and one of two finals to come
+    places = ClusterPart(places=2, whole=4, cpus=1.0)
+    text = shown(show_status, replace(make_sweep(cell, state="running"), part=places), 120)
+    assert "About 2 min left, if trials go on to take as long as the 2 that ended, 2 at a time." in text
+    assert " left, " not in shown(show_status, make_sweep(cell, state="stopped"), 120)
+    assert " left, " not in shown(show_status, make_sweep(make_cell(search=(), planned=2), state="running"), 120)
 
 
 def test_a_cell_that_was_closed_early_is_not_called_done_without_a_word(
