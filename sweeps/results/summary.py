@@ -111,7 +111,7 @@ class CellSummary:
         return bool(self.finals) and scored and len(wanted) >= self.default_seeds
 
     def work(self, seeds: int) -> CellWork:
-        """What is done and left; of the finals of a setting, its search trial answers one.
+        """Its work, done and left; of the finals of a setting, its search trial answers one.
 
         Args:
             seeds: number of planned finals.
