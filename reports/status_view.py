@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from meltpoint.sweeps.ledger.records import strays_in_words
 from meltpoint.sweeps.results.score_words import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.time_left import TimeLeft
+from meltpoint.sweeps.search.closing import Opening
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.counts import some
 
@@ -54,6 +56,8 @@ def show_status(summary: SweepSummary, console: Console) -> None:
         say(console, line)
     for line in growth_notes(summary):
         say(console, line)
+    if summary.openings:
+        say(console, openings_in_words(summary.openings))
     for cell in summary.cells:
         if cell.closed_early:
             line = f"{'.'.join(cell.header.key)}: closed after {cell.closed_early}, since {cell.closed_early.cause}"
@@ -71,6 +75,13 @@ def time_left_in_words(left: TimeLeft) -> str:
     return (
         f"About {duration(seconds)} left, if trials go on to take as long as {ended}, {left.at_a_time:.2g} at a time."
     )
+
+
+def openings_in_words(openings: Sequence[Opening]) -> str:
+    """`Test was opened for 2 finalists: 2026-11-23 14:02 to 2026-11-23 14:10.`, local time."""
+    first, last = (time.strftime("%Y-%m-%d %H:%M", time.localtime(openings[n].opened_at)) for n in (0, -1))
+    until = "" if last == first else f" to {last}"
+    return f"Test was opened for {some(len({one.trial for one in openings}), 'finalist')}: {first}{until}."
 
 
 def error_lines(cell: CellSummary) -> list[str]:

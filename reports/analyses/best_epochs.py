@@ -13,7 +13,7 @@ from pathlib import Path
 from meltpoint.adapters import modes
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
 from meltpoint.reports.analyses.core.cell_columns import CELL_COLUMNS, cell_values
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
+from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
 from meltpoint.reports.matrix import ends_at_best
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary
@@ -88,13 +88,14 @@ def trials_of(cell: CellSummary) -> dict[str, list[TrialRecord]]:
 def _row(cell: CellSummary, role: str, trials: Sequence[TrialRecord]) -> tuple[Value, ...]:
     best = [best_of(one) for one in trials]
     gaps = [gap for one in trials if (gap := recorded_gap(one)) is not None]
+    metric = cell.header.metric
+    dev = statistics.median(one.dev[metric] for one in best)
     return (
         *cell_values(cell), role, len(trials), statistics.median(one.epoch for one in best),
         statistics.median(one.last_epoch for one in trials), statistics.median(map(cap_of, trials)),
         statistics.fmean(one.best_epoch == one.last_epoch for one in trials),
         statistics.fmean(map(ends_at_best, trials)), statistics.median(one.train_loss for one in best),
-        statistics.median(one.dev[cell.header.metric] for one in best), statistics.median(gaps) if gaps else None,
-        len(gaps),
+        *Score.each((dev, statistics.median(gaps) if gaps else None), metric), len(gaps),
     )  # fmt: skip
 
 
@@ -126,7 +127,8 @@ def _gap_row(options: AnalysisOptions, cell: CellSummary) -> tuple[Value, ...]:
     assert final.dev is not None, "a finished final has a dev score"
     score, examples = train_score(options, final, MOST_EXAMPLES)
     return (
-        *cell_values(cell), final.seed, final.best_epoch, examples, score, final.dev, score - final.dev,
+        *cell_values(cell), final.seed, final.best_epoch, examples,
+        *Score.each((score, final.dev, score - final.dev), cell.header.metric),
     )  # fmt: skip
 
 

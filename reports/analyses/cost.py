@@ -10,7 +10,7 @@ from pathlib import Path
 
 from meltpoint.adapters.files import replacing
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
+from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
 from meltpoint.reports.cost_plot import draw_cost
 from meltpoint.reports.statistics.cost import PARETO_NOTE, TradeOff, cost_notes, pareto, score_of, trade_offs
 from meltpoint.sweeps.results.summary import CellSummary
@@ -52,7 +52,8 @@ def _row(cell: CellSummary, group: TradeOff | None) -> tuple[Value, ...]:
     head, cost = cell.header, cell.cost
     score = None if group is None else score_of(cell, group.split)
     return (
-        head.encoder, head.mode, head.task, head.variant or None, group and group.split, score and score.mean,
+        head.encoder, head.mode, head.task, head.variant or None, group and group.split,
+        score and Score(score.mean, head.metric),
         cost.seconds_of_a_final, cost.search_seconds, cost.final_seconds, cost.gpu_hours, cost.energy_joules,
         cost.energy_lacking, cost.energy_of_a_final, cost.peak_memory_bytes, cost.trained_parameters,
         *(_memberships(cell, group) if group else (None, None)),

@@ -12,8 +12,9 @@ from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, 
 from meltpoint.reports.analyses.core.figures import Line, Panel, in_rows
 from meltpoint.reports.analyses.core.probes import constant, probe
 from meltpoint.reports.analyses.core.states import MAX_PIECES, load_inputs, split_states, stages
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
+from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
 from meltpoint.tasks.core.counts import counted, some
+from meltpoint.tasks.core.score_text import axis_name, scale
 from meltpoint.tasks.core.task import TrainingData
 
 NAME = "diagnostic_classifiers"
@@ -23,8 +24,8 @@ COLUMNS = (
 )  # fmt: skip
 METHOD = (
     "A linear model on the mean state of each example at each layer (0 is the embeddings), fitted to train, scored on "
-    "dev with the task's metric, ×100. Logistic regression (L2, C = 1) on states scaled on train; linear regression "
-    "for scores.",
+    "dev with the task's metric, ×100 unless it is an error. Logistic regression (L2, C = 1) on states scaled on "
+    "train; linear regression for scores.",
     "`constant` is the score of always predicting train's most frequent label (the mean label for regression).",
     f"Inputs of at most {MAX_PIECES} word pieces; means over all real positions, special tokens too; pairs "
     "read jointly where the encoder can.",
@@ -65,11 +66,14 @@ def _curves(
         train = split_states(stage.encoder, task.kind, data.train)
         dev = split_states(stage.encoder, task.kind, data.dev)
         scores = tuple(probe(task, train[n], train_labels, dev[n], dev_labels) for n in range(len(train)))
-        rows += [(encoder_name, task.name, task.metric, stage.name, n, value, floor) for n, value in enumerate(scores)]
-        lines.append(Line(stage.name, tuple(100 * value for value in scores)))
+        rows += [
+            (encoder_name, task.name, task.metric, stage.name, n, *Score.each((value, floor), task.metric))
+            for n, value in enumerate(scores)
+        ]
+        lines.append(Line(stage.name, tuple(scale(task.metric) * value for value in scores)))
         notes.append(f"{task.name}, {stage.note}.")
-    lines.append(Line("constant", (100 * floor,) * len(lines[0].y), is_reference=True))
-    return Panel(f"{task.name}, {encoder_name}", f"{task.metric} × 100", tuple(lines)), rows, notes
+    lines.append(Line("constant", (scale(task.metric) * floor,) * len(lines[0].y), is_reference=True))
+    return Panel(f"{task.name}, {encoder_name}", axis_name(task.metric), tuple(lines)), rows, notes
 
 
 def _data_note(data: TrainingData) -> str:

@@ -9,13 +9,13 @@ table compares many task parameters with few in the same way.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from meltpoint.reports.analyses.core.agreement import TaskAgreement
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
+from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
 from meltpoint.reports.difference_rows import FROZEN, TUNED
 from meltpoint.reports.differences import over_seeds
 from meltpoint.reports.statistics.comparison import ALPHA, Comparer, Comparison, adjusted
@@ -24,6 +24,7 @@ from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import gain
+from meltpoint.tasks.core.score_text import in_points
 
 NAME = "guidelines"
 
@@ -60,8 +61,9 @@ METHOD = (
     "Advice: the better mode if its adjusted p is below 0.05 (with a note if Δ is under one point, which P1's table 2 "
     "does not colour), `❄ ≈ 🔥` if it is not and the interval stays within one point of 0, else `cannot be told`.",
     "`all of the kind`: the mean Δ over the tasks above it, its 95 % interval with tasks as the sample (Student's t), "
-    "and the exact sign test over tasks; `on these tasks` where each task is claimed and the interval over tasks still "
-    "holds 0. Nothing covers the search: another one might have found another setting.",
+    "and the exact sign test over tasks (this alone where a task is scored by an error); `on these tasks` where each "
+    "task is claimed and the interval over tasks still holds 0. Nothing covers the search: another one might have "
+    "found another setting.",
     "P1 says: table 1 of Peters, Ruder & Smith 2019, which studied ELMo and BERT-base.",
 )
 WHOLE = "all of the kind"
@@ -165,11 +167,11 @@ def _head_row(pair: Pair) -> tuple[Value, ...]:
     few, many, known = pair.lower, pair.upper, pair.comparison
     assert few.best
     assert many.best
-    below, above = pair.scores
+    below, above = Score.each(pair.scores, known.metric)
     mode = few.header.mode
     return (
         few.header.encoder, mode, few.header.task, known.split, few.header.head, few.best.task_parameters, below,
-        many.header.head, many.best.task_parameters, above, known.delta, known.low, known.high, known.p_holm,
+        many.header.head, many.best.task_parameters, above, *_difference(known), known.p_holm,
         pair.seeds, verdict(known, ADD, SPARE, ALIKE), what_would_change(known), PAPER_HEADS.get(mode, "not studied"),
     )  # fmt: skip
 
@@ -181,18 +183,30 @@ def _kind_rows(encoder: str, kind: str, pairs: list[Pair]) -> list[tuple[Value, 
     for pair in pairs:
         known = pair.comparison
         rows.append((
-            encoder, kind_text, pair.lower.header.task, known.split, *pair.scores, known.delta, known.low, known.high,
-            known.p_holm, known.probability_better, pair.seeds, None, None, advice(known), what_would_change(known),
-            paper,
+            encoder, kind_text, pair.lower.header.task, known.split, *Score.each(pair.scores, known.metric),
+            *_difference(known), known.p_holm, known.probability_better, pair.seeds, None, None, advice(known),
+            what_would_change(known), paper,
         ))  # fmt: skip
     if len(pairs) > 1:
-        tasks = TaskAgreement(tuple(pair.comparison.gain for pair in pairs))
+        comparisons = [pair.comparison for pair in pairs]
+        tasks = TaskAgreement(tuple(one.gain for one in comparisons))
         low, high = tasks.interval or (None, None)
+        mean = (tasks.mean, low, high) if _in_one_unit(comparisons) else (None, None, None)
         rows.append((
-            encoder, kind_text, WHOLE, None, None, None, tasks.mean, low, high, None, None, None, agreeing(tasks),
-            tasks.p_sign, kind_advice(tasks, [pair.comparison for pair in pairs]), what_would_change_kind(tasks), paper,
+            encoder, kind_text, WHOLE, None, None, None, *mean, None, None, None, agreeing(tasks),
+            tasks.p_sign, kind_advice(tasks, comparisons), what_would_change_kind(tasks), paper,
         ))  # fmt: skip
     return rows
+
+
+def _difference(comparison: Comparison) -> tuple[Score | None, ...]:
+    """Δ and its interval, as the metric is shown."""
+    return Score.each((comparison.delta, comparison.low, comparison.high), comparison.metric)
+
+
+def _in_one_unit(comparisons: Iterable[Comparison]) -> bool:
+    """True if differences may be averaged: errors of unlike tasks have unlike units."""
+    return all(in_points(one.metric) for one in comparisons)
 
 
 def advice(comparison: Comparison) -> str:
@@ -203,16 +217,17 @@ def advice(comparison: Comparison) -> str:
 def verdict(comparison: Comparison, upper: str, lower: str, alike: str) -> str:
     """The conclusion from a difference: `upper` or `lower` is better, both are `alike`, or it cannot be told."""
     if comparison.is_claimed:
-        return _better(comparison.gain, upper, lower)
+        return _better(comparison.gain, upper, lower, has_points=in_points(comparison.metric))
     if comparison.low is None or comparison.high is None:
         return UNKNOWN
     # an interval that is wide and holds 0 does not show that they are alike
-    return alike if max(-comparison.low, comparison.high) <= SMALL else UNKNOWN
+    is_small = in_points(comparison.metric) and max(-comparison.low, comparison.high) <= SMALL
+    return alike if is_small else UNKNOWN
 
 
-def _better(delta: float, upper: str, lower: str) -> str:
+def _better(delta: float, upper: str, lower: str, has_points: bool = True) -> str:
     better = upper if delta > 0 else lower
-    return better if abs(delta) >= SMALL else f"{better} (by under one point)"
+    return f"{better} (by under one point)" if has_points and abs(delta) < SMALL else better
 
 
 def what_would_change(comparison: Comparison) -> str:
@@ -235,11 +250,12 @@ def agreeing(tasks: TaskAgreement) -> str:
 
 def kind_advice(tasks: TaskAgreement, comparisons: Sequence[Comparison]) -> str:
     """The advice for a kind of task: from the interval over tasks, or for these tasks alone if each is claimed."""
-    low, high = tasks.interval or (-math.inf, math.inf)
+    has_points = _in_one_unit(comparisons)
+    low, high = (tasks.interval if has_points else None) or (-math.inf, math.inf)
     if not low <= 0 <= high:
         return _better(tasks.mean, TUNE, FREEZE)
     if all(one.is_claimed for one in comparisons) and tasks.agreeing == len(comparisons):
-        return f"{_better(tasks.mean, TUNE, FREEZE)} on these tasks"
+        return f"{_better(tasks.mean, TUNE, FREEZE, has_points)} on these tasks"
     return EITHER if max(-low, high) <= SMALL else UNKNOWN
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from meltpoint.adapters.files import replacing
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
 from meltpoint.reports.analyses.core.curve_figures import BandLine, BandPanel, Shade, draw_bands
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
+from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
 from meltpoint.reports.statistics.cell_curves import CellCurve, CurveRow, cell_curve, rows_of
 from meltpoint.reports.statistics.tuning_curves import LEVELS, CurvePoint
 
@@ -78,10 +78,13 @@ def _write_figure(name: str, panels: Sequence[BandPanel], options: AnalysisOptio
 def _values(row: CurveRow) -> tuple[Value, ...]:
     head, point = row.header, row.point
     wide, narrow = row.valid or (None, None)
-    (low_95, high_95), (low_80, high_80) = (band or (None, None) for band in (point.bands if point else (None, None)))
+    (low_95, high_95), (low_80, high_80) = (
+        Score.each(band or (None, None), head.metric) for band in (point.bands if point else (None, None))
+    )
+    (median,) = Score.each((point.median if point else None,), head.metric)
     return (
         head.encoder, head.mode, head.task, head.variant, head.metric, row.suggested, row.random_trials, wide, narrow,
-        row.trials, row.seconds, row.unit, low_95, low_80, point.median if point else None, high_80, high_95, row.note,
+        row.trials, row.seconds, row.unit, low_95, low_80, median, high_80, high_95, row.note,
     )  # fmt: skip
 
 

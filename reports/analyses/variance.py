@@ -18,7 +18,7 @@ from meltpoint.adapters.training.trial_state import NotFiniteError
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
 from meltpoint.reports.analyses.core.cell_columns import CELL_COLUMNS, cell_values
 from meltpoint.reports.analyses.core.finalists import order_for
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
+from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
 from meltpoint.reports.statistics.variance import Deviation, deviation, share
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.planner import LARGEST_BUNDLE
@@ -46,7 +46,8 @@ RUN_COLUMNS = (
 METHOD = (
     "The best setting of each cell, trained with the seed of one source varied and the others fixed at the sweep's "
     "seed (Bouthillier et al. 2021); `all`: all three varied together, as in the finals. The first run is the same in "
-    "every row. Scores are of dev at each run's best epoch, in percent points; no test split is opened.",
+    "every row. Scores are of dev at each run's best epoch, in percent points (errors in their unit); no test split is "
+    "opened.",
     "`low`, `high`: 95 % interval of the standard deviation, by chi-square, which supposes normal scores. Of five runs "
     "it reaches from 0.60 to 2.87 times the estimate: only large differences between rows mean something. "
     "`--runs 20` gives 0.76 to 1.46.",
@@ -90,7 +91,11 @@ def run(options: AnalysisOptions) -> list[Path]:
             continue
         scores, told = scores_of(options, cell, count)
         rows += _rows(cell, scores)
-        single += [(*cell_values(cell), _title(one.source), *_seeds(one), dev) for one, dev in scores.items()]
+        metric = cell.header.metric
+        single += [
+            (*cell_values(cell), _title(one.source), *_seeds(one), *Score.each((dev,), metric))
+            for one, dev in scores.items()
+        ]
         notes += [f"{name}: {line}." for line in told]
     title = f"Variance of dev by source of randomness in sweep {sweep.name}"
     table = AnalysisTable(NAME, title, COLUMNS, tuple(rows), tuple(notes))
@@ -181,9 +186,11 @@ def _source_row(
     own = spreads[source]
     part = share(own, spreads[ALL]) if ALL in spreads and source != ALL else None
     shares = (part.value, part.low, part.high) if part else (None, None, None)
+    metric = cell.header.metric
+    spread = Score.each((own.mean, own.std, own.low, own.high), metric)
+    ends = Score.each((min(values), max(values)), metric)
     return (
-        *cell_values(cell), _title(source), own.count, own.mean, own.std, own.low, own.high, *shares, min(values),
-        max(values),
+        *cell_values(cell), _title(source), own.count, *spread, *shares, *ends,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from meltpoint.sweeps.results.cost import CellCost, cell_cost
 from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
 from meltpoint.sweeps.results.sweep_file import CellHeader, Growth, SweepFile, read_sweep
 from meltpoint.sweeps.results.time_left import CellWork, TimeLeft, run_by_workers, time_left, trials_at_a_time
-from meltpoint.sweeps.search.closing import Closing, closing_of
+from meltpoint.sweeps.search.closing import Closing, Opening, closing_of, openings_of_test
 from meltpoint.sweeps.search.selection import (
     Spread,
     best_final,
@@ -138,6 +138,7 @@ class SweepSummary:
         folder: the sweep's folder, with its finalists' predictions; None of a summary that was not read from one.
         strays: records that belong to no cell of `sweep.json` (another metric, other data or code) and are ignored.
         growth: what was added to it under its name, the earliest first.
+        openings: of its test splits, the earliest first.
     """
 
     name: str
@@ -151,6 +152,7 @@ class SweepSummary:
     folder: StoragePath | None = None
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
     growth: tuple[Growth, ...] = ()
+    openings: tuple[Opening, ...] = ()
 
     def cell(self, key: CellKey) -> CellSummary:
         """The cell with this key."""
@@ -185,7 +187,11 @@ class SweepSummary:
         left = None if self.time_left is None else self.time_left.as_json()
         part = None if self.part is None else self.part.model_dump(mode="json")
         cells = [_cell_json(cell) for cell in self.cells]
-        return {"name": self.name, "state": self.state, "left": left, "cluster": part, "cells": cells}
+        opened = [opening.model_dump() for opening in self.openings]
+        return {
+            "name": self.name, "state": self.state, "left": left, "cluster": part, "test_openings": opened,
+            "cells": cells,
+        }  # fmt: skip
 
 
 def _cell_json(cell: CellSummary) -> dict[str, Any]:
@@ -236,7 +242,7 @@ def summarise(ledger: Ledger) -> SweepSummary:
     part = noted_part(ledger.drivers) if driven else None
     return SweepSummary(
         sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger), strays, part, ledger.folder,
-        read_baselines(ledger), sweep.growth,
+        read_baselines(ledger), sweep.growth, tuple(openings_of_test(ledger)),
     )  # fmt: skip
 
 

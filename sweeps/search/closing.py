@@ -15,6 +15,18 @@ from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.search.test_rounds import ReopenedCell
 
 
+class Opening(BaseModel):
+    """A line of the log of opened test splits.
+
+    Attributes:
+        trial: the finalist that was to be scored.
+        opened_at: in seconds since 1970.
+    """
+
+    trial: str
+    opened_at: float = Field(ge=0, le=LAST_MOMENT)
+
+
 @dataclass(frozen=True)
 class Closing:
     """The final end of a cell's search.
@@ -55,13 +67,22 @@ class Closing:
         return f"its test split was opened on {time.strftime('%Y-%m-%d %H:%M', time.localtime(self.opened_at))}"
 
 
+def openings_of_test(ledger: Ledger) -> list[Opening]:
+    """Every opening of a test split, the earliest first.
+
+    Raises:
+        ValueError: a line of the log of openings is damaged.
+    """
+    return read_lines(ledger.openings, Opening)
+
+
 def opened_trials(ledger: Ledger) -> frozenset[str]:
     """The ids of the finalists for which the test split was opened, whether or not a score came of it.
 
     Raises:
         ValueError: a line of the log of openings is damaged.
     """
-    return frozenset(line.trial for line in read_lines(ledger.openings, _Opening))
+    return frozenset(line.trial for line in openings_of_test(ledger))
 
 
 def is_closed(records: Iterable[TrialRecord], opened: Collection[str], again: ReopenedCell | None = None) -> bool:
@@ -96,7 +117,7 @@ def closing_of(
         return None
     finals = {record.id for record in known if record.role != "search"}
     finals = finals - set(again.scored if again else ()) or finals
-    openings = read_lines(ledger.openings, _Opening)
+    openings = openings_of_test(ledger)
     own = [number for number, line in enumerate(openings) if line.trial in finals]
     opened_at = min((openings[number].opened_at for number in own), default=None)
     budgets = read_lines(ledger.budgets, _Budget)
@@ -106,7 +127,7 @@ def closing_of(
 
 def note_spent_budget(ledger: Ledger, seconds: float) -> None:
     """Log that a time budget is spent, since trial records do not contain the reason why there are no more of them."""
-    opened = len(read_lines(ledger.openings, _Opening))
+    opened = len(openings_of_test(ledger))
     ledger.append(ledger.budgets, {"time_budget_seconds": seconds, "spent_at": time.time(), "openings": opened})
 
 
@@ -117,13 +138,6 @@ def in_words(key: CellKey, closing: Closing) -> str:
         f"{'.'.join(key)} is closed since {closing.cause}: {closing.trials} of {closing.planned} search trials were "
         f"run{ended}; a new --name searches on, or --new-test-round, which tables tell."
     )
-
-
-class _Opening(BaseModel):
-    """A line of the log of opened test splits."""
-
-    trial: str
-    opened_at: float = Field(ge=0, le=LAST_MOMENT)
 
 
 class _Budget(BaseModel):

@@ -11,7 +11,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from meltpoint.reports.analyses.core.figures import COLOURS, DASHES, MARKERS, Line, Panel, draw, in_rows
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, figures, latex_text, points
+from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, figures, latex_text, points
 
 TABLE = AnalysisTable(
     "made_up", "50 % of a_b & c",
@@ -43,6 +43,15 @@ def test_the_csv_holds_the_values_themselves():
     assert rows[0] == ["task", "dev", "Δ", "layer", "advice"]
     assert rows[1] == ["a|b_c", "0.8125", "-0.011", "3", "use ❄"]
     assert rows[2] == ["x\ny", "", "0.0625", "", "❄ ≈ 🔥"]
+
+
+def test_an_error_is_shown_in_its_own_unit_beside_fractions_in_points():
+    rows = tuple(Score.each((score, difference), metric) for metric, score, difference in (
+        ("mse", 0.4126, -0.021), ("pearson", 0.4126, -0.021), ("mae", None, 0.5),
+    ))  # fmt: skip
+    table = AnalysisTable("t", "t", (points("dev"), points("Δ", "+.1f")), rows)
+    assert table.texts() == [["0.413", "−0.021"], ["41.3", "−2.1"], ["–", "+0.500"]]
+    assert table.comma_separated().splitlines()[1:] == ["0.4126,-0.021", "0.4126,-0.021", ",0.5"]
 
 
 def test_the_latex_is_a_table_whose_text_holds_no_command():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,25 @@ def compared(delta: float, low: float, high: float, p_holm: float, **fields) -> 
 )
 def test_the_advice_is_what_the_comparison_allows(delta, low, high, p_holm, expected):
     assert advice(compared(delta, low, high, p_holm)) == expected
+
+
+@pytest.mark.parametrize(
+    ("delta", "low", "high", "p_holm", "expected"),
+    [
+        (-0.2, -0.3, -0.1, 0.001, "use 🔥"), (0.2, 0.1, 0.3, 0.001, "use ❄"), (-0.004, -0.006, -0.002, 0.01, "use 🔥"),
+        (0.001, -0.004, 0.006, 0.9, "cannot be told"),
+    ],
+)  # fmt: skip
+def test_of_an_error_lower_is_better_and_nothing_is_said_in_points(delta, low, high, p_holm, expected):
+    error = replace(compared(delta, low, high, p_holm), metric="mse")
+    assert advice(error) == expected
+
+
+def test_errors_of_several_tasks_are_counted_and_not_averaged():
+    errors = [replace(compared(delta, -1, 1, 0.001), metric="mse") for delta in (-0.2, -30.0)]
+    agreed = TaskAgreement(tuple(one.gain for one in errors))
+    assert kind_advice(agreed, errors) == "use 🔥 on these tasks"
+    assert kind_advice(agreed, [replace(one, p_holm=0.5) for one in errors]) == "cannot be told"
 
 
 def test_without_an_interval_nothing_is_advised_and_the_reason_stands_beside_it():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +20,7 @@ from meltpoint.sweeps.command_line.listing import ROWS, inventory
 from meltpoint.sweeps.ledger.cluster_part import ClusterPart
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.search.closing import Closing
+from meltpoint.sweeps.search.closing import Closing, Opening
 from meltpoint.sweeps.search.selection import Spread
 
 MakeCell = Callable[..., CellSummary]
@@ -158,6 +159,18 @@ def test_status_counts_what_ran_what_failed_and_what_is_missing(make_cell: MakeC
     assert "81.2" in text
     assert "1/2, dev 80.0" in text
     assert "first: running, 0 of 1 cell done." in text
+
+
+def test_status_says_when_test_was_opened_and_for_how_many_finalists(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    sweep = make_sweep(make_cell(finals=[(0.8, 0.7), (0.8, 0.75)]))
+    opened = [Opening(trial=f"{trial:016x}", opened_at=1_795_442_520.0 + 600 * trial) for trial in (1, 2)]
+    first, last = (time.strftime("%Y-%m-%d %H:%M", time.localtime(one.opened_at)) for one in opened)
+    text = shown(show_status, replace(sweep, openings=tuple(opened)), 120)
+    assert f"Test was opened for 2 finalists: {first} to {last}." in text
+    assert "Test was opened for 1 finalist: " in shown(show_status, replace(sweep, openings=tuple(opened[:1])), 120)
+    assert "Test was opened" not in shown(show_status, sweep, 120)
 
 
 def test_status_says_what_a_running_sweep_still_takes_and_what_that_assumes(

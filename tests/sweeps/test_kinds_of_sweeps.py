@@ -48,6 +48,18 @@ format: csv
 columns: {text: text, label: stars}
 labels: ["1", "2", "3"]
 """
+RARE = """\
+name: rare
+kind: sentence_classification
+files: {train: train.csv, dev: dev.csv, test: test.csv}
+format: csv
+columns: {text: text, label: stars}
+labels: ["1", "2", "3"]
+class_weights: {"3": 4}
+metric: macro_f1
+also: [balanced_accuracy]
+"""
+UNLIKE = ("--set", "class_weights={choice: [none, balanced, task]}", "--set", "focal_gamma={uniform: [0, 3], first: 2}")
 
 
 def sentences(count: int, seed: int) -> list[tuple[str, int]]:
@@ -75,18 +87,25 @@ def write(folder: Path, kind: str) -> Path:
             lines = ["text,stars", *(f"{text},{good + 1}" for text, good in rows)]
             (folder / f"{split}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     path = folder / "task.yaml"
-    path.write_text({"politeness": POLITE, "emotions": EMOTIONS, "stars": STARS}[kind], encoding="utf-8")
+    path.write_text({"politeness": POLITE, "emotions": EMOTIONS, "stars": STARS, "rare": RARE}[kind], encoding="utf-8")
     return path
 
 
 def swept(
-    kind: str, folder: Path, encoder: str, space: Path, modes: tuple[str, ...] = MODES, head: str = "linear"
+    kind: str,
+    folder: Path,
+    encoder: str,
+    space: Path,
+    modes: tuple[str, ...] = MODES,
+    head: str = "linear",
+    more: tuple[str, ...] = (),
+    trials: int = 3,
 ) -> tuple[SweepSummary, str]:
     spec = SweepSpec(
         name=kind, encoders=(encoder,), modes=modes, tasks=(str(write(folder, kind)),),
-        head=head, trials=3, seeds=2, space=str(space),
+        head=head, trials=trials, seeds=2, space=str(space),
     )  # fmt: skip
-    done = run(command(spec, folder / "runs", "--head", head))
+    done = run(command(spec, folder / "runs", "--head", head, *more))
     assert done.returncode == 0, done.stderr
     summary = summarise(Ledger(folder / "runs" / kind))
     assert summary.state == "done"
@@ -146,3 +165,24 @@ def test_the_winner_of_several_labels_is_exported_and_predicts_lists(tiny_encode
     assert [set(filter(None, row.partition(",")[2].strip('"').split(","))) for row in rows[1:]] == [
         set(one) for one in model.predict(["the film was lovely and great", "the meal was dull"])
     ]
+
+
+@pytest.mark.slow
+def test_class_weights_and_focal_loss_are_searched_chosen_and_exported(tiny_encoder, quick_space, tmp_path):
+    summary, shown = swept("rare", tmp_path, tiny_encoder, quick_space, ("feature_extraction",), "linear", UNLIKE, 8)
+    (cell,) = summary.cells
+    weights = {record.setting["class_weights"] for record in cell.search}
+    gammas = {record.setting["focal_gamma"] for record in cell.search}
+    assert weights == {"none", "balanced", "task"}
+    assert len(gammas) == 8
+    assert cell.best is not None
+    assert cell.best.dev == max(record.dev for record in cell.search)
+    assert {final.setting["focal_gamma"] for final in cell.finals} == {cell.best.setting["focal_gamma"]}
+    assert "macro_f1" in shown
+    assert "balanced_accuracy" in cell.finals[0].test
+    done = run(
+        [sys.executable, "-m", "meltpoint.launch", "best", "rare", "--json", "--storage", str(tmp_path / "runs")]
+    )
+    assert done.returncode == 0, done.stderr
+    (best,) = json.loads(done.stdout)
+    assert best["setting"] == cell.best.setting

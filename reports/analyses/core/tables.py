@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from meltpoint.reports.latex import booktabs, latex_text
 from meltpoint.sweeps.results.score_words import NOTHING
+from meltpoint.tasks.core.score_text import difference_text, in_points, score_text
 
 Value = str | float | int | None
+
+
+class Score(float):
+    """A score, or a difference of scores, with its metric: errors are shown in the unit of their task's scores.
+
+    Args:
+        value: as it is recorded: a fraction, a correlation or an error.
+    """
+
+    metric: str
+
+    def __new__(cls, value: float, metric: str) -> Score:
+        """The number with its metric."""
+        made = super().__new__(cls, value)
+        made.metric = metric
+        return made
+
+    @classmethod
+    def each(cls, values: Iterable[float | None], metric: str) -> tuple[Score | None, ...]:
+        """Scores of one metric; what is None stays so."""
+        return tuple(None if value is None else cls(value, metric) for value in values)
 
 
 def plain(value: Value) -> str:
@@ -42,10 +64,14 @@ def figures(name: str, form: str) -> Column:
 
 
 def points(name: str, form: str = ".1f") -> Column:
-    """A column of fractions, shown ×100."""
+    """A column of fractions, shown ×100, and of `Score`s, shown as their metrics are."""
 
     def text(value: Value) -> str:
-        return NOTHING if value is None else format(100 * float(value), form).replace("-", "−")
+        if value is None:
+            return NOTHING
+        if isinstance(value, Score) and not in_points(value.metric):
+            return difference_text(value, value.metric) if form.startswith("+") else score_text(value, value.metric)
+        return format(100 * float(value), form).replace("-", "−")
 
     return Column(name, text, is_figure=True)
 
