@@ -56,7 +56,7 @@ class World:
         self.server = MlflowServer(folder)
         self.proxy = Proxy(self.server.port)
         self.nodes, self.driver = Marked(), Marked()
-        self.cluster: subprocess.Popen[str] | None = None
+        self.cluster: ray_nodes.Running | None = None
         self.address = ""
         self.process: subprocess.Popen[bytes] | None = None
         self.starts, self.clusters, self.epochs = 0, 0, EPOCHS
@@ -95,15 +95,15 @@ class World:
         self.clusters += 1
         folder = self.folder / f"ray-{self.clusters}"
         folder.mkdir()
-        running = ray_nodes.started(folder, **self.nodes.environment)
-        self.address = running.add(ray_nodes.RayNode(), ray_nodes.RayNode()).address
-        self.cluster = running.process
+        started = ray_nodes.started(folder, **self.nodes.environment)
+        self.cluster = started.add(ray_nodes.RayNode(), ray_nodes.RayNode())
+        self.address = self.cluster.address
 
     def end_cluster(self) -> None:
         """Kill all its processes."""
         self.nodes.kill()
         if self.cluster is not None:
-            self.cluster.wait()
+            self.cluster.process.wait()
         self.cluster = None
 
     def drive(self) -> None:

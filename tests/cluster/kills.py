@@ -53,7 +53,7 @@ def kill_second_node(world: World) -> None:
     chaos.kill_node(world)
     assert world.cluster is not None
     time.sleep(BACK_SECONDS)
-    ray_nodes.Running(world.cluster).add(ray_nodes.RayNode())
+    world.cluster.add(ray_nodes.RayNode())
 
 
 def kill_server(world: World) -> None:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,10 +53,12 @@ class Running:
 
     Attributes:
         process: the script.
+        said: what it says.
         address: of its head.
     """
 
     process: subprocess.Popen[str]
+    said: Path
     address: str = ""
 
     def add(self, *nodes: RayNode) -> Running:
@@ -65,8 +67,8 @@ class Running:
         assert self.process.stdout is not None
         print(json.dumps([asdict(node) for node in nodes]), file=self.process.stdin, flush=True)
         address = self.process.stdout.readline().strip()
-        assert address, "the nodes did not start"
-        return Running(self.process, address)
+        assert address, f"the nodes did not start:\n{self.said.read_text(encoding='utf-8')[-3000:]}"
+        return replace(self, address=address)
 
 
 @contextmanager
@@ -91,11 +93,13 @@ def started(folder: Path, **variables: str) -> Running:
         folder: where Ray's files go; a short path, for those of its sockets.
         variables: environment variables of its processes, as RAY_AUTH_MODE.
     """
-    process = subprocess.Popen(
-        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
-        stderr=subprocess.DEVNULL, env=environment(RAY_TMPDIR=str(folder), **variables),
-    )  # fmt: skip
-    return Running(process)
+    said = folder / "nodes.log"
+    with said.open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
+            stderr=log, env=environment(RAY_TMPDIR=str(folder), **variables),
+        )  # fmt: skip
+    return Running(process, said)
 
 
 @contextmanager
@@ -126,6 +130,8 @@ def main() -> None:
 
     started = Cluster()
     for line in sys.stdin:
+        for dead in [node for node in started.worker_nodes if not node.remaining_processes_alive()]:
+            started.remove_node(dead, allow_graceful=False)  # or it waits for all that were ever added
         for node in json.loads(line):
             os.chdir(node["folder"] or Path.cwd())
             started.add_node(
