@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from meltpoint.adapters import modes
+from meltpoint.adapters import modes, settings
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.results.baseline_record import Baseline
@@ -91,7 +91,8 @@ def _few_steps(best: TrialRecord) -> Iterator[str]:
 
 
 def _edges(header: CellHeader, best: TrialRecord) -> Iterator[str]:
-    """Best values at an end of a range of numbers that was searched."""
+    """Best values at an end of a range of numbers that was searched, and that could be wider."""
+    limits = {parameter.name: (parameter.minimum, parameter.maximum) for parameter in settings.all_parameters()}
     space = documents.parse(header.space, f"the space of {'.'.join(header.key)}")
     entries = space.get("parameters") if isinstance(space, dict) else None
     for name, entry in (entries or {}).items():
@@ -101,6 +102,8 @@ def _edges(header: CellHeader, best: TrialRecord) -> Iterator[str]:
         place = _place(float(value), *ends)
         if place <= EDGE or place >= 1 - EDGE:
             side, end = ("bottom", ends[0]) if place <= EDGE else ("top", ends[1])
+            if end in limits.get(name, ()):  # a dropout of 0
+                continue
             yield f"{name} {value:.3g} is its range's {side} ({end:g}): widen it with --set or --space"
 
 

@@ -69,7 +69,7 @@ def test_sound_cells_trip_no_guard(mode: str, rate: float, epochs: int) -> None:
         ({"steps": 28}, "few_steps", "28 steps: raise epochs or trials"),
         ({"mode": "stack_and_finetune", "steps": 99}, "few_steps", "99 steps"),
         ({"learning_rate": 9.99e-5}, "edge", "learning_rate 9.99e-05 is its range's top (0.0001): widen it"),
-        ({"dropout": 0.001}, "edge", "dropout 0.001 is its range's bottom (0): widen it"),
+        ({"learning_rate": 1.001e-5}, "edge", "learning_rate 1e-05 is its range's bottom (1e-05): widen it"),
         ({"warnings": ("train has no example of bad",)}, "data", "train has no example of bad"),
     ],
 )
@@ -78,6 +78,10 @@ def test_each_guard_is_tripped_by_its_case_alone(changes: dict[str, Any], kind: 
     assert found.kind == kind
     assert part in found.text
     assert found.line.startswith("minilm.")
+
+
+def test_an_end_that_no_range_can_pass_is_no_edge() -> None:
+    assert list(cell_guards(cell(dropout=0.001))) == []
 
 
 def test_a_frozen_encoder_may_train_its_head_in_few_steps() -> None:
