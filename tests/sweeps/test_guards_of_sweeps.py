@@ -76,11 +76,11 @@ def test_a_guard_is_tripped_by_a_sweep_and_said_on_the_terminal_and_in_the_table
 
 SOUND = {
     "sst2, its makers' head": ("sst2",), "sst2, another seed": ("sst2", "--seed", "1"),
-    "sst2, 4 000 examples": ("sst2", "--max-train-examples", "4000"),
+    "sst2, a third seed": ("sst2", "--seed", "2"), "sst2, 4 000 examples": ("sst2", "--max-train-examples", "4000"),
     "stsb, its makers' head": ("stsb",), "stsb, another seed": ("stsb", "--seed", "1"),
-    "mrpc, its makers' head": ("mrpc",), "mrpc, another seed": ("mrpc", "--seed", "1"),
-    "qqp, its makers' head": ("qqp",), "qqp, another seed": ("qqp", "--seed", "1"),
-    "qqp, 4 000 examples": ("qqp", "--max-train-examples", "4000"),
+    "stsb, 3 000 examples": ("stsb", "--max-train-examples", "3000"),
+    "qqp, its makers' head": ("qqp",), "qqp, 4 000 examples": ("qqp", "--max-train-examples", "4000"),
+    "mnli, 6 000 examples": ("mnli", "--max-train-examples", "6000"),
 }  # fmt: skip
 
 
