@@ -12,6 +12,8 @@ from meltpoint.tasks.core.task import Example, TrainingData
 
 WIDEST_POINTS = 5.0
 """A dev split whose scores are known less exactly than ± so many points is named: fewer than 385 examples."""
+LEAST_SHARED = 0.01
+"""A share of dev that stands in train is named from here on; a smaller one moves a score by less than a point."""
 NORMAL_95 = 1.959964
 """The 97.5th percentile of the normal distribution."""
 
@@ -28,10 +30,10 @@ def _texts(example: Example) -> tuple[str, ...]:
 def _shared(data: TrainingData) -> Iterator[str]:
     known = {_texts(example) for example in data.train}
     shared = sum(_texts(example) in known for example in data.dev)
-    if shared:
-        share = 100 * shared / len(data.dev)
+    if shared and shared >= LEAST_SHARED * len(data.dev):
+        percent = 100 * shared / len(data.dev)
         yield (
-            f"{some(shared, 'dev example')} of {counted(len(data.dev))} ({share:.1f} %) stand in train too: dev "
+            f"{some(shared, 'dev example')} of {counted(len(data.dev))} ({percent:.1f} %) stand in train too: dev "
             "flatters what remembers them"
         )
 

@@ -31,6 +31,9 @@ def test_texts_of_dev_that_stand_in_train_are_counted_whatever_their_case() -> N
     dev = [*sentences("dev", 396), *(Example(f"x{n}", texts=(f"TRAIN {n} ",), label=0) for n in range(4))]
     (line,) = data_warnings(data(train, dev))
     assert line.startswith("4 dev examples of 400 (1.0 %) stand in train too")
+    assert data_warnings(data(train, [*sentences("dev", 397), *dev[396:399]])) == [], (
+        "3 of 400 move no score by a point"
+    )
 
 
 def test_a_class_without_an_example_is_named_with_its_split() -> None:
