@@ -59,7 +59,10 @@ class_weights: {"3": 4}
 metric: macro_f1
 also: [balanced_accuracy]
 """
-UNLIKE = ("--set", "class_weights={choice: [none, balanced, task]}", "--set", "focal_gamma={uniform: [0, 3], first: 2}")
+UNLIKE = (
+    "--set", "class_weights={choice: [none, balanced, task], first: task}", "--set",
+    "focal_gamma={uniform: [0, 3], first: 2}",
+)  # fmt: skip
 
 
 def sentences(count: int, seed: int) -> list[tuple[str, int]]:
@@ -171,7 +174,7 @@ def test_the_winner_of_several_labels_is_exported_and_predicts_lists(tiny_encode
 def test_class_weights_and_focal_loss_are_searched_chosen_and_exported(tiny_encoder, quick_space, tmp_path):
     summary, shown = swept("rare", tmp_path, tiny_encoder, quick_space, ("feature_extraction",), "linear", UNLIKE, 8)
     (cell,) = summary.cells
-    weights = {record.setting["class_weights"] for record in cell.search}
+    weights = {record.setting.get("class_weights", "none") for record in cell.search}
     gammas = {record.setting["focal_gamma"] for record in cell.search}
     assert weights == {"none", "balanced", "task"}
     assert len(gammas) == 8
