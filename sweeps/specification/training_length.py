@@ -1,8 +1,9 @@
-"""The epochs of a cell with few training examples: the shipped range, scaled until its first setting has enough steps.
+"""The epochs of a cell with few training examples: the shipped ones, scaled until its first setting has enough steps.
 
 Three epochs are BERT's recipe for thousands of examples (Devlin et al. 2018, A.3). Small data sets need more steps, not
 three epochs: Mosbach et al. 2021 (section 6) train 20; Zhang et al. 2021 (section 6) find that the standard number of
-steps is too small for a thousand examples.
+steps is too small for a thousand examples. A frozen encoder's head trains until dev has not improved for some epochs:
+of ten steps each, five are over before it has begun to learn.
 """
 
 from __future__ import annotations
@@ -11,28 +12,35 @@ from dataclasses import replace
 
 from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.search_spaces.ranges import Choice
+from meltpoint.search_spaces.ranges import Choice, Fixed
 from meltpoint.search_spaces.space import Space
 from meltpoint.tasks.core.counts import some
 
-EPOCHS, BATCH = "epochs", "batch_size"
+EPOCHS, PATIENCE, BATCH = "epochs", "patience", "batch_size"
 ENOUGH_STEPS = 200
 MOST_EPOCHS = 20
 """Of the first setting: those of Mosbach et al. 2021, section 6."""
+LONGEST = 1000
+"""Epochs that a setting may have."""
 SOURCE = "few training examples: scaled towards 200 steps, at most 20 epochs (Mosbach et al. 2021; Zhang et al. 2021)"
+
+PATIENCE_SOURCE = "few training examples: scaled until dev may stay for 200 steps (as the epochs of fine-tuning)"
 
 
 def with_enough_steps(space: Space, mode: str, train_examples: int) -> tuple[Space, str | None]:
     """A cell's space with epochs for its number of examples, and a note for tables; None where none is needed.
 
-    Only the range of a shipped space for a mode, or a mode and an encoder, is scaled: what a user, a specification or a
-    space of one task names stays as it is, and so does a frozen encoder's, which trains until dev stops improving.
+    Only those of a shipped space for a mode, or a mode and an encoder, are scaled: what a user, a specification or a
+    space of one task names stays as it is. Of a frozen encoder, which trains until dev stops improving, the patience
+    is, and its cap of epochs with it.
     """
+    steps = -(-train_examples // int(space.first().get(BATCH, 32)))
+    if not modes.get(mode).trains_encoder:
+        return _with_enough_patience(space, mode, steps)
     range_of = space.parameters.get(EPOCHS)
-    if not isinstance(range_of, Choice) or not modes.get(mode).trains_encoder or not _is_general(space, mode):
+    if not isinstance(range_of, Choice) or not _is_general(space, mode, EPOCHS):
         return space, None
     first = int(range_of.start)
-    steps = -(-train_examples // int(space.first().get(BATCH, 32)))
     wanted = min(MOST_EPOCHS, -(-ENOUGH_STEPS // steps))
     if wanted <= first:
         return space, None
@@ -45,9 +53,37 @@ def with_enough_steps(space: Space, mode: str, train_examples: int) -> tuple[Spa
     return replace(space, parameters=ranges, sources={**space.sources, EPOCHS: SOURCE}), note
 
 
-def _is_general(space: Space, mode: str) -> bool:
-    """True if the range of epochs is a shipped space's that names no task: `MODE.yaml` or `MODE.ENCODER.yaml`."""
-    parts = space.sources.get(EPOCHS, "").removesuffix(".yaml").split(".")
+def _with_enough_patience(space: Space, mode: str, steps: int) -> tuple[Space, str | None]:
+    """A frozen encoder's space, with a patience of 200 steps at least.
+
+    Args:
+        steps: of an epoch.
+    """
+    patience, most = space.parameters.get(PATIENCE), space.parameters.get(EPOCHS)
+    is_ours = _is_general(space, mode, EPOCHS) and _is_general(space, mode, PATIENCE)
+    if not isinstance(patience, Fixed) or not isinstance(most, Fixed) or not is_ours or not patience.value:
+        return space, None
+    shipped, cap = int(patience.value), int(most.value)
+    wanted = min(LONGEST, -(-ENOUGH_STEPS // steps))
+    if wanted <= shipped:
+        return space, None
+    longest = min(LONGEST, round(cap * wanted / shipped))
+    ranges = {**space.parameters, PATIENCE: _fixed(patience, wanted), EPOCHS: _fixed(most, longest)}
+    note = (
+        f"patience {wanted} and at most {longest} epochs instead of {shipped} and {cap}, since an epoch is "
+        f"{some(steps, 'step')}"
+    )
+    sources = {**space.sources, PATIENCE: PATIENCE_SOURCE, EPOCHS: PATIENCE_SOURCE}
+    return replace(space, parameters=ranges, sources=sources), note
+
+
+def _fixed(before: Fixed, value: int) -> Fixed:
+    return replace(before, value=value, source=PATIENCE_SOURCE)
+
+
+def _is_general(space: Space, mode: str, name: str) -> bool:
+    """True if a parameter is of a shipped space that names no task: `MODE.yaml` or `MODE.ENCODER.yaml`."""
+    parts = space.sources.get(name, "").removesuffix(".yaml").split(".")
     return parts[0] == mode and len(parts) <= 2 and "demo" not in parts
 
 

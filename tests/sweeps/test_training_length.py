@@ -58,17 +58,39 @@ def test_the_values_keep_their_proportions_and_are_said_beside_the_old_ones(tmp_
         (2200, {}),
         (300, {"overrides": ("epochs=3",)}),
         (300, {"overrides": ("epochs={choice: [3, 4, 5]}",)}),
-        (300, {"mode": "feature_extraction"}),
+        (2200, {"mode": "feature_extraction"}),
+        (300, {"mode": "feature_extraction", "overrides": ("patience=5",)}),
+        (300, {"mode": "feature_extraction", "overrides": ("epochs=40",)}),
         (300, {"task": "demo_sentiment"}),
     ],
-    ids=["enough examples", "a value by hand", "a range by hand", "a frozen encoder", "a space of the task"],
+    ids=[
+        "enough examples",
+        "a value by hand",
+        "a range by hand",
+        "a frozen encoder",
+        "a patience by hand",
+        "a cap by hand",
+        "a space of the task",
+    ],
 )
 def test_what_needs_no_more_or_was_named_stays_as_it_is(
     tmp_path: Path, examples: int, fields: dict[str, object]
 ) -> None:
     cell = opened(tmp_path, examples, **fields)  # type: ignore[arg-type]
-    assert not [note for note in cell.notes if note.startswith("epochs")]
+    assert not [note for note in cell.notes if note.startswith(("epochs", "patience"))]
     assert epochs(cell)[0] in (3, 40, 75)
+
+
+@pytest.mark.parametrize(
+    ("examples", "patience", "cap"), [(300, 20, 300), (1000, 7, 105), (20, 200, 1000), (1280, 5, 75)]
+)
+def test_a_frozen_encoders_head_may_stay_for_two_hundred_steps_before_it_ends(
+    tmp_path: Path, examples: int, patience: int, cap: int
+) -> None:
+    cell = opened(tmp_path, examples, "feature_extraction")
+    assert (cell.space.first()["patience"], cell.space.first()["epochs"]) == (patience, cap)
+    said = f"patience {patience} and at most {cap} epochs instead of 5 and 75, since an epoch is "
+    assert [note.startswith(said) for note in cell.notes if "patience" in note] == [True] * (patience > 5)
 
 
 def test_a_space_file_of_ones_own_stays_as_it_is(tmp_path: Path) -> None:
