@@ -13,11 +13,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from urllib.parse import parse_qs, unquote
 from xml.sax.saxutils import escape
 
-from waitress import create_server, wasyncore
+from werkzeug.serving import WSGIRequestHandler, make_server
 
 BUCKET = "sweeps"
 
@@ -82,7 +81,7 @@ class Faulty:
         headers: list[tuple[str, str]] = []
         body = b"".join(self.app(environ, lambda status, told, *_: headers.extend(told) or (lambda *_: None)))
         kept = [(name, value) for name, value in headers if name.lower() != "content-length"]
-        start("200 OK", [*kept, ("Content-Length", str(max(1, len(body))))])
+        start("200 OK", [*kept, ("Content-Length", str(max(1, len(body)))), ("Connection", "close")])
         return [body[:-1]]
 
     def _fail(self, start: Callable, status: str | None = None) -> list[bytes]:
@@ -90,23 +89,25 @@ class Faulty:
         return [REFUSED.format(code=self.faults.code).encode()]
 
 
+class _Quiet(WSGIRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log(self, *_: object) -> None:
+        """Say nothing."""
+
+
 @contextmanager
 def served(app: App) -> Iterator[tuple[str, Faults]]:
-    """An application behind a threaded server while the block runs; yields its URL and its faults.
-
-    waitress keeps connections open from request to request, as stores do; werkzeug closes each after its answer.
-    """
+    """An application behind a threaded server while the block runs; yields its URL and its faults."""
     faults = Faults()
-    sockets: dict[int, object] = {}
-    server = create_server(Faulty(app, faults), host="127.0.0.1", port=0, threads=16, map=sockets)
-    thread = threading.Thread(target=server.run, daemon=True)
+    server = make_server("127.0.0.1", 0, Faulty(app, faults), threaded=True, request_handler=_Quiet)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.effective_port}", faults
+        yield f"http://127.0.0.1:{server.server_port}", faults
     finally:
-        server.trigger.pull_trigger(partial(wasyncore.close_all, sockets))  # by its own thread, which then ends
-        thread.join()
-        server.task_dispatcher.shutdown()
+        server.shutdown()
+        server.server_close()
 
 
 @contextmanager

@@ -235,7 +235,7 @@ def test_mean_pooling_of_transformers_own_padded_states_is_the_plain_loop_over_r
         states = model(input_ids=batch.pieces, attention_mask=batch.piece_mask.long()).last_hidden_state
     found = pool_rows(mean, states[None], batch.piece_mask[None])[0]
     assert batch.padded
-    assert (found - makers_mean(folder, [pair[0] for pair in TEXTS], False)).abs().max() < 1e-6
+    assert (found - makers_mean(folder, [pair[0] for pair in TEXTS], False)).abs().max() < 1e-5  # of values up to 1
 
 
 def test_the_own_pooling_reads_the_sentences_of_a_pair_separately_unless_it_is_told_otherwise(copy: Path):
