@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from rich.console import Console
 
-from meltpoint.reports.formats import duration
 from meltpoint.reports.layout import ScreenColumn, mode_column, name_column, on_two_lines, say, show_groups
 from meltpoint.reports.matrix import searched_again
 from meltpoint.reports.notes import code_notes, growth_notes, warning_notes
@@ -15,7 +13,7 @@ from meltpoint.sweeps.ledger.records import strays_in_words
 from meltpoint.sweeps.results.score_words import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.time_left import TimeLeft
-from meltpoint.sweeps.search.closing import Opening
+from meltpoint.sweeps.search.closing import openings_in_words
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.counts import some
 
@@ -70,18 +68,8 @@ def show_status(summary: SweepSummary, console: Console) -> None:
 
 def time_left_in_words(left: TimeLeft) -> str:
     """`About 12 min left, if trials go on to take as long as the 40 that ended, 2 at a time.`"""
-    seconds = round(left.seconds, -1) if left.seconds >= 100 else left.seconds
     ended = f"the {left.trials} that ended" if left.trials > 1 else "the one that ended"
-    return (
-        f"About {duration(seconds)} left, if trials go on to take as long as {ended}, {left.at_a_time:.2g} at a time."
-    )
-
-
-def openings_in_words(openings: Sequence[Opening]) -> str:
-    """`Test was opened for 2 finalists: 2026-11-23 14:02 to 2026-11-23 14:10.`, local time."""
-    first, last = (time.strftime("%Y-%m-%d %H:%M", time.localtime(openings[n].opened_at)) for n in (0, -1))
-    until = "" if last == first else f" to {last}"
-    return f"Test was opened for {some(len({one.trial for one in openings}), 'finalist')}: {first}{until}."
+    return f"A{str(left)[1:]}, if trials go on to take as long as {ended}, {left.at_a_time:.2g} at a time."
 
 
 def error_lines(cell: CellSummary) -> list[str]:

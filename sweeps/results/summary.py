@@ -17,8 +17,8 @@ from meltpoint.sweeps.results.code_versions import CodeUse, code_uses
 from meltpoint.sweeps.results.cost import CellCost, cell_cost
 from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
 from meltpoint.sweeps.results.sweep_file import CellHeader, Growth, SweepFile, read_sweep
-from meltpoint.sweeps.results.time_left import CellWork, TimeLeft, run_by_workers, time_left, trials_at_a_time
-from meltpoint.sweeps.search.closing import Closing, Opening, closing_of, openings_of_test
+from meltpoint.sweeps.results.time_left import CellWork, TimeLeft, finals_left, seconds_of, time_left, trials_at_a_time
+from meltpoint.sweeps.search.closing import Closing, SplitOpening, closing_of, split_openings
 from meltpoint.sweeps.search.selection import (
     Spread,
     best_final,
@@ -111,15 +111,15 @@ class CellSummary:
         return bool(self.finals) and scored and len(wanted) >= self.default_seeds
 
     def work(self, seeds: int) -> CellWork:
-        """Its work, done and left; of the finals of a setting, its search trial answers one.
+        """Its work, done and left; a search trial that runs is half of one.
 
         Args:
             seeds: number of planned finals.
         """
         search = 0.0 if self.closing is not None else self.counts["missing"] + self.counts["running"] / 2
-        finals = max(0, seeds - max(1, len(self.finals)))
-        defaults = max(0, self.default_seeds - max(1, len(self.default_finals)))
-        return CellWork(run_by_workers(self.records), self.seconds, search + finals + defaults)
+        finals = finals_left(seeds, len(self.finals)) + finals_left(self.default_seeds, len(self.default_finals))
+        taken = [seconds for record in self.records if (seconds := seconds_of(record)) is not None]
+        return CellWork(len(taken), sum(taken), search + finals)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class SweepSummary:
     folder: StoragePath | None = None
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
     growth: tuple[Growth, ...] = ()
-    openings: tuple[Opening, ...] = ()
+    openings: tuple[SplitOpening, ...] = ()
 
     def cell(self, key: CellKey) -> CellSummary:
         """The cell with this key."""
@@ -242,7 +242,7 @@ def summarise(ledger: Ledger) -> SweepSummary:
     part = noted_part(ledger.drivers) if driven else None
     return SweepSummary(
         sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger), strays, part, ledger.folder,
-        read_baselines(ledger), sweep.growth, tuple(openings_of_test(ledger)),
+        read_baselines(ledger), sweep.growth, tuple(split_openings(ledger)),
     )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""The time that a running sweep still takes, estimated from its records: for `status`, in another process than it."""
+"""The time that a running sweep still takes, learnt from the trials that ended: for its driver, and for `status`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +14,16 @@ class CellWork:
     """A cell's work, done and to be done.
 
     Attributes:
-        ended: its trials that a worker has run, finals included.
-        seconds: in which workers were busy with them.
-        left: its trials that are still to be run; one that runs is half of one.
+        ended: its trials that workers have run to their end, finals included.
+        seconds: of a worker, that these took.
+        left: its trials that are still to be run.
+        weight: relative duration of one of its trials.
     """
 
     ended: int
     seconds: float
     left: float
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class TimeLeft:
     """An estimate, with what it assumes.
 
     Attributes:
-        seconds: until the last trial is trained.
+        seconds: until the last final is trained.
         trials: the number of ended trials that it is learnt from.
         at_a_time: the number of trials that are taken to run at a time, from now on.
     """
@@ -37,6 +39,14 @@ class TimeLeft:
     seconds: float
     trials: int
     at_a_time: float
+
+    def __str__(self) -> str:
+        """`about 12 min left`: one unit, without a precision that an estimate has not."""
+        if self.seconds < 90:
+            return f"about {max(1, round(self.seconds))} s left"
+        if self.seconds < 90 * 60:
+            return f"about {round(self.seconds / 60)} min left"
+        return f"about {self.seconds / 3600:.1f} h left"
 
     def as_json(self) -> dict[str, Any]:
         """The document of `status --json` about it."""
@@ -46,15 +56,31 @@ class TimeLeft:
 def time_left(cells: Sequence[CellWork], at_a_time: float) -> TimeLeft | None:
     """The estimate; None before a trial has ended, and where none is left.
 
-    A cell's trials are taken to last as its own did on average; those of a cell without any, as those of all cells.
+    A cell's trials are taken to last as its own did on average; those of a cell of which none has ended, as the others'
+    did in proportion to their weights. What differs between settings (epochs, early stopping) is not known before they
+    ran.
     """
-    ended, seconds = sum(cell.ended for cell in cells), sum(cell.seconds for cell in cells)
-    if not ended or not seconds:
+    known = sum(cell.ended * cell.weight for cell in cells)
+    if known <= 0:
         return None
-    left = sum(
-        cell.left * (cell.seconds / cell.ended if cell.ended else seconds / ended) for cell in cells
-    )  # fmt: skip
-    return TimeLeft(left / at_a_time, ended, at_a_time) if left else None
+    rate = sum(cell.seconds for cell in cells if cell.ended) / known  # seconds for a unit of weight
+    left = sum(cell.left * (cell.seconds / cell.ended if cell.ended else rate * cell.weight) for cell in cells)
+    return TimeLeft(left / at_a_time, sum(cell.ended for cell in cells), at_a_time) if left else None
+
+
+def seconds_of(record: TrialRecord) -> float | None:
+    """The seconds of a worker that a trial took; None of one that another's result answered, or that ended early.
+
+    One that failed or was stopped took less than those to come will. Trials of one order share its time.
+    """
+    if record.status != "finished" or record.answered_by is not None:
+        return None
+    return record.seconds / record.trained_together
+
+
+def finals_left(planned: int, ended: int) -> int:
+    """The finals of a setting that are still to be run: the one with the search's seed is answered by its trial."""
+    return max(0, planned - max(1, ended))
 
 
 def trials_at_a_time(records: Sequence[TrialRecord]) -> float:
@@ -64,8 +90,3 @@ def trials_at_a_time(records: Sequence[TrialRecord]) -> float:
         covered += max(0.0, end - max(start, reached))
         reached = max(reached, end)
     return max(1.0, worker_seconds(records) / covered) if covered else 1.0
-
-
-def run_by_workers(records: Iterable[TrialRecord]) -> int:
-    """The number of records that are not another trial's answer."""
-    return sum(record.answered_by is None for record in records)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,10 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.log_lines import LAST_MOMENT, read_lines
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.search.test_rounds import ReopenedCell
+from meltpoint.tasks.core.counts import some
 
 
-class Opening(BaseModel):
+class SplitOpening(BaseModel):
     """A line of the log of opened test splits.
 
     Attributes:
@@ -64,16 +65,16 @@ class Closing:
         """The cause as text: `its test split was opened on 2026-11-23 14:02`, local time."""
         if self.opened_at is None:
             return "its finalists were scored"
-        return f"its test split was opened on {time.strftime('%Y-%m-%d %H:%M', time.localtime(self.opened_at))}"
+        return f"its test split was opened on {_moment(self.opened_at)}"
 
 
-def openings_of_test(ledger: Ledger) -> list[Opening]:
+def split_openings(ledger: Ledger) -> list[SplitOpening]:
     """Every opening of a test split, the earliest first.
 
     Raises:
         ValueError: a line of the log of openings is damaged.
     """
-    return read_lines(ledger.openings, Opening)
+    return read_lines(ledger.openings, SplitOpening)
 
 
 def opened_trials(ledger: Ledger) -> frozenset[str]:
@@ -82,7 +83,7 @@ def opened_trials(ledger: Ledger) -> frozenset[str]:
     Raises:
         ValueError: a line of the log of openings is damaged.
     """
-    return frozenset(line.trial for line in openings_of_test(ledger))
+    return frozenset(line.trial for line in split_openings(ledger))
 
 
 def is_closed(records: Iterable[TrialRecord], opened: Collection[str], again: ReopenedCell | None = None) -> bool:
@@ -117,7 +118,7 @@ def closing_of(
         return None
     finals = {record.id for record in known if record.role != "search"}
     finals = finals - set(again.scored if again else ()) or finals
-    openings = openings_of_test(ledger)
+    openings = split_openings(ledger)
     own = [number for number, line in enumerate(openings) if line.trial in finals]
     opened_at = min((openings[number].opened_at for number in own), default=None)
     budgets = read_lines(ledger.budgets, _Budget)
@@ -127,7 +128,7 @@ def closing_of(
 
 def note_spent_budget(ledger: Ledger, seconds: float) -> None:
     """Log that a time budget is spent, since trial records do not contain the reason why there are no more of them."""
-    opened = len(openings_of_test(ledger))
+    opened = len(split_openings(ledger))
     ledger.append(ledger.budgets, {"time_budget_seconds": seconds, "spent_at": time.time(), "openings": opened})
 
 
@@ -138,6 +139,17 @@ def in_words(key: CellKey, closing: Closing) -> str:
         f"{'.'.join(key)} is closed since {closing.cause}: {closing.trials} of {closing.planned} search trials were "
         f"run{ended}; a new --name searches on, or --new-test-round, which tables tell."
     )
+
+
+def openings_in_words(openings: Sequence[SplitOpening]) -> str:
+    """`Test was opened for 2 finalists: 2026-11-23 14:02 to 2026-11-23 14:10.`, local time; there is at least one."""
+    first, last = _moment(openings[0].opened_at), _moment(openings[-1].opened_at)
+    until = "" if last == first else f" to {last}"
+    return f"Test was opened for {some(len({one.trial for one in openings}), 'finalist')}: {first}{until}."
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 class _Budget(BaseModel):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meltpoint.adapters import modes
-from meltpoint.adapters.hyperparameters import Value
+from meltpoint.adapters.hyperparameters import COMMON, Value
 from meltpoint.search_spaces.ranges import Choice, Fixed
 from meltpoint.search_spaces.space import Space
 from meltpoint.tasks.core.counts import some
@@ -20,10 +20,7 @@ EPOCHS, PATIENCE, BATCH = "epochs", "patience", "batch_size"
 ENOUGH_STEPS = 200
 MOST_EPOCHS = 20
 """Of the first setting: those of Mosbach et al. 2021, section 6."""
-LONGEST = 1000
-"""Epochs that a setting may have."""
 SOURCE = "few training examples: scaled towards 200 steps, at most 20 epochs (Mosbach et al. 2021; Zhang et al. 2021)"
-
 PATIENCE_SOURCE = "few training examples: scaled until dev may stay for 200 steps (as the epochs of fine-tuning)"
 
 
@@ -64,10 +61,11 @@ def _with_enough_patience(space: Space, mode: str, steps: int) -> tuple[Space, s
     if not isinstance(patience, Fixed) or not isinstance(most, Fixed) or not is_ours or not patience.value:
         return space, None
     shipped, cap = int(patience.value), int(most.value)
-    wanted = min(LONGEST, -(-ENOUGH_STEPS // steps))
+    limits = {parameter.name: int(parameter.maximum) for parameter in COMMON if parameter.name in (EPOCHS, PATIENCE)}
+    wanted = min(limits[PATIENCE], -(-ENOUGH_STEPS // steps))
     if wanted <= shipped:
         return space, None
-    longest = min(LONGEST, round(cap * wanted / shipped))
+    longest = min(limits[EPOCHS], round(cap * wanted / shipped))
     ranges = {**space.parameters, PATIENCE: _fixed(patience, wanted), EPOCHS: _fixed(most, longest)}
     note = (
         f"patience {wanted} and at most {longest} epochs instead of {shipped} and {cap}, since an epoch is "

@@ -20,7 +20,7 @@ from meltpoint.sweeps.command_line.listing import ROWS, inventory
 from meltpoint.sweeps.ledger.cluster_part import ClusterPart
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.search.closing import Closing, Opening
+from meltpoint.sweeps.search.closing import Closing, SplitOpening
 from meltpoint.sweeps.search.selection import Spread
 
 MakeCell = Callable[..., CellSummary]
@@ -165,7 +165,7 @@ def test_status_says_when_test_was_opened_and_for_how_many_finalists(
     make_cell: MakeCell, make_sweep: MakeSweep
 ) -> None:
     sweep = make_sweep(make_cell(finals=[(0.8, 0.7), (0.8, 0.75)]))
-    opened = [Opening(trial=f"{trial:016x}", opened_at=1_795_442_520.0 + 600 * trial) for trial in (1, 2)]
+    opened = [SplitOpening(trial=f"{trial:016x}", opened_at=1_795_442_520.0 + 600 * trial) for trial in (1, 2)]
     first, last = (time.strftime("%Y-%m-%d %H:%M", time.localtime(one.opened_at)) for one in opened)
     text = shown(show_status, replace(sweep, openings=tuple(opened)), 120)
     assert f"Test was opened for 2 finalists: {first} to {last}." in text

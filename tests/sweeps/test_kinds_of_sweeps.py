@@ -48,17 +48,14 @@ format: csv
 columns: {text: text, label: stars}
 labels: ["1", "2", "3"]
 """
-RARE = """\
-name: rare
-kind: sentence_classification
-files: {train: train.csv, dev: dev.csv, test: test.csv}
-format: csv
-columns: {text: text, label: stars}
-labels: ["1", "2", "3"]
+RARE = (
+    STARS.replace("name: stars\nkind: ordinal_", "name: rare\nkind: sentence_")
+    + """\
 class_weights: {"3": 4}
 metric: macro_f1
 also: [balanced_accuracy]
 """
+)
 UNLIKE = (
     "--set", "class_weights={choice: [none, balanced, task], first: task}", "--set",
     "focal_gamma={uniform: [0, 3], first: 2}",

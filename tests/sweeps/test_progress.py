@@ -60,7 +60,7 @@ def two_cells(spec, cells):
 def test_the_time_that_is_left_is_that_of_the_trials_that_ended(spec, cells, make_record, two_cells):
     planner, remaining = Planner(spec, cells, []), RemainingTime(slots=lambda: 2)
     own = list(planner.cells.values())
-    assert remaining.seconds(own) is None
+    assert remaining.estimate(own) is None
     assert remaining.in_words(own) == ""
     trial = planner.next()
     planner.begin(trial)
@@ -70,7 +70,9 @@ def test_the_time_that_is_left_is_that_of_the_trials_that_ended(spec, cells, mak
     first, other = own if own[0].cell.key == record.cell else reversed(own)
     assert (left(first), left(other)) == (3, 4), "one final of each is answered by its search trial"
     expected = (3 * 10.0 + 4 * 10.0 * other.work / first.work) / 2
-    assert remaining.seconds(own) == pytest.approx(expected)
+    found = remaining.estimate(own)
+    assert found is not None
+    assert found.seconds == pytest.approx(expected)
     assert remaining.in_words(own).endswith("left, by 1 so far")
 
 
