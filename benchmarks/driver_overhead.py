@@ -30,7 +30,7 @@ WARM_SHARE = 0.1  # the first share of the trials is not counted, because of sta
 CALLS = ("next_order", "on_start", "on_event", "on_order_end", "wants_stop", "early_stopping", "tick")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sample:
     """The driver's process when a trial ended.
 

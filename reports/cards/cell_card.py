@@ -8,7 +8,7 @@ from meltpoint.adapters.hyperparameters import Value
 from meltpoint.reports.cards.card import EncoderFacts, ModelCard, ScoreRow
 from meltpoint.reports.formats import title
 from meltpoint.reports.statistics.finals_scores import Split, StoredScores
-from meltpoint.reports.statistics.mean_interval import MeanInterval, mean_interval
+from meltpoint.reports.statistics.mean_interval import RESAMPLES, MeanInterval, mean_interval
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.finalist_export import Form
 from meltpoint.sweeps.results.guards import cell_guards
@@ -17,9 +17,6 @@ from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core.counts import counted, some
 from meltpoint.tasks.core.score_text import score_text, scores_text
-
-RESAMPLES = 4000
-"""As `comparison.Comparer` takes."""
 
 ONLY_THERE = (
     "Nothing is known of texts of another kind, time or language than those of the data above, nor of groups of people "
@@ -62,12 +59,18 @@ def _origin(summary: SweepSummary, cell: CellSummary, final: TrialRecord, encode
 
 
 def _row(split: Split, one: MeanInterval, dev_examples: int, final: TrialRecord) -> ScoreRow:
-    metric, bounds = final.metric, ""
-    if one.low is not None and one.high is not None:
-        bounds = f" [{score_text(one.low, metric)}, {score_text(one.high, metric)}]"
+    metric = final.metric
     own = final.dev if split == "dev" else (final.test or {}).get(final.metric)
     examples = one.examples if one.examples is not None else dev_examples if split == "dev" else None
-    return ScoreRow(split, examples, f"{scores_text(one.mean, one.std, metric)}{bounds}", own)
+    return ScoreRow(split, examples, in_words(one, metric), own)
+
+
+def in_words(one: MeanInterval, metric: str) -> str:
+    """A mean ± deviation with its interval, as far as they are known."""
+    bounds = ""
+    if one.low is not None and one.high is not None:
+        bounds = f" [{score_text(one.low, metric)}, {score_text(one.high, metric)}]"
+    return f"{scores_text(one.mean, one.std, metric)}{bounds}"
 
 
 def _score_notes(

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from meltpoint.reports.cards.card import EncoderFacts, ModelCard, ScoreRow
-from meltpoint.reports.cards.cell_card import ONLY_THERE, length_limit, precision_limit
+from meltpoint.reports.cards.cell_card import ONLY_THERE, in_words, length_limit, precision_limit
 from meltpoint.reports.formats import title
+from meltpoint.reports.statistics.finals_scores import Split
+from meltpoint.reports.statistics.mean_interval import MeanInterval, run_interval
 from meltpoint.sweeps.results.finalist_export import Form
-from meltpoint.sweeps.results.score_words import NOTHING
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.worker.retrain import Retrained, TrainedModel
 from meltpoint.tasks import kinds
@@ -18,16 +19,22 @@ from meltpoint.tasks.core.score_text import scores_text
 
 
 def trained_card(done: Retrained, form: Form) -> str:
-    """The card of one training run; the intervals that its exported setting records are quoted as recorded."""
+    """The card of one training run, with its interval over the examples; the sweep's own scores as recorded."""
     model, order = done.model, done.model.order
     encoder = EncoderFacts.of(order.located_encoder, model.kind, order.encoder_fingerprint)
-    rows = [ScoreRow("dev", model.dev_examples, _recorded(model.provenance, "dev", done.metric), done.dev)]
-    if done.test is not None:
-        rows.append(ScoreRow("test", None, _recorded(model.provenance, "test", done.metric), done.test))
+    own: dict[Split, float | None] = {"dev": done.dev, "test": done.test}
+    scores: dict[Split, float] = {split: score for split, score in own.items() if score is not None}
+    found = {
+        split: run_interval(done.predictions[split], done.metric, score, f"{order.task} {split}")
+        for split, score in scores.items() if split in done.predictions
+    }  # fmt: skip
+    rows = [
+        ScoreRow(split, one.examples, in_words(one, done.metric), scores[split]) for split, one in found.items()
+    ]  # fmt: skip
     return ModelCard(
         name=cell_name(*order.cell), form=form, encoder=encoder, task=order.task, kind=model.kind,
         metric=done.metric, mode=order.mode, head=order.head, origin=_origin(done, encoder), scores=rows,
-        score_notes=list(_score_notes(done)), data=list(_data(model)), setting=done.setting,
+        score_notes=list(_score_notes(done, found)), data=list(_data(model)), setting=done.setting,
         limits=[ONLY_THERE, *_limits(done, form)], provenance=list(_provenance(done, encoder)),
     ).text()  # fmt: skip
 
@@ -42,19 +49,23 @@ def _origin(done: Retrained, encoder: EncoderFacts) -> str:
     )
 
 
-def _recorded(facts: Mapping[str, Any], split: str, metric: str) -> str:
-    """The mean ± deviation of the sweep's finals of the setting."""
-    mean, std = facts.get(f"{split}_mean"), facts.get(f"{split}_std")
-    if mean is None:
-        return NOTHING
-    return f"{scores_text(mean, std, metric)} (recorded)"
+def _recorded(facts: Mapping[str, Any], metric: str) -> Iterator[str]:
+    """The mean ± deviation of the sweep's finals of the setting, for each split that has them."""
+    for split in ("dev", "test"):
+        mean, std = facts.get(f"{split}_mean"), facts.get(f"{split}_std")
+        if mean is not None:
+            yield f"{split} {scores_text(mean, std, metric)}"
 
 
-def _score_notes(done: Retrained) -> Iterator[str]:
-    yield "One run has no interval over seeds; export a sweep's finalist for one."
-    finals = done.model.provenance.get("finals") or []
-    if finals:
-        yield f"Recorded are the mean ± standard deviation of the sweep's {some(len(finals), 'seed')} of this setting."
+def _score_notes(done: Retrained, found: Mapping[Split, MeanInterval]) -> Iterator[str]:
+    if any(one.low is not None for one in found.values()):
+        yield "The interval covers examples alone: one run says nothing of other seeds; a sweep's finalist has both."
+    yield from (f"No interval on {split}: {one.reason}." for split, one in found.items() if one.low is None)
+    facts = done.model.provenance
+    recorded = ", ".join(_recorded(facts, done.metric))
+    if recorded:
+        seeds = some(len(facts.get("finals") or []), "seed")
+        yield f"The sweep's {seeds} of this setting, mean ± standard deviation as recorded: {recorded}."
     yield done.comparison()
     yield "Dev chose setting and epoch, so that its score is too good."
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -68,11 +69,13 @@ def _run(spec: SweepSpec, resources: Resources) -> None:
         end_now(outcome.exit_status)
 
     with stoppable(), head_start(spec, resources, console) as cluster:  # Ray starts while Python imports the rest
+        from meltpoint.reports.cards.cell_card import cell_card
         from meltpoint.reports.report import kept_files
         from meltpoint.reports.results import results_of
+        from meltpoint.sweeps.driver.run import Writers
         from meltpoint.sweeps.driver.run import sweep as run_sweep
 
-        outcome = run_sweep(spec, resources, console, render, cluster, leave)
+        outcome = run_sweep(spec, resources, console, Writers(render, partial(cell_card, form="model")), cluster, leave)
     if outcome.state == "done":  # the workers, which had the cache open, are gone now
         trim(resources)
     _show(outcome, resources, rendered)

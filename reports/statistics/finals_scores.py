@@ -21,6 +21,8 @@ from meltpoint.tasks.core.metric import Floats
 from meltpoint.tasks.core.task import Kind
 
 Split = Literal["dev", "test"]
+TOLERANCE = 1e-9
+"""Up to which a recorded score is that of the stored predictions: sums in another order differ in last digits."""
 Key = TypeVar("Key")
 Found = TypeVar("Found")
 
@@ -144,5 +146,5 @@ def _check(seed: int, run: ScoredExamples, metric: str, recorded: float) -> None
         found = run.score(metric)
     except ValueError:
         raise Problem(f"{metric} cannot be computed from the predictions") from None
-    if not math.isclose(found, recorded, abs_tol=1e-9):
+    if not math.isclose(found, recorded, abs_tol=TOLERANCE):
         raise Problem(f"the predictions of seed {seed} do not give its recorded score")

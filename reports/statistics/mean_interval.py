@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from meltpoint.reports.statistics.finals_scores import FinalsScores, Problem, ResampledScores, Split, StoredScores
+from meltpoint.reports.statistics.example_statistics import scorer
+from meltpoint.reports.statistics.finals_scores import (
+    TOLERANCE,
+    FinalsScores,
+    Problem,
+    ResampledScores,
+    Split,
+    StoredScores,
+)
 from meltpoint.reports.statistics.hierarchical_bootstrap import TAIL, parts
+from meltpoint.reports.statistics.resampling import resampled
+from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.tasks.core.metrics import is_lower_better
+
+RESAMPLES = 4000
+"""As `comparison.Comparer` takes."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +67,27 @@ def mean_interval(cell: CellSummary, stored: StoredScores, split: Split) -> Mean
         found = stored.scores(FinalsScores(cell), split, cell.header.metric)
     except Problem as problem:
         return MeanInterval(over.mean, over.std, None, None, over.count, None, str(problem))
-    low, high = _bounds(found)
-    if is_lower_better(cell.header.metric):
-        low = max(low, 0.0)
-    else:
-        high = min(high, 1.0)
+    low, high = _within_scale(*_bounds(found), cell.header.metric)
     return MeanInterval(over.mean, over.std, low, high, over.count, found.examples)
+
+
+def run_interval(run: ScoredExamples, metric: str, observed: float, name: str) -> MeanInterval:
+    """The score of one training run on a split, with the bootstrap's interval over its examples.
+
+    Args:
+        run: its predictions.
+        observed: its score by the metric.
+        name: of the split, by which its resamples are drawn (`resampled`).
+    """
+    if not math.isclose(run.score(metric), observed, abs_tol=TOLERANCE):
+        return MeanInterval(observed, None, None, None, 1, run.count, "the kept weights do not give the recorded score")
+    scores = resampled(scorer(metric, [run]), run.count, RESAMPLES, name)[:, 0]
+    low, high = _within_scale(*map(float, np.quantile(scores, (TAIL, 1 - TAIL))), metric)
+    return MeanInterval(observed, None, low, high, 1, run.count)
+
+
+def _within_scale(low: float, high: float, metric: str) -> tuple[float, float]:
+    return (max(low, 0.0), high) if is_lower_better(metric) else (low, min(high, 1.0))
 
 
 def _bounds(found: ResampledScores) -> tuple[float, float]:

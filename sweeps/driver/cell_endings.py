@@ -10,6 +10,7 @@ from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.ranges import Choice, Integer, Range, Real
 from meltpoint.sweeps.ledger.predictions import predictions_path
 from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.results.mlflow_model import described
 from meltpoint.sweeps.results.score_words import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
@@ -51,7 +52,7 @@ def _ending(
     return CellEnding(
         setting=cell.best.setting if is_done else {}, note="\n".join(_note(cell, opened)), best=cell.best.id,
         former=tuple(former), files={} if summary.folder is None else _files(summary.folder, cell), model=model,
-        finalist=cell.kept.id if cell.kept is not None else "",
+        finalist=cell.kept.id if cell.kept is not None else "", card=described(model) if model is not None else "",
     )  # fmt: skip
 
 

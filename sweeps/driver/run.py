@@ -74,18 +74,29 @@ class Outcome:
 HURRY_SECONDS = 6.0
 """How long MLflow may take after Ctrl-C or a signal: a local store takes milliseconds, a hung server minutes."""
 
-Render = Callable[[SweepSummary], Mapping[str, str]]
-"""From a sweep's results to the files that show them: file name → text."""
 Leave = Callable[[Outcome], None]
 
 
+@dataclass(frozen=True)
+class Writers:
+    """The functions that put a sweep's results into words.
+
+    Attributes:
+        files: from the results to the files that show them: file name → text.
+        card: from the results and one cell to the model card of its best finalist; None where there is none.
+    """
+
+    files: Callable[[SweepSummary], Mapping[str, str]]
+    card: Callable[[SweepSummary, CellSummary], str | None]
+
+
 def sweep(
-    spec: SweepSpec, resources: Resources, console: Console, render: Render, cluster: Cluster, leave: Leave
+    spec: SweepSpec, resources: Resources, console: Console, writers: Writers, cluster: Cluster, leave: Leave
 ) -> Outcome:  # fmt: skip
     """Search, select, run the finals, score them on test, export; or go on with a sweep that was cut off.
 
     Args:
-        render: makes the files that show the results.
+        writers: put the results into words.
         cluster: where it trains; it may be starting still (`early_start`).
         leave: shows an outcome and ends the process, where Ray waits for what is lost; perhaps in another thread.
 
@@ -94,7 +105,7 @@ def sweep(
         StopRequest: another driver has taken over the sweep.
     """
     try:
-        return _sweep(spec, resources, console, render, cluster, leave)
+        return _sweep(spec, resources, console, writers, cluster, leave)
     except LeaseLostError as lost:
         raise _lost(lost) from None
 
@@ -104,7 +115,7 @@ def _lost(error: LeaseLostError) -> StopRequest:
 
 
 def _sweep(
-    spec: SweepSpec, resources: Resources, console: Console, render: Render, cluster: Cluster, leave: Leave
+    spec: SweepSpec, resources: Resources, console: Console, writers: Writers, cluster: Cluster, leave: Leave
 ) -> Outcome:  # fmt: skip
     def say(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -141,14 +152,14 @@ def _sweep(
             def cut_off(lost: cluster_watch.Lost) -> None:
                 request = StopRequest(str(lost), status=1, without_ray=True)
                 say_now(f"{lost}: the sweep ends; what finished is kept, and the same command goes on.")
-                request_stop(request, otherwise=lambda: leave(_close_after(request, driver, render)))
+                request_stop(request, otherwise=lambda: leave(_close_after(request, driver, writers)))
 
             _drive(driver, cluster, cut_off, test_splits)
         try:
-            outcome = _close(driver, render)
+            outcome = _close(driver, writers)
         except KeyboardInterrupt as stop:  # what it has done is done again, in a moment
             _stop(driver, stop)
-            outcome = _close(driver, render)
+            outcome = _close(driver, writers)
         if isinstance(driver.stop, StopRequest) and driver.stop.without_ray:
             leave(outcome)
         return outcome
@@ -162,12 +173,12 @@ def note_runs(ledger: Ledger, tracker: Tracker, records: Iterable[TrialRecord]) 
             ledger.write(record.model_copy(update={"mlflow_run_id": run}))
 
 
-def _close_after(stop: StopRequest, driver: SweepDriver, render: Render) -> Outcome:
+def _close_after(stop: StopRequest, driver: SweepDriver, writers: Writers) -> Outcome:
     """Close a sweep whose main thread waits for what is lost."""
     driver.is_done = False
     _stop(driver, stop)
     driver.interrupted()
-    return _close(driver, render)
+    return _close(driver, writers)
 
 
 def _drive(
@@ -238,26 +249,26 @@ def _stop(driver: SweepDriver, stop: KeyboardInterrupt) -> None:
         raise stop
 
 
-def _close(driver: SweepDriver, render: Render) -> Outcome:
+def _close(driver: SweepDriver, writers: Writers) -> Outcome:
     """Let MLflow have everything that the ledger has, then write the results."""
     ledger, tracker = driver.ledger, driver.tracker
     strays = {record.id for record in driver.planner.strays}
     records = [record for record in ledger.records() if record.id not in strays]
     tracker.reconcile(records, driver.planner.proposal_of)
     note_runs(ledger, tracker, records)
-    return _finish(driver, ledger, tracker, render)
+    return _finish(driver, ledger, tracker, writers)
 
 
-def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, render: Render) -> Outcome:
+def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, writers: Writers) -> Outcome:
     troubles = _settle_baselines(ledger) if driver.is_done else []
     summary = summarise(ledger)
     export_cells(ledger, summary, ledger.folder / "exports")
-    tables = render(summary)
+    tables = writers.files(summary)
     for name, text in tables.items():
         ledger.place(ledger.folder / name, text)
     done = driver.is_done and not driver.finals.scorer.pending
     wanted = summary.cells if done and driver.resources.register else []
-    with finalist_models(ledger, summary, wanted) as (models, without_model):
+    with finalist_models(ledger, summary, wanted, writers.card) as (models, without_model):
         # A page has megabytes, and each cell's run would have a copy of it.
         artifacts = {name: text for name, text in tables.items() if not name.endswith(".html")}
         _tell_mlflow(driver, tracker, summary, artifacts, done, models)

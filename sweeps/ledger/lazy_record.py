@@ -30,6 +30,8 @@ COUNT, LAST, SETTING = "_epoch_count", "_last_epoch", "_setting_json"
 ENTRY = (*OWN, COUNT, LAST, SETTING)
 """Names of what `own_values` gives."""
 READ, FOLDER = "_read", "_folder"
+PART = "_part"
+"""The key of a light record's values in common, under which other records have the same mapping."""
 
 _shared, _own = attrgetter(*SHARED, "gpu_share"), attrgetter(*OWN)
 
@@ -55,12 +57,15 @@ def shared_part(values: Iterable[Any], folder: Path, read: Callable[[Path], Tria
         folder: where the records' files are.
         read: reads one.
     """
-    places = dict.fromkeys(ENTRY)  # so that a copy of it need not grow
-    return {**places, **dict(zip(COMMON, values, strict=True)), FOLDER: folder, READ: read}
+    return {**dict(zip(COMMON, values, strict=True)), FOLDER: folder, READ: read}
 
 
 class LazyRecord(TrialRecord):
-    """A record from the ledger's index. Every way to copy, compare or write it reads its file first."""
+    """A record from the ledger's index. Every way to copy, compare or write it reads its file first.
+
+    It holds its own values and a reference to those that it has in common with others: a driver keeps one for each of
+    ten thousand trials.
+    """
 
     @classmethod
     def of(cls, shared: dict[str, Any], own: Iterable[Any]) -> LazyRecord:
@@ -71,8 +76,8 @@ class LazyRecord(TrialRecord):
             own: as from `own_values`.
         """
         record = cls.__new__(cls)
-        values = shared.copy()
-        values.update(zip(ENTRY, own, strict=True))
+        values = dict(zip(ENTRY, own, strict=True))
+        values[PART] = shared
         object.__setattr__(record, "__dict__", values)  # and not what only pydantic's own methods need: see below
         return record
 
@@ -80,7 +85,7 @@ class LazyRecord(TrialRecord):
         """A field that is not there yet."""
         if name == "setting" and SETTING in self.__dict__:
             self.__dict__["setting"] = from_json(self.__dict__.pop(SETTING))
-        elif name in type(self).model_fields and READ in self.__dict__:
+        elif name in type(self).model_fields and PART in self.__dict__:
             self._fill()
         else:
             raise AttributeError(name)
@@ -93,9 +98,10 @@ class LazyRecord(TrialRecord):
 
     def whole(self) -> TrialRecord:
         """The record with every field, as its file has it now."""
-        if READ not in self.__dict__:
+        part = self.__dict__.get(PART)
+        if part is None:
             return TrialRecord.model_construct(set(self.__dict__), **self.__dict__)
-        record: TrialRecord = self.__dict__[READ](self.__dict__[FOLDER] / f"{self.id}.json")
+        record: TrialRecord = part[READ](part[FOLDER] / f"{self.id}.json")
         return record
 
     @property
@@ -113,8 +119,8 @@ class LazyRecord(TrialRecord):
     @property
     def gpu_share(self) -> float | None:
         """The share of a GPU, without reading the file."""
-        known = self.__dict__
-        share: float | None = known[GPU_SHARE] if GPU_SHARE in known else self._share_of_hardware()
+        part = self.__dict__.get(PART)
+        share: float | None = self._share_of_hardware() if part is None else part[GPU_SHARE]
         return share
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -146,3 +152,17 @@ class LazyRecord(TrialRecord):
     def __reduce__(self) -> Any:
         """Another process gets a whole record."""
         return self.whole().__reduce__()
+
+
+def _in_common(name: str) -> property:
+    """A field of `SHARED`: from the part in common, or from the record itself once its file was read."""
+
+    def read(record: LazyRecord) -> Any:
+        known = record.__dict__
+        return known[PART][name] if PART in known else known[name]
+
+    return property(read)
+
+
+for _name in SHARED:  # after the class, since pydantic takes what a class's body names for fields
+    setattr(LazyRecord, _name, _in_common(_name))

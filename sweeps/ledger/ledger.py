@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from meltpoint.sweeps.ledger import file_lock
 from meltpoint.sweeps.ledger import lease as leases
@@ -68,6 +69,7 @@ class Ledger:
         self.lease: Lease | None = None
         self.left_out: list[str] = []
         self.index = RecordIndex(self.trials) if isinstance(self.trials, Path) else None
+        self._parts: dict[tuple[Any, ...], dict[str, Any]] = {}  # what light records have in common
 
     @property
     def specification(self) -> StoragePath:
@@ -187,8 +189,10 @@ class Ledger:
         """
         if not isinstance(self.trials, Path):
             return record
-        part = shared_part(shared_values(record), self.trials, self._read)
-        return LazyRecord.of(part, own_values(record))
+        values = shared_values(record)
+        if values not in self._parts:
+            self._parts[values] = shared_part(values, self.trials, self._read)
+        return LazyRecord.of(self._parts[values], own_values(record))
 
     def late_lines(self) -> list[str]:
         """A line about the records that `records` left out, if there are any."""

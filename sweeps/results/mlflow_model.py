@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from meltpoint.adapters.quiet_logging import quiet_logger
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.sweeps.results.finalist_export import export_finalist
+from meltpoint.sweeps.results.finalist_export import CARD, export_finalist
 from meltpoint.sweeps.results.predicting import frame_columns
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
@@ -26,13 +26,19 @@ if TYPE_CHECKING:
 CODE = Path(__file__).with_name("mlflow_model_code.py")
 ARTIFACT = "finalist"
 """The exported model's folder, among the MLflow model's artifacts."""
+LONGEST_DESCRIPTION = 5000
+"""Characters of a version's description that MLflow 3.17 keeps (`SqlModelVersion.description`)."""
 
 
 @contextmanager
 def finalist_models(
-    ledger: Ledger, summary: SweepSummary, cells: Sequence[CellSummary]
+    ledger: Ledger, summary: SweepSummary, cells: Sequence[CellSummary],
+    card: Callable[[SweepSummary, CellSummary], str | None],
 ) -> Iterator[tuple[dict[CellKey, Path], list[str]]]:  # fmt: skip
     """MLflow models of the best finalists of those cells that have one, in folders that last as long as the block.
+
+    Args:
+        card: makes a finalist's model card, which becomes `README.md` beside its weights.
 
     Yields:
         cell → folder; and a line for each cell whose model could not be made.
@@ -49,13 +55,31 @@ def finalist_models(
             if cell.kept is None:
                 continue
             try:
-                exported = export_finalist(ledger, summary, name, Path(scratch) / "exported")
+                exported = export_finalist(ledger, summary, name, Path(scratch) / "exported", card=card(summary, cell))
                 save_model(Path(scratch) / name, Path(str(exported)), cell.header.kind)
             except (ValueError, OSError) as error:
                 troubles.append(f"{'.'.join(cell.header.key)}: no MLflow model ({error})")
             else:
                 models[cell.header.key] = Path(scratch) / name
         yield models, troubles
+
+
+def described(model: Path) -> str:
+    """The model card of an MLflow model, without its front matter, as a version's description; "" of none.
+
+    Args:
+        model: a folder of `save_model`.
+    """
+    place = f"artifacts/{ARTIFACT}/{CARD}"
+    file = model / place
+    if not file.is_file():
+        return ""
+    text = file.read_text(encoding="utf-8")
+    body = text.removeprefix("---\n").partition("\n---\n")[2].strip() if text.startswith("---\n") else text.strip()
+    if len(body) <= LONGEST_DESCRIPTION:
+        return body
+    end = f"\n\n… The whole card is `{place}`."
+    return body[: LONGEST_DESCRIPTION - len(end)].rpartition("\n")[0] + end
 
 
 def save_model(folder: Path, exported: Path, kind: Kind | str) -> None:

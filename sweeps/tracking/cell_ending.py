@@ -24,6 +24,7 @@ class CellEnding:
         model: a local folder with the best finalist as an MLflow model, which is copied to `model/` and registered;
             None for none.
         finalist: the id of that finalist.
+        card: its model card in Markdown, for the registered version; "" of none.
     """
 
     setting: Mapping[str, Value] = field(default_factory=dict)
@@ -34,3 +35,4 @@ class CellEnding:
     files: Mapping[str, StoragePath] = field(default_factory=dict)
     model: Path | None = None
     finalist: str = ""
+    card: str = ""

@@ -164,7 +164,7 @@ class CellRuns:
             self._files(run_id, {**artifacts, **ending.texts}, ending)
             self._mark(key, ending, runs)
             if ending.model is not None:
-                self._register(key, run_id, ending.finalist)
+                self._register(key, run_id, ending)
             self.writer.end(run_id, "FINISHED" if done else "KILLED", now)
 
     def _with_room_for(self, key: CellKey, ending: CellEnding) -> str:
@@ -209,7 +209,7 @@ class CellRuns:
         if ending.model is not None:
             self.files.copy_folder(run_id, address, MODEL, ending.model)
 
-    def _register(self, key: CellKey, run_id: str, finalist: str) -> None:
+    def _register(self, key: CellKey, run_id: str, ending: CellEnding) -> None:
         """Register a cell's model as `SWEEP.CELL`, once for each finalist; the alias `best` names its version."""
         cell = self.cells[key]
         name = f"{self.sweep}.{cell.name}"
@@ -219,10 +219,11 @@ class CellRuns:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
         known = [version for version in self.client.search_model_versions(f"name = '{name}'") if (
-            version.run_id == run_id and version.tags.get(TRIAL) == finalist
+            version.run_id == run_id and version.tags.get(TRIAL) == ending.finalist
         )]  # fmt: skip
         made = known[0] if known else self.client.create_model_version(
-            name, source=f"{self.addresses[run_id]}/{MODEL}", run_id=run_id, tags={TRIAL: finalist}
+            name, source=f"{self.addresses[run_id]}/{MODEL}", run_id=run_id, tags={TRIAL: ending.finalist},
+            description=ending.card or None,
         )  # fmt: skip
         self.client.set_registered_model_alias(name, ALIAS, made.version)
 

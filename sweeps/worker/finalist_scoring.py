@@ -69,7 +69,7 @@ def score_finalists(
                     {"test": None, "error": why if one is record else None, "again": one is record} for one in records
                 ]
             path = predictions_path(folder, name, record, "dev")
-            _save_predictions(path, trainer, found, trainer.data.dev_examples)
+            save_predictions(path, trainer, found, trainer.data.dev_examples)
         scores, fingerprint = _score_test(orders[0], records, trainer, folder, name)
         return [{"test": score, "fingerprint": fingerprint, "error": None, "again": False} for score in scores]
     except (ValueError, OSError, RuntimeError) as error:
@@ -123,9 +123,9 @@ def _score_test(
     fingerprint = test_fingerprint(order, test)
     if order.test_fingerprint not in ("", fingerprint):
         raise ValueError(f"the test split of {order.task} is not the one that others were scored on; put it back")
-    results = _predict_test(order, trainer, test)
+    results = predict_test(order, trainer, test)
     for record, result in zip(records, results, strict=True):
-        _save_predictions(predictions_path(folder, name, record, "test"), trainer, result, test.examples)
+        save_predictions(predictions_path(folder, name, record, "test"), trainer, result, test.examples)
         if not test.labelled:
             ids = [example.id for example in test.examples]
             with storing_folder(folder / "submissions" / finalist_name(name, record)) as where:
@@ -139,23 +139,13 @@ def test_fingerprint(order: Order, test: TestData) -> str:
     return test.fingerprint + documents
 
 
-def _predict_test(order: Order, trainer: Trainer, test: TestData) -> list[Evaluation]:
+def predict_test(order: Order, trainer: Trainer, test: TestData) -> list[Evaluation]:
+    """The predictions of restored finalists on an opened test split."""
     limit = min(int(order.setting["max_pieces"]), trainer.model.encoder.max_pieces)
     input_format = input_format_of(order.setting, heads.get(order.head).joint_pairs)
     tokenizer = trainer.model.encoder.tokenizer
     split = encode_split(trainer.data.task.kind, test.examples, tokenizer, limit, input_format)
     return trainer.evaluate(replace(split, name="test"), test.examples)
-
-
-def score_on_test(order: Order) -> float | None:
-    """The task's metric on test of the weights in an order's checkpoint; None where test has no labels.
-
-    Raises:
-        ValueError: the task has no test split here.
-    """
-    trainer = restore([order])
-    (result,) = _predict_test(order, trainer, open_test(order.data))
-    return result.metrics.get(trainer.data.task.metric)
 
 
 def _write_down(folder: StoragePath, record: TrialRecord) -> None:
@@ -164,7 +154,7 @@ def _write_down(folder: StoragePath, record: TrialRecord) -> None:
     ledger.append(ledger.openings, {"trial": record.id, "cell": name, "seed": record.seed, "opened_at": time.time()})
 
 
-def _save_predictions(path: StoragePath, trainer: Trainer, result: Evaluation, examples: list[Example]) -> None:
+def save_predictions(path: StoragePath, trainer: Trainer, result: Evaluation, examples: list[Example]) -> None:
     """One JSON line an example: id, gold, prediction, and for classification the probabilities."""
     task = trainer.data.task
     lines, exact = [], needs_probabilities(task)

@@ -22,9 +22,10 @@ from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import NotFiniteError
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space, is_one_point
+from meltpoint.sweeps.ledger.scored_examples import ScoredExamples, read_scored
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.words import with_word_tokenizer
-from meltpoint.sweeps.worker.finalist_scoring import restore, score_on_test
+from meltpoint.sweeps.worker.finalist_scoring import predict_test, restore, save_predictions
 from meltpoint.sweeps.worker.input_notes import input_notes
 from meltpoint.sweeps.worker.recorded import (
     Circumstances,
@@ -37,6 +38,7 @@ from meltpoint.sweeps.worker.recorded import (
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import hardware_record, save_weights, training
 from meltpoint.tasks import get
+from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Kind
 
@@ -71,6 +73,8 @@ class Retrained:
 
     Attributes:
         model: the trained model.
+        predictions: split → the model's predictions on it, of dev and of a test split that was opened and has labels;
+            empty where neither a model is kept nor test is scored.
         dev: the task's metric at the best epoch.
         test: the task's metric on test, or None where it was not asked for or cannot be had.
         recorded: the dev score that the file records for this seed, or None.
@@ -78,6 +82,7 @@ class Retrained:
     """
 
     model: TrainedModel
+    predictions: Mapping[str, ScoredExamples]
     metric: str
     dev: float
     test: float | None
@@ -146,15 +151,41 @@ def retrain(
             on_epoch(result)
         (trial,) = trainer.trials
         save_weights(trial.best_state, Path(order.checkpoint))
-        test = score_on_test(order) if with_test else None
-        if out is not None:
-            _keep(order, out, {"trained_from": path, "seed": order.seed, "dev": trial.best[0], "test": test}, plain)
+        trained = restore([order]) if with_test or out is not None else None
+        test, predictions = (None, {}) if trained is None else _scored(order, trained, with_test, Path(folder))
+        if trained is not None and out is not None:
+            kept = {"trained_from": path, "seed": order.seed, "dev": trial.best[0], "test": test}
+            _keep(order, trained, out, kept, plain)
         model = _described(order, trainer, facts)
     seed = order.seed
     recorded, dev, metric = recorded_dev(facts, seed), trial.best[0], trainer.data.task.metric
     now = Circumstances(code_version(), versions(), hardware_record(trainer).model_dump())
     why = () if recorded in (None, dev) else reasons({**facts, "code": recorded_code(facts, seed)}, now)
-    return Retrained(model, metric, dev, test, seed, order.setting, recorded, why)
+    return Retrained(model, predictions, metric, dev, test, seed, order.setting, recorded, why)
+
+
+def _scored(
+    order: Order, trained: Trainer, with_test: bool, folder: Path
+) -> tuple[float | None, dict[str, ScoredExamples]]:  # fmt: skip
+    """The task's metric on test, None where it was not asked for or has no labels; and the predictions by split.
+
+    Args:
+        folder: for the files of predictions, through which all scores of examples are read.
+
+    Raises:
+        ValueError: the task has no test split here.
+    """
+    data, metric = trained.data, trained.data.task.metric
+    found = {"dev": (trained.evaluate_dev()[0], data.dev_examples)}
+    if with_test:
+        opened = open_test(order.data)
+        found["test"] = (predict_test(order, trained, opened)[0], opened.examples)
+    predictions = {}
+    for split, (result, examples) in found.items():
+        if metric in result.metrics:
+            save_predictions(folder / f"{split}.jsonl", trained, result, examples)
+            predictions[split] = read_scored(folder / f"{split}.jsonl", data.task.kind)
+    return found["test"][0].metrics.get(metric) if with_test else None, predictions
 
 
 def _described(order: Order, trainer: Trainer, facts: Mapping[str, Any]) -> TrainedModel:
@@ -166,9 +197,8 @@ def _described(order: Order, trainer: Trainer, facts: Mapping[str, Any]) -> Trai
     )  # fmt: skip
 
 
-def _keep(order: Order, out: Path, facts: Mapping[str, Any], plain: bool) -> None:
+def _keep(order: Order, trained: Trainer, out: Path, facts: Mapping[str, Any], plain: bool) -> None:
     """Write a trained model to a folder that loads without the data, the setting's file or the original encoder."""
-    trained = restore([order])
     facts, model, task = {**facts, "code": code_version()}, trained.model, trained.data.task
     if plain:
         save_transformers_folder(out, model, task, order.mode, order.head, order.setting, facts)

@@ -181,7 +181,7 @@ def test_a_model_is_registered_once_and_best_names_the_newest(runs, storage, cel
     (model / "MLmodel").write_text("flavors: {}", encoding="utf-8")
     (model / "artifacts" / "weights").write_bytes(b"\x00\xff")
     train(runs, proposal, make_record(proposal))
-    ending = CellEnding(proposal.setting, "one", proposal.id, model=model, finalist=final.id)
+    ending = CellEnding(proposal.setting, "one", proposal.id, model=model, finalist=final.id, card="# A card")
     for _ in range(2):
         close(runs, cell, ending)
     name = f"{runs.sweep}.{cell.name}"
@@ -190,6 +190,7 @@ def test_a_model_is_registered_once_and_best_names_the_newest(runs, storage, cel
     close(runs, cell, replace(ending, finalist=another.id))
     best = runs.client.get_model_version_by_alias(name, "best")
     assert (best.tags["meltpoint.trial"], best.source) == (another.id, f"{run.info.artifact_uri}/model")
+    assert best.description == "# A card"
     folder = storage / "mlartifacts" / runs.sweep / run.info.run_id / "artifacts" / "model"
     assert (folder / "artifacts" / "weights").read_bytes() == b"\x00\xff"
     assert "[model](" in run.data.tags["mlflow.note.content"]

@@ -26,7 +26,7 @@ from meltpoint.sweeps.results.ensemble_record import read_ensembles
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, read_sweep, write_sweep
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.sweeps.worker.finalist_scoring import _save_predictions
+from meltpoint.sweeps.worker.finalist_scoring import save_predictions
 from meltpoint.tasks import get
 from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.task import Example
@@ -97,7 +97,7 @@ class Runs:
         examples = [Example(f"{ids}{place}", ("a", "b"), label=label) for place, label in enumerate(gold)]
         result = Evaluation([int(np.argmax(row)) for row in rows], [list(row) for row in rows], {})
         trainer: Any = SimpleNamespace(data=SimpleNamespace(task=get(task)))
-        _save_predictions(ledger.folder / "predictions" / f"{stem}.jsonl", trainer, result, examples)
+        save_predictions(ledger.folder / "predictions" / f"{stem}.jsonl", trainer, result, examples)
 
     def file(self, mode: str, seed: int, split: str, sweep: str = "one") -> Path:
         return self.storage / sweep / "predictions" / f"minilm.{mode}.mrpc.seed{seed}.{split}.jsonl"

@@ -16,7 +16,7 @@ from meltpoint.adapters import encoders
 from meltpoint.adapters.exported_model import load_folder, save_folder
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import complete
-from meltpoint.sweeps.results.mlflow_model import save_model
+from meltpoint.sweeps.results.mlflow_model import ARTIFACT, LONGEST_DESCRIPTION, described, save_model
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import KINDS, Kind, Task
 from meltpoint.tests.tiny_parts import BAD, GOOD, save_tiny_bert
@@ -51,6 +51,18 @@ def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder = exported.with_name(f"{kind} mlflow")
     save_model(folder, exported, kind)
     return kind, exported, folder
+
+
+def test_a_versions_description_is_the_model_card_as_far_as_mlflow_keeps_one(tmp_path: Path):
+    assert described(tmp_path) == ""
+    card = tmp_path / "artifacts" / ARTIFACT / "README.md"
+    card.parent.mkdir(parents=True)
+    card.write_text("---\nlicense: mit\n---\n\n# A model\n\nOf a sweep.\n", encoding="utf-8")
+    assert described(tmp_path) == "# A model\n\nOf a sweep."
+    card.write_text("---\nlicense: mit\n---\n\n# A model\n\n" + "- one line of limits\n" * 400, encoding="utf-8")
+    cut = described(tmp_path)
+    assert LONGEST_DESCRIPTION - 100 < len(cut) <= LONGEST_DESCRIPTION
+    assert cut.endswith("- one line of limits\n\n… The whole card is `artifacts/finalist/README.md`.")
 
 
 def frame_of(kind: Kind) -> tuple[pandas.DataFrame, list[Any]]:

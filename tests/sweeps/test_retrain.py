@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -113,8 +114,12 @@ def test_the_model_is_kept_where_out_says_and_predicts_dev_as_it_was_scored(expo
     assert sum(right) / len(right) == json.loads(said.stdout)["dev"] == facts["dev"]
     card = ModelCard.load(kept / "README.md")
     assert [(one.dataset_split, one.metric_value) for one in card.data.eval_results] == [("validation", facts["dev"])]
-    assert "One run has no interval over seeds" in card.text
-    assert "12.3 (recorded)" not in card.text, "this export records no finals"
+    assert "The interval covers examples alone" in card.text
+    (row,) = [line for line in card.text.splitlines() if line.startswith("| dev |")]
+    mean, low, high = map(float, re.findall(r"\d+\.\d", row)[:3])
+    assert mean == pytest.approx(100 * facts["dev"], abs=0.05)
+    assert low < mean <= high <= 100
+    assert "as recorded" not in card.text, "this export records no finals"
     again = CliRunner().invoke(app, ["train", str(exported), "--out", str(kept)])
     assert again.exit_code == 2
     assert "is there already" in again.stderr
