@@ -26,11 +26,11 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True)
 class Lost:
-    """A part of the cluster that is lost.
+    """What is lost of the cluster.
 
     Attributes:
-        part: in words.
-        seconds: how long it was unreachable.
+        part: in words; of several that are unreachable at that moment, the first one to be so comes first.
+        seconds: how long the first one was unreachable.
     """
 
     part: str
@@ -41,15 +41,15 @@ class Lost:
 
 
 def parts() -> dict[str, Address]:
-    """The parts of the joined cluster, in words → where they listen."""
+    """The parts of the joined cluster, in words → where they listen; the raylet, whose end can end a head, first."""
     import ray
 
     context = ray.get_runtime_context()
     node = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())  # type: ignore[no-untyped-call]
     own, head = node["NodeManagerAddress"], _address(context.gcs_address)
     return {
-        f"Ray's head ({head[0]}:{head[1]})": head,
         f"the raylet of this machine ({own})": (own, int(node["NodeManagerPort"])),
+        f"Ray's head ({head[0]}:{head[1]})": head,
     }
 
 
@@ -74,7 +74,7 @@ def watched(
     """Watch parts of a cluster while the block runs.
 
     Args:
-        on_lost: is told once, in a thread of its own, of the first part that is lost.
+        on_lost: is told once, in a thread of its own, when a part is lost, of all that are unreachable then.
         lost_seconds: how long it is unreachable first.
     """
     over = threading.Event()
@@ -91,10 +91,10 @@ def _watch(
 ) -> None:
     answered = dict.fromkeys(watched_parts, time.monotonic())
     while not over.wait(min(LOOK_SECONDS, lost_seconds / 5)):
-        for part, address in watched_parts.items():
-            looked = time.monotonic()
-            if is_reachable(address):
-                answered[part] = looked
-            elif time.monotonic() - answered[part] >= lost_seconds and not over.is_set():
-                on_lost(Lost(part, time.monotonic() - answered[part]))
-                return
+        looked = time.monotonic()
+        away = [part for part, address in watched_parts.items() if not is_reachable(address)]
+        answered |= dict.fromkeys(watched_parts.keys() - set(away), looked)
+        longest = max((time.monotonic() - answered[part] for part in away), default=0.0)
+        if longest >= lost_seconds and not over.is_set():
+            on_lost(Lost(" and ".join(sorted(away, key=lambda part: answered[part])), longest))
+            return

@@ -163,6 +163,7 @@ class Listener(NotPickled, Callback):
     def __init__(self, driver: Driver, orders: Orders, unfit: set[str]) -> None:
         self.driver, self.orders, self.unfit = driver, orders, unfit
         self.ended: list[Trial] = []
+        self.first_ended: Trial | None = None
         self.processes: dict[str, int] = {}  # of the workers, by Ray's trial id
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -201,7 +202,9 @@ class Listener(NotPickled, Callback):
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Between events."""
         while self.ended:
-            forget(self.ended.pop())
+            trial = self.ended.pop()
+            forget(trial, self.first_ended)
+            self.first_ended = self.first_ended or trial
         with self._on_record():
             self.driver.tick()
 
@@ -246,9 +249,16 @@ def hand_back(driver: Driver, orders: Orders, processes: Mapping[str, int], kill
             driver.on_order_end(order, RESTARTED)
 
 
-def forget(trial: Trial) -> None:
-    """Empty an ended trial: Tune keeps all of them until the end (ray#64231), with their settings and results."""
+def forget(trial: Trial, other: Trial | None = None) -> None:
+    """Empty an ended trial: Tune keeps all of them until the end (ray#64231), with their settings and results.
+
+    Args:
+        other: one that ended before; they share from now on what names the place of a trial's files, which Tune copies
+            for each of them. Sweeps keep no files there.
+    """
     kept = (trial.config, trial.evaluated_params, trial.last_result, trial.metric_analysis, trial.metric_n_steps)
     for values in kept:  # emptied and not replaced: Tune has a second name for the configuration
         values.clear()
     trial.experiment_tag = ""  # the configuration in words
+    if other is not None:
+        trial.storage = other.storage

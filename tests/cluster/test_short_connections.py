@@ -57,7 +57,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     with ExitStack() as stack:
-        named, _ = stack.enter_context(s3_server())
+        named, _ = stack.enter_context(s3_server(keeps_open=True))
         for name, value in named.items():
             monkeypatch.setenv(name, value)  # this test reads what was written, without the gateway
         store = stack.enter_context(short_connections(int(urlparse(named["AWS_ENDPOINT_URL"]).port or 0), LIFE_SECONDS))

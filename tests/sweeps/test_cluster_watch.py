@@ -47,6 +47,19 @@ def test_a_part_that_is_gone_is_told_once_with_its_name_and_only_after_its_time(
     assert lost.seconds >= 1.0
 
 
+def test_parts_that_are_gone_together_are_told_together_the_first_one_first(listener):
+    heard = Heard()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen(50)
+        parts = {"the raylet": other.getsockname(), "Ray's head": listener.getsockname()}
+        with watched(parts, heard, lost_seconds=1.0):
+            other.close()
+            listener.close()
+            assert heard.came.wait(PATIENCE_SECONDS)
+    assert [lost.part for lost in heard.lost] == ["the raylet and Ray's head"]
+
+
 def test_a_part_that_comes_back_in_time_is_not_missed(listener):
     heard, address = Heard(), listener.getsockname()
     looks = 0
