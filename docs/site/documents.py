@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from markdown import Extension, Markdown
 from markdown.blockprocessors import build_block_parser
@@ -35,7 +36,8 @@ class TwoSpaces(Extension):
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Read Markdown as GitHub does."""
-    config.markdown_extensions.insert(0, TwoSpaces())  # the first, for others add to the block parser
+    extensions: list[Any] = config.markdown_extensions  # names and extensions, though mkdocs says names
+    extensions.insert(0, TwoSpaces())  # the first, for others add to the block parser
     return config
 
 

@@ -82,7 +82,8 @@ def run_interval(run: ScoredExamples, metric: str, observed: float, name: str) -
     if not math.isclose(run.score(metric), observed, abs_tol=TOLERANCE):
         return MeanInterval(observed, None, None, None, 1, run.count, "the kept weights do not give the recorded score")
     scores = resampled(scorer(metric, [run]), run.count, RESAMPLES, name)[:, 0]
-    low, high = _within_scale(*map(float, np.quantile(scores, (TAIL, 1 - TAIL))), metric)
+    low, high = np.quantile(scores, (TAIL, 1 - TAIL))
+    low, high = _within_scale(float(low), float(high), metric)
     return MeanInterval(observed, None, low, high, 1, run.count)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ def save(trainer: Any, head: str, folder: Path) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["tiny", "minilm"])
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
@@ -39,11 +41,12 @@ def save(trainer: Any, head: str, folder: Path) -> Any:
     ],
 )  # fmt: skip
 def test_the_runtime_gives_the_models_scores_for_texts_of_any_number_and_length(
-    make_trainer: Make, tmp_path: Path, kind: str, words: dict[str, Any]
+    make_trainer: Make, tmp_path: Path, request: pytest.FixtureRequest, kind: str, words: dict[str, Any], name: str
 ) -> None:
     from onnxruntime import InferenceSession
 
-    trainer = make_trainer("fine_tuning", kind, "native", dev=7)
+    encoder = None if name == "tiny" else deepcopy(request.getfixturevalue("minilm_encoder"))
+    trainer = make_trainer("fine_tuning", kind, "native", dev=7, encoder=encoder)
     check = save(trainer, "native", tmp_path)
     assert check.rows >= 7
     assert check.difference < onnx_model.TOLERANCE

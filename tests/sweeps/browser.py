@@ -1,16 +1,18 @@
 """A headless Chromium, driven through selenium: pages of the dashboard, clicks that are counted, the console.
 
 `python -m meltpoint.tests.sweeps.browser FOLDER` writes two made-up sweeps, opens them as a reader does, and saves a
-picture of each step in FOLDER; `docs/images/dashboard.png` is its first one.
+picture of each step in FOLDER. With `--storage STORAGE --sweep NAME` it opens a sweep that was run, and saves its cells
+as `FOLDER/dashboard.png`: so the documents' picture was taken, of `make demo`.
 """
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -183,12 +185,18 @@ def shrink(file: Path) -> None:
         picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
 
 
-def main(words: Sequence[str]) -> None:
-    """Save the pictures of the documentation."""
-    folder = Path(words[0])
-    folder.mkdir(parents=True, exist_ok=True)
-    if lacking := missing():
-        sys.exit(f"Not run: {lacking}.")
+def of_a_sweep(storage: Path, sweep: str, folder: Path) -> None:
+    """Save a picture of a sweep's cells in the dashboard."""
+    with dashboard(storage) as server, browser(height=800) as page:
+        without_assistant(page, server)
+        page.open(links(storage, server, sweep)["Dashboard"])
+        page.sees("matching runs", "default test")
+        page.picture(folder / "dashboard.png")
+        assert page.errors() == []
+
+
+def of_made_up_sweeps(folder: Path) -> None:
+    """Save a picture of each answer to a reader's questions."""
     from meltpoint.tests.sweeps.test_browser import questions
 
     with tempfile.TemporaryDirectory() as made:
@@ -199,10 +207,27 @@ def main(words: Sequence[str]) -> None:
             without_assistant(page, server)
             for name in SIZES:
                 questions(page, links(storage, server, name), folder, name)
-    for file in sorted(folder.glob("*.png")):
+
+
+def main() -> None:
+    """Save pictures, each with 256 colours."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--storage", type=Path, help="of a sweep that was run")
+    parser.add_argument("--sweep", help="its name")
+    asked = parser.parse_args()
+    if lacking := missing():
+        sys.exit(f"Not run: {lacking}.")
+    folder, began = asked.folder, time.time()
+    folder.mkdir(parents=True, exist_ok=True)
+    if asked.storage:
+        of_a_sweep(asked.storage.absolute(), asked.sweep, folder)
+    else:
+        of_made_up_sweeps(folder)
+    for file in sorted(file for file in folder.glob("*.png") if file.stat().st_mtime >= began):
         shrink(file)
         print(f"{file}: {file.stat().st_size / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
