@@ -27,7 +27,7 @@ from meltpoint.tests.sweeps import ray_nodes
 from meltpoint.tests.sweeps.mlflow_server import MlflowServer, Proxy
 from meltpoint.tests.sweeps.whole_sweeps import command, records
 
-PATIENCE_SECONDS = 600.0
+PATIENCE_SECONDS = 1500.0
 AWAY_SECONDS = 15.0
 """How long a server is down, and a disk full."""
 DISK_BYTES = 2**29

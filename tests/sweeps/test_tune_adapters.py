@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import ray
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.tune import PlacementGroupFactory, TuneError
 from ray.tune.experiment import Trial
@@ -161,6 +162,20 @@ def test_an_ended_trial_keeps_neither_its_settings_nor_its_results():
     assert work not in str(vars(trial)), "not under Tune's other names of it either"
     assert (trial.config, trial.evaluated_params, trial.metric_analysis, trial.metric_n_steps) == ({}, {}, {}, {})
     assert set(trial.last_result) <= {"trial_id"}
+
+
+def test_an_ended_trial_keeps_no_answer_of_rays_and_no_place_of_its_own(monkeypatch):
+    first, second = (Trial("train", trial_id=one, storage=SimpleNamespace(place=one), stub=True) for one in "ab")
+    monkeypatch.setattr("ray.get", lambda _: {"pid": 1, "node_ip": "127.0.0.1"})
+    actor = SimpleNamespace(get_auto_filled_metrics=SimpleNamespace(remote=lambda **_: ray.ObjectRef.nil()))
+    second.set_ray_actor(actor)
+    second.set_ray_actor(None)  # as Tune does at the end
+    second.update_last_result({"score": 0.5})
+    forget(first)
+    forget(second, first)
+    assert second.storage is first.storage
+    assert not [value for value in vars(second).values() if isinstance(value, ray.ObjectRef)]
+    assert set(second.last_result) <= {"trial_id"}
 
 
 def refused_by(node: str, alive: list[str], monkeypatch: pytest.MonkeyPatch, unfit: set[str]) -> list[object]:
