@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -63,11 +62,13 @@ class Part:
         places: how many of its trials may run at once.
         whole: how many would, if it were alone.
         others: the names of the other sweeps that are there.
+        has_no_node: whether the nodes that had room for a trial are gone.
     """
 
     places: int
     whole: int
     others: tuple[str, ...] = ()
+    has_no_node: bool = False
 
     @property
     def is_limited(self) -> bool:
@@ -76,6 +77,8 @@ class Part:
 
     def __str__(self) -> str:
         """`shares the cluster with first: 2 of 4 trials at a time`."""
+        if self.has_no_node:
+            return "waits: no node with room for a trial is left in the cluster; it goes on with the next that joins"
         count = f"{self.places} of {self.whole} trials at a time"
         if not self.others:
             return f"has the cluster to itself: {count}" if self.places == self.whole else count
@@ -104,12 +107,19 @@ class ClusterShare:
         self.part = self._look()
 
     def now(self) -> Part:
-        """The part as of the last seconds; as it was where Ray does not say, which is asked again in some seconds."""
+        """The part as of the last seconds; as it was where Ray does not say, which is asked again in some seconds.
+
+        Nodes that are lost may come back, and what a driver cannot do without is watched elsewhere (`cluster_watch`).
+        """
         if not 0 <= self.clock() - self._looked < LOOK_SECONDS:
             from ray.exceptions import RayError
 
-            with suppress(RayError):
+            try:
                 self.part = self._look()
+            except RayError:
+                pass
+            except ValueError:  # no node that is left has room for a trial
+                self.part = replace(self.part, has_no_node=True)
         return self.part
 
     def noted(self) -> ClusterPart:

@@ -58,8 +58,13 @@ class Cluster:
     def share(self, sweep: str, most: int | None = None) -> ClusterShare:
         return ClusterShare(
             sweep, 1.0, 0.0, most, FakeBoard(self, f"{MARK}|{sweep}|0"),  # type: ignore[arg-type]
-            count=lambda cpus, gpus: self.places, clock=lambda: self.seconds,
+            count=lambda cpus, gpus: self.count(), clock=lambda: self.seconds,
         )  # fmt: skip
+
+    def count(self) -> int:
+        if not self.places:
+            raise ValueError("A trial needs 1 CPU, but Ray has 0 CPUs.")
+        return self.places
 
 
 @dataclass
@@ -111,6 +116,13 @@ def test_places_follow_the_cluster_when_nodes_come_and_go() -> None:
     cluster.places = 3
     cluster.seconds += LOOK_SECONDS
     assert share.now() == Part(3, 3)
+    cluster.places = 0
+    cluster.seconds += LOOK_SECONDS
+    assert share.now() == Part(3, 3, has_no_node=True), "a node that joins goes on"
+    assert str(share.now()).startswith("waits: no node with room for a trial is left")
+    cluster.places = 2
+    cluster.seconds += LOOK_SECONDS
+    assert share.now() == Part(2, 2)
 
 
 def test_two_sweeps_take_turns_on_a_single_place() -> None:
