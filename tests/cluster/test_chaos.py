@@ -71,7 +71,7 @@ def test_a_disturbed_sweep_ends_as_the_undisturbed_one(fault: str, phase: str, w
 def test_thirty_kills_at_random_cost_time_and_no_trial(chaos_spec: SweepSpec) -> None:
     spec = chaos_spec.model_copy(update={"trials": 24})  # of each of the two cells
     with tempfile.TemporaryDirectory(prefix="mpc-") as folder, chaos.world(Path(folder), spec) as world:
-        world.epochs = 500  # a killed driver takes 20 s to be back, however long the sweep
+        world.epochs = 1000  # a kill costs 15 s on 2 cores, however long the sweep: 30 are half of it at 15 minutes
         world.begin("calm")
         calm = chaos.undisturbed(world)
         world.begin("killed")
