@@ -61,6 +61,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # 1 792 made-up runs are written first
 @pytest.mark.skipif(bool(missing()), reason=missing() or "everything is there")
 def test_a_reader_finds_winners_settings_curves_and_the_model_in_few_actions(storage: Path, tmp_path: Path) -> None:
     with dashboard(storage) as server, browser() as page:
