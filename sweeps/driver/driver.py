@@ -320,5 +320,5 @@ class SweepDriver:
 
 
 def _to_be_told(part: Part) -> tuple[object, ...]:
-    """What a user is told of when it changes."""
+    """The values of which a user is told when they change."""
     return part.has_no_node, part.others, part.places if part.others else part.whole
