@@ -61,10 +61,10 @@ def _score_notes(done: Retrained, found: Mapping[Split, MeanInterval]) -> Iterat
     if any(one.low is not None for one in found.values()):
         yield "The interval covers examples alone: one run says nothing of other seeds; a sweep's finalist has both."
     yield from (f"No interval on {split}: {one.reason}." for split, one in found.items() if one.low is None)
-    facts = done.model.provenance
-    recorded = ", ".join(_recorded(facts, done.metric))
-    if recorded:
-        seeds = some(len(facts.get("finals") or []), "seed")
+    finals = done.model.provenance.get("finals") or []
+    if finals:
+        recorded = ", ".join(_recorded(done.model.provenance, done.metric))
+        seeds = some(len(finals), "seed")
         yield f"The sweep's {seeds} of this setting, mean ± standard deviation as recorded: {recorded}."
     yield done.comparison()
     yield "Dev chose setting and epoch, so that its score is too good."

@@ -21,8 +21,6 @@ from meltpoint.tasks.core.metric import Floats
 from meltpoint.tasks.core.task import Kind
 
 Split = Literal["dev", "test"]
-TOLERANCE = 1e-9
-"""Up to which a recorded score is that of the stored predictions: sums in another order differ in last digits."""
 Key = TypeVar("Key")
 Found = TypeVar("Found")
 
@@ -102,7 +100,7 @@ class StoredScores:
         scored = [final for final in finals.finals if final.seed in recorded]
         runs = [self._run(finals.cell, final, split) for final in scored]
         for final, run in zip(scored, runs, strict=True):
-            _check(final.seed, run, metric, recorded[final.seed])
+            check_score(run, metric, recorded[final.seed], f"seed {final.seed}")
         first = runs[0]
         if any(run.digest != first.digest for run in runs):
             raise Problem("its seeds are scored on different examples")
@@ -141,10 +139,18 @@ def _read(path: StoragePath, final: TrialRecord, kind: Kind) -> ScoredExamples:
         raise Problem(f"damaged predictions: {path.name}") from None
 
 
-def _check(seed: int, run: ScoredExamples, metric: str, recorded: float) -> None:
+def check_score(run: ScoredExamples, metric: str, recorded: float, whose: str) -> None:
+    """Check that predictions give the recorded score, up to what sums in another order differ by.
+
+    Args:
+        whose: the predictions, in words.
+
+    Raises:
+        Problem: they give another one, or none.
+    """
     try:
         found = run.score(metric)
     except ValueError:
         raise Problem(f"{metric} cannot be computed from the predictions") from None
-    if not math.isclose(found, recorded, abs_tol=TOLERANCE):
-        raise Problem(f"the predictions of seed {seed} do not give its recorded score")
+    if not math.isclose(found, recorded, abs_tol=1e-9):
+        raise Problem(f"the predictions of {whose} do not give its recorded score")

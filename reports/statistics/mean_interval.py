@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from meltpoint.reports.statistics.example_statistics import scorer
 from meltpoint.reports.statistics.finals_scores import (
-    TOLERANCE,
     FinalsScores,
     Problem,
     ResampledScores,
     Split,
     StoredScores,
+    check_score,
 )
 from meltpoint.reports.statistics.hierarchical_bootstrap import TAIL, parts
 from meltpoint.reports.statistics.resampling import resampled
@@ -23,7 +22,7 @@ from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.tasks.core.metrics import is_lower_better
 
 RESAMPLES = 4000
-"""As `comparison.Comparer` takes."""
+"""Resamples of the examples in a table or a model card."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,10 @@ def run_interval(run: ScoredExamples, metric: str, observed: float, name: str) -
         observed: its score by the metric.
         name: of the split, by which its resamples are drawn (`resampled`).
     """
-    if not math.isclose(run.score(metric), observed, abs_tol=TOLERANCE):
-        return MeanInterval(observed, None, None, None, 1, run.count, "the kept weights do not give the recorded score")
+    try:
+        check_score(run, metric, observed, "the kept model")
+    except Problem as problem:
+        return MeanInterval(observed, None, None, None, 1, run.count, str(problem))
     scores = resampled(scorer(metric, [run]), run.count, RESAMPLES, name)[:, 0]
     low, high = np.quantile(scores, (TAIL, 1 - TAIL))
     low, high = _within_scale(float(low), float(high), metric)

@@ -19,7 +19,7 @@ from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.machine.gpu_limits import BUNDLES_FINALS
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.room import ANY_NUMBER
-from meltpoint.sweeps.on_ray.sharing import ClusterShare, Part
+from meltpoint.sweeps.on_ray.sharing import ClusterShare
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner
@@ -134,7 +134,7 @@ class SweepDriver:
         self.slots = max(1, part.places)
         if part != before:
             self.note_part()
-        if _to_be_told(part) != _to_be_told(before):
+        if part.news != before.news:
             self.progress.say(f"The sweep {part}.")
 
     def note_part(self) -> None:
@@ -317,8 +317,3 @@ class SweepDriver:
             code_version="" if self.resources.address is None else code_version(),
             driver_attempt=self.ledger.attempt, saving_share=self.resources.saving_share,
         )  # fmt: skip
-
-
-def _to_be_told(part: Part) -> tuple[object, ...]:
-    """The values of which a user is told when they change."""
-    return part.has_no_node, part.others, part.places if part.others else part.whole

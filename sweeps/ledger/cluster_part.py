@@ -24,6 +24,7 @@ class ClusterPart(BaseModel):
         cpus, gpus: of one trial; the smallest share of a GPU where its cells have several.
         others: the names of the other sweeps on the cluster.
         most: `--max-workers`; None without.
+        has_no_node: whether the nodes that had room for a trial are gone.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -34,9 +35,12 @@ class ClusterPart(BaseModel):
     gpus: FiniteFloat = 0.0
     others: tuple[str, ...] = ()
     most: NonNegativeInt | None = None
+    has_no_node: bool = False
 
     def __str__(self) -> str:
         """`4 of 16 CPUs (2 of 8 trials at a time), shared with the sweeps a and b; at most 8 workers`."""
+        if self.has_no_node:
+            return "none: no node with room for a trial is left; the sweep waits for one that joins"
         each, unit = (self.gpus, "GPU") if self.gpus else (self.cpus, "CPU")
         parts = f"{self.places * each:.4g} of {some(float(f'{self.whole * each:.4g}'), unit)} "
         parts += f"({self.places} of {some(self.whole, 'trial')} at a time)"

@@ -75,6 +75,11 @@ class Part:
         """True if it must not ask for more workers than its places, though the cluster may have some."""
         return self.places < self.whole or bool(self.others)
 
+    @property
+    def news(self) -> tuple[object, ...]:
+        """The values of which a user is told when they change."""
+        return self.has_no_node, self.others, self.places if self.others else self.whole
+
     def __str__(self) -> str:
         """`shares the cluster with first: 2 of 4 trials at a time`."""
         if self.has_no_node:
@@ -126,8 +131,9 @@ class ClusterShare:
         """The part as it is noted for `status`."""
         part = self.part
         return ClusterPart(
-            places=part.places, whole=part.whole, cpus=self.cpus, gpus=self.gpus, others=part.others, most=self.most
-        )
+            places=part.places, whole=part.whole, cpus=self.cpus, gpus=self.gpus, others=part.others, most=self.most,
+            has_no_node=part.has_no_node,
+        )  # fmt: skip
 
     def want(self, trials: int) -> None:
         """Say how many trials there are that could run, so that other sweeps get what is left."""

@@ -259,8 +259,9 @@ def forget(trial: Trial, other: Trial | None = None) -> None:
     kept = (trial.config, trial.evaluated_params, trial.last_result, trial.metric_analysis, trial.metric_n_steps)
     for values in kept:  # emptied and not replaced: Tune has a second name for the configuration
         values.clear()
-    trial.last_result.clear()  # without a result Tune answers with what it asked of the worker before the first one:
-    # read, the answer is a small dictionary; unread, Ray keeps it with all that it would take to ask again
+    # Without a result Tune reads the default values that it asked the worker for at the start. Until they are read, Ray
+    # keeps them, and what it would take to ask again.
+    trial.last_result.clear()
     trial.experiment_tag = ""  # the configuration in words
     if other is not None:
         trial.storage = other.storage

@@ -18,6 +18,7 @@ from meltpoint.adapters.families.short_names import encoder_word, short_name
 from meltpoint.adapters.hardware import Precision, claim_device
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import NotFiniteError
 from meltpoint.search_spaces import files
@@ -40,7 +41,10 @@ from meltpoint.sweeps.worker.worker import hardware_record, save_weights, traini
 from meltpoint.tasks import get
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.splits import load_training_data
-from meltpoint.tasks.core.task import DataSpec, Kind
+from meltpoint.tasks.core.task import DataSpec, Example, Kind
+
+OnExamples = tuple[Evaluation, list[Example]]
+"""What a model gives on a split, and the split's examples."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,8 @@ class Retrained:
 
     Attributes:
         model: the trained model.
-        predictions: split → the model's predictions on it, of dev and of a test split that was opened and has labels;
-            empty where neither a model is kept nor test is scored.
+        predictions: split → the kept model's predictions on it: of dev, and of a test split that was opened and has
+            labels. Empty where no model is kept.
         dev: the task's metric at the best epoch.
         test: the task's metric on test, or None where it was not asked for or cannot be had.
         recorded: the dev score that the file records for this seed, or None.
@@ -152,10 +156,13 @@ def retrain(
         (trial,) = trainer.trials
         save_weights(trial.best_state, Path(order.checkpoint))
         trained = restore([order]) if with_test or out is not None else None
-        test, predictions = (None, {}) if trained is None else _scored(order, trained, with_test, Path(folder))
+        opened = _on_test(order, trained) if trained is not None and with_test else None
+        test = None if opened is None else opened[0].metrics.get(trainer.data.task.metric)
+        predictions: dict[str, ScoredExamples] = {}
         if trained is not None and out is not None:
             kept = {"trained_from": path, "seed": order.seed, "dev": trial.best[0], "test": test}
             _keep(order, trained, out, kept, plain)
+            predictions = _predictions(trained, opened if test is not None else None, Path(folder))
         model = _described(order, trainer, facts)
     seed = order.seed
     recorded, dev, metric = recorded_dev(facts, seed), trial.best[0], trainer.data.task.metric
@@ -164,28 +171,31 @@ def retrain(
     return Retrained(model, predictions, metric, dev, test, seed, order.setting, recorded, why)
 
 
-def _scored(
-    order: Order, trained: Trainer, with_test: bool, folder: Path
-) -> tuple[float | None, dict[str, ScoredExamples]]:  # fmt: skip
-    """The task's metric on test, None where it was not asked for or has no labels; and the predictions by split.
-
-    Args:
-        folder: for the files of predictions, through which all scores of examples are read.
+def _on_test(order: Order, trained: Trainer) -> OnExamples:
+    """The predictions on test.
 
     Raises:
         ValueError: the task has no test split here.
     """
-    data, metric = trained.data, trained.data.task.metric
-    found = {"dev": (trained.evaluate_dev()[0], data.dev_examples)}
-    if with_test:
-        opened = open_test(order.data)
-        found["test"] = (predict_test(order, trained, opened)[0], opened.examples)
-    predictions = {}
+    opened = open_test(order.data)
+    (result,) = predict_test(order, trained, opened)
+    return result, opened.examples
+
+
+def _predictions(trained: Trainer, on_test: OnExamples | None, folder: Path) -> dict[str, ScoredExamples]:
+    """Split → the predictions on it; through files, as those of finals are read.
+
+    Args:
+        folder: for the files.
+    """
+    (on_dev,) = trained.evaluate_dev()
+    found = {"dev": (on_dev, trained.data.dev_examples)} | ({} if on_test is None else {"test": on_test})
+    scored = {}
     for split, (result, examples) in found.items():
-        if metric in result.metrics:
-            save_predictions(folder / f"{split}.jsonl", trained, result, examples)
-            predictions[split] = read_scored(folder / f"{split}.jsonl", data.task.kind)
-    return found["test"][0].metrics.get(metric) if with_test else None, predictions
+        path = folder / f"{split}.jsonl"
+        save_predictions(path, trained, result, examples)
+        scored[split] = read_scored(path, trained.data.task.kind)
+    return scored
 
 
 def _described(order: Order, trainer: Trainer, facts: Mapping[str, Any]) -> TrainedModel:

@@ -129,7 +129,7 @@ def test_the_interval_of_one_training_run_is_about_the_binomial_one() -> None:
     assert (found.mean, found.examples, found.covers) == (0.8, 300, "examples alone: one seed")
     assert (found.low, found.high) == pytest.approx((0.8 - half, 0.8 + half), abs=0.01)
     other = run_interval(run, "accuracy", 0.9, "made up dev")
-    assert (other.low, other.reason) == (None, "the kept weights do not give the recorded score")
+    assert (other.low, other.reason) == (None, "the predictions of the kept model do not give its recorded score")
 
 
 def test_the_interval_of_several_seeds_is_wider_than_that_of_the_seeds_alone(summary: SweepSummary) -> None:

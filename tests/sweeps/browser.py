@@ -216,6 +216,8 @@ def main() -> None:
     parser.add_argument("--storage", type=Path, help="of a sweep that was run")
     parser.add_argument("--sweep", help="its name")
     asked = parser.parse_args()
+    if (asked.storage is None) != (asked.sweep is None):
+        parser.error("--storage and --sweep go together.")
     if lacking := missing():
         sys.exit(f"Not run: {lacking}.")
     folder, began = asked.folder, time.time()

@@ -39,6 +39,10 @@ from meltpoint.tests.sweeps.test_sharing import Cluster
             "0.3333 of 2 GPUs (1 of 6 trials at a time), shared with the sweep a",
         ),
         (
+            ClusterPart(places=4, whole=4, cpus=1, has_no_node=True),
+            "none: no node with room for a trial is left; the sweep waits for one that joins",
+        ),
+        (
             ClusterPart(places=1, whole=2, cpus=0.5, most=1),
             "0.5 of 1 CPU (1 of 2 trials at a time); at most 1 worker",
         ),
@@ -84,7 +88,8 @@ def test_status_shows_the_part_of_a_sweep_that_runs_and_follows_it(begun):
         driver._follow_cluster()
         assert "It may use 4 of 8 CPUs (4 of 8 trials at a time), shared with the sweep second;" in shown(ledger)
         document = summarise(Ledger(ledger.folder)).as_json()["cluster"]
-        assert document == {"places": 4, "whole": 8, "cpus": 1.0, "gpus": 0.0, "others": ["second"], "most": 6}
+        part = {"places": 4, "whole": 8, "cpus": 1.0, "gpus": 0.0, "others": ["second"], "most": 6}
+        assert document == part | {"has_no_node": False}
     assert "It may use" not in shown(ledger)
     assert summarise(ledger).as_json()["cluster"] is None
 
