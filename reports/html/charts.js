@@ -154,6 +154,7 @@ function parallel(cell, paint) {
     dim: axes.length, name: cell.score, type: "value", scale: true, axisLine: line, axisTick: line,
     axisLabel: { color: paint.ink, formatter: short },
   });
+  if (!vertical) [each[0].nameTextStyle, each.at(-1).nameTextStyle] = [{ align: "left" }, { align: "right" }];  // not past the edges
   const shades = paint.dark ? ["#66778c", "#6b9fe6", "#d6e6ff"] : ["#b3c1d1", "#5b8fd0", "#123a73"];
   return {
     height: vertical ? 70 * each.length + 40 : 340,
