@@ -11,16 +11,14 @@ import numpy as np
 from meltpoint.reports.formats import title
 from meltpoint.reports.statistics.cell_curves import CellCurve, cell_curve
 from meltpoint.reports.statistics.cost import Point, pareto, trade_offs
-from meltpoint.reports.statistics.random_trials import random_trials
-from meltpoint.reports.statistics.tuning_curves import LEVELS, CurvePoint
+from meltpoint.reports.statistics.tuning_curves import LEVELS, MOST_TRIALS, CurvePoint
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.tasks.core.counts import counted
 from meltpoint.tasks.core.score_text import axis_name, scale
 
 LINE_POINTS = 60
 """Points of a line; the curve is a step function of the number of trials."""
 MOST_SIMULATED = 64
-"""Random trials whose bands are simulated for the page: 64 take three seconds, 256 a minute."""
+"""Of more random trials the page counts the first so many: their bands take three seconds, those of 256 a minute."""
 
 
 @dataclass(frozen=True)
@@ -47,22 +45,15 @@ def tuning_charts(summary: SweepSummary) -> tuple[list[Chart], list[str]]:
         if not cell.search:
             notes.append(f"{name}: no curve: no trial has ended.")
             continue
-        if (count := len(random_trials(cell).scores)) > MOST_SIMULATED:
-            notes.append(f"{name}: {_too_many(count, summary.name)}")
-            continue
-        curve = cell_curve(cell)
+        curve = cell_curve(cell, MOST_SIMULATED)
         notes += [f"{name}: {line}." for line in (curve.valid_words, *curve.notes)]
+        if curve.trials.left_out:
+            command = f"meltpoint analyse {summary.name} tuning_curves"
+            notes.append(f"{name}: `{command}` counts up to {MOST_TRIALS} of them.")
         if curve.curve is not None:
             charts.setdefault((cell.header.task, cell.header.metric), []).append(curve)
     several = len({cell.header.encoder for cell in summary.cells}) > 1
     return [_tuning_chart(task, metric, found, several) for (task, metric), found in charts.items()], notes
-
-
-def _too_many(count: int, sweep: str) -> str:
-    return (
-        f"{counted(count)} random trials: their bands take a minute, which the page has not; "
-        f"`meltpoint analyse {sweep} tuning_curves` draws them."
-    )
 
 
 def _tuning_chart(task: str, metric: str, curves: Sequence[CellCurve], several: bool) -> Chart:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meltpoint.reports.statistics.random_trials import RandomTrials, random_trials, sample_notes
-from meltpoint.reports.statistics.tuning_curves import LEVELS, CurvePoint, TuningCurve, bounds, shown_trials
+from meltpoint.reports.statistics.tuning_curves import (
+    LEVELS,
+    MOST_TRIALS,
+    CurvePoint,
+    TuningCurve,
+    bounds,
+    shown_trials,
+)
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.tasks.core.counts import some
@@ -48,9 +55,14 @@ class CellCurve:
         return None if cost is None else trials * cost.seconds
 
 
-def cell_curve(cell: CellSummary) -> CellCurve:
-    """The tuning curve of a cell, from its random trials alone."""
-    trials = random_trials(cell)
+def cell_curve(cell: CellSummary, most: int = MOST_TRIALS) -> CellCurve:
+    """The tuning curve of a cell, from its random trials alone.
+
+    Args:
+        cell: a cell of a sweep.
+        most: of more random trials the first so many count.
+    """
+    trials = random_trials(cell, most)
     missing = cell.counts.get("running", 0) + cell.counts.get("missing", 0)
     notes = tuple(sample_notes(trials, cell.header.metric, missing))
     if reason := _reason(cell, trials):

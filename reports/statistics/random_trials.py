@@ -32,12 +32,12 @@ class RandomTrials:
     """The random trials of a cell's search.
 
     Attributes:
-        scores: their best dev scores, in the order in which they began; of more than `MOST_TRIALS` the first ones.
+        scores: their best dev scores, in the order in which they began; of too many the first ones.
         failed: how many of the scores are the metric's lowest value, because the setting failed.
         lost: random trials that ended without a result for other reasons; they have no score.
         stopped: random trials that were stopped early; they have no score either.
         suggested: where all search trials' settings come from → how many do; "unknown" in older versions' records.
-        left_out: how many scores there are beyond the first `MOST_TRIALS`.
+        left_out: how many scores there are beyond those.
         cost: of one of them; None if it is not known, or some ran on GPUs and some on CPUs.
     """
 
@@ -60,17 +60,21 @@ class RandomTrials:
         return ", ".join(f"{count} {source}" for source, count in self.suggested.items())
 
 
-def random_trials(cell: CellSummary) -> RandomTrials:
+def random_trials(cell: CellSummary, most: int = MOST_TRIALS) -> RandomTrials:
     """The random trials of a cell's search.
 
     A setting that failed counts as the metric's lowest value: whoever draws it has nothing from that trial. Without
     it, the curve would be that of a space in which nothing fails.
+
+    Args:
+        cell: a cell of a sweep.
+        most: of more trials the first so many count. They are independent draws, so the first ones are as well.
     """
     ran = [record for record in cell.search if record.suggested_by == "random"]
     lost = [record for record in ran if record.is_lost]
     stopped = [record for record in ran if record.status == "stopped"]
     counted = [record for record in ran if not record.is_lost and record.status != "stopped"]
-    sample = counted[:MOST_TRIALS]
+    sample = counted[:most]
     lowest = bounds(cell.header.metric)[0]
     scores = [lowest if record.status == "failed" or record.dev is None else record.dev for record in sample]
     return RandomTrials(

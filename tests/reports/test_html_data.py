@@ -16,6 +16,7 @@ from meltpoint.reports.html.page import row_shares
 from meltpoint.reports.html.trials import MOST_CURVES, thinned, trial_rows
 from meltpoint.reports.statistics.cell_curves import cell_curve
 from meltpoint.reports.statistics.cost import trade_offs
+from meltpoint.reports.statistics.tuning_curves import MOST_TRIALS
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import predictions_path
 from meltpoint.sweeps.ledger.scored_examples import read_scored
@@ -254,11 +255,15 @@ def test_tuning_curves_and_bands_are_those_of_the_analysis(make_cell: MakeCell, 
     assert any("valid up to" in note for note in notes)
 
 
-def test_a_cell_with_too_many_random_trials_names_the_command(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    cell = randomly(make_cell(search=tuple(np.linspace(0, 1, MOST_SIMULATED + 1))))
-    charts, (note,) = tuning_charts(make_sweep(cell))
-    assert charts == []
-    assert note.endswith("`meltpoint analyse first tuning_curves` draws them.")
+def test_of_too_many_random_trials_the_first_are_drawn_and_the_command_for_more_is_named(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    scores = tuple(np.random.default_rng(0).random(MOST_SIMULATED + 5).tolist())
+    many, first = (randomly(make_cell(search=taken)) for taken in (scores, scores[:MOST_SIMULATED]))
+    (chart,), notes = tuning_charts(make_sweep(many))
+    assert chart == tuning_charts(make_sweep(first))[0][0]
+    assert any(f"the first {MOST_SIMULATED} random trials only, 5 more left out" in note for note in notes)
+    assert notes[-1].endswith(f"`meltpoint analyse first tuning_curves` counts up to {MOST_TRIALS} of them.")
 
 
 def test_score_against_cost_is_that_of_the_table(stored: SweepSummary) -> None:
