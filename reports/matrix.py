@@ -11,6 +11,7 @@ from meltpoint.reports.baseline_row import baseline_rows
 from meltpoint.reports.difference_rows import DIFFERENCES, Contrasts, in_one_table
 from meltpoint.reports.differences import EnsembleOf, ModeVariant, RowPair, Split, over_seeds, side_title
 from meltpoint.reports.ensembles import heading, is_current, reservations
+from meltpoint.reports.notes import searched_again
 from meltpoint.reports.statistics.comparison import Comparer
 from meltpoint.reports.table_values import Delta, EncoderBlock, Matrix, TableEntry, TableRow, numbered
 from meltpoint.sweeps.ledger.records import TrialRecord
@@ -175,11 +176,6 @@ def codes_of(cell: CellSummary) -> str:
 def searched_less(closing: Closing) -> str:
     """The note that a cell's search ended before all its trials were run."""
     return f"its search ended after {closing}"
-
-
-def searched_again(test_round: int) -> str:
-    """The note that a cell's setting was chosen after its test split had been opened."""
-    return f"searched on after its test split was opened (test round {test_round}): test is no unseen data any more"
 
 
 def _numbered(block: EncoderBlock, footnotes: dict[str, int]) -> EncoderBlock:

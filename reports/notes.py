@@ -85,6 +85,11 @@ def growth_notes(summary: SweepSummary) -> list[str]:
     return lines
 
 
+def searched_again(test_round: int) -> str:
+    """The note that a cell's setting was chosen after its test split had been opened."""
+    return f"searched on after its test split was opened (test round {test_round}): test is no unseen data any more"
+
+
 def input_notes(summary: SweepSummary) -> list[str]:
     """Notes of the best trials and finals on inputs that were too long; modes with equal notes are grouped."""
     grouped: dict[tuple[str, str, str], list[str]] = {}

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from meltpoint.reports.layout import ScreenColumn, mode_column, name_column, on_two_lines, say, show_groups
-from meltpoint.reports.matrix import searched_again
-from meltpoint.reports.notes import code_notes, growth_notes, warning_notes
+from meltpoint.reports.notes import code_notes, growth_notes, searched_again, warning_notes
 from meltpoint.sweeps.ledger.records import strays_in_words
 from meltpoint.sweeps.results.score_words import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary

@@ -30,6 +30,7 @@ COUNT, LAST, SETTING = "_epoch_count", "_last_epoch", "_setting_json"
 ENTRY = (*OWN, COUNT, LAST, SETTING)
 """Names of what `own_values` gives."""
 READ, FOLDER = "_read", "_folder"
+ORIGIN = "_origin"
 PART = "_part"
 """The key of a light record's values in common, under which other records have the same mapping."""
 
@@ -103,6 +104,17 @@ class LazyRecord(TrialRecord):
             return TrialRecord.model_construct(set(self.__dict__), **self.__dict__)
         record: TrialRecord = part[READ](part[FOLDER] / f"{self.id}.json")
         return record
+
+    @property
+    def origin(self) -> tuple[str, ...]:
+        """As every record's; records with a part in common have it in common, too."""
+        part = self.__dict__.get(PART)
+        if part is None:
+            return super().origin
+        if ORIGIN not in part:
+            part[ORIGIN] = super().origin
+        known: tuple[str, ...] = part[ORIGIN]
+        return known
 
     @property
     def epoch_count(self) -> int:

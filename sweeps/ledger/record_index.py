@@ -40,7 +40,7 @@ SETTLED_NS = 2 * 10**9
 MOST_BYTES = 2**31
 BETWEEN = b"\x1e"
 FORMAT = hashlib.sha256(
-    repr((3, COMMON, ENTRY, sorted(TrialRecord.model_json_schema().items(), key=str))).encode()
+    repr((4, COMMON, ENTRY, sorted(TrialRecord.model_json_schema().items(), key=str))).encode()
 ).hexdigest()
 """Another version of the code that has other fields begins a new index."""
 
@@ -138,13 +138,14 @@ class RecordIndex:
             if block is None:
                 is_whole = False
                 continue
-            shared, rows, settings = block
+            (shared, marks, places, rows), settings = block
             parts = [shared_part(values, self.folder, read) for values in shared]
             count += len(rows)
-            for (stamp, part, *own), setting in zip(rows, settings, strict=True):
+            for mark, place, own, setting in zip(marks, places, rows, settings, strict=True):
                 name = f"{own[0]}.json"
-                if stamps.get(name) == tuple(stamp):
-                    found[name] = LazyRecord.of(parts[part], (*own, setting))
+                if stamps.get(name) == tuple(mark):
+                    own.append(setting)
+                    found[name] = LazyRecord.of(parts[place], own)
         return found, is_whole, count
 
     def _settled_before(self) -> int:
@@ -200,29 +201,29 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def _blocks(entries: Sequence[Entry]) -> Iterator[bytes]:
-    """Lines of a checksum, a JSON list (sets of values that many records share, and a row a record), and settings.
+    """Lines of a checksum, a JSON list, and settings.
 
-    The settings are apart, between characters that JSON has nowhere: they are read where somebody asks for one.
+    The list has the sets of values that many records share, then three lists with an entry a record: the stamps, the
+    places of their sets, their own values. The settings are apart, between characters that JSON has nowhere: they are
+    read where somebody asks for one.
     """
     for start in range(0, len(entries), BLOCK):
-        places: dict[tuple[Any, ...], int] = {}
-        rows, settings = [], []
-        for entry in entries[start : start + BLOCK]:
-            place = places.setdefault(entry.shared, len(places))
-            rows.append([entry.stamp, place, *entry.own[:-1]])
-            settings.append(entry.own[-1])
-        text = BETWEEN.join([to_json([list(places), rows], inf_nan_mode="constants"), *settings])
+        block = entries[start : start + BLOCK]
+        sets: dict[tuple[Any, ...], int] = {}
+        places = [sets.setdefault(entry.shared, len(sets)) for entry in block]
+        rows = [entry.own[:-1] for entry in block]
+        head = to_json([list(sets), [entry.stamp for entry in block], places, rows], inf_nan_mode="constants")
+        text = BETWEEN.join([head, *(entry.own[-1] for entry in block)])
         yield b"%08x %b\n" % (zlib.crc32(text), text)
 
 
-def _checked(line: bytes) -> tuple[list[list[Any]], list[list[Any]], list[bytes]] | None:
-    """A block's shared values, rows, and settings; None if it is damaged."""
+def _checked(line: bytes) -> tuple[list[list[Any]], list[bytes]] | None:
+    """A block's four lists, and its settings; None if it is damaged."""
     text = line[9:]
     if line[:9] != b"%08x " % zlib.crc32(text):
         return None
     head, *settings = text.split(BETWEEN)
-    shared, rows = from_json(head)
-    return shared, rows, settings
+    return from_json(head, cache_strings="keys"), settings  # identities differ: a cache of strings costs half the time
 
 
 def _stamps(folder: Path) -> dict[str, Stamp]:

@@ -209,6 +209,11 @@ class TrialRecord(TrialDescription):
         return self.hardware.gpu_share if self.hardware is not None else None
 
     @property
+    def origin(self) -> tuple[str, ...]:
+        """What decides of which cell it is: the words of `CELL` and `FACTS`, and the version of the code."""
+        return _origin_of(self)
+
+    @property
     def is_lost(self) -> bool:
         """True if it failed for another reason than its setting, so that it says nothing about the setting."""
         return self.status == "failed" and self.cause not in (None, "setting")
@@ -240,6 +245,7 @@ class CellFacts(Protocol):
 
 FACTS = ("head", "metric", "data_fingerprint", "documents_fingerprint", "encoder_fingerprint")
 """The words of `CellFacts` that a trial's record has too; its identity is made of them."""
+_origin_of: Callable[[TrialRecord], tuple[str, ...]] = attrgetter(*CELL, *FACTS, "code_version")
 
 
 def is_of(record: TrialRecord, cell: CellFacts, codes: Collection[str]) -> bool:
@@ -259,14 +265,13 @@ def by_cell(
     known = {cell.key: cell for cell in cells}
     own: dict[CellKey, list[TrialRecord]] = {key: [] for key in known}
     strays: list[TrialRecord] = []
-    places: dict[tuple[str, ...], list[TrialRecord]] = {}  # thousands of records have the same facts
-    facts_of = attrgetter(*CELL, *FACTS, "code_version")
+    places: dict[tuple[str, ...], list[TrialRecord]] = {}  # thousands of records have one origin
     for record in records:
-        facts = facts_of(record)
-        if facts not in places:
+        origin = record.origin
+        if origin not in places:
             cell = known.get(record.cell)
-            places[facts] = own[cell.key] if cell is not None and is_of(record, cell, codes) else strays
-        places[facts].append(record)
+            places[origin] = own[cell.key] if cell is not None and is_of(record, cell, codes) else strays
+        places[origin].append(record)
     return own, strays
 
 

@@ -56,13 +56,14 @@ def code_uses(search: Iterable[TrialRecord], finals: Iterable[TrialRecord]) -> t
     def seeds(version: str, role: Role) -> tuple[int, ...]:
         return tuple(final.seed for final in finals if (final.code_version, final.role) == (version, role))
 
-    begun = [(record.code_version, record.started_at) for record in search]
-    counts = Counter(version for version, _ in begun)
-    firsts: dict[str, float] = {}
-    for version, started_at in (*begun, *((final.code_version, final.started_at) for final in finals)):
-        firsts[version] = min(started_at, firsts.get(version, started_at))
+    begun: dict[str, list[float]] = {}
+    for record in search:
+        begun.setdefault(record.code_version, []).append(record.started_at)
+    firsts = {version: min(starts) for version, starts in begun.items()}
+    for final in finals:
+        firsts[final.code_version] = min(final.started_at, firsts.get(final.code_version, final.started_at))
     return tuple(
-        CodeUse(version, counts[version], seeds(version, "final"), seeds(version, "default"))
+        CodeUse(version, len(begun.get(version, ())), seeds(version, "final"), seeds(version, "default"))
         for version in sorted(firsts, key=lambda version: (firsts[version], version))
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.sweeps.ledger.records import Role, TrialRecord
-from meltpoint.tasks.core.metrics import gain
+from meltpoint.tasks.core.metrics import gain, is_lower_better
 
 
 def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
@@ -20,15 +20,17 @@ def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
 
     The identity decides last, so that every reader of the same records finds the same one, in whatever order it reads.
     A stopped trial is no candidate: its score is of a trial that was not run to its end.
+
+    Args:
+        records: of one cell, and so of one metric.
     """
-    finished = [
-        (gain(record.metric, record.dev), record)
-        for record in records
-        if record.status == "finished" and record.dev is not None
-    ]
-    highest = max((dev for dev, _ in finished), default=None)
-    equals = [record for dev, record in finished if dev == highest]
-    return min(equals, key=lambda record: (record.epoch_count, record.number, record.id), default=None)
+    finished = [(dev, one) for one in records if (dev := one.dev) is not None and one.status == "finished"]
+    if not finished:
+        return None
+    choose = min if is_lower_better(finished[0][1].metric) else max
+    best = choose(dev for dev, _ in finished)
+    equals = [record for dev, record in finished if dev == best]
+    return min(equals, key=lambda record: (record.epoch_count, record.number, record.id))
 
 
 @dataclass(frozen=True)

@@ -130,9 +130,10 @@ def test_importing_the_door_imports_no_heavy_part() -> None:
             "from meltpoint.reports import tables; [heads.get(name) for name in heads.names()]",
             ("transformers", "datasets", "sklearn"),
         ),
+        ("in status", "from meltpoint.reports import status_view", ("numpy", "torch", "ray", "mlflow")),
     ],
 )
-def test_what_a_sweep_starts_with_imports_nothing_that_only_workers_need(
+def test_what_a_command_starts_with_imports_nothing_that_only_others_need(
     moment: str, code: str, absent: tuple[str, ...]
 ) -> None:
     code = f"import sys; {code}; print(*[m for m in {absent!r} if m in sys.modules])"

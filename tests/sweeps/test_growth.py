@@ -13,8 +13,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.reports.matrix import searched_again
-from meltpoint.reports.notes import growth_notes
+from meltpoint.reports.notes import growth_notes, searched_again
 from meltpoint.sweeps.command_line.growth_question import asked_to_grow, question
 from meltpoint.sweeps.driver.opening import open_planner, settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
