@@ -4,16 +4,20 @@ The planner, the ledger, MLflow and Ray Tune are a sweep's own; workers are fork
 times the ideal time, which is what Ray's own release test of ten thousand trials of a second on 16 CPUs allows (800 s
 instead of 625); and from the first tenth of the trials to the last the driver's memory within a tenth, and no more open
 files. Ends with status 1 where one is missed.
+
+With `--rival` plain Ray Tune runs as many trials of the same length right after that, which says how much of the time
+is the machine's: these goals are for one of 16 cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -56,6 +60,7 @@ class Scale:
         wall_seconds: what Ray Tune took, the start of the workers included.
         times_ideal: the one over the other.
         steady_times_ideal: the same between the first mark and the last trial.
+        rival: `times_ideal` and `steady_times_ideal` of plain Ray Tune in the same run; None where it was not asked.
     """
 
     trials: int
@@ -66,6 +71,7 @@ class Scale:
     times_ideal: float
     steady_times_ideal: float
     marks: list[Mark]
+    rival: tuple[float, float] | None = None
 
     def missed(self) -> list[str]:
         """The goals that are missed, a line each."""
@@ -129,6 +135,19 @@ def run(trials: int, seconds: float, workers: int, searcher: str, encoder: str, 
     return scale(timed, trials, seconds)
 
 
+def against_tune(result: Scale) -> Scale:
+    """The same with plain Ray Tune beside it, in a process of its own."""
+    words = {"trials": result.trials, "seconds": result.seconds, "workers": result.workers}
+    options = [f"--{word}={value}" for word, value in words.items()]
+    command = [sys.executable, "-m", "meltpoint.benchmarks.rivals.waiting_tune", *options]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8")
+    *ends, wall = json.loads(done.stdout.splitlines()[-1])
+    first = ends[result.trials // MARKS - 1]
+    each = result.seconds / result.workers
+    steady = (ends[-1] - first) / ((result.trials - result.trials // MARKS) * each)
+    return replace(result, rival=(wall / result.ideal_seconds, steady))
+
+
 def show(result: Scale) -> None:
     """Print the figures."""
     print(f"{result.trials} trials of {result.seconds:g} s on {result.workers} workers")
@@ -136,6 +155,8 @@ def show(result: Scale) -> None:
         f"  {result.wall_seconds:.0f} s, ideal {result.ideal_seconds:.0f} s: {result.times_ideal:.2f} times; "
         f"without the first tenth {result.steady_times_ideal:.2f} times"
     )
+    if result.rival is not None:
+        print("  plain Ray Tune: {:.2f} times; without the first tenth {:.2f} times".format(*result.rival))
     print("  trials   memory (MB)   open files   driver CPU (ms a trial)")
     for mark in result.marks:
         print(f"  {mark.trials:6d}   {mark.resident_mb:11.0f}   {mark.files:10d}   {mark.processor_ms:10.1f}")
@@ -147,6 +168,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=10_000, help=f"at least {MARKS}")
     parser.add_argument("--seconds", type=float, default=1.0, help="what a trial waits")
     parser.add_argument("--workers", type=int, default=16)
+    parser.add_argument("--rival", action="store_true", help="run plain Ray Tune after it, and print both")
     add_arguments(parser, encoder="loaded once, by the process that workers are forks of")
     options = parser.parse_args()
     if options.trials < MARKS:
@@ -155,6 +177,8 @@ def main() -> None:
         result = run(
             options.trials, options.seconds, options.workers, options.searcher, options.encoder, Path(folder)
         )  # fmt: skip
+    if options.rival:
+        result = against_tune(result)
     missed = result.missed()
     if options.json:
         print(json.dumps({**asdict(result), "missed": missed}, indent=1))

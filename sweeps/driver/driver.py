@@ -91,10 +91,10 @@ class SweepDriver:
             self.deadline = self.clock() + self.resources.time_budget_seconds
         raise_requested()
         self._watch_clock()
+        if not self._has_place():  # asked for after each event: what takes longer comes behind it
+            return "wait"
         self.finals.answer()
         if not self.writer.has_room():
-            return "wait"
-        if not self._has_place():
             return "wait"
         proposals = self.planner.next_together(self.slots, mixes_seeds=BUNDLES_FINALS and self.resources.gpus != 0)
         if self.share is not None:

@@ -102,6 +102,7 @@ class AshaPerCell(NotPickled, FIFOScheduler):
         super().__init__()  # type: ignore[no-untyped-call]
         self.driver, self.orders, self.outcomes = driver, orders, outcomes
         self.brackets: dict[CellKey, AsyncHyperBandScheduler] = {}
+        self.chosen = ""  # Tune's id of the trial that was to run last
 
     def _bracket(self, trial: Trial) -> AsyncHyperBandScheduler | None:
         order = self.orders.get(trial.trial_id)
@@ -120,10 +121,24 @@ class AshaPerCell(NotPickled, FIFOScheduler):
         return self.brackets[cell]
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """The first that waits, looked for among those that have not ended: Tune itself goes through all of them."""
-        open_trials = tune_controller.get_live_trials()
+        """The trial that gets the next worker that is idle, of those that wait, each in its turn.
+
+        Tune takes the first one of all, and ends the worker that it has begun to start for it. So the first ones, as
+        many as there are places whose workers are still to come, are left to those; it is no loss where none comes,
+        since they have their turn as soon as every place has its worker. And the next one in turn is not the one that
+        was chosen last, whose worker may not have answered yet: others would stay idle meanwhile.
+        """
+        open_trials = tune_controller.get_live_trials()  # not all of them: ten thousand may have ended
         waiting = {trial.trial_id: trial for trial in open_trials if trial.status == Trial.PENDING}
-        return next((waiting[trial_id] for trial_id in self.orders if trial_id in waiting), None)
+        found = [trial_id for trial_id in self.orders if trial_id in waiting]
+        if not found:
+            return None
+        running = sum(trial.status == Trial.RUNNING for trial in open_trials)
+        to_come = max(0, self.driver.slots - running - 1)  # one place may be that of an idle worker
+        found = found[to_come:] or found[-1:]
+        place = (found.index(self.chosen) + 1) % len(found) if self.chosen in found else 0
+        self.chosen = found[place]
+        return waiting[self.chosen]
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """A trial enters: into its cell's bracket."""

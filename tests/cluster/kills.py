@@ -67,16 +67,22 @@ VICTIMS: tuple[Callable[[World], object], ...] = (kill_driver, chaos.kill_worker
 
 
 def kill_at_random(world: World, count: int, over_seconds: float, seed: int = 0) -> float:
-    """Run a sweep to its end, with kills spread over a time; the command is given again whenever the driver ended.
+    """Run a sweep to its end, with kills at moments of its first stretch, drawn beforehand and independent of it.
+
+    The command is given again whenever the driver ended.
+
+    Args:
+        over_seconds: the length of that stretch.
 
     Returns:
         The seconds from the first start to the end.
     """
-    draw, watch, left = random.Random(seed), Watch(), count
+    draw, watch = random.Random(seed), Watch()
+    moments = sorted(draw.uniform(0, over_seconds) for _ in range(count))
     began = time.monotonic()
     world.drive()
-    while left or world.process is not None:
-        pause = draw.uniform(0, 2 * over_seconds / count) if left else None
+    while moments or world.process is not None:
+        pause = max(0.0, began + moments[0] - time.monotonic()) if moments else None
         status = _wait(world, pause)
         watch.look(world)
         if status == 0:
@@ -84,10 +90,10 @@ def kill_at_random(world: World, count: int, over_seconds: float, seed: int = 0)
         if status is not None:
             time.sleep(BACK_SECONDS)
             world.drive()
-        elif left:
+        elif moments:
             draw.choice(VICTIMS)(world)
-            left -= 1
-    assert left == 0, f"the sweep ended before the last {left} kills"
+            del moments[0]
+    assert not moments, f"the sweep ended before the last {len(moments)} kills"
     return time.monotonic() - began
 
 

@@ -75,16 +75,27 @@ def test_rungs_can_be_shares_of_each_trials_own_schedule():
     assert outcomes == {"short": STOPPED_EARLY}
 
 
-def test_the_trial_that_came_first_runs_first_and_none_that_ended_is_looked_at():
-    names = ["ended", "runs", "second", "third"]
-    scheduler = AshaPerCell(SimpleNamespace(), {name: object() for name in names[1:]}, {})
-    trials = {name: Trial("train", trial_id=name, stub=True) for name in names}
-    trials["runs"].status = Trial.RUNNING
-    live = {trials[name] for name in names[1:]}
-    tune = SimpleNamespace(get_live_trials=lambda: live)
-    assert scheduler.choose_trial_to_run(tune) is trials["second"]
-    live.clear()
-    assert scheduler.choose_trial_to_run(tune) is None
+def choices(slots: int, running: int, waiting: int, count: int) -> list[str]:
+    """The trials that are chosen one after the other, of some that run, some that wait, and one that ended."""
+    names = ["ended", *(f"runs{number}" for number in range(running)), *(f"w{number}" for number in range(waiting))]
+    scheduler = AshaPerCell(SimpleNamespace(slots=slots), {name: object() for name in names[1:]}, {})
+    trials = [Trial("train", trial_id=name, stub=True) for name in names]
+    for trial in trials[1 : running + 1]:
+        trial.status = Trial.RUNNING
+    tune = SimpleNamespace(get_live_trials=lambda: set(trials[1:]))
+    chosen = [scheduler.choose_trial_to_run(tune) for _ in range(count)]
+    return ["" if trial is None else trial.trial_id for trial in chosen]
+
+
+def test_trials_that_wait_take_turns_the_oldest_first_and_none_that_ended_is_looked_at():
+    assert choices(slots=2, running=1, waiting=3, count=5) == ["w0", "w1", "w2", "w0", "w1"]
+    assert choices(slots=2, running=2, waiting=1, count=2) == ["w0", "w0"]
+    assert choices(slots=2, running=2, waiting=0, count=1) == [""]
+
+
+def test_a_trial_whose_own_worker_is_to_come_is_given_no_other():
+    assert choices(slots=4, running=2, waiting=3, count=3) == ["w1", "w2", "w1"]
+    assert choices(slots=16, running=0, waiting=4, count=2) == ["w3", "w3"]
 
 
 def test_trials_that_ask_for_the_same_ask_with_one_object():
