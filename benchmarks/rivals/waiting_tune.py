@@ -41,7 +41,7 @@ def waiting(config: dict[str, Any]) -> None:
 def search(trials: int, seconds: float, workers: int) -> list[float]:
     """Run the trials; when each ended, and when the search did."""
     ray.init("local", include_dashboard=False, log_to_driver=False)
-    share = ray.cluster_resources()["CPU"] / workers
+    share = ray.cluster_resources()["CPU"] / workers  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory(prefix="waiting-tune-") as folder:
         tuner = tune.Tuner(
             tune.with_resources(waiting, {"cpu": share}),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 Orders = dict[str, WorkOrder]
 """Tune's trial id → the order that it runs."""
+WORKER_SECONDS = 60.0
+"""So long a trial is left to the worker that is being started for it, and is given no idle one."""
 AVOID = "avoid"
 """The key of a configuration that holds the ids of nodes which refused an order (`trainable.refusal`)."""
 Outcomes = dict[str, TrialOutcome]
@@ -98,11 +101,14 @@ class CellSearch(NotPickled, Searcher):
 class AshaPerCell(NotPickled, FIFOScheduler):
     """Routes each epoch to its own cell's ASHA bracket where the space asks for early stopping; else lets it go on."""
 
-    def __init__(self, driver: Driver, orders: Orders, outcomes: Outcomes) -> None:
+    def __init__(
+        self, driver: Driver, orders: Orders, outcomes: Outcomes, clock: Callable[[], float] = time.monotonic
+    ) -> None:  # fmt: skip
         super().__init__()  # type: ignore[no-untyped-call]
-        self.driver, self.orders, self.outcomes = driver, orders, outcomes
+        self.driver, self.orders, self.outcomes, self.clock = driver, orders, outcomes, clock
         self.brackets: dict[CellKey, AsyncHyperBandScheduler] = {}
         self.chosen = ""  # Tune's id of the trial that was to run last
+        self.since: dict[str, float] = {}  # of the trials that wait, by Tune's id: when that was first seen
 
     def _bracket(self, trial: Trial) -> AsyncHyperBandScheduler | None:
         order = self.orders.get(trial.trial_id)
@@ -124,18 +130,19 @@ class AshaPerCell(NotPickled, FIFOScheduler):
         """The trial that gets the next worker that is idle, of those that wait, each in its turn.
 
         Tune takes the first one of all, and ends the worker that it has begun to start for it. So the first ones, as
-        many as there are places whose workers are still to come, are left to those; it is no loss where none comes,
-        since they have their turn as soon as every place has its worker. And the next one in turn is not the one that
-        was chosen last, whose worker may not have answered yet: others would stay idle meanwhile.
+        many as there are places whose workers are still to come, are left to those for a while. And the next one in
+        turn is not the one that was chosen last, whose worker may not have answered yet: others would stay idle.
         """
         open_trials = tune_controller.get_live_trials()  # not all of them: ten thousand may have ended
-        waiting = {trial.trial_id: trial for trial in open_trials if trial.status == Trial.PENDING}
-        found = [trial_id for trial_id in self.orders if trial_id in waiting]
-        if not found:
-            return None
+        waiting: dict[str, Trial] = {one.trial_id: one for one in open_trials if one.status == Trial.PENDING}
+        now = self.clock()
+        self.since = {trial_id: self.since.get(trial_id, now) for trial_id in self.orders if trial_id in waiting}
         running = sum(trial.status == Trial.RUNNING for trial in open_trials)
         to_come = max(0, self.driver.slots - running - 1)  # one place may be that of an idle worker
-        found = found[to_come:] or found[-1:]
+        served = {trial_id for trial_id in list(self.since)[:to_come] if now - self.since[trial_id] < WORKER_SECONDS}
+        found = [trial_id for trial_id in self.since if trial_id not in served]
+        if not found:
+            return None
         place = (found.index(self.chosen) + 1) % len(found) if self.chosen in found else 0
         self.chosen = found[place]
         return waiting[self.chosen]

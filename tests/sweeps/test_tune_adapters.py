@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,7 @@ from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
 from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, result_of
 from meltpoint.sweeps.on_ray.tune_adapters import (
+    WORKER_SECONDS,
     AshaPerCell,
     CellSearch,
     Listener,
@@ -75,14 +77,22 @@ def test_rungs_can_be_shares_of_each_trials_own_schedule():
     assert outcomes == {"short": STOPPED_EARLY}
 
 
-def choices(slots: int, running: int, waiting: int, count: int) -> list[str]:
-    """The trials that are chosen one after the other, of some that run, some that wait, and one that ended."""
+def choices(slots: int, running: int, waiting: int, count: int, seconds: float = 0.0) -> list[str]:
+    """The trials that are chosen one after the other, of some that run, some that wait, and one that ended.
+
+    Args:
+        seconds: between a look at them and these choices.
+    """
     names = ["ended", *(f"runs{number}" for number in range(running)), *(f"w{number}" for number in range(waiting))]
-    scheduler = AshaPerCell(SimpleNamespace(slots=slots), {name: object() for name in names[1:]}, {})
+    times = itertools.chain([0.0], itertools.repeat(seconds))
+    orders = {name: object() for name in names[1:]}
+    scheduler = AshaPerCell(SimpleNamespace(slots=slots), orders, {}, clock=lambda: next(times))
     trials = [Trial("train", trial_id=name, stub=True) for name in names]
     for trial in trials[1 : running + 1]:
         trial.status = Trial.RUNNING
     tune = SimpleNamespace(get_live_trials=lambda: set(trials[1:]))
+    scheduler.choose_trial_to_run(tune)
+    scheduler.chosen = ""
     chosen = [scheduler.choose_trial_to_run(tune) for _ in range(count)]
     return ["" if trial is None else trial.trial_id for trial in chosen]
 
@@ -93,9 +103,11 @@ def test_trials_that_wait_take_turns_the_oldest_first_and_none_that_ended_is_loo
     assert choices(slots=2, running=2, waiting=0, count=1) == [""]
 
 
-def test_a_trial_whose_own_worker_is_to_come_is_given_no_other():
+def test_a_trial_whose_own_worker_is_to_come_is_given_no_other_for_a_while():
     assert choices(slots=4, running=2, waiting=3, count=3) == ["w1", "w2", "w1"]
-    assert choices(slots=16, running=0, waiting=4, count=2) == ["w3", "w3"]
+    assert choices(slots=4, running=2, waiting=1, count=1) == [""]
+    late = WORKER_SECONDS + 1
+    assert choices(slots=4, running=2, waiting=3, count=3, seconds=late) == ["w0", "w1", "w2"], "it may never come"
 
 
 def test_trials_that_ask_for_the_same_ask_with_one_object():
