@@ -12,7 +12,6 @@ import pytest
 
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.tuning_curves import ANALYSIS
-from meltpoint.reports.statistics import random_trials
 from meltpoint.reports.statistics.cell_curves import cell_curve, curve_rows
 from meltpoint.sweeps.ledger.records import HardwareRecord
 from meltpoint.sweeps.results.summary import CellSummary
@@ -85,9 +84,8 @@ def test_a_search_that_is_not_over_says_so(make_cell):
     assert one.notes == ("8 search trials not run",)
 
 
-def test_of_many_trials_the_first_ones_count(make_cell, monkeypatch):
-    monkeypatch.setattr(random_trials, "MOST_TRIALS", 10)
-    one = cell_curve(searched(make_cell(), *scored(*SCORES)))
+def test_of_many_trials_the_first_ones_count(make_cell):
+    one = cell_curve(searched(make_cell(), *scored(*SCORES)), most=10)
     assert one.trials.scores == tuple(SCORES[:10])
     assert one.notes == ("the first 10 random trials only, 2 more left out",)
 
