@@ -11,7 +11,7 @@ from meltpoint.reports.baseline_row import baseline_rows
 from meltpoint.reports.difference_rows import DIFFERENCES, Contrasts, in_one_table
 from meltpoint.reports.differences import EnsembleOf, ModeVariant, RowPair, Split, over_seeds, side_title
 from meltpoint.reports.ensembles import heading, is_current, reservations
-from meltpoint.reports.notes import searched_again
+from meltpoint.reports.notes import searched_again, searched_less
 from meltpoint.reports.statistics.comparison import Comparer
 from meltpoint.reports.table_values import Delta, EncoderBlock, Matrix, TableEntry, TableRow, numbered
 from meltpoint.sweeps.ledger.records import TrialRecord
@@ -19,7 +19,6 @@ from meltpoint.sweeps.results.code_versions import mixture_in_words
 from meltpoint.sweeps.results.ensemble_record import Ensemble
 from meltpoint.sweeps.results.score_words import spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.search.closing import Closing
 from meltpoint.tasks.core.counts import some
 
 HIDDEN = "the test labels are hidden; dev is shown"
@@ -171,11 +170,6 @@ def codes_of(cell: CellSummary) -> str:
     if cell.mixes_code:
         return mixture_in_words(cell.code_uses, cell.best)
     return f"all its trials are of Meltpoint's code {cell.code_uses[0].version}, other cells are of others"
-
-
-def searched_less(closing: Closing) -> str:
-    """The note that a cell's search ended before all its trials were run."""
-    return f"its search ended after {closing}"
 
 
 def _numbered(block: EncoderBlock, footnotes: dict[str, int]) -> EncoderBlock:

@@ -11,6 +11,7 @@ from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord, strays_
 from meltpoint.sweeps.results.code_versions import mixture_in_words
 from meltpoint.sweeps.results.guards import guard_lines
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.search.closing import Closing
 from meltpoint.tasks.core.counts import counted, plural, some
 
 SELECTION = (
@@ -83,6 +84,11 @@ def growth_notes(summary: SweepSummary) -> list[str]:
         looked = "; tests over the seeds do not know of that first look" if seeds else ""
         lines.append(f"The sweep grew on {day}{after}: {'; '.join(grown.changes)}{looked}.")
     return lines
+
+
+def searched_less(closing: Closing) -> str:
+    """The note that a cell's search ended before all its trials were run."""
+    return f"its search ended after {closing}"
 
 
 def searched_again(test_round: int) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 
 from meltpoint.reports.class_tables import class_document
 from meltpoint.reports.findings import without_defaults
-from meltpoint.reports.matrix import searched_less
-from meltpoint.reports.notes import notes, searched_again
+from meltpoint.reports.notes import notes, searched_again, searched_less
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.statistics.class_scores import cell_class_scores
 from meltpoint.reports.table_values import Delta

@@ -19,8 +19,7 @@ from meltpoint.reports.findings import (
     without_defaults,
 )
 from meltpoint.reports.formats import duration, marks, searched_names, setting_text, title
-from meltpoint.reports.matrix import searched_less
-from meltpoint.reports.notes import notes, searched_again
+from meltpoint.reports.notes import notes, searched_again, searched_less
 from meltpoint.reports.paper_comparison import paper_score
 from meltpoint.reports.report_json import document_text
 from meltpoint.reports.report_tex import latex

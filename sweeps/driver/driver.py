@@ -118,8 +118,7 @@ class SweepDriver:
         if self.share is not None and self.share.part.is_limited:
             return len(self.orders) < self.share.part.places
         running = sum(self.orders.values())
-        # A few wait where every place is taken: Tune ends the worker of a trial that nothing waits for (docs/log.md).
-        return len(self.orders) - running < max(1, self.slots // 4, self.slots - running)
+        return len(self.orders) - running < max(1, self.slots - running)
 
     def has_enough(self) -> bool:
         """True if idle workers would only keep places from other sweeps."""

@@ -30,7 +30,7 @@ COUNT, LAST, SETTING = "_epoch_count", "_last_epoch", "_setting_json"
 ENTRY = (*OWN, COUNT, LAST, SETTING)
 """Names of what `own_values` gives."""
 READ, FOLDER = "_read", "_folder"
-ORIGIN = "_origin"
+CELL_FACTS = "_cell_facts"
 PART = "_part"
 """The key of a light record's values in common, under which other records have the same mapping."""
 
@@ -106,14 +106,14 @@ class LazyRecord(TrialRecord):
         return record
 
     @property
-    def origin(self) -> tuple[str, ...]:
+    def cell_facts(self) -> tuple[str, ...]:
         """As every record's; records with a part in common have it in common, too."""
         part = self.__dict__.get(PART)
         if part is None:
-            return super().origin
-        if ORIGIN not in part:
-            part[ORIGIN] = super().origin
-        known: tuple[str, ...] = part[ORIGIN]
+            return super().cell_facts
+        if CELL_FACTS not in part:
+            part[CELL_FACTS] = super().cell_facts
+        known: tuple[str, ...] = part[CELL_FACTS]
         return known
 
     @property

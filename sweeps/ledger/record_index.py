@@ -138,12 +138,12 @@ class RecordIndex:
             if block is None:
                 is_whole = False
                 continue
-            (shared, marks, places, rows), settings = block
+            (shared, noted, places, rows), settings = block
             parts = [shared_part(values, self.folder, read) for values in shared]
             count += len(rows)
-            for mark, place, own, setting in zip(marks, places, rows, settings, strict=True):
+            for stamp, place, own, setting in zip(noted, places, rows, settings, strict=True):
                 name = f"{own[0]}.json"
-                if stamps.get(name) == tuple(mark):
+                if stamps.get(name) == tuple(stamp):
                     own.append(setting)
                     found[name] = LazyRecord.of(parts[place], own)
         return found, is_whole, count

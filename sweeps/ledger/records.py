@@ -209,9 +209,9 @@ class TrialRecord(TrialDescription):
         return self.hardware.gpu_share if self.hardware is not None else None
 
     @property
-    def origin(self) -> tuple[str, ...]:
-        """What decides of which cell it is: the words of `CELL` and `FACTS`, and the version of the code."""
-        return _origin_of(self)
+    def cell_facts(self) -> tuple[str, ...]:
+        """What decides to which cell it belongs: the values of `CELL` and `FACTS`, and the version of the code."""
+        return _cell_facts(self)
 
     @property
     def is_lost(self) -> bool:
@@ -245,7 +245,7 @@ class CellFacts(Protocol):
 
 FACTS = ("head", "metric", "data_fingerprint", "documents_fingerprint", "encoder_fingerprint")
 """The words of `CellFacts` that a trial's record has too; its identity is made of them."""
-_origin_of: Callable[[TrialRecord], tuple[str, ...]] = attrgetter(*CELL, *FACTS, "code_version")
+_cell_facts: Callable[[TrialRecord], tuple[str, ...]] = attrgetter(*CELL, *FACTS, "code_version")
 
 
 def is_of(record: TrialRecord, cell: CellFacts, codes: Collection[str]) -> bool:
@@ -265,13 +265,13 @@ def by_cell(
     known = {cell.key: cell for cell in cells}
     own: dict[CellKey, list[TrialRecord]] = {key: [] for key in known}
     strays: list[TrialRecord] = []
-    places: dict[tuple[str, ...], list[TrialRecord]] = {}  # thousands of records have one origin
+    places: dict[tuple[str, ...], list[TrialRecord]] = {}  # thousands of records have the same facts
     for record in records:
-        origin = record.origin
-        if origin not in places:
+        facts = record.cell_facts
+        if facts not in places:
             cell = known.get(record.cell)
-            places[origin] = own[cell.key] if cell is not None and is_of(record, cell, codes) else strays
-        places[origin].append(record)
+            places[facts] = own[cell.key] if cell is not None and is_of(record, cell, codes) else strays
+        places[facts].append(record)
     return own, strays
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from meltpoint.benchmarks import large_ledger
 from meltpoint.benchmarks.driver_overhead import Sample
-from meltpoint.benchmarks.many_trials import Mark, Scale, change, growth, marks_of
+from meltpoint.benchmarks.many_trials import Mark, Scale, against_tune, change, growth, marks_of
 from meltpoint.benchmarks.many_workers import Load, Rate, Reading, rate, simulate, verdict
 from meltpoint.reports.tables import render
 from meltpoint.sweeps.ledger import record_index
@@ -80,6 +81,18 @@ def test_simulated_workers_run_a_sweep_of_real_records(toy_encoder, tmp_path) ->
     assert found.trials <= len(records) <= 12 + 4
     assert found.driver_ms > 0
     assert found.mlflow_ms > 0
+
+
+@pytest.mark.slow
+def test_plain_tune_runs_as_many_trials_of_the_same_length_on_as_many_workers() -> None:
+    ours = Scale(
+        trials=20, workers=2, seconds=0.2, ideal_seconds=2.0, wall_seconds=3.0, times_ideal=1.5,
+        steady_times_ideal=1.2, marks=[],
+    )  # fmt: skip
+    found = against_tune(ours)
+    assert found.rival is not None
+    assert min(found.rival) >= 1, "no search of trials that only wait is faster than they are"
+    assert replace(found, rival=None) == ours
 
 
 def test_too_few_trials_are_refused_in_one_line(toy_encoder, tmp_path) -> None:
