@@ -257,7 +257,7 @@ class SweepDriver:
         progress = self.planner.cells[record.cell]
         before = progress.best
         self.planner.end(kept)
-        self.tracker.end(record)
+        self.tracker.end(kept)
         self.progress.ended(record)
         self.finals.drop_losers(progress, [record] if before is None else [record, before])
 

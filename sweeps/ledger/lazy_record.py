@@ -2,138 +2,127 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from pydantic_core import from_json, to_json
 
-from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.ledger.records import CELL, FACTS, TrialRecord
 
 SHARED = (
     "encoder", "mode", "task", "variant", "role", "seed", "head", "status", "metric", "error", "answered_by",
     "data_fingerprint", "documents_fingerprint", "encoder_fingerprint", "code_version", "cause", "attempts",
     "driver_attempt", "test_fingerprint", "trained_together", "suggested_by", "trained_parameters", "peak_memory_kind",
-    "energy_source", "energy_share",
+    "energy_source", "energy_share", "gpu_share",
 )  # fmt: skip
-"""Fields whose values many records have in common."""
-OWN = (
-    "id", "number", "dev", "best_epoch", "mlflow_run_id", "started_at", "seconds", "seconds_before", "test",
-    "peak_memory_bytes", "energy_joules",
-)  # fmt: skip
-"""Fields of one record's own, all of them JSON as they are."""
-GPU_SHARE = "_gpu_share"
-COMMON = (*SHARED, GPU_SHARE)
+"""Attributes of a record whose values many records have in common."""
+SETTING_NAMES = "setting_names"
+COMMON = (*SHARED, SETTING_NAMES)
 """Names of what `shared_values` gives."""
-COUNT, LAST, SETTING = "_epoch_count", "_last_epoch", "_setting_json"
-ENTRY = (*OWN, COUNT, LAST, SETTING)
-"""Names of what `own_values` gives."""
-READ, FOLDER = "_read", "_folder"
-CELL_FACTS = "_cell_facts"
-PART = "_part"
-"""The key of a light record's values in common, under which other records have the same mapping."""
-
-_shared, _own = attrgetter(*SHARED, "gpu_share"), attrgetter(*OWN)
 
 
-def shared_values(record: TrialRecord) -> tuple[Any, ...]:
-    """The values of `SHARED`, then the share of a GPU."""
-    values: tuple[Any, ...] = _shared(record)
-    return values
+class OwnValues(NamedTuple):
+    """The values of a record that no other one has: attributes by name, and the setting's values as JSON."""
+
+    id: str
+    number: int
+    dev: float | None
+    best_epoch: int | None
+    mlflow_run_id: str | None
+    started_at: float
+    seconds: float
+    seconds_before: float
+    test: dict[str, float] | None
+    peak_memory_bytes: int | None
+    energy_joules: float | None
+    epoch_count: int
+    last_epoch: int
+    setting_values: bytes
 
 
-def own_values(record: TrialRecord) -> list[Any]:
-    """The values of `OWN`, then the number of epochs, the last one's number, and the setting as bytes of JSON."""
-    raw = record.__dict__.get(SETTING)
-    setting = to_json(record.setting) if raw is None else raw
-    return [*_own(record), record.epoch_count, record.last_epoch, setting]
+OWN = OwnValues._fields[:-1]
+"""Attributes of a record of its own, all of them JSON as they are."""
+
+_shared, _own = attrgetter(*SHARED), attrgetter(*OWN)
 
 
-def shared_part(values: Iterable[Any], folder: Path, read: Callable[[Path], TrialRecord]) -> dict[str, Any]:
-    """The part of records that they have in common, for `LazyRecord.of`.
+class CommonValues:
+    """The values that many records have in common: an attribute for each name of `COMMON`, and the cell's facts.
 
     Args:
         values: as from `shared_values`.
         folder: where the records' files are.
         read: reads one.
     """
-    return {**dict(zip(COMMON, values, strict=True)), FOLDER: folder, READ: read}
+
+    def __init__(self, values: Sequence[Any], folder: Path, read: Callable[[Path], TrialRecord]) -> None:
+        known = dict(zip(COMMON, values, strict=True))
+        self.__dict__.update(known)
+        self.cell_facts = tuple(known[name] for name in (*CELL, *FACTS, "code_version"))
+        self.setting_names: Sequence[str] = known[SETTING_NAMES]
+        self.folder, self.read = folder, read
+
+
+def shared_values(record: TrialRecord) -> tuple[Any, ...]:
+    """The values of `SHARED`, then the names of the setting's values."""
+    common = record._common if isinstance(record, LazyRecord) else None
+    names = common.setting_names if isinstance(common, CommonValues) else record.setting
+    return (*_shared(record), tuple(names))
+
+
+def own_values(record: TrialRecord) -> OwnValues:
+    """The values of `OWN`, then the setting's values as JSON."""
+    own = record._own if isinstance(record, LazyRecord) else None
+    if isinstance(own, OwnValues):
+        return own
+    return OwnValues._make((*_own(record), to_json(list(record.setting.values()))))
 
 
 class LazyRecord(TrialRecord):
     """A record from the ledger's index. Every way to copy, compare or write it reads its file first.
 
     It holds its own values and a reference to those that it has in common with others: a driver keeps one for each of
-    ten thousand trials.
+    ten thousand trials. Once its file was read, both are the whole record.
     """
 
+    __slots__ = ("_common", "_own")
+    _common: CommonValues | TrialRecord
+    _own: OwnValues | TrialRecord
+
     @classmethod
-    def of(cls, shared: dict[str, Any], own: Iterable[Any]) -> LazyRecord:
+    def of(cls, common: CommonValues, own: OwnValues) -> LazyRecord:
         """A record of an entry of the index, whose values were validated when its file was read.
 
         Args:
-            shared: as from `shared_part`; a hundred thousand records may have one mapping.
-            own: as from `own_values`.
+            common: what it has in common with others.
+            own: what it has alone.
         """
         record = cls.__new__(cls)
-        values = dict(zip(ENTRY, own, strict=True))
-        values[PART] = shared
-        object.__setattr__(record, "__dict__", values)  # and not what only pydantic's own methods need: see below
+        _set_common(record, common)
+        _set_own(record, own)
         return record
 
     def __getattr__(self, name: str) -> Any:
         """A field that is not there yet."""
-        if name == "setting" and SETTING in self.__dict__:
-            self.__dict__["setting"] = from_json(self.__dict__.pop(SETTING))
-        elif name in type(self).model_fields and PART in self.__dict__:
-            self._fill()
-        else:
+        if name not in TrialRecord.model_fields:
             raise AttributeError(name)
-        return self.__dict__[name]
-
-    def _fill(self) -> None:
+        common, own = self._common, self._own
+        if name == "setting" and isinstance(common, CommonValues) and isinstance(own, OwnValues):
+            setting = dict(zip(common.setting_names, from_json(own.setting_values), strict=True))
+            return self.__dict__.setdefault(name, setting)
         whole = self.whole()
-        self.__dict__.clear()
-        self.__dict__.update(whole.__dict__)
+        _set_common(self, whole)
+        _set_own(self, whole)
+        return getattr(whole, name)
 
     def whole(self) -> TrialRecord:
-        """The record with every field, as its file has it now."""
-        part = self.__dict__.get(PART)
-        if part is None:
-            return TrialRecord.model_construct(set(self.__dict__), **self.__dict__)
-        record: TrialRecord = part[READ](part[FOLDER] / f"{self.id}.json")
-        return record
-
-    @property
-    def cell_facts(self) -> tuple[str, ...]:
-        """As every record's; records with a part in common have it in common, too."""
-        part = self.__dict__.get(PART)
-        if part is None:
-            return super().cell_facts
-        if CELL_FACTS not in part:
-            part[CELL_FACTS] = super().cell_facts
-        known: tuple[str, ...] = part[CELL_FACTS]
-        return known
-
-    @property
-    def epoch_count(self) -> int:
-        """The number of epochs, without reading them."""
-        count: int | None = self.__dict__.get(COUNT)
-        return len(self.epochs) if count is None else count
-
-    @property
-    def last_epoch(self) -> int:
-        """The number of the last epoch, without reading them."""
-        last: int | None = self.__dict__.get(LAST)
-        return self._number_of_last() if last is None else last
-
-    @property
-    def gpu_share(self) -> float | None:
-        """The share of a GPU, without reading the file."""
-        part = self.__dict__.get(PART)
-        share: float | None = self._share_of_hardware() if part is None else part[GPU_SHARE]
-        return share
+        """The record with every field, as its file has it now, or had it when this one was filled from it."""
+        common = self._common
+        if isinstance(common, TrialRecord):
+            return common
+        return common.read(common.folder / f"{self.id}.json")
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A whole record, changed."""
@@ -166,15 +155,7 @@ class LazyRecord(TrialRecord):
         return self.whole().__reduce__()
 
 
-def _in_common(name: str) -> property:
-    """A field of `SHARED`: from the part in common, or from the record itself once its file was read."""
-
-    def read(record: LazyRecord) -> Any:
-        known = record.__dict__
-        return known[PART][name] if PART in known else known[name]
-
-    return property(read)
-
-
-for _name in SHARED:  # after the class, since pydantic takes what a class's body names for fields
-    setattr(LazyRecord, _name, _in_common(_name))
+_set_common, _set_own = LazyRecord._common.__set__, LazyRecord._own.__set__  # type: ignore[union-attr]
+for _place, _names in (("_common", (*SHARED, "cell_facts")), ("_own", OWN)):
+    for _name in _names:  # after the class, since pydantic takes what a class's body names for fields
+        setattr(LazyRecord, _name, property(attrgetter(f"{_place}.{_name}")))

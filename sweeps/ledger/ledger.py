@@ -18,7 +18,7 @@ from meltpoint.sweeps.ledger import file_lock
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.claim import latest
 from meltpoint.sweeps.ledger.file_lock import LOCK, FileLock
-from meltpoint.sweeps.ledger.lazy_record import LazyRecord, own_values, shared_part, shared_values
+from meltpoint.sweeps.ledger.lazy_record import CommonValues, LazyRecord, own_values, shared_values
 from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError
 from meltpoint.sweeps.ledger.object_lease import ObjectLease
 from meltpoint.sweeps.ledger.record_index import RecordIndex
@@ -69,7 +69,7 @@ class Ledger:
         self.lease: Lease | None = None
         self.left_out: list[str] = []
         self.index = RecordIndex(self.trials) if isinstance(self.trials, Path) else None
-        self._parts: dict[tuple[Any, ...], dict[str, Any]] = {}  # what light records have in common
+        self._common: dict[tuple[Any, ...], CommonValues] = {}  # what light records have in common
 
     @property
     def specification(self) -> StoragePath:
@@ -190,9 +190,9 @@ class Ledger:
         if not isinstance(self.trials, Path):
             return record
         values = shared_values(record)
-        if values not in self._parts:
-            self._parts[values] = shared_part(values, self.trials, self._read)
-        return LazyRecord.of(self._parts[values], own_values(record))
+        if values not in self._common:
+            self._common[values] = CommonValues(values, self.trials, self._read)
+        return LazyRecord.of(self._common[values], own_values(record))
 
     def late_lines(self) -> list[str]:
         """A line about the records that `records` left out, if there are any."""

@@ -16,13 +16,21 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from pydantic_core import from_json, to_json
 
-from meltpoint.sweeps.ledger.lazy_record import COMMON, ENTRY, LazyRecord, own_values, shared_part, shared_values
+from meltpoint.sweeps.ledger.lazy_record import (
+    COMMON,
+    CommonValues,
+    LazyRecord,
+    OwnValues,
+    own_values,
+    shared_values,
+)
 from meltpoint.sweeps.ledger.records import TrialRecord
 
 Stamp = tuple[int, int, int, int]
@@ -40,7 +48,7 @@ SETTLED_NS = 2 * 10**9
 MOST_BYTES = 2**31
 BETWEEN = b"\x1e"
 FORMAT = hashlib.sha256(
-    repr((4, COMMON, ENTRY, sorted(TrialRecord.model_json_schema().items(), key=str))).encode()
+    repr((5, COMMON, OwnValues._fields, sorted(TrialRecord.model_json_schema().items(), key=str))).encode()
 ).hexdigest()
 """Another version of the code that has other fields begins a new index."""
 
@@ -58,7 +66,7 @@ class Entry:
     name: str
     stamp: Stamp
     shared: tuple[Any, ...]
-    own: list[Any]
+    own: OwnValues
 
     @classmethod
     def of(cls, name: str, stamp: Stamp, record: TrialRecord) -> Entry:
@@ -111,9 +119,8 @@ class RecordIndex:
         """Take up a record whose file was just written; it is added with others, so that no reader reads its file."""
         name = f"{record.id}.json"
         self.noted.pop(name, None)
-        stamp = _stamp(self.folder / name)
-        if stamp is not None:
-            self.noted[name] = Entry.of(name, stamp, record)
+        with contextlib.suppress(OSError):  # it is gone
+            self.noted[name] = Entry.of(name, _stamp((self.folder / name).stat()), record)
         if len(self.noted) >= self.due:
             added = self._add(list(self.noted.values()), self._settled_before())
             left = [entry for entry in self.noted.values() if entry.name not in added]
@@ -138,14 +145,14 @@ class RecordIndex:
             if block is None:
                 is_whole = False
                 continue
-            (shared, noted, places, rows), settings = block
-            parts = [shared_part(values, self.folder, read) for values in shared]
-            count += len(rows)
-            for stamp, place, own, setting in zip(noted, places, rows, settings, strict=True):
-                name = f"{own[0]}.json"
-                if stamps.get(name) == tuple(stamp):
-                    own.append(setting)
-                    found[name] = LazyRecord.of(parts[place], own)
+            (shared, noted, places, columns), settings = block
+            common = [CommonValues(values, self.folder, read) for values in shared]
+            owns = map(OwnValues._make, zip(*columns, settings, strict=True))
+            count += len(places)
+            for stamp, place, own in zip(zip(*noted, strict=True), places, owns, strict=True):
+                name = f"{own.id}.json"
+                if stamps.get(name) == stamp:
+                    found[name] = LazyRecord.of(common[place], own)
         return found, is_whole, count
 
     def _settled_before(self) -> int:
@@ -203,17 +210,18 @@ def _append(path: Path, data: bytes) -> None:
 def _blocks(entries: Sequence[Entry]) -> Iterator[bytes]:
     """Lines of a checksum, a JSON list, and settings.
 
-    The list has the sets of values that many records share, then three lists with an entry a record: the stamps, the
-    places of their sets, their own values. The settings are apart, between characters that JSON has nowhere: they are
-    read where somebody asks for one.
+    The list has the sets of values that many records share; then, with an entry a record, the four lists of the stamps,
+    the list of the places of their sets, and a list for each of their own values. The settings' values are apart,
+    between characters that JSON has nowhere: they are read where somebody asks for one.
     """
     for start in range(0, len(entries), BLOCK):
         block = entries[start : start + BLOCK]
         sets: dict[tuple[Any, ...], int] = {}
         places = [sets.setdefault(entry.shared, len(sets)) for entry in block]
-        rows = [entry.own[:-1] for entry in block]
-        head = to_json([list(sets), [entry.stamp for entry in block], places, rows], inf_nan_mode="constants")
-        text = BETWEEN.join([head, *(entry.own[-1] for entry in block)])
+        stamps = list(zip(*(entry.stamp for entry in block), strict=True))
+        *columns, settings = zip(*(entry.own for entry in block), strict=True)
+        head = to_json([list(sets), stamps, places, columns], inf_nan_mode="constants")
+        text = BETWEEN.join([head, *settings])
         yield b"%08x %b\n" % (zlib.crc32(text), text)
 
 
@@ -226,31 +234,28 @@ def _checked(line: bytes) -> tuple[list[list[Any]], list[bytes]] | None:
     return from_json(head, cache_strings="keys"), settings  # identities differ: a cache of strings costs half the time
 
 
+_stamp: Callable[[os.stat_result], Stamp] = attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
+
+
 def _stamps(folder: Path) -> dict[str, Stamp]:
     """Name → stamp of every record's file."""
     try:
         place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
         return {}
+    stamps: dict[str, Stamp] = {}
     try:
         with os.scandir(place) as entries:
             names = [entry.name for entry in entries if entry.name.endswith(".json") and entry.name[0] != "."]
-        return {name: stamp for name in names if (stamp := _stamp(name, place)) is not None}
+        for name in names:
+            try:
+                status = os.stat(name, dir_fd=place)  # relative, which spares a walk of the whole path
+            except OSError:
+                continue  # it is gone
+            stamps[name] = _stamp(status)
     finally:
         os.close(place)
-
-
-def _stamp(path: Path | str, folder: int | None = None) -> Stamp | None:
-    """The stamp of a file; None if it is gone.
-
-    Args:
-        folder: an open folder that the path is relative to, which spares a walk of a hundred thousand paths.
-    """
-    try:
-        status = os.stat(path, dir_fd=folder)
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    return stamps
 
 
 @contextlib.contextmanager

@@ -208,6 +208,10 @@ class TrialRecord(TrialDescription):
     def _share_of_hardware(self) -> float | None:
         return self.hardware.gpu_share if self.hardware is not None else None
 
+    def whole(self) -> TrialRecord:
+        """A record with every field in memory: itself, or what the file of a light one says."""
+        return self
+
     @property
     def cell_facts(self) -> tuple[str, ...]:
         """What decides to which cell it belongs: the values of `CELL` and `FACTS`, and the version of the code."""
@@ -268,10 +272,12 @@ def by_cell(
     places: dict[tuple[str, ...], list[TrialRecord]] = {}  # thousands of records have the same facts
     for record in records:
         facts = record.cell_facts
-        if facts not in places:
+        place = places.get(facts)
+        if place is None:
             cell = known.get(record.cell)
-            places[facts] = own[cell.key] if cell is not None and is_of(record, cell, codes) else strays
-        places[facts].append(record)
+            place = own[cell.key] if cell is not None and is_of(record, cell, codes) else strays
+            places[facts] = place
+        place.append(record)
     return own, strays
 
 
@@ -284,28 +290,32 @@ def strays_in_words(strays: Sequence[TrialRecord]) -> str:
     )
 
 
+_times = attrgetter("answered_by", "started_at", "seconds", "seconds_before")
+
+
 def worker_spans(records: Iterable[TrialRecord]) -> list[tuple[float, float]]:
     """(start, end) of each stretch in which a worker had an order, by start; its trials' times overlap."""
-    return _spans(map(_times, records))
-
-
-Times = tuple[str | None, float, float, float]
-_times: Callable[[TrialRecord], Times] = attrgetter("answered_by", "started_at", "seconds", "seconds_before")
-
-
-def _spans(times: Iterable[Times]) -> list[tuple[float, float]]:
-    ends: dict[float, float] = {}
-    for answered_by, started_at, seconds, _ in times:
-        if answered_by is None:
-            ends[started_at] = max(ends.get(started_at, 0.0), started_at + seconds)
-    return sorted(ends.items())
+    return sorted(_spans(records)[0].items())
 
 
 def worker_seconds(records: Iterable[TrialRecord]) -> float:
     """Seconds in which workers were busy with trials, earlier attempts that some went on from included."""
-    times = list(map(_times, records))  # one pass: a hundred thousand records are more than a processor's cache holds
-    before = sum(seconds_before for answered_by, _, _, seconds_before in times if answered_by is None)
-    return before + sum(end - start for start, end in _spans(times))
+    ends, before = _spans(records)
+    return before + sum(end - start for start, end in ends.items())
+
+
+def _spans(records: Iterable[TrialRecord]) -> tuple[dict[float, float], float]:
+    """The end of each stretch by its start, and the seconds of earlier attempts.
+
+    In one pass: a hundred thousand records are more than a processor's cache holds.
+    """
+    ends: dict[float, float] = {}
+    before = 0.0
+    for answered_by, started_at, seconds, seconds_before in map(_times, records):
+        if answered_by is None:
+            before += seconds_before
+            ends[started_at] = max(ends.get(started_at, 0.0), started_at + seconds)
+    return ends, before
 
 
 def identity(parts: Mapping[str, object]) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from meltpoint.sweeps.ledger.records import Role, TrialRecord
 from meltpoint.tasks.core.counts import some
+
+_begun = attrgetter("code_version", "started_at")
 
 
 @dataclass(frozen=True)
@@ -56,14 +59,14 @@ def code_uses(search: Iterable[TrialRecord], finals: Iterable[TrialRecord]) -> t
     def seeds(version: str, role: Role) -> tuple[int, ...]:
         return tuple(final.seed for final in finals if (final.code_version, final.role) == (version, role))
 
-    begun: dict[str, list[float]] = {}
-    for record in search:
-        begun.setdefault(record.code_version, []).append(record.started_at)
+    begun: dict[str, list[float]] = defaultdict(list)
+    for version, started_at in map(_begun, search):
+        begun[version].append(started_at)
     firsts = {version: min(starts) for version, starts in begun.items()}
     for final in finals:
         firsts[final.code_version] = min(final.started_at, firsts.get(final.code_version, final.started_at))
     return tuple(
-        CodeUse(version, len(begun.get(version, ())), seeds(version, "final"), seeds(version, "default"))
+        CodeUse(version, len(begun[version]), seeds(version, "final"), seeds(version, "default"))
         for version in sorted(firsts, key=lambda version: (firsts[version], version))
     )
 

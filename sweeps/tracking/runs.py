@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from mlflow.entities import DatasetInput, Param, Run, RunTag
+from mlflow.entities import DatasetInput, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
@@ -132,8 +132,7 @@ class Runs:
         runs: trial id → run id, of the version that began last.
         doubtful: keys as in `known` of runs whose creation has failed, and may have succeeded without an answer.
         logged: trial id → the steps of the epochs that MLflow has.
-        unsent_params: trial id → parameters that MLflow does not have yet.
-        unsent_data: trial id → its data set, where MLflow does not have it yet.
+        without_params, without_data: trial id → the trial, where MLflow does not have its parameters, or its data set.
     """
 
     def __init__(self, sweep: str, uri: str, storage: StoragePath, driver_attempt: int = 0) -> None:
@@ -148,8 +147,8 @@ class Runs:
         self.runs: dict[str, str] = {}
         self.doubtful: set[Key] = set()
         self.logged: dict[str, set[int]] = {}
-        self.unsent_params: dict[str, list[Param]] = {}
-        self.unsent_data: dict[str, DatasetInput] = {}
+        self.without_params: dict[str, Proposal] = {}
+        self.without_data: dict[str, Proposal] = {}
 
     # The experiment and the cells' runs.
 
@@ -321,9 +320,8 @@ class Runs:
         return run_id
 
     def _unsent(self, proposal: Proposal) -> None:
-        """Keep what a run gets with its first metrics: its setting and its data set."""
-        self.unsent_params[proposal.id] = trial_params(proposal)
-        self.unsent_data[proposal.id] = DatasetInput(*data_input(proposal.cell))
+        """Remember that a run gets its setting and its data set with its first metrics."""
+        self.without_params[proposal.id] = self.without_data[proposal.id] = proposal
 
     def _reopen(self, proposal: Proposal, run_id: str) -> None:
         """Set a trial's run to RUNNING, and look up what it already contains, so that only the rest is written."""
@@ -347,15 +345,16 @@ class Runs:
             record: the trial's record if it ended, else None.
         """
         run_id, logged = self.runs[trial], self.logged.setdefault(trial, set())
-        if trial in self.unsent_data:
-            self.client.log_inputs(run_id, [self.unsent_data[trial]])  # before the setting, the mark of a whole run
-            del self.unsent_data[trial]
+        if trial in self.without_data:  # before the setting, the mark of a whole run
+            self.client.log_inputs(run_id, [DatasetInput(*data_input(self.without_data[trial].cell))])
+            del self.without_data[trial]
         metrics = [metric for epoch in epochs if epoch.step not in logged for metric in epoch_metrics(epoch)]
         values, tags = ([], []) if record is None else ending(record)
         if record is not None and self.cells.is_best_so_far(record):
             tags.append(RunTag(IS_BEST, "true"))
-        self.writer.log(run_id, metrics + values, self.unsent_params.get(trial, []), tags)
-        self.unsent_params.pop(trial, None)
+        params = trial_params(self.without_params[trial]) if trial in self.without_params else []
+        self.writer.log(run_id, metrics + values, params, tags)
+        self.without_params.pop(trial, None)
         logged |= {epoch.step for epoch in epochs}
         if record is not None:
             self.writer.end(run_id, FINISHED[record.status], ended_at(record))

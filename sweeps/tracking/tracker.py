@@ -110,7 +110,7 @@ class Tracker:
             runs.begin(proposal, code, started_at)
 
         self._queue.put(Job(proposal.id, action=begin), early)
-        self._queue.note(proposal.id)  # to write its setting together with its next updates
+        self._queue.collect(proposal.id)  # to write its setting together with its next updates
 
     def run_of(self, trial: str) -> str | None:
         """The id of a trial's run; None as long as MLflow has not returned it."""
@@ -119,12 +119,12 @@ class Tracker:
 
     def epoch(self, trial: str, epoch: EpochRecord) -> None:
         """Record an epoch's metrics, with its step and time."""
-        self._queue.note(trial, epoch=epoch)
+        self._queue.note(trial, epoch)
         self._watch()
 
     def end(self, record: TrialRecord) -> None:
-        """Record that a trial ended."""
-        self._queue.note(record.id, record=record)
+        """Record that a trial ended; its record is read again when it is written, if it is a light one."""
+        self._queue.note_end(record)
         self._watch()
 
     def abandon(self, trial: str) -> None:
@@ -284,9 +284,7 @@ class Tracker:
         """Queue the records that MLflow lacks, or has incomplete."""
         for record in runs.lacking(records):
             self._queue_begin(proposals(record), record.code_version, record.started_at, early=False)
-            for epoch in record.epochs:
-                self._queue.note(record.id, epoch=epoch)
-            self._queue.note(record.id, record=record)
+            self._queue.note_end(record, epochs=record.epoch_count)
 
     def _end_lost(self, records: list[TrialRecord]) -> None:
         """Queue the end of runs that still run and have no record, behind the records that are filled in."""

@@ -25,6 +25,8 @@ class Job:
     Attributes:
         trial: the trial's id; "" for an action that concerns no trial.
         epochs, record: the trial's updates since its previous job.
+        epochs_in_record: how many of the record's last epochs are updates, too; the record of a trial that ended is a
+            light one, and the queue may be long.
         action: a function to call with the runs instead of writing updates.
         failures: how often MLflow refused this job while it took others.
         number: its place in the order of queueing.
@@ -34,6 +36,7 @@ class Job:
     trial: str = ""
     epochs: list[EpochRecord] = field(default_factory=list)
     record: TrialRecord | None = None
+    epochs_in_record: int = 0
     action: Callable[[Runs], object] | None = None
     failures: int = 0
     number: int = 0
@@ -43,8 +46,11 @@ class Job:
         """Perform the write."""
         if self.action is not None:
             self.action(runs)
+        elif self.record is None:
+            runs.write(self.trial, self.epochs, None)
         else:
-            runs.write(self.trial, self.epochs, self.record)
+            record = self.record.whole()
+            runs.write(self.trial, record.epochs[len(record.epochs) - self.epochs_in_record :], record)
 
 
 class WriteQueue:
@@ -52,8 +58,8 @@ class WriteQueue:
 
     Jobs that begin a trial go before all others, because the trial's record contains the run's id; all jobs of one
     trial keep their order. A trial's updates are collected for half a second, and as long as other jobs fail, into one
-    job. No method but `take` and `wait_until_empty` waits. The queue is unbounded: it refers to epochs and records that
-    the planner keeps in memory anyway.
+    job. No method but `take` and `wait_until_empty` waits. The queue is unbounded: of a trial that ended it refers to
+    the record that the planner keeps in memory anyway.
 
     Attributes:
         is_closed: whether `close` was called.
@@ -86,16 +92,37 @@ class WriteQueue:
             else:
                 self._updates.clear()
 
-    def note(self, trial: str, epoch: EpochRecord | None = None, record: TrialRecord | None = None) -> None:
-        """Queue an update of a trial, in the job that collects its updates."""
+    def note(self, trial: str, epoch: EpochRecord) -> None:
+        """Queue an epoch of a trial, in the job that collects its updates."""
         with self._changed:
-            if trial not in self._updates:
-                self._updates[trial] = Job(trial)
-                self._append(self._others, self._updates[trial])
-            job = self._updates[trial]
-            job.epochs += [] if epoch is None else [epoch]
-            job.record = record or job.record
+            self._collecting(trial).epochs.append(epoch)
             self._changed.notify_all()
+
+    def note_end(self, record: TrialRecord, epochs: int = 0) -> None:
+        """Queue the end of a trial, in the job that collects its updates.
+
+        Args:
+            record: its record, whose last epochs are those that were queued before.
+            epochs: how many more of its last epochs are to be written.
+        """
+        with self._changed:
+            job = self._collecting(record.id)
+            job.record, job.epochs_in_record = record, job.epochs_in_record + len(job.epochs) + epochs
+            job.epochs = []
+            self._changed.notify_all()
+
+    def collect(self, trial: str) -> None:
+        """Queue a job that collects a trial's updates, such as its setting, which is written with the next ones."""
+        with self._changed:
+            self._collecting(trial)
+            self._changed.notify_all()
+
+    def _collecting(self, trial: str) -> Job:
+        """The job that collects a trial's updates; a new one at the end of the queue where there is none."""
+        if trial not in self._updates:
+            self._updates[trial] = Job(trial)
+            self._append(self._others, self._updates[trial])
+        return self._updates[trial]
 
     def _append(self, place: deque[Job], job: Job) -> None:
         job.number = self._numbered

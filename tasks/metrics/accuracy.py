@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from meltpoint.tasks.core.metric import Metric, Prediction, floats
 from meltpoint.tasks.core.task import Label, Task
 
 
 def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
     """The share of equal labels."""
-    return float(np.mean(floats(gold) == floats(predicted)))
+    return float((floats(gold) == floats(predicted)).mean())
 
 
 METRIC = Metric("accuracy", ("label", "grade"), compute, "share of right labels")

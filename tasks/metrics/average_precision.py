@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from meltpoint.tasks.core.metric import Metric, floats
 from meltpoint.tasks.core.task import Label, Task
 from meltpoint.tasks.metrics.roc_auc import positives, ranked
@@ -18,6 +16,7 @@ from meltpoint.tasks.metrics.roc_auc import positives, ranked
 
 def compute(task: Task, gold: Sequence[Label], probabilities: Sequence[Any]) -> float:
     """The mean over the labels, by scikit-learn's `average_precision_score` of each."""
+    import numpy as np
     from sklearn.metrics import average_precision_score  # takes a second to import
 
     columns = positives(task, gold)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from meltpoint.tasks.core.metric import Metric, Prediction, floats
 from meltpoint.tasks.core.task import Label, Task
 
 
 def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
     """The mean over the labels that occur in gold, as scikit-learn's `balanced_accuracy_score`."""
+    import numpy as np
+
     left, right = floats(gold), floats(predicted)
     return float(np.mean([np.mean(right[left == label] == label) for label in np.unique(left)]))
 

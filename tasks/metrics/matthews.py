@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from meltpoint.tasks.core.metric import Metric, Prediction, floats
 from meltpoint.tasks.core.task import Label, Task
 
 
 def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
     """The correlation of the indicators of the labels; 0 if either side is constant."""
+    import numpy as np
+
     classes = np.arange(len(task.labels))
     left = (floats(gold)[:, None] == classes).astype(np.float64)  # (examples, classes)
     right = (floats(predicted)[:, None] == classes).astype(np.float64)

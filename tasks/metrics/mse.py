@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from meltpoint.tasks.core.metric import Metric, Prediction, floats
 from meltpoint.tasks.core.task import Label, Task
 
 
 def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
     """The mean of the squared differences."""
-    return float(np.mean((floats(gold) - floats(predicted)) ** 2))
+    return float(((floats(gold) - floats(predicted)) ** 2).mean())
 
 
 METRIC = Metric("mse", ("score", "grade"), compute, "mean squared error; lower is better", lower_is_better=True)

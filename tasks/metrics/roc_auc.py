@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from meltpoint.tasks.core.metric import Floats, Metric, floats
 from meltpoint.tasks.core.task import Label, Task
 
 
 def compute(task: Task, gold: Sequence[Label], probabilities: Sequence[Any]) -> float:
     """The mean over the labels, by scikit-learn's `roc_auc_score` of each."""
+    import numpy as np
     from sklearn.metrics import roc_auc_score  # takes a second to import
 
     columns = positives(task, gold)
@@ -39,6 +38,8 @@ def ranked(task: Task, gold: Sequence[Label]) -> Sequence[int]:
 
 def positives(task: Task, gold: Sequence[Label]) -> Floats:
     """The labels of each example, (examples, labels) of 0 and 1."""
+    import numpy as np
+
     values = floats(gold)
     return values if values.ndim == 2 else (values[:, None] == np.arange(len(task.labels))).astype(np.float64)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from meltpoint.tasks.core.metric import Metric, floats
 from meltpoint.tasks.core.task import Label, Task
 
@@ -15,7 +13,7 @@ def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Any]) -> floa
     """The share of equal tags."""
     sides: list[Sequence[Any]] = [gold, predicted]
     left, right = (floats([tag for tags in side for tag in tags]) for side in sides)
-    return float(np.mean(left == right))
+    return float((left == right).mean())
 
 
 METRIC = Metric("word_accuracy", ("tags",), compute, "share of words with the right tag")

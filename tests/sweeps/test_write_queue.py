@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meltpoint.sweeps.ledger.records import EpochRecord
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
 from meltpoint.sweeps.tracking.write_queue import Job, WriteQueue
 
 TRIALS = ("a", "b", "c")
@@ -38,15 +39,21 @@ class Model:
         return self.count
 
     def tell(self, word: str, trial: str) -> None:
-        """One call of the driver."""
+        """One call of the driver, for which a trial that ended has no epochs and no end before it begins again."""
+        told = self.told[trial]
+        if word in ("epoch", "end") and told[-1:] == ["end"]:
+            self.tell("begin", trial)
         number = self.next()
-        if word == "epoch":
-            self.queue.note(trial, epoch=epoch(number))
-        else:
-            job = Job(trial, action=lambda runs: None)
-            job.mark = number  # type: ignore[attr-defined]
-            self.queue.put(job, early=word == "begin")
-        self.told[trial].append(number)
+        match word:
+            case "epoch":
+                self.queue.note(trial, epoch(number))
+                told.append(number)
+            case "end":
+                self.queue.note_end(ended(trial, [one for one in told if isinstance(one, int)]))
+                told.append("end")
+            case _:
+                self.queue.put(Job(trial, action=lambda runs: runs.marks.append(f"{word} {number}")), word == "begin")
+                told.append(f"{word} {number}")
 
     def write(self, succeeds: bool) -> None:
         """One try of the writer."""
@@ -55,13 +62,34 @@ class Model:
         job = self.queue.take()
         assert job is not None
         if succeeds:
-            mark = getattr(job, "mark", None)
-            self.written[job.trial] += [one.epoch for one in job.epochs] if mark is None else [mark]
+            runs = Runs()
+            job.write(runs)  # type: ignore[arg-type]
+            self.written[job.trial] += runs.marks
             self.done.append(job)
             self.queue.done(job)
 
 
-CALLS = st.tuples(st.sampled_from(["begin", "epoch", "epoch", "abandon"]), st.sampled_from(TRIALS))
+def ended(trial: str, epochs: list[int]) -> TrialRecord:
+    """The record of a trial with these epochs."""
+    return TrialRecord(
+        id=trial, number=0, encoder="tiny", mode="fine_tuning", task="reviews", role="search", seed=0, head="linear",
+        setting={}, metric="accuracy", status="finished", dev=0.5, epochs=[epoch(number) for number in epochs],
+        data_fingerprint="d", code_version="c", started_at=1.7e9, seconds=1.0,
+    )  # fmt: skip
+
+
+class Runs:
+    """Takes what a job writes."""
+
+    def __init__(self) -> None:
+        self.marks: list[object] = []
+
+    def write(self, trial: str, epochs: list[EpochRecord], record: TrialRecord | None) -> None:
+        """A trial's updates."""
+        self.marks += [one.epoch for one in epochs] + ["end"] * (record is not None)
+
+
+CALLS = st.tuples(st.sampled_from(["begin", "epoch", "epoch", "end", "abandon"]), st.sampled_from(TRIALS))
 
 
 @settings(max_examples=300, deadline=None)
@@ -84,18 +112,18 @@ def test_any_mixture_of_failures_and_successes_writes_each_thing_once_and_each_t
 
 def test_a_trial_that_begins_is_written_before_others_that_were_queued_earlier():
     queue = WriteQueue()
-    queue.note("a", epoch=epoch(1))
+    queue.note("a", epoch(1))
     queue.put(Job("b", action=lambda runs: None), early=True)
     assert queue.take().trial == "b"
 
 
 def test_what_comes_while_a_job_fails_goes_out_together_behind_it():
     queue = WriteQueue()
-    queue.note("a", epoch=epoch(1))
+    queue.note("a", epoch(1))
     queue._waiting = 1  # as if somebody waited, so that nothing is collected for half a second
     first = queue.take()
     for number in (2, 3, 4):
-        queue.note("a", epoch=epoch(number))
+        queue.note("a", epoch(number))
     assert queue.take() is first
     assert [one.epoch for one in first.epochs] == [1]
     queue.done(first)
@@ -119,8 +147,35 @@ def test_a_pause_holds_jobs_back_until_somebody_waits_for_them():
 
 def test_waiting_ends_at_its_deadline_which_may_move():
     queue = WriteQueue()
-    queue.note("a", epoch=epoch(1))
+    queue.note("a", epoch(1))
     began = time.monotonic()
     deadlines = iter([began + 0.05, began + 0.15, began + 0.15])
     assert not queue.wait_until_empty(lambda: next(deadlines, 0.0))
     assert 0.05 <= time.monotonic() - began < 5.0
+
+
+def test_the_epochs_of_a_trial_that_ended_wait_on_the_disk_and_not_in_memory(tmp_path):
+    ledger, queue = Ledger(tmp_path), WriteQueue()
+    ledger.create()
+    record = ended("a", [1, 2, 3])
+    ledger.write(record)
+    light = ledger.light(record)
+    for one in record.epochs:
+        queue.note("a", one)
+    queue.note_end(light)
+    queue._waiting = 1
+    job, runs = queue.take(), Runs()
+    assert job.epochs == []
+    job.write(runs)
+    assert runs.marks == [1, 2, 3, "end"]
+    (ledger.trials / "a.json").unlink()
+    with pytest.raises(FileNotFoundError):
+        _ = light.epochs  # it was not filled: the planner keeps it
+
+
+def test_a_record_that_mlflow_lacks_is_written_with_all_its_epochs():
+    queue, runs = WriteQueue(), Runs()
+    queue.note_end(ended("a", [1, 2]), epochs=2)
+    queue._waiting = 1
+    queue.take().write(runs)
+    assert runs.marks == [1, 2, "end"]
