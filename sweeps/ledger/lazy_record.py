@@ -80,7 +80,7 @@ def own_values(record: TrialRecord) -> OwnValues:
     return OwnValues._make((*_own(record), to_json(list(record.setting.values()))))
 
 
-class LazyRecord(TrialRecord):
+class LazyRecord(TrialRecord, defer_build=True):  # nothing is ever validated as one
     """A record from the ledger's index. Every way to copy, compare or write it reads its file first.
 
     It holds its own values and a reference to those that it has in common with others: a driver keeps one for each of
@@ -99,7 +99,7 @@ class LazyRecord(TrialRecord):
             common: what it has in common with others.
             own: what it has alone.
         """
-        record = cls.__new__(cls)
+        record = _new(cls)
         _set_common(record, common)
         _set_own(record, own)
         return record
@@ -155,6 +155,7 @@ class LazyRecord(TrialRecord):
         return self.whole().__reduce__()
 
 
+_new = object.__new__
 _set_common, _set_own = LazyRecord._common.__set__, LazyRecord._own.__set__  # type: ignore[union-attr]
 for _place, _names in (("_common", (*SHARED, "cell_facts")), ("_own", OWN)):
     for _name in _names:  # after the class, since pydantic takes what a class's body names for fields

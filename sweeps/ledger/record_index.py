@@ -16,7 +16,8 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, eq
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -48,9 +49,11 @@ SETTLED_NS = 2 * 10**9
 MOST_BYTES = 2**31
 BETWEEN = b"\x1e"
 FORMAT = hashlib.sha256(
-    repr((5, COMMON, OwnValues._fields, sorted(TrialRecord.model_json_schema().items(), key=str))).encode()
+    repr(
+        (6, COMMON, OwnValues._fields, {name: str(field) for name, field in TrialRecord.model_fields.items()})
+    ).encode()
 ).hexdigest()
-"""Another version of the code that has other fields begins a new index."""
+"""Another version of the code, that keeps other fields or has other types of them, begins a new index."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,8 @@ class RecordIndex:
             settled = self._settled_before() if is_used and missing else 0
             found |= {name: read(self.folder / name) for name in missing}
             is_rebuilt = is_used and (not is_whole or count > 2 * len(stamps) + BLOCK)
-            new = sorted(stamps) if is_rebuilt else missing if is_used else []
+            new = list(stamps) if is_rebuilt else missing if is_used else []
+            new.sort(key=lambda name: found[name].started_at)  # as they are walked through: near in memory
             self._add([Entry.of(name, stamps[name], found[name]) for name in new], settled, is_rebuilt)
         self.files_read = len(missing)
         return list(found.values())
@@ -147,12 +151,12 @@ class RecordIndex:
                 continue
             (shared, noted, places, columns), settings = block
             common = [CommonValues(values, self.folder, read) for values in shared]
-            owns = map(OwnValues._make, zip(*columns, settings, strict=True))
+            owns = [OwnValues._make(values) for values in zip(*columns, settings, strict=True)]
+            names = [f"{own.id}.json" for own in owns]
+            records = map(LazyRecord.of, [common[place] for place in places], owns)
+            are_true = map(eq, map(stamps.get, names), zip(*noted, strict=True))
+            found.update(compress(zip(names, records, strict=True), are_true))
             count += len(places)
-            for stamp, place, own in zip(zip(*noted, strict=True), places, owns, strict=True):
-                name = f"{own.id}.json"
-                if stamps.get(name) == stamp:
-                    found[name] = LazyRecord.of(common[place], own)
         return found, is_whole, count
 
     def _settled_before(self) -> int:
