@@ -86,7 +86,12 @@ def _table_rows(path: Path, table: pyarrow.Table) -> Iterator[tuple[int, Row]]:
     names = class_names(table.schema.metadata)
     number = 0
     for batch in table.to_batches(BATCH_ROWS):
-        for row in batch.to_pylist():
+        try:
+            rows = batch.to_pylist()
+        except (ValueError, OverflowError) as error:  # a text that is not UTF-8, a date that Python does not have
+            where = f"one of the rows {number + 1} to {number + batch.num_rows}"
+            raise ValueError(f"{path}, {where}: a value cannot be read ({error}). Write it again.") from None
+        for row in rows:
             number += 1
             yield number, with_class_names(row, names) if names else row
 

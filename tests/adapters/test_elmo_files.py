@@ -107,6 +107,7 @@ def two_weights(folder: Path) -> None:
         (lambda folder: (folder / "options.json").write_bytes(b"\xff"), "options.json: the file is no JSON"),
         (say("lstm", "projection_dim", None), r"options.json: lstm.projection_dim is missing; take the options"),
         (say("lstm", "dim", 0), "lstm.dim is 0, which no released ELMo has"),
+        (say("char_cnn", "filters", [[1, 2**63]]), "char_cnn.filters.0.1 is 9223372036854775808, which no released"),
         (say("char_cnn", "activation", "gelu"), "char_cnn.activation is 'gelu', which no released ELMo has"),
         (say("char_cnn", "filters", []), r"char_cnn.filters is \[\], which no released"),
         (say("char_cnn", "filters", [[51, 4]]), "char_cnn.filters: a width of 51 does not fit a word of 50"),

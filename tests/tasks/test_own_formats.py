@@ -173,6 +173,17 @@ empty: skip
 """
 
 
+def test_a_parquet_file_with_a_text_that_is_not_utf_8_is_one_line_that_names_it(tmp_path):
+    parquet.write_table(pyarrow.table({"text": ["a fine film"], "label": ["good"]}), tmp_path / "rows.parquet",
+                        compression="none")  # fmt: skip
+    whole = (tmp_path / "rows.parquet").read_bytes()
+    (tmp_path / "rows.parquet").write_bytes(whole.replace(b"a fine film", b"a f\xefne film"))
+    text = CSV.replace("format: csv", "format: parquet").replace("train.csv", "rows.parquet")
+    with pytest.raises(ValueError, match=r"rows\.parquet, one of the rows 1 to 1: a value cannot be read") as refused:
+        load(tmp_path, text)
+    assert "\n" not in str(refused.value)
+
+
 def test_a_dataset_of_the_hub_at_a_revision_is_read_from_its_parquet_files(tmp_path, monkeypatch):
     path = tmp_path / "task.yaml"
     path.write_text(HUB, encoding="utf-8")

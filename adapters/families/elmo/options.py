@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError
 
 from meltpoint.tasks.core.mistakes import shown
 
@@ -13,6 +13,10 @@ WORD_LENGTH: Final = 50
 """Characters per word, including the markers of its beginning and end; all released weights were trained with it."""
 
 FILE = "options.json"
+
+Size = Annotated[int, Field(gt=0, le=2**16)]
+"""A number of units; the largest of the released ones is 4096, and a larger one than this is no machine's."""
+Layers = Annotated[int, Field(ge=0, le=2**8)]
 
 
 class _Section(BaseModel):
@@ -28,7 +32,7 @@ class EmbeddingOptions(_Section):
         dim: size of a character's embedding.
     """
 
-    dim: PositiveInt
+    dim: Size
 
 
 class CharacterOptions(_Section):
@@ -44,8 +48,8 @@ class CharacterOptions(_Section):
     """
 
     activation: Literal["relu", "tanh"]
-    filters: tuple[tuple[int, PositiveInt], ...] = Field(min_length=1)
-    n_highway: NonNegativeInt
+    filters: tuple[tuple[int, Size], ...] = Field(min_length=1)
+    n_highway: Layers
     embedding: EmbeddingOptions
     n_characters: Literal[261, 262] = 262
     max_characters_per_token: Literal[50] = WORD_LENGTH
@@ -62,9 +66,9 @@ class LstmOptions(_Section):
         use_skip_connections: whether a layer's input is added to its output, from the second layer on.
     """
 
-    dim: PositiveInt
-    projection_dim: PositiveInt
-    n_layers: PositiveInt
+    dim: Size
+    projection_dim: Size
+    n_layers: Annotated[Layers, Field(gt=0)]
     cell_clip: NonNegativeFloat | None
     proj_clip: NonNegativeFloat | None
     use_skip_connections: bool

@@ -22,6 +22,9 @@ UNFIT = {
     "xmod": "one that needs each text's language as an input",
 }
 
+COUNTS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+"""Names in a configuration, whatever its model type calls them, of numbers that are 1 or more."""
+
 WITHOUT_HEAD: dict[bool, set[str]] = {False: {"neomme"}, True: {"neomme", "tapas"}}
 """For sequence labelling or not: model types that can be adapted, but have no head of their own in transformers."""
 
@@ -75,6 +78,10 @@ def supported_config(folder: Path, word: str) -> Any:
     except (ValueError, OSError, KeyError, TypeError, AttributeError, StrictDataclassError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{word}: its config.json cannot be read ({reason}). Copy or download it again.") from None
+    for name in COUNTS:
+        count = getattr(config, name, None)
+        if isinstance(count, int) and count < 1:
+            raise ValueError(f"{word}: its config.json has a {name} of {count}. Copy or download it again.")
     unsupported = _unsupported_kind(config)
     if unsupported:
         name = type(config).__name__.removesuffix("Config")
