@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Annotated, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.training.epoch_result import EpochResult, Seconds
@@ -106,6 +106,14 @@ class TrialDescription(BaseModel):
     setting: dict[str, Value]
     suggested_by: SuggestedBy | None = None
 
+    @field_validator("setting")
+    @classmethod
+    def _fits_numbers(cls, setting: dict[str, Value]) -> dict[str, Value]:
+        large = [name for name, value in setting.items() if isinstance(value, int) and not -(2**63) <= value < 2**63]
+        if large:
+            raise ValueError(f"{large[0]} is a number of more than 64 bits")
+        return setting
+
     @property
     def cell(self) -> CellKey:
         """The key of its cell."""
@@ -155,7 +163,7 @@ class TrialRecord(TrialDescription):
     test_fingerprint: str | None = None
     error: str | None = None
     answered_by: str | None = None
-    trained_together: int = 1
+    trained_together: int = Field(default=1, ge=1)
     task_parameters: Count | None = None
     trained_parameters: Count | None = None
     peak_memory_bytes: Count | None = None

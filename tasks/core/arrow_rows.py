@@ -38,7 +38,7 @@ def parquet_rows(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[in
         table = parquet.read_table(path, columns=_roots(path, columns, names))
     except FileNotFoundError:
         raise ValueError(f"{path} is missing. Put the file there, or correct its name in the task file.") from None
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a readable parquet file ({error}). Write it again.") from None
     yield from _table_rows(path, table)
 
@@ -74,7 +74,7 @@ def _arrow_rows(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int
             opened = pyarrow.ipc.open_file if file.read(6) == b"ARROW1" else pyarrow.ipc.open_stream
             file.seek(0)
             table = opened(file).read_all()
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a readable arrow file ({error}). Write it again.") from None
     roots = _roots(path, columns, table.schema.names)
     yield from _table_rows(path, table if roots is None else table.select(roots))

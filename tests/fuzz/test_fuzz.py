@@ -167,11 +167,13 @@ RECORD = TrialRecord(
     "changes",
     [
         {"id": "../../escaped"}, {"id": "another"}, {"dev": float("nan")}, {"test": {"f1": 0.5}}, {"setting": []},
-        {"epochs": [{"epoch": 1}]}, {"id": "x" * 300},
+        {"epochs": [{"epoch": 1}]}, {"id": "x" * 300}, {"trained_together": 0}, {"setting": {"batch_size": 2**63}},
     ],
-    ids=str,
+    ids=lambda changes: str(changes)[:60],
 )  # fmt: skip
-def test_a_record_that_would_lead_elsewhere_or_lacks_its_score_is_named(changes: dict, tmp_path: Path) -> None:
+def test_a_record_that_would_lead_elsewhere_lacks_its_score_or_has_impossible_numbers_is_named(
+    changes: dict, tmp_path: Path
+) -> None:
     ledger = Ledger(tmp_path)
     ledger.create()
     path = ledger.trials / f"{RECORD.id}.json"
