@@ -108,6 +108,7 @@ def test_an_image_model_without_a_tokenizer_is_called_one_and_not_asked_for_a_to
         ('{"hidden_size": 8}', "names no model type"), ('{"model_type": 3}', "names no model type"),
         ('{"model_type": "brain"}', r"names the model type 'brain', which transformers .* does not know"),
         ('{"model_type": "bert", "hidden_size": "wide"}', "its config.json cannot be read"),
+        ('{"model_type": "bert", "dtype": "odd"}', "its config.json cannot be read"),
         ('{"model_type": "bert", "num_attention_heads": -1}', "its config.json has a num_attention_heads of -1"),
     ],
 )  # fmt: skip

@@ -75,7 +75,7 @@ def supported_config(folder: Path, word: str) -> Any:
         )
     try:
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except (ValueError, OSError, KeyError, TypeError, AttributeError, StrictDataclassError) as error:
+    except (ValueError, OSError, LookupError, TypeError, AttributeError, StrictDataclassError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{word}: its config.json cannot be read ({reason}). Copy or download it again.") from None
     for name in COUNTS:
