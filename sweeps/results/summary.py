@@ -46,7 +46,6 @@ class CellSummary:
         best: the best finished search trial, or None.
         finals: the finished finals of that setting, by seed.
         dev, test: mean and deviation over the finals' seeds; None if there are none (yet), or the labels are hidden.
-        seconds: training time of all its trials; finals that reuse a search trial's result are not counted.
         errors: one line per failed trial.
         lost: number of search trials that ended without a result for reasons other than their setting.
         failed_finals: the finals that ended without a result.
@@ -68,7 +67,6 @@ class CellSummary:
     finals: list[TrialRecord]
     dev: Spread | None
     test: Spread | None
-    seconds: float
     errors: list[str] = field(default_factory=list)
     lost: int = 0
     failed_finals: list[TrialRecord] = field(default_factory=list)
@@ -82,6 +80,11 @@ class CellSummary:
     failed_defaults: list[TrialRecord] = field(default_factory=list)
     records: list[TrialRecord] = field(default_factory=list)
     test_round: int = 1
+
+    @cached_property
+    def seconds(self) -> float:
+        """Training time of all its trials; finals that reuse a search trial's result are not counted."""
+        return worker_seconds(self.records)
 
     @cached_property
     def cost(self) -> CellCost:
@@ -265,7 +268,6 @@ def _cell(
     return CellSummary(
         header=header, counts=counts, best=best, finals=finals,
         dev=spread_on_dev(finals), test=spread_on_test(finals, header.metric),
-        seconds=worker_seconds(records),
         errors=[f"{record.id}: {record.error}" for record in failed],
         lost=sum(record.is_lost for record in failed if record.role == "search" and record.id not in running),
         failed_finals=_unfinished(finalists, "final", best.setting if best else None),

@@ -101,7 +101,7 @@ def make_cell() -> MakeCell:
         counts |= {"running": running, "missing": max(0, header.planned - len(tried) - len(broken) - running)}
         return CellSummary(
             header, counts, best, kept, spread([final.dev for final in kept if final.dev is not None]),
-            spread([final.test[metric] for final in kept if final.test]), 60.0 * len([*tried, *broken, *ended]),
+            spread([final.test[metric] for final in kept if final.test]),
             [f"{one.id}: {one.error}" for one in broken], search=[*tried, *broken], records=[*tried, *broken, *ended],
         )  # fmt: skip
 

@@ -52,7 +52,7 @@ def cell(mode: str = "fine_tuning", steps: int = 500, dev: float = 0.8, warnings
         head="linear", status="finished", metric="accuracy", dev=dev, best_epoch=3, epochs=[epoch],
         data_fingerprint="d", code_version="0", started_at=1.0, seconds=1.0,
     )  # fmt: skip
-    return CellSummary(header, {}, best, [best.model_copy(update={"role": "final"})], spread([dev, dev]), None, 1.0)
+    return CellSummary(header, {}, best, [best.model_copy(update={"role": "final"})], spread([dev, dev]), None)
 
 
 @pytest.mark.parametrize("mode", ["fine_tuning", "feature_extraction", "stack_and_finetune"])
