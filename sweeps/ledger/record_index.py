@@ -40,9 +40,9 @@ ReadFile = Callable[[Path], TrialRecord]
 
 FEW = 256
 """A smaller ledger has no index: its files are read in less than 0.1 s."""
-BLOCK = 1000
-"""Entries of one block, which has one checksum."""
-MOST_BLOCKS_NOTED = 16
+BLOCK = 250
+"""Entries of one block, which has one checksum; a driver that ends leaves as many to the next reader."""
+MOST_BLOCKS_NOTED = 64
 """Blocks of entries that wait until their files are settled; a burst of more is left to the next reader."""
 SETTLED_NS = 2 * 10**9
 """A file that changed less than this before it was read may change again without another time: FAT counts 2 s."""

@@ -294,7 +294,7 @@ def _parted(
         status = record.status
         if record.role != "search":
             finals.append(record)
-        elif record.id not in running:
+        elif not running or record.id not in running:
             search.append(record)
             statuses.append(status)
         if status == "failed":

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
+from operator import attrgetter
 
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.sweeps.ledger.records import Role, TrialRecord
 from meltpoint.tasks.core.metrics import gain, is_lower_better
+
+_dev: Callable[[TrialRecord], float] = attrgetter("dev")
 
 
 def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
@@ -24,12 +28,13 @@ def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
     Args:
         records: of one cell, and so of one metric.
     """
-    finished = [(dev, one) for one in records if (dev := one.dev) is not None and one.status == "finished"]
+    finished = [one for one in records if one.status == "finished" and one.dev is not None]
     if not finished:
         return None
-    choose = min if is_lower_better(finished[0][1].metric) else max
-    best = choose(dev for dev, _ in finished)
-    equals = [record for dev, record in finished if dev == best]
+    choose = min if is_lower_better(finished[0].metric) else max
+    scores = list(map(_dev, finished))
+    best = choose(scores)
+    equals = compress(finished, map(best.__eq__, scores))
     return min(equals, key=lambda record: (record.epoch_count, record.number, record.id))
 
 
