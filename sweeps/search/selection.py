@@ -9,7 +9,6 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from operator import attrgetter
 
 from meltpoint.adapters.hyperparameters import Setting
@@ -34,7 +33,7 @@ def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
     choose = min if is_lower_better(finished[0].metric) else max
     scores = list(map(_dev, finished))
     best = choose(scores)
-    equals = compress(finished, map(best.__eq__, scores))
+    equals = [record for record, score in zip(finished, scores, strict=True) if score == best]
     return min(equals, key=lambda record: (record.epoch_count, record.number, record.id))
 
 
