@@ -29,6 +29,7 @@ from meltpoint.sweeps.ledger.lazy_record import (
     CommonValues,
     LazyRecord,
     OwnValues,
+    own_of,
     own_values,
     shared_values,
 )
@@ -151,9 +152,9 @@ class RecordIndex:
                 continue
             (shared, noted, places, columns), settings = block
             common = [CommonValues(values, self.folder, read) for values in shared]
-            owns = [OwnValues._make(values) for values in zip(*columns, settings, strict=True)]
+            owns = own_of(zip(*columns, settings, strict=True))
             names = [f"{own.id}.json" for own in owns]
-            records = map(LazyRecord.of, [common[place] for place in places], owns)
+            records = LazyRecord.of([common[place] for place in places], owns)
             are_true = map(eq, map(stamps.get, names), zip(*noted, strict=True))
             found.update(compress(zip(names, records, strict=True), are_true))
             count += len(places)
