@@ -44,11 +44,6 @@ class OwnValues(NamedTuple):
     setting_values: bytes
 
 
-def own_of(values: Iterable[Sequence[Any]]) -> list[OwnValues]:
-    """The own values of many records, each a sequence of them in the order of the fields."""
-    return list(map(partial(tuple.__new__, OwnValues), values))
-
-
 OWN = OwnValues._fields[:-1]
 """Attributes of a record of its own, all of them JSON as they are."""
 
@@ -85,6 +80,11 @@ def own_values(record: TrialRecord) -> OwnValues:
     if isinstance(own, OwnValues):
         return own
     return OwnValues._make((*_own(record), to_json(list(record.setting.values()))))
+
+
+def own_of(values: Iterable[Sequence[Any]]) -> list[OwnValues]:
+    """The own values of many records, each a sequence of them in the order of the fields."""
+    return list(map(partial(tuple.__new__, OwnValues), values))
 
 
 class LazyRecord(TrialRecord, defer_build=True):  # nothing is ever validated as one
