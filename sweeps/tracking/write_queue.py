@@ -49,8 +49,21 @@ class Job:
         elif self.record is None:
             runs.write(self.trial, self.epochs, None)
         else:
-            record = self.record.whole()
+            record = _read_again(self.record)
             runs.write(self.trial, record.epochs[len(record.epochs) - self.epochs_in_record :], record)
+
+
+def _read_again(record: TrialRecord) -> TrialRecord:
+    """The whole record of a trial that ended.
+
+    Raises:
+        ValueError: its file cannot be read. It would be an OSError, which says of MLflow that it is away.
+    """
+    try:
+        return record.whole()
+    except OSError as error:
+        fault = f"{record.id}.json cannot be read again ({error.strerror})"
+    raise ValueError(fault)  # here, so that the error does not stand behind it
 
 
 class WriteQueue:

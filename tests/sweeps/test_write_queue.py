@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.write_queue import Job, WriteQueue
 
 TRIALS = ("a", "b", "c")
@@ -179,3 +182,28 @@ def test_a_record_that_mlflow_lacks_is_written_with_all_its_epochs():
     queue._waiting = 1
     queue.take().write(runs)
     assert runs.marks == [1, 2, "end"]
+
+
+def test_a_record_whose_file_is_gone_holds_no_other_trial_up_and_is_not_called_an_outage(
+    tmp_path, cells, proposal, make_record, monkeypatch
+):
+    monkeypatch.setattr(tracking, "PAUSES", (0.05, 0.2))
+    said: list[str] = []
+    ledger = Ledger(tmp_path / "gone")
+    ledger.create()
+    tracker = tracking.Tracker("gone", default_uri(tmp_path), tmp_path, said.append)
+    tracker.open(cells, "{}")
+    other = Proposal("b" * 16, 1, "search", cells[0], proposal.setting, 0)
+    for trial in (proposal, other):
+        record = make_record(trial)
+        ledger.write(record)
+        tracker.begin(trial, "code", 1.7e9)
+        tracker.end(ledger.light(record))
+    (ledger.trials / f"{proposal.id}.json").unlink()
+    tracker.flush()
+    assert list(tracker.refused) == [proposal.id]
+    assert "No such file" in tracker.refused[proposal.id]
+    assert f"{proposal.id}.json" in tracker.refused[proposal.id]
+    assert not [line for line in said if "the sweep goes on" in line], "MLflow was there all the time"
+    run = tracker.runs.client.get_run(tracker.run_of(other.id))
+    assert run.info.status == "FINISHED"
