@@ -82,8 +82,8 @@ def own_values(record: TrialRecord) -> OwnValues:
     return OwnValues._make((*_own(record), to_json(list(record.setting.values()))))
 
 
-def own_of(values: Iterable[Sequence[Any]]) -> list[OwnValues]:
-    """The own values of many records, each a sequence of them in the order of the fields."""
+def own_values_of(values: Iterable[Sequence[Any]]) -> list[OwnValues]:
+    """The own values of many records, whose values stand in the order of the fields."""
     return list(map(partial(tuple.__new__, OwnValues), values))
 
 
@@ -99,7 +99,7 @@ class LazyRecord(TrialRecord, defer_build=True):  # nothing is ever validated as
     _own: OwnValues | TrialRecord
 
     @classmethod
-    def of(cls, common: Sequence[CommonValues], own: Sequence[OwnValues]) -> list[LazyRecord]:
+    def list_of(cls, common: Sequence[CommonValues], own: Sequence[OwnValues]) -> list[LazyRecord]:
         """Records of entries of the index, whose values were validated when their files were read.
 
         In steps for all of them, each a loop in C: a hundred thousand are made at once.

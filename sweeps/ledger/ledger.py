@@ -192,7 +192,7 @@ class Ledger:
         values = shared_values(record)
         if values not in self._common:
             self._common[values] = CommonValues(values, self.trials, self._read)
-        return LazyRecord.of([self._common[values]], [own_values(record)])[0]
+        return LazyRecord.list_of([self._common[values]], [own_values(record)])[0]
 
     def late_lines(self) -> list[str]:
         """A line about the records that `records` left out, if there are any."""

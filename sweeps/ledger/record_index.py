@@ -29,8 +29,8 @@ from meltpoint.sweeps.ledger.lazy_record import (
     CommonValues,
     LazyRecord,
     OwnValues,
-    own_of,
     own_values,
+    own_values_of,
     shared_values,
 )
 from meltpoint.sweeps.ledger.records import TrialRecord
@@ -49,11 +49,8 @@ SETTLED_NS = 2 * 10**9
 """A file that changed less than this before it was read may change again without another time: FAT counts 2 s."""
 MOST_BYTES = 2**31
 BETWEEN = b"\x1e"
-FORMAT = hashlib.sha256(
-    repr(
-        (6, COMMON, OwnValues._fields, {name: str(field) for name, field in TrialRecord.model_fields.items()})
-    ).encode()
-).hexdigest()
+FIELDS = {name: str(field) for name, field in TrialRecord.model_fields.items()}
+FORMAT = hashlib.sha256(repr((6, COMMON, OwnValues._fields, FIELDS)).encode()).hexdigest()
 """Another version of the code, that keeps other fields or has other types of them, begins a new index."""
 
 
@@ -152,11 +149,11 @@ class RecordIndex:
                 continue
             (shared, noted, places, columns), settings = block
             common = [CommonValues(values, self.folder, read) for values in shared]
-            owns = own_of(zip(*columns, settings, strict=True))
+            owns = own_values_of(zip(*columns, settings, strict=True))
             names = [f"{own.id}.json" for own in owns]
-            records = LazyRecord.of([common[place] for place in places], owns)
-            are_true = map(eq, map(stamps.get, names), zip(*noted, strict=True))
-            found.update(compress(zip(names, records, strict=True), are_true))
+            records = LazyRecord.list_of([common[place] for place in places], owns)
+            are_current = map(eq, map(stamps.get, names), zip(*noted, strict=True))
+            found.update(compress(zip(names, records, strict=True), are_current))
             count += len(places)
         return found, is_whole, count
 

@@ -309,7 +309,7 @@ class Tracker:
             if job.failures >= ATTEMPTS or self._refused_in_a_row:
                 self._refused_in_a_row += 1
                 if not self.refused:
-                    self.say(redacted(f"MLflow at {self.uri} refuses to take a trial ({_first_line(error)})."))
+                    self.say(redacted(f"A trial cannot be written to MLflow at {self.uri} ({_first_line(error)})."))
                 self.refused[job.trial] = _first_line(error)
                 self._on_answer(job)
             else:

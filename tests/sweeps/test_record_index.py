@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -79,6 +81,12 @@ def test_a_second_reading_opens_no_record_and_says_the_same(tmp_path, at_once) -
     assert len(best.epochs) == 2
     assert opened == [ledger.trials / f"{best.id}.json"]
     assert [one.model_dump_json() for one in second] == first == plain(ledger)
+
+
+def test_another_process_takes_the_index_for_its_own() -> None:
+    code = "from meltpoint.sweeps.ledger import record_index; print(record_index.FORMAT)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True, timeout=60)
+    assert said.stdout.strip() == record_index.FORMAT
 
 
 def test_a_new_record_alone_is_read(tmp_path, at_once) -> None:

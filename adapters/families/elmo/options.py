@@ -17,6 +17,7 @@ FILE = "options.json"
 Size = Annotated[int, Field(gt=0, le=2**16)]
 """A number of units; the largest of the released ones is 4096, and a larger one than this is no machine's."""
 Layers = Annotated[int, Field(ge=0, le=2**8)]
+"""A number of layers; the released ones have 1 or 2 of each kind."""
 
 
 class _Section(BaseModel):
