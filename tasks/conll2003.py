@@ -32,15 +32,16 @@ TASK = Task(
     labels=LABELS,
     # The hub's copy has no -DOCSTART- lines, so its examples have no group.
     hub=HubSource(
-        id="eriktks/conll2003",
-        revision="refs/convert/parquet",
-        rows={"train": 14041, "dev": 3250, "test": 3453},
-        config="conll2003",
+        id="lhoestq/conll2003",
+        revision="19edcb426bfd625c275c17b9a99b2239243f4377",
+        config=None,
+        pattern="data/{split}-*.parquet",
         splits={"train": "train", "dev": "validation", "test": "test"},
         example=partial(tagged_row, tokens="tokens", tags="ner_tags", labels=LABELS),
         label_column="ner_tags",
         columns=("tokens", "ner_tags"),
     ),
     tokenised=True,
+    test_examples=3453,
     description="named entities in news: PER, ORG, LOC, MISC",
 )

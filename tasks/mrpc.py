@@ -61,5 +61,6 @@ TASK = Task(
         example=partial(text_row, texts=("sentence1", "sentence2"), labels=LABELS, id_column="idx"),
         pattern="{config}/{split}-*.parquet",
     ),
+    test_examples=1725,
     description="do two news sentences say the same? GLUE's split",
 )

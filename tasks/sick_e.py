@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from meltpoint.tasks.core.sick import FILES, LABELS, hub, read_sick
+from meltpoint.tasks.core.sick import FILES, LABELS, PINNED, read_sick
 from meltpoint.tasks.core.task import Task
 
 TASK = Task(
@@ -19,6 +19,7 @@ TASK = Task(
     },
     files=FILES,
     labels=LABELS,
-    hub=hub("entailment"),
+    pinned=PINNED,
+    test_examples=4927,
     description="does a sentence follow from another? everyday scenes",
 )

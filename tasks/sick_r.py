@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from meltpoint.tasks.core.sick import FILES, LABEL_RANGE, hub, read_sick
+from meltpoint.tasks.core.sick import FILES, LABEL_RANGE, PINNED, read_sick
 from meltpoint.tasks.core.task import Task
 
 TASK = Task(
@@ -19,6 +19,7 @@ TASK = Task(
     },
     files=FILES,
     label_range=LABEL_RANGE,
-    hub=hub("relatedness"),
+    pinned=PINNED,
+    test_examples=4927,
     description="how related are two sentences, 1 to 5? everyday scenes",
 )

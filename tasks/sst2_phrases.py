@@ -9,7 +9,7 @@ from meltpoint.tasks.core.hub import text_row
 from meltpoint.tasks.core.readers import read_table
 from meltpoint.tasks.core.sst import LABELS
 from meltpoint.tasks.core.task import Example, HubSource, Task
-from meltpoint.tasks.sst2 import DEV_READER, HUB, TEST_READER
+from meltpoint.tasks.sst2 import DEV_READER, PINNED, TEST_READER
 
 
 def _read(folder: Path) -> list[Example]:
@@ -33,11 +33,12 @@ TASK = Task(
         id="nyu-mll/glue",
         revision="bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
         config="sst2",
-        splits={"train": "train", "dev": "validation", "test": "test"},
+        splits={"train": "train"},
         example=partial(text_row, texts=("sentence",), labels=LABELS, id_column="idx"),
         pattern="{config}/{split}-*.parquet",
-        elsewhere={"test": HUB},
     ),
+    pinned=PINNED,
     tokenised=True,
+    test_examples=1821,
     description="sentiment of film reviews, trained on GLUE's 67 349 phrases",
 )

@@ -49,5 +49,6 @@ TASK = Task(
         label_column="score",
         pattern="data/{split}-*.parquet",
     ),
+    test_examples=1379,
     description="how similar are two sentences, 0 to 5? news, captions, forums",
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.tasks.core.slices import Slice, parse_slice
-from meltpoint.tasks.core.task import HubSource, Task
 
 
 def declared_test_examples(cell: OpenCell) -> int | None:
@@ -15,7 +14,7 @@ def declared_test_examples(cell: OpenCell) -> int | None:
     """
     if cell.data.test_from is not None:
         return _length(parse_slice(cell.data.test_from))
-    return None if cell.task.test_labels == "hidden" else _published(cell.task)
+    return None if cell.task.test_labels == "hidden" else cell.task.test_examples
 
 
 def _length(cut: Slice) -> int | None:
@@ -28,11 +27,3 @@ def _length(cut: Slice) -> int | None:
     if stop is not None and stop >= 0 and (start is None or start >= 0):
         return stop - (start or 0)
     return None
-
-
-def _published(task: Task) -> int | None:
-    """The published number of test examples, where the task pins it."""
-    source: HubSource | None = task.hub
-    if source is not None and "test" in source.elsewhere:
-        source = source.elsewhere["test"]
-    return None if source is None else source.rows.get("test")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.counts import counted, some
+from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.task import Example, HubSource, Label, ReadExamples, Split
 
 HubRow = Mapping[str, object]
@@ -32,7 +32,7 @@ def load_hub_split(source: HubSource, split: Split) -> list[Example]:
     `load_dataset(id, split=…)` would prepare every split including test, so the files of the one split are named.
 
     Raises:
-        ValueError: the hub cannot be reached, the dataset lacks the files or a column, or it is another than it was.
+        ValueError: the hub cannot be reached, or the dataset lacks the files or a column.
     """
     # Imported here: `datasets` takes a second to import, and reading local files does not need it.
     import datasets
@@ -50,7 +50,6 @@ def load_hub_split(source: HubSource, split: Split) -> list[Example]:
             f"{files} could not be loaded ({type(error).__name__}: {reason}). "
             "Check the network, or read the original files with --data-dir."
         ) from error
-    _check_rows(source, split, len(loaded))
     names = _class_names(loaded.features, source)
     # In batches: all rows of Yahoo Answers as Python objects at once would take gigabytes.
     batches = loaded.with_format("arrow").iter(batch_size=BATCH_ROWS)
@@ -59,16 +58,6 @@ def load_hub_split(source: HubSource, split: Split) -> list[Example]:
     kept = [example for example in examples if example is not None]
     left_out = len(loaded) - len(kept)
     return ReadExamples(kept, [f"{some(left_out, 'row')} left out"] if left_out and source.counts_left_out else [])
-
-
-def _check_rows(source: HubSource, split: Split, found: int) -> None:
-    """Refuse a split of another size than the branch had when the task was written."""
-    expected = source.rows.get(split, found)
-    if found != expected:
-        raise ValueError(
-            f"{source.id}@{source.revision} has {counted(found)} rows of {source.splits[split]} instead of "
-            f"{counted(expected)}: the branch was made anew. Read the original files with --data-dir."
-        )
 
 
 def _class_names(features: Mapping[str, object], source: HubSource) -> tuple[str, ...]:

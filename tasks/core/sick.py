@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from meltpoint.tasks.core.hub import HubRow, score_row, text_row
 from meltpoint.tasks.core.readers import read_table
-from meltpoint.tasks.core.task import Example, HubSource, Split
+from meltpoint.tasks.core.task import Example, PinnedFile, PinnedFiles, Split
 
 LABELS = ("entailment", "neutral", "contradiction")
 
@@ -19,6 +17,19 @@ FILES: dict[Split, tuple[str, ...]] = {
     "dev": ("SICK_trial.txt",),
     "test": ("SICK_test_annotated.txt",),
 }
+
+PINNED = PinnedFiles(
+    url="https://raw.githubusercontent.com/alvations/stasis/1fc82d8a9bc988b7d2ddedc8fc61b71ec2e69c4d",
+    files={
+        name: PinnedFile(f"SICK-data/{name}", sha256)
+        for name, sha256 in (
+            ("SICK_train.txt", "266cf8047149bd1d68138dd30439f3122bff30069740ac6705bb6197d9f1b48e"),
+            ("SICK_trial.txt", "5a88cfb62f8c6bd2a3cce0f2421ba2cb8c2be5ab4a800f6f01e2c64aafb7db56"),
+            ("SICK_test_annotated.txt", "2b8aa806658d6fc23c6824c83776c2d4fee7556000817b5ec0f982861413b7d0"),
+        )
+    },
+)
+"""The 4 500, 500 and 4 927 pairs of SemEval-2014's task 1. The hub's RobZamp/sick has 4 439, 495 and 4 906."""
 
 _COLUMNS = ["pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment"]
 
@@ -38,24 +49,3 @@ def read_sick(folder: Path, split: Split, field: Field) -> list[Example]:
         )
         for record in read_table(folder / FILES[split][0], _COLUMNS, header=True)
     ]
-
-
-def _hub_row(row: HubRow, position: int, names: tuple[str, ...], field: Field) -> Example:
-    texts = ("sentence_A", "sentence_B")
-    if field == "entailment":
-        return text_row(row, position, names, texts=texts, labels=LABELS, id_column="id")
-    return score_row(row, position, names, texts=texts, score="relatedness_score", id_column="id")
-
-
-def hub(field: Field) -> HubSource:
-    """SICK on the hub: 4 439 / 495 / 4 906 pairs, slightly fewer than the original's 4 500 / 500 / 4 927."""
-    return HubSource(
-        id="RobZamp/sick",
-        revision="refs/convert/parquet",
-        config="default",
-        splits={"train": "train", "dev": "validation", "test": "test"},
-        example=partial(_hub_row, field=field),
-        columns=("id", "sentence_A", "sentence_B", "label", "relatedness_score"),
-        rows={"train": 4439, "dev": 495, "test": 4906},
-        note="the hub's copy, 4 439 / 495 / 4 906 of the original's 4 500 / 500 / 4 927 pairs",
-    )

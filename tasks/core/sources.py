@@ -1,4 +1,4 @@
-"""Data sources of a task, one split at a time: original files, the hub, or a generator."""
+"""Data sources of a task, one split at a time: original files, a download of them, the hub, or a generator."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from meltpoint import tasks
 from meltpoint.tasks.core.carving import parse_cut
 from meltpoint.tasks.core.hub import load_hub_split
 from meltpoint.tasks.core.paths import expanded, is_file, is_folder, matching
+from meltpoint.tasks.core.pinned_files import pinned_folder, pinned_names
 from meltpoint.tasks.core.readers import first_present
 from meltpoint.tasks.core.task import DataSpec, Example, Split, Task
 
@@ -94,7 +95,7 @@ def open_bytes(spec: DataSpec) -> int:
 
 
 def _test_state(task: Task, folder: Path | None) -> TestState:
-    has_test = task.hub is not None and "test" in task.hub.splits if folder is None else "test" in task.readers
+    has_test = _can_be_downloaded(task, "test") if folder is None else "test" in task.readers
     missing = _missing(task, folder, "test")
     if not has_test or (missing and task.test_labels == "hidden"):
         return "absent"
@@ -104,19 +105,20 @@ def _test_state(task: Task, folder: Path | None) -> TestState:
 
 
 def _folder(task: Task, spec: DataSpec) -> Path | None:
-    """The folder with the task's original files; None if the hub is read."""
+    """The folder with the task's original files; None if they are downloaded, or the hub is read."""
     if task.generated:
         return Path()
     if Path(task.folder).is_absolute():
         return Path(task.folder)
     if spec.data_dir is None or not task.files:
-        if task.hub is None:
+        if not _can_be_downloaded(task, "train"):
             raise ValueError(f"{task.name} is not on the hub. Name the folder of its original files with --data-dir.")
         return None
     folder = expanded(spec.data_dir) / task.folder
     if not is_folder(folder):
         wanted = ", ".join(name for names in task.files.values() for name in names)
-        remedy = "Put them there" + (", or leave --data-dir out to read the hub." if task.hub else ".")
+        download = ", or leave --data-dir out to download the data." if _can_be_downloaded(task, "train") else "."
+        remedy = f"Put them there{download}"
         raise ValueError(f"The folder {folder} is missing; {task.name} reads {wanted} from it. {remedy}")
     return folder
 
@@ -148,10 +150,16 @@ def _read(spec: DataSpec, split: Split) -> list[Example]:
         if split not in task.readers:
             raise ValueError(_no_split(task, split))
         return task.readers[split](folder)
-    assert task.hub is not None
-    if split not in task.hub.splits:
+    if pinned_names(task, split):
+        with pinned_folder(task, split) as downloaded:
+            return task.readers[split](downloaded)
+    if task.hub is None or split not in task.hub.splits:
         raise ValueError(_no_split(task, split))
     return load_hub_split(task.hub, split)
+
+
+def _can_be_downloaded(task: Task, split: Split) -> bool:
+    return bool(pinned_names(task, split)) or (task.hub is not None and split in task.hub.splits)
 
 
 def _no_split(task: Task, split: Split) -> str:

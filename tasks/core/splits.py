@@ -24,8 +24,6 @@ def load_training_data(spec: DataSpec) -> TrainingData:
     """
     task = find(spec)
     notes = list(task.notes)
-    if spec.data_dir is None and task.hub is not None and task.hub.note:
-        notes.append(task.hub.note)
     parts = _carved(spec, task)
     train, dev = parts.train, parts.dev
     notes += parts.notes

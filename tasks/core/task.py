@@ -64,8 +64,6 @@ class HubSource:
             are filled in. The default is the layout of the hub's `refs/convert/parquet` branches.
         columns: the columns to read; empty for all.
         elsewhere: splits that come from another dataset: a release with labels, or a server's test split.
-        rows: split → its number of rows, where `revision` is a branch that may be made anew: another number is refused.
-        note: how the copy differs from the original, for the tables; "" if it does not.
         counts_left_out: True if the rows that `example` leaves out are counted in the tables.
     """
 
@@ -78,9 +76,28 @@ class HubSource:
     pattern: str = "{config}/{split}/*.parquet"
     columns: tuple[str, ...] = ()
     elsewhere: Mapping[Split, HubSource] = field(default_factory=dict)
-    rows: Mapping[Split, int] = field(default_factory=dict)
-    note: str = ""
     counts_left_out: bool = False
+
+
+@dataclass(frozen=True)
+class PinnedFile:
+    """One file of a public repository: its path there, and its SHA-256 in hexadecimal digits."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class PinnedFiles:
+    """Original files of a task at one commit of a public repository.
+
+    Attributes:
+        url: where the repository's files lie at the commit.
+        files: a file's name in `Task.files` → where it lies in the repository.
+    """
+
+    url: str
+    files: Mapping[str, PinnedFile]
 
 
 @dataclass(frozen=True)
@@ -97,7 +114,10 @@ class Task:
         folder: the folder under `--data-dir` that holds the original files; absolute for a user's own task.
         readers: split → a function from that folder to the examples; a split that the original release
             lacks is absent.
-        hub: the same data on the hub, or None for tasks that live in files only.
+        hub: the same data on the hub, or None.
+        pinned: original files that can be downloaded, or None; they go before `hub`, split by split. A task with
+            neither needs `--data-dir`.
+        test_examples: the published number of labelled test examples, for `plan`, which opens no test; None if unknown.
         test_labels: "public", or "hidden" if only a server (GLUE) can score the test split.
         description: one line for `meltpoint list tasks`.
         files: split → the names of its original files in `folder`, `a|b` for alternatives, `a/` for a folder, with `*`
@@ -122,7 +142,9 @@ class Task:
     labels: tuple[str, ...] = ()
     label_range: tuple[float, float] | None = None
     hub: HubSource | None = None
+    pinned: PinnedFiles | None = None
     test_labels: Literal["public", "hidden"] = "public"
+    test_examples: int | None = None
     description: str = ""
     files: Mapping[Split, tuple[str, ...]] = field(default_factory=dict)
     generated: bool = False

@@ -26,7 +26,7 @@ def own_cache(tmp_path, monkeypatch):
 def mirror(source, folder):
     """The same source, read from a folder in the dataset's layout, with as many rows as a test needs."""
     elsewhere = {split: mirror(other, folder) for split, other in source.elsewhere.items()}
-    return dataclasses.replace(source, id=str(folder), elsewhere=elsewhere, rows={})
+    return dataclasses.replace(source, id=str(folder), elsewhere=elsewhere)
 
 
 def write(folder, path, rows, features):
@@ -58,12 +58,12 @@ def test_class_names_in_another_order_keep_our_ids(tmp_path):
     assert load_hub_split(mirror(tasks.get("mrpc").hub, tmp_path), "train")[0].label == 1
 
 
-def test_conll_tags_of_the_converted_branch(tmp_path):
+def test_conll_tags_come_by_name(tmp_path):
     names = NER[::-1]
     tags = datasets.Sequence(ClassLabel(names=names))
     rows = [{"id": "0", "tokens": ["Ann", "left"], "ner_tags": [names.index("B-PER"), names.index("O")]}]
     features = {"id": TEXT, "tokens": datasets.Sequence(TEXT), "ner_tags": tags}
-    write(tmp_path, "conll2003/validation/0000.parquet", rows, features)
+    write(tmp_path, "data/validation-00000-of-00001.parquet", rows, features)
     task = tasks.get("conll2003")
     (example,) = load_hub_split(mirror(task.hub, tmp_path), "dev")
     assert example.words == ("Ann", "left")
@@ -76,45 +76,6 @@ def test_stsb_scores_are_scaled_back_to_0_to_5(tmp_path):
     write(tmp_path, "data/test-00000-of-00001.parquet", rows, features)
     examples = load_hub_split(mirror(tasks.get("stsb").hub, tmp_path), "test")
     assert [example.label for example in examples] == pytest.approx([0.0, 3.8, 2.917, 5.0], abs=1e-6)
-
-
-@pytest.mark.parametrize(("name", "label"), [("sick_e", 2), ("sick_r", 3.6)])
-def test_sick_has_both_labels_in_one_row(tmp_path, name, label):
-    classes = ClassLabel(names=["entailment", "neutral", "contradiction"])
-    row = {"id": "9", "sentence_A": "a", "sentence_B": "b", "label": 2, "relatedness_score": 3.6, "extra": "x"}
-    features = {
-        "id": TEXT, "sentence_A": TEXT, "sentence_B": TEXT, "label": classes,
-        "relatedness_score": Value("float32"), "extra": TEXT,
-    }  # fmt: skip
-    write(tmp_path, "default/train/0000.parquet", [row], features)
-    (example,) = load_hub_split(mirror(tasks.get(name).hub, tmp_path), "train")
-    assert (example.id, example.texts, example.label) == ("9", ("a", "b"), label)
-
-
-@pytest.mark.parametrize("found", [1, 3])
-def test_a_branch_that_was_made_anew_with_other_rows_is_refused(tmp_path, found):
-    row = {"text": "good", "label": 1, "label_text": "positive"}
-    features = {"text": TEXT, "label": NUMBER, "label_text": TEXT}
-    source = dataclasses.replace(mirror(tasks.get("sst2").hub, tmp_path), rows={"train": 2})
-    write(tmp_path, f"{source.config or 'default'}/train/0000.parquet", [row] * found, features)
-    with pytest.raises(ValueError, match=f"has {found} rows of train instead of 2: .* --data-dir"):
-        load_hub_split(source, "train")
-
-
-def test_every_branch_that_may_move_is_held_to_its_rows():
-    sources = [task.hub for task in map(tasks.get, tasks.names()) if task.hub is not None]
-    branches = [source for source in sources if len(source.revision) != 40]
-    assert {source.id for source in branches} == {"eriktks/conll2003", "SetFit/sst2", "RobZamp/sick"}
-    assert all(set(source.rows) == set(source.splits) for source in branches)
-
-
-def test_sst2_sentences_lose_the_treebanks_escapes(tmp_path):
-    rows = [{"text": "a -lrb- b\\/c -rrb-", "label": 1, "label_text": "positive"}]
-    features = {"text": TEXT, "label": Value("int64"), "label_text": TEXT}
-    write(tmp_path, "default/test/0000.parquet", rows, features)
-    for name in ("sst2", "sst2_phrases"):  # the test split of the phrases comes from the dataset with labels
-        (example,) = load_hub_split(mirror(tasks.get(name).hub, tmp_path), "test")
-        assert (example.texts, example.label) == (("a ( b/c )",), 1)
 
 
 def test_mnli_keeps_genres_and_takes_its_test_from_glue(tmp_path):
@@ -188,9 +149,10 @@ def test_yahoo_on_the_hub_gives_the_rows_of_the_classes_and_every_139th_row_as_d
 
 def test_a_split_of_several_batches_keeps_its_order_and_positions(tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "BATCH_ROWS", 3)
-    rows = [{"text": f"t{number}", "label": number % 2} for number in range(8)]
-    write(tmp_path, "default/train/0000.parquet", rows, {"text": TEXT, "label": Value("int64")})
-    examples = load_hub_split(mirror(tasks.get("sst2").hub, tmp_path), "train")
+    rows = [{"sentence": f"t{number}", "label": number % 2, "idx": number} for number in range(8)]
+    features = {"sentence": TEXT, "label": Value("int64"), "idx": NUMBER}
+    write(tmp_path, "sst2/train-00000-of-00001.parquet", rows, features)
+    examples = load_hub_split(mirror(tasks.get("sst2_phrases").hub, tmp_path), "train")
     assert [(e.id, e.texts) for e in examples] == [(str(number), (f"t{number}",)) for number in range(8)]
 
 
@@ -225,7 +187,7 @@ def test_one_split_opens_no_other_splits_file(tmp_path):
 
 def test_files_on_the_hub_are_named_with_their_pinned_revision():
     assert parquet_files(tasks.get("conll2003").hub, "dev") == (
-        "hf://datasets/eriktks/conll2003@refs/convert/parquet/conll2003/validation/*.parquet"
+        "hf://datasets/lhoestq/conll2003@19edcb426bfd625c275c17b9a99b2239243f4377/data/validation-*.parquet"
     )
     revision = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
     wanted = f"hf://datasets/nyu-mll/glue@{revision}/mrpc/train-*.parquet"

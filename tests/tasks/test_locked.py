@@ -64,6 +64,8 @@ def test_only_sources_takes_a_reader_or_the_hub_out_of_a_task():
         assert reads(tree) == (path == SOURCES), f"{path} reads a split past tasks/core/sources.py"
         if path not in {SOURCES, Path("tasks/core/hub.py")}:
             assert not mentions(tree, "load_hub_split"), f"{path} reads the hub past tasks/core/sources.py"
+        if path not in {SOURCES, Path("tasks/core/pinned_files.py")}:
+            assert not mentions(tree, "pinned_folder"), f"{path} downloads a split past tasks/core/sources.py"
 
 
 @pytest.mark.parametrize("code", ["task.readers['test'](f)", "r = task.readers", "list(task.readers.values())"])

@@ -41,6 +41,7 @@ def test_every_split_has_the_published_number_of_examples(name, shared_data, rea
         opened = open_test(spec)
         assert len(opened.examples) == test
         assert opened.labelled
+        assert data.task.test_examples in {test, None}
 
 
 @pytest.mark.parametrize("name", sorted(COUNTS))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from meltpoint import tasks
 from meltpoint.tasks.core.metrics import METRICS
-from meltpoint.tasks.core.task import KINDS
+from meltpoint.tasks.core.pinned_files import pinned_names
+from meltpoint.tasks.core.task import KINDS, SPLITS
 
 DEMO = {"demo_entities", "demo_entailment", "demo_sentiment", "demo_similarity"}
 REAL = {
@@ -36,14 +39,19 @@ def test_every_task_is_whole(name):
     assert task.outputs == (len(task.labels) or 1)
 
 
-@pytest.mark.parametrize("name", sorted(REAL - {"sst2_subtrees"}))
-def test_every_hub_source_is_pinned(name):
-    source = tasks.get(name).hub
-    assert source is not None
-    for one in (source, *source.elsewhere.values()):
-        assert one.revision == "refs/convert/parquet" or len(one.revision) == 40
-        assert "{split}" in one.pattern
-    assert set(source.splits) == {"train", "dev", "test"}
+@pytest.mark.parametrize("name", sorted(REAL))
+def test_every_split_of_every_real_task_can_be_downloaded_at_a_commit(name):
+    task = tasks.get(name)
+    sources = [task.hub, *task.hub.elsewhere.values()] if task.hub else []
+    commits = [source.revision for source in sources]
+    assert all("{split}" in source.pattern for source in sources)
+    if task.pinned:
+        commits += re.findall(r"https://raw\.githubusercontent\.com/[^/]+/[^/]+/(\w+)$", task.pinned.url)
+        assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) for file in task.pinned.files.values())
+    assert len(commits) == len(sources) + bool(task.pinned)
+    assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in commits)
+    named = set(task.hub.splits) if task.hub else set()
+    assert named | {split for split in SPLITS if pinned_names(task, split)} == {"train", "dev", "test"}
 
 
 def test_the_demo_has_one_task_of_each_kind_of_the_papers():
