@@ -6,20 +6,25 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from meltpoint.reports.formats import duration
 from meltpoint.reports.layout import ScreenColumn, mode_column, name_column, on_two_lines, say, show_groups
 from meltpoint.reports.notes import code_notes, growth_notes, searched_again, warning_notes
 from meltpoint.sweeps.ledger.records import strays_in_words
+from meltpoint.sweeps.ledger.running_trials import RunningTrials
 from meltpoint.sweeps.results.score_words import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.time_left import TimeLeft
 from meltpoint.sweeps.search.closing import openings_in_words
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.score_text import score_text
 
 MOST_ERRORS = 20
 """If more trials of a cell failed, those of one cause share a line."""
 SHOWN = 3
 """The trials that such a line names."""
+RUNNING_SHOWN = 8
+"""The running trials that have a line."""
 
 
 def show_status(summary: SweepSummary, console: Console) -> None:
@@ -45,6 +50,9 @@ def show_status(summary: SweepSummary, console: Console) -> None:
         say(console, time_left_in_words(summary.time_left))
     if summary.part is not None:
         say(console, f"It may use {summary.part}.")
+    if summary.running is not None:
+        for line in running_lines(summary.running):
+            say(console, line)
     if summary.strays:
         say(console, strays_in_words(summary.strays))
     for line in warning_notes(summary):
@@ -63,6 +71,20 @@ def show_status(summary: SweepSummary, console: Console) -> None:
             say(console, f"{'.'.join(cell.header.key)}: {searched_again(cell.test_round)}.")
         if cell.errors:
             console.print("\n".join(error_lines(cell)), markup=False, highlight=False, soft_wrap=True)
+
+
+def running_lines(running: RunningTrials) -> list[str]:
+    """A line for each of the trials that run, the longest first; the number of those beyond `RUNNING_SHOWN`."""
+    lines = []
+    for trial in running.trials[:RUNNING_SHOWN]:
+        seconds = max(0.0, running.noted_at - trial.began)
+        state = "not yet through an epoch"
+        if trial.epoch is not None and trial.dev is not None:
+            state = f"epoch {trial.epoch} of at most {trial.epochs}, dev {trial.metric} "
+            state += score_text(trial.dev, trial.metric)
+        lines.append(f"{trial.name}: {duration(seconds)}, {state}.")
+    more = len(running.trials) - len(lines)
+    return [*lines, *([f"{some(more, 'more trial')} beside these."] if more > 0 else [])]
 
 
 def time_left_in_words(left: TimeLeft) -> str:

@@ -16,6 +16,7 @@ from meltpoint.sweeps.driver.running_trial import RunningTrial
 from meltpoint.sweeps.ledger.cluster_part import note_part
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.ledger.running_trials import note_running
 from meltpoint.sweeps.machine.gpu_limits import BUNDLES_FINALS
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.room import ANY_NUMBER
@@ -32,6 +33,9 @@ from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnde
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
 from meltpoint.sweeps.worker.outcome import INTERRUPTED, RETRIES, TOGETHER_AFTER, OutOfMemory, TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+
+NOTE_SECONDS = 20.0
+"""Between two notes of what runs."""
 
 
 class SweepDriver:
@@ -53,6 +57,7 @@ class SweepDriver:
         shares: cell → the share of a GPU that its trials get, once measured; only with `--gpus-per-trial auto`.
         failure: an error on the driver's side (a full disk), which Tune would bury in text of its own.
         stop: what ended the sweep before it was done; None where nothing did.
+        running_noted_at: `clock()` when it was last noted what runs.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class SweepDriver:
         self.shares: Mapping[CellKey, float] = {}
         self.failure: Exception | None = None
         self.stop: KeyboardInterrupt | None = None
+        self.running_noted_at = float("-inf")
 
     # A trial's way: handed out, taken up by a worker, its epochs, its end.
 
@@ -182,6 +188,7 @@ class SweepDriver:
             case EpochEnded(epoch=epoch):
                 trial.resource_use = event.resource_use
                 trial.epochs.append(epoch)
+                trial.percent = event.percent
                 self.tracker.epoch(event.trial, epoch)
                 self.progress.epoch(trial.proposal, epoch)
             case TrialEnded(outcome=outcome):
@@ -277,10 +284,18 @@ class SweepDriver:
         raise_requested()
         self._watch_clock()
         self._follow_cluster()
+        self._note_running()
         self.finals.answer()
         self.writer.write_waiting()
         self.writer.add_runs()
         self.score(timeout_seconds=0.0)
+
+    def _note_running(self) -> None:
+        """Note what runs where `status` finds it, now and then."""
+        if self.ledger.attempt and self.clock() - self.running_noted_at >= NOTE_SECONDS:
+            trials = tuple(trial.note() for trial in self.running.values())
+            note_running(self.ledger.drivers, self.ledger.attempt, trials)
+            self.running_noted_at = self.clock()
 
     def score(self, timeout_seconds: float) -> bool:
         """Send finalists to be scored and keep the scores that came in; whether any is still out."""

@@ -19,7 +19,8 @@ from meltpoint.sweeps.search.selection import finals_of, spread
 from meltpoint.tasks.core.score_text import score_text
 
 REFRESH_SECONDS = 0.5
-QUIET_SECONDS = 30.0  # a piped sweep says something at least this often
+QUIET_SECONDS = 120.0  # a piped sweep says something at least this often while trials run
+NAMED = 3  # the running trials that it then names
 
 
 class Progress:
@@ -28,11 +29,14 @@ class Progress:
     Args:
         cells: gives the cells' progress, once the planner knows it.
         console: where to; a terminal gets the live table, anything else gets lines.
+        clock: seconds, from any moment on.
     """
 
-    def __init__(self, cells: Callable[[], list[CellProgress]], console: Console) -> None:
-        self.cells, self.console = cells, console
-        self.started = time.monotonic()
+    def __init__(
+        self, cells: Callable[[], list[CellProgress]], console: Console, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.cells, self.console, self.clock = cells, console, clock
+        self.started = self.last_said = clock()
         self.latest: dict[str, str] = {}  # running trial → its latest word
         self.live: Live | None = None
         self.last_shown = 0.0
@@ -51,6 +55,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """One line of talk."""
+        self.last_said = self.clock()
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def on_start(self, proposal: Proposal) -> None:
@@ -105,14 +110,18 @@ class Progress:
             self.say(f"{self._clock()}  {'.'.join(record.cell)} {whose}seed {record.seed}: {text}")
 
     def refresh(self) -> None:
-        """Draw again, if it is time."""
-        now = time.monotonic()
+        """Draw again, or say what runs where nothing was said for long, if it is time."""
+        now = self.clock()
         if self.live is not None and now - self.last_shown > REFRESH_SECONDS:
             self.live.update(self._view(), refresh=True)
             self.last_shown = now
+        if self.live is None and self.latest and now - self.last_said > QUIET_SECONDS:
+            named = "; ".join([*self.latest.values()][:NAMED])
+            more = f"; {len(self.latest) - NAMED} more" if len(self.latest) > NAMED else ""
+            self.say(f"{self._clock()}  {self._counts()}  running: {named}{more}")
 
     def _clock(self) -> str:
-        seconds = int(time.monotonic() - self.started)
+        seconds = int(self.clock() - self.started)
         return f"{seconds // 3600:d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
     def planned(self) -> str:

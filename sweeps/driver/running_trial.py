@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from meltpoint.adapters.training.epoch_result import best_epoch
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
 from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN, ResourceUse
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.running_trials import RunningTrialNote
+from meltpoint.sweeps.search.cell_progress import Proposal, trial_label
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.worker.events import Started
 from meltpoint.sweeps.worker.outcome import TrialOutcome
@@ -25,6 +26,7 @@ class RunningTrial:
         counted_from: the same on the monotonic clock, so that a trial's seconds are right where the other one is set.
         started: its worker's first event; None before.
         epochs: those that its worker has reported so far.
+        percent: how much of its schedule is trained, 0 to 100, as its worker last said.
     """
 
     order: Order
@@ -32,6 +34,7 @@ class RunningTrial:
     began: float
     started: Started | None = None
     epochs: list[EpochRecord] = field(default_factory=list)
+    percent: float = 0.0
     resource_use: ResourceUse | None = None
     counted_from: float = field(default_factory=time.monotonic)
 
@@ -42,6 +45,17 @@ class RunningTrial:
             at: now, in seconds since 1970; the same for all trials of an order.
         """
         self.began, self.counted_from = at, time.monotonic()
+
+    def note(self) -> RunningTrialNote:
+        """Its progress, for `status`."""
+        name, metric = f"{self.proposal.cell.name} {trial_label(self.proposal)}", self.proposal.cell.task.metric
+        if not self.epochs or not self.percent:
+            return RunningTrialNote(id=self.order.id, name=name, began=self.began, metric=metric)
+        last = self.epochs[-1]
+        return RunningTrialNote(
+            id=self.order.id, name=name, began=self.began, epoch=last.epoch,
+            epochs=round(100 * last.epoch / self.percent), metric=metric, dev=last.dev[metric],
+        )  # fmt: skip
 
     def record(self, outcome: TrialOutcome) -> TrialRecord:
         """The ledger's record of the trial, now that it ended; not of one that was interrupted."""

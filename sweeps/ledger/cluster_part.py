@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, ValidationError
-
-from meltpoint.sweeps.ledger.claim import Claim, latest
-from meltpoint.sweeps.storage.files import StoragePath, contents, write
-from meltpoint.sweeps.storage.object_path import ObjectPath
-from meltpoint.sweeps.storage.object_store import QUICK
+from meltpoint.sweeps.ledger.driver_note import note, noted
+from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core.counts import some
 
 ENDING = ".part"
@@ -50,27 +46,10 @@ class ClusterPart(BaseModel):
 
 
 def note_part(drivers: StoragePath, attempt: int, part: ClusterPart) -> None:
-    """Note a driver's part; nothing where it cannot be written, for nothing but what is shown depends on it.
-
-    Args:
-        drivers: the folder of the sweep's drivers.
-        attempt: the driver's number.
-    """
-    path = _path(Claim(drivers, attempt))
-    with suppress(OSError):
-        write(path.with_patience(QUICK) if isinstance(path, ObjectPath) else path, part.model_dump_json() + "\n")
+    """Note a driver's part; see `driver_note.note`."""
+    note(drivers, attempt, ENDING, part)
 
 
 def noted_part(drivers: StoragePath) -> ClusterPart | None:
     """The part of the latest driver; None where it has noted none, or that cannot be read."""
-    claim = latest(drivers)
-    if claim is None:
-        return None
-    try:
-        return ClusterPart.model_validate_json(contents(_path(claim)))
-    except (OSError, ValidationError, ValueError):
-        return None
-
-
-def _path(claim: Claim) -> StoragePath:
-    return claim.path.with_suffix(ENDING)
+    return noted(drivers, ENDING, ClusterPart)

@@ -12,6 +12,7 @@ from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.sweeps.ledger.cluster_part import ClusterPart, noted_part
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CELL, CellKey, Role, TrialRecord, by_cell, cell_key, worker_seconds
+from meltpoint.sweeps.ledger.running_trials import RunningTrials, noted_running
 from meltpoint.sweeps.results.baseline_record import Baseline, read_baselines
 from meltpoint.sweeps.results.code_versions import CodeUse, code_uses
 from meltpoint.sweeps.results.cost import CellCost, cell_cost
@@ -142,6 +143,7 @@ class SweepSummary:
         strays: records that belong to no cell of `sweep.json` (another metric, other data or code) and are ignored.
         growth: what was added to it under its name, the earliest first.
         openings: of its test splits, the earliest first.
+        running: the trials that its workers have; None where that is not known, and of a sweep that does not run.
     """
 
     name: str
@@ -156,6 +158,7 @@ class SweepSummary:
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
     growth: tuple[Growth, ...] = ()
     openings: tuple[SplitOpening, ...] = ()
+    running: RunningTrials | None = None
 
     def cell(self, key: CellKey) -> CellSummary:
         """The cell with this key."""
@@ -192,7 +195,8 @@ class SweepSummary:
         cells = [_cell_json(cell) for cell in self.cells]
         opened = [opening.model_dump() for opening in self.openings]
         return {
-            "name": self.name, "state": self.state, "left": left, "cluster": part, "test_openings": opened,
+            "name": self.name, "state": self.state, "left": left, "cluster": part,
+            "running": None if self.running is None else self.running.as_json(), "test_openings": opened,
             "cells": cells,
         }  # fmt: skip
 
@@ -246,6 +250,7 @@ def summarise(ledger: Ledger) -> SweepSummary:
     return SweepSummary(
         sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger), strays, part, ledger.folder,
         read_baselines(ledger), sweep.growth, tuple(split_openings(ledger)),
+        noted_running(ledger.drivers) if driven else None,
     )  # fmt: skip
 
 

@@ -9,8 +9,9 @@ from rich.console import Console
 
 from meltpoint.reports.screen import show_plan
 from meltpoint.sweeps.driver.plan import plan_sweep
-from meltpoint.sweeps.driver.progress import Progress
+from meltpoint.sweeps.driver.progress import NAMED, QUIET_SECONDS, Progress
 from meltpoint.sweeps.driver.remaining_time import RemainingTime, left
+from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources
@@ -49,6 +50,44 @@ def test_each_line_counts_search_trials_and_finals_apart(spec, cells, make_recor
     planner.end(make_record(trial))
     progress.ended(make_record(trial))
     assert "trials 1/6, finals 0/4 " in text_of(console)
+
+
+def epoch_of(metric: str, number: int, dev: float) -> EpochRecord:
+    return EpochRecord(
+        epoch=number, phase="train", step=number, train_loss=1.0, dev={metric: dev}, train_seconds=1.0,
+        dev_seconds=1.0, learning_rate=1e-3, finished_at=float(number),
+    )  # fmt: skip
+
+
+def test_a_piped_sweep_that_said_nothing_for_long_says_what_runs_and_how_far_it_is(spec, cells):
+    planner, console, seconds = Planner(spec, cells, []), Console(file=io.StringIO(), width=300), [0.0]
+    progress = Progress(lambda: list(planner.cells.values()), console, clock=lambda: seconds[0])
+    running = []
+    for _ in range(NAMED + 1):
+        trial = planner.next()
+        planner.begin(trial)
+        progress.on_start(trial)
+        running.append(trial)
+    metric = running[0].cell.task.metric
+    progress.epoch(running[0], epoch_of(metric, 4, 0.75))
+    seconds[0] = QUIET_SECONDS
+    progress.refresh()
+    assert text_of(console) == ""
+    seconds[0] += 1
+    progress.refresh()
+    progress.refresh()
+    named = f"{running[0].cell.name} trial 1: epoch 4, dev {metric} 75.0; "
+    assert text_of(console).startswith(f"0:02:01 trials 0/6, finals 0/4 running: {named}")
+    assert text_of(console).endswith("; 1 more")
+    assert text_of(console).count("running") == 1, "it was said just now"
+
+
+def test_a_sweep_without_running_trials_stays_quiet(spec, cells):
+    planner, console, seconds = Planner(spec, cells, []), Console(file=io.StringIO(), width=300), [0.0]
+    progress = Progress(lambda: list(planner.cells.values()), console, clock=lambda: seconds[0])
+    seconds[0] = 10 * QUIET_SECONDS
+    progress.refresh()
+    assert text_of(console) == ""
 
 
 @pytest.fixture
