@@ -47,6 +47,7 @@ class SweepArguments(TypedDict, total=False):
     overrides: Words
     data_dir: PathLike
     max_train_examples: int
+    max_dev_examples: int
     test_from: str
     seed: int
     storage: PathLike

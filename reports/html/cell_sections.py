@@ -194,7 +194,8 @@ def command_of(space: Space, cell: CellSummary, spec: SweepSpec, seeds: int) -> 
         word_of(spec, head.task), "--head", head.head, "--trials", "1", "--seeds", str(seeds), "--no-default-finals",
     ]  # fmt: skip
     options = {
-        "--data-dir": spec.data_dir, "--max-train-examples": spec.max_train_examples, "--test-from": spec.test_from,
+        "--data-dir": spec.data_dir, "--max-train-examples": spec.max_train_examples,
+        "--max-dev-examples": spec.max_dev_examples, "--test-from": spec.test_from,
     }  # fmt: skip
     for option, value in options.items():
         words += [] if value is None else [option, str(value)]

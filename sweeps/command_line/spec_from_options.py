@@ -34,7 +34,8 @@ def asked_spec(options: SweepOptions) -> SweepSpec:
         name=options.name or "", overrides=tuple(options.overrides or ()),
         space=str(options.space.absolute()) if options.space else None,
         data_dir=str(options.data_dir.absolute()) if options.data_dir else None,
-        max_train_examples=options.max_train_examples, test_from=options.test_from, seed=options.seed,
+        max_train_examples=options.max_train_examples, max_dev_examples=options.max_dev_examples,
+        test_from=options.test_from, seed=options.seed,
         searcher="tpe" if options.searcher is None else options.searcher.value, default_finals=options.default_finals,
     )  # fmt: skip
     if options.spec is None:

@@ -95,8 +95,9 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
         **_of_the_default(cell, best),
         "data": {
             "task": data.task, "data_dir": data.data_dir, "max_train_examples": data.max_train_examples,
-            "test_from": data.test_from, "fingerprint": best.data_fingerprint,
-            "documents": best.documents_fingerprint, "notes": list(cell.header.notes),
+            "max_dev_examples": data.max_dev_examples, "test_from": data.test_from,
+            "fingerprint": best.data_fingerprint, "documents": best.documents_fingerprint,
+            "notes": list(cell.header.notes),
         },
         "encoder_fingerprint": best.encoder_fingerprint,
         **({} if best.micro_batch_size is None else {"micro_batch_size": best.micro_batch_size}),

@@ -122,7 +122,7 @@ def word_of(spec: SweepSpec, task: str) -> str:
 
 def data_spec(spec: SweepSpec, task: str) -> DataSpec:
     """The data specification of a task, given by its name or file, in a sweep."""
-    return DataSpec(task, spec.data_dir, spec.max_train_examples, spec.test_from)
+    return DataSpec(task, spec.data_dir, spec.max_train_examples, spec.test_from, spec.max_dev_examples)
 
 
 def cell_space(

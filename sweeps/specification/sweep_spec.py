@@ -67,7 +67,7 @@ class SweepSpec(BaseModel):
         searcher: "tpe", "random" or "grid", of the blocks that name none.
         space: a space file for every cell, or None for the shipped ones.
         overrides: `--set` options.
-        data_dir, max_train_examples, test_from: see `tasks.core.task.DataSpec`.
+        data_dir, max_train_examples, max_dev_examples, test_from: see `tasks.core.task.DataSpec`.
         seed: of the searchers and of every search trial; finalists have the seeds `seed`, `seed + 1`, ….
         blocks: the blocks of a specification file (`spec_files`), which replace the product above; their heads, trials
             and seeds apply, and their overrides include those of the command line.
@@ -93,6 +93,7 @@ class SweepSpec(BaseModel):
     overrides: tuple[str, ...] = ()
     data_dir: str | None = None
     max_train_examples: int | None = None
+    max_dev_examples: int | None = None
     test_from: str | None = None
     seed: int = 0
     blocks: tuple[Block, ...] = ()
@@ -284,8 +285,9 @@ def check(spec: SweepSpec) -> None:
     _check_clashes(spec.products())
     if spec.searcher not in SEARCHERS:
         raise unknown(spec.searcher, "searcher", SEARCHERS)
-    if spec.max_train_examples is not None and spec.max_train_examples < 1:
-        raise ValueError(f"--max-train-examples {spec.max_train_examples}: at least 1.")
+    for word, size in (("train", spec.max_train_examples), ("dev", spec.max_dev_examples)):
+        if size is not None and size < 1:
+            raise ValueError(f"--max-{word}-examples {size}: at least 1.")
 
 
 def check_name(name: str) -> None:

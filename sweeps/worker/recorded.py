@@ -71,6 +71,7 @@ class _Data(BaseModel):
     task: str | None = None
     data_dir: str | None = None
     max_train_examples: int | None = Field(default=None, ge=1)
+    max_dev_examples: int | None = Field(default=None, ge=1)
     test_from: str | None = None
     fingerprint: str | None = None
     documents: str | None = None

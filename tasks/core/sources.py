@@ -65,8 +65,10 @@ def check(spec: DataSpec) -> TestState:
         ValueError: an unknown task, a missing folder or file, or a `test_from` that is no part of train or dev.
     """
     task = find(spec)
-    if spec.max_train_examples is not None and spec.max_train_examples < 1:
-        raise ValueError(f"--max-train-examples is {spec.max_train_examples}; it takes a whole number of at least 1.")
+    sizes = {"--max-train-examples": spec.max_train_examples, "--max-dev-examples": spec.max_dev_examples}
+    for option, size in sizes.items():
+        if size is not None and size < 1:
+            raise ValueError(f"{option} is {size}; it takes a whole number of at least 1.")
     folder = _folder(task, spec)
     for split in ("train", "dev"):
         missing = _missing(task, folder, split)

@@ -29,9 +29,10 @@ def load_training_data(spec: DataSpec) -> TrainingData:
     notes += parts.notes
     if parts.test is None and task.test_labels == "hidden":
         notes.append("test labels hidden")
-    if spec.max_train_examples is not None and spec.max_train_examples < len(train):
-        notes.append(f"{counted(spec.max_train_examples)} of {some(len(train), 'training example')}, seed 0")
-        train = sample(train, spec.max_train_examples)
+    train, dev = (
+        _sampled(train, spec.max_train_examples, "training example", notes),
+        _sampled(dev, spec.max_dev_examples, "dev example", notes),
+    )
     return TrainingData(task, train, dev, fingerprint(task, train, dev), tuple(notes))
 
 
@@ -99,6 +100,14 @@ def left_out(split: str, examples: Sequence[Example]) -> list[str]:
     return [f"{split}: {note}" for note in notes]
 
 
+def _sampled(examples: list[Example], size: int | None, what: str, notes: list[str]) -> list[Example]:
+    """At most so many examples; `notes` gets a line where some are left out."""
+    if size is None or size >= len(examples):
+        return examples
+    notes.append(f"{counted(size)} of {some(len(examples), what)}, seed {SAMPLE_SEED}")
+    return sample(examples, size)
+
+
 def sample(examples: Sequence[Example], size: int) -> list[Example]:
     """A seeded sample without replacement, in the examples' original order.
 
@@ -106,7 +115,7 @@ def sample(examples: Sequence[Example], size: int) -> list[Example]:
         ValueError: a size below 1.
     """
     if size < 1:
-        raise ValueError(f"--max-train-examples is {size}; it takes a whole number of at least 1.")
+        raise ValueError(f"a sample of {size} examples: it takes a whole number of at least 1.")
     chosen = random.Random(SAMPLE_SEED).sample(range(len(examples)), size)
     return [examples[position] for position in sorted(chosen)]
 

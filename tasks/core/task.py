@@ -174,15 +174,17 @@ class DataSpec:
     Attributes:
         task: a task's name, a variant (`yahoo:sports+health`), or the path of a user's task file (`*.yaml`).
         data_dir: the folder with the original files, or None for the hub (or for a generated task).
-        max_train_examples: train on a seeded sample of this size; dev and test are not sampled.
+        max_train_examples: train on a seeded sample of this size.
         test_from: a part of train or dev (`train[-1000:]`, `{from: dev, fraction: 0.5}`; see `core.carving`) that is
             carved off as the labelled test split, or None for the task's own.
+        max_dev_examples: score epochs on a seeded sample of this size of dev; test is never sampled.
     """
 
     task: str
     data_dir: str | None = None
     max_train_examples: int | None = None
     test_from: str | None = None
+    max_dev_examples: int | None = None
 
 
 @dataclass(frozen=True)

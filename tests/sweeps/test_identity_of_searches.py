@@ -137,6 +137,7 @@ SPEC_TABLE: dict[str, tuple[Change, str]] = {
     "searcher": (lambda s, f: s.model_copy(update={"searcher": "random"}), CHANGES),
     "overrides": (lambda s, f: s.model_copy(update={"overrides": ("epochs=3",)}), CHANGES),
     "max_train_examples": (lambda s, f: s.model_copy(update={"max_train_examples": 20}), CHANGES),
+    "max_dev_examples": (lambda s, f: s.model_copy(update={"max_dev_examples": 4}), CHANGES),
     "test_from": (lambda s, f: s.model_copy(update={"test_from": "dev[:4]"}), CHANGES),
     "seed": (lambda s, f: s.model_copy(update={"seed": 1}), CHANGES),
     "blocks": (lambda s, f: s.model_copy(update={"blocks": (BLOCK.model_copy(update={"encoders": s.encoders,

@@ -148,9 +148,10 @@ def test_a_set_that_no_cell_of_any_sweep_could_have_is_refused_before_the_blocks
 def test_the_other_options_are_the_sweeps(file, tmp_path):
     spec = asked(
         file, name="other", data_dir=tmp_path, max_train_examples=64, seed=7, searcher=SearcherName.random,
-        space=tmp_path / "s.yaml", test_from="dev[:40]",
+        space=tmp_path / "s.yaml", test_from="dev[:40]", max_dev_examples=32,
     )  # fmt: skip
     assert (spec.name, spec.data_dir, spec.max_train_examples) == ("other", str(tmp_path), 64)
+    assert spec.max_dev_examples == 32
     assert (spec.seed, spec.searcher, spec.test_from) == (7, "random", "dev[:40]")
     assert spec.space == str(tmp_path / "s.yaml")
 

@@ -84,9 +84,30 @@ def test_a_sample_as_large_as_train_is_all_of_it_and_no_note(tmp_path):
     assert data.notes == ("test labels hidden",)
 
 
+def test_dev_is_sampled_in_its_order_and_neither_train_nor_a_test_that_is_carved_off_it(tmp_path):
+    data_dir, cut = folder(tmp_path), "dev[-10:]"
+    whole = load_training_data(DataSpec("cola", data_dir, test_from=cut))
+    spec = DataSpec("cola", data_dir, test_from=cut, max_dev_examples=12)
+    sampled = load_training_data(spec)
+    assert sampled.train == whole.train
+    assert sampled.dev == sorted(sampled.dev, key=whole.dev.index)
+    assert len(set(sampled.dev)) == 12
+    assert sampled.dev == load_training_data(spec).dev
+    assert sampled.notes == (*whole.notes, "12 of 70 dev examples, seed 0")
+    assert sampled.fingerprint != whole.fingerprint
+    assert open_test(spec).examples == open_test(DataSpec("cola", data_dir, test_from=cut)).examples
+
+
+def test_a_sample_as_large_as_dev_is_all_of_it_and_other_data_of_no_trial(tmp_path):
+    data_dir = folder(tmp_path)
+    whole, same = load_training_data(DataSpec("cola", data_dir)), DataSpec("cola", data_dir, max_dev_examples=80)
+    assert load_training_data(same) == whole
+
+
 @pytest.mark.parametrize("size", [0, -3])
-def test_a_sample_of_nothing_is_refused(tmp_path, size):
-    spec = DataSpec("cola", folder(tmp_path), max_train_examples=size)
+@pytest.mark.parametrize("option", ["max_train_examples", "max_dev_examples"])
+def test_a_sample_of_nothing_is_refused(tmp_path, option, size):
+    spec = DataSpec("cola", folder(tmp_path), **{option: size})
     for function in (check, load_training_data):
         with pytest.raises(ValueError, match="at least 1"):
             function(spec)

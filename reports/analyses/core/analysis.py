@@ -120,7 +120,7 @@ class AnalysisOptions:
         spec = self.sweep.spec
         data = data_spec(spec, word_of(spec, task))
         size = data.max_train_examples if self.max_train_examples is None else self.max_train_examples
-        return DataSpec(data.task, self.data_dir or data.data_dir, size, data.test_from)
+        return DataSpec(data.task, self.data_dir or data.data_dir, size, data.test_from, data.max_dev_examples)
 
 
 @dataclass(frozen=True)
