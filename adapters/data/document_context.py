@@ -55,17 +55,19 @@ class Surroundings:
         return tuple(piece for word in self.words[start:stop] for piece in word)
 
 
-def documents(examples: Sequence[Example], sentences: Sequence[Sequence[Sequence[int]]]) -> list[Surroundings]:
+def documents(
+    examples: Sequence[Example], sentences: Sequence[Sequence[Sequence[int]]], whole: Sequence[Example] | None = None
+) -> list[Surroundings]:
     """Each sentence's surroundings: the sentences that directly precede and follow it in its document.
-
-    A sample of a split has gaps: sentences beyond a gap are not used as context.
 
     Args:
         examples: sentences; `group` names their document.
-        sentences: the pieces of each word of each sentence.
+        sentences: the pieces of each word of each sentence of `whole`, or of `examples` without it.
+        whole: the split that they are a sample of; None where they are no sample. Without it, sentences beyond a gap
+            are not used as context.
     """
     surroundings: list[Surroundings] = []
-    for start, stop in _stretches(examples):
+    for start, stop in _stretches(examples if whole is None else whole):
         words = [word for sentence in sentences[start:stop] for word in sentence]
         ends = [0, *accumulate(map(len, words))]
         firsts = accumulate(map(len, sentences[start:stop]), initial=0)
@@ -73,13 +75,28 @@ def documents(examples: Sequence[Example], sentences: Sequence[Sequence[Sequence
         surroundings += [
             Surroundings(words, ends, first, alone) for first, _ in zip(firsts, range(start, stop), strict=False)
         ]
-    return surroundings
+    return surroundings if whole is None else [surroundings[place] for place in _places(examples, whole)]
 
 
-def documents_fingerprint(*splits: Sequence[Example]) -> str:
-    """sha256 (first 16 hex digits) of the runs of consecutive sentences, each other's context, in each split."""
-    stretches = [[stop - start for start, stop in _stretches(examples)] for examples in splits]
-    return hashlib.sha256(json.dumps(stretches).encode()).hexdigest()[:16]
+def documents_fingerprint(*splits: tuple[Sequence[Example], Sequence[Example] | None]) -> str:
+    """sha256 (first 16 hex digits) of what decides sentences' context beside themselves.
+
+    Args:
+        splits: the sentences of each split, and what they are a sample of, as in `documents`. Of whole splits it is
+            the runs of consecutive sentences, each other's context; of a sample also its places and the words around.
+    """
+    parts: list[object] = []
+    for examples, whole in splits:
+        parts.append([stop - start for start, stop in _stretches(examples if whole is None else whole)])
+        if whole is not None:
+            parts += [_places(examples, whole), [example.words for example in whole]]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def _places(examples: Sequence[Example], whole: Sequence[Example]) -> list[int]:
+    """The place of each example in the split that it was sampled of."""
+    places = {example.id: place for place, example in enumerate(whole)}
+    return [places[example.id] for example in examples]
 
 
 def _stretches(examples: Sequence[Example]) -> Iterator[tuple[int, int]]:

@@ -166,7 +166,7 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 
 def encode_split(
     kind: Kind, examples: Sequence[Example], tokenizer: Tokenizer, max_pieces: int,
-    input_format: InputFormat | None = None,
+    input_format: InputFormat | None = None, whole: Sequence[Example] | None = None,
 ) -> EncodedSplit:  # fmt: skip
     """Tokenise a split.
 
@@ -180,6 +180,7 @@ def encode_split(
         tokenizer: the encoder's tokenizer.
         max_pieces: the longest input, special tokens included.
         input_format: None for the defaults.
+        whole: what the examples are a sample of, for document context; None where they are no sample.
 
     Raises:
         ValueError: `max_pieces` is more than the encoder takes, or joint pairs are asked for and it cannot encode them.
@@ -188,15 +189,15 @@ def encode_split(
         raise ValueError(f"max_pieces is {max_pieces}; this encoder takes at most {tokenizer.max_pieces}.")
     input_format = input_format or InputFormat()
     if kinds.get(kind).labels_words:
-        return _encode_words(examples, tokenizer, max_pieces, input_format)
+        return _encode_words(examples, tokenizer, max_pieces, input_format, whole)
     rows: list[Row] = []
     cuts: list[tuple[int, ...]] = []
     for position, example in enumerate(examples):
         row, cut = _text_row(position, example, tokenizer, max_pieces, input_format)
         rows.append(row)
         cuts.append(cut)
-    whole = [max(map(add, map(len, row.inputs), cut)) for row, cut in zip(rows, cuts, strict=True)]
-    return EncodedSplit(rows, len(rows), sum(map(any, cuts)), whole=whole, pieces_cut=sum(map(sum, cuts)))
+    lengths = [max(map(add, map(len, row.inputs), cut)) for row, cut in zip(rows, cuts, strict=True)]
+    return EncodedSplit(rows, len(rows), sum(map(any, cuts)), whole=lengths, pieces_cut=sum(map(sum, cuts)))
 
 
 def _text_row(
@@ -230,15 +231,19 @@ def _separate_row(
 
 
 def _encode_words(
-    examples: Sequence[Example], tokenizer: Tokenizer, max_pieces: int, input_format: InputFormat
-) -> EncodedSplit:
+    examples: Sequence[Example], tokenizer: Tokenizer, max_pieces: int, input_format: InputFormat,
+    whole: Sequence[Example] | None,
+) -> EncodedSplit:  # fmt: skip
     """Rows of a sequence-labelling split."""
     specials = len(tokenizer.frame(())[0])
     room = max_pieces - specials
     uncut = _pieces_of_words(examples, tokenizer)
-    sentences = [[pieces[:room] for pieces in words] for words in uncut]
+    sentences = _cut(uncut, room)
     windows = [split_windows([len(pieces) for pieces in words], room) for words in sentences]
-    around = documents(examples, sentences) if input_format.context == "document" else None
+    around: list[Surroundings] | None = None
+    if input_format.context == "document":
+        every = sentences if whole is None else _cut(_pieces_of_words(whole, tokenizer), room)
+        around = documents(examples, every, whole)
     rows = [
         _window_row(position, example.label, sentences[position], window, tokenizer)
         if around is None
@@ -249,15 +254,20 @@ def _encode_words(
     counts = [len(example.words) for example in examples]
     lost = [sum(max(0, len(pieces) - room) for pieces in words) for words in uncut]
     windowed = sum(len(sentence_windows) > 1 for sentence_windows in windows)
-    whole = [specials + sum(map(len, words)) for words in uncut]
+    lengths = [specials + sum(map(len, words)) for words in uncut]
     split = EncodedSplit(
-        rows, len(examples), sum(map(bool, lost)), windowed, counts, whole=whole, pieces_cut=sum(lost)
+        rows, len(examples), sum(map(bool, lost)), windowed, counts, whole=lengths, pieces_cut=sum(lost)
     )  # fmt: skip
     if around is None:
         return split
     documented = [specials + sentence.ends[-1] for sentence in around]
     narrowed = sum(length > max_pieces for length in documented)
     return replace(split, alone=sum(sentence.is_alone for sentence in around), whole=documented, narrowed=narrowed)
+
+
+def _cut(sentences: Sequence[Sequence[list[int]]], room: int) -> list[list[list[int]]]:
+    """The pieces of each word of each sentence, as many of a word as an input holds."""
+    return [[pieces[:room] for pieces in words] for words in sentences]
 
 
 def _pieces_of_words(examples: Sequence[Example], tokenizer: Tokenizer) -> list[list[list[int]]]:

@@ -280,4 +280,4 @@ def _documents(space: Space, data: TrainingData) -> str:
             f"context is document, but this copy of {data.task.name} does not say which sentences share one; "
             "name the original files with --data-dir, or take context=sentence."
         )
-    return documents_fingerprint(data.train, data.dev)
+    return documents_fingerprint((data.train, data.whole_train), (data.dev, data.whole_dev))

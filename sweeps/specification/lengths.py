@@ -142,7 +142,9 @@ class InputLengths:
         key = (reference.word, data.task.name, own, max_pieces)
         if key not in self._splits:
             examples = sample_of(data.train, own.context == "document")
-            self._splits[key] = encode_split(data.task.kind, examples, self._tokenizer(reference), max_pieces, own)
+            self._splits[key] = encode_split(
+                data.task.kind, examples, self._tokenizer(reference), max_pieces, own, data.whole_train
+            )
         return self._splits[key]
 
     def _tokenizer(self, reference: EncoderReference) -> Tokenizer:

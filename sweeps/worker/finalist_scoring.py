@@ -135,7 +135,7 @@ def _score_test(
 
 def test_fingerprint(order: Order, test: TestData) -> str:
     """The fingerprint of a test split as a trial reads it: with its documents where it reads documents."""
-    documents = f"+{documents_fingerprint(test.examples)}" if order.documents_fingerprint else ""
+    documents = f"+{documents_fingerprint((test.examples, None))}" if order.documents_fingerprint else ""
     return test.fingerprint + documents
 
 

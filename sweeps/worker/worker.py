@@ -76,9 +76,11 @@ def warm_encoded_data(word: str, data: DataSpec, max_pieces: int, input_format: 
     loaded = warm_training_data(data)
     tokenizer = warm_encoder(word, loaded.task.kind).tokenizer
     train, dev = (
-        replace(encode_split(loaded.task.kind, split, tokenizer, max_pieces, input_format), name=name)
-        for name, split in (("train", loaded.train), ("dev", loaded.dev))
-    )
+        replace(encode_split(loaded.task.kind, split, tokenizer, max_pieces, input_format, whole), name=name)
+        for name, split, whole in (
+            ("train", loaded.train, loaded.whole_train), ("dev", loaded.dev, loaded.whole_dev),
+        )
+    )  # fmt: skip
     return EncodedData(loaded.task, train, dev, loaded.dev, loaded.train)
 
 
@@ -122,7 +124,8 @@ def _check_data(order: Order, loaded: TrainingData) -> None:
         )
     is_same = loaded.fingerprint == order.data_fingerprint
     if order.documents_fingerprint:
-        is_same = is_same and documents_fingerprint(loaded.train, loaded.dev) == order.documents_fingerprint
+        read = documents_fingerprint((loaded.train, loaded.whole_train), (loaded.dev, loaded.whole_dev))
+        is_same = is_same and read == order.documents_fingerprint
     if not is_same:
         raise ChangedInputError(f"the data of {order.task} changed since the sweep was opened; put the old files back.")
 

@@ -25,15 +25,15 @@ def load_training_data(spec: DataSpec) -> TrainingData:
     task = find(spec)
     notes = list(task.notes)
     parts = _carved(spec, task)
-    train, dev = parts.train, parts.dev
     notes += parts.notes
     if parts.test is None and task.test_labels == "hidden":
         notes.append("test labels hidden")
-    train, dev = (
-        _sampled(train, spec.max_train_examples, "training example", notes),
-        _sampled(dev, spec.max_dev_examples, "dev example", notes),
-    )
-    return TrainingData(task, train, dev, fingerprint(task, train, dev), tuple(notes))
+    train = _sampled(parts.train, spec.max_train_examples, "training example", notes)
+    dev = _sampled(parts.dev, spec.max_dev_examples, "dev example", notes)
+    return TrainingData(
+        task, train, dev, fingerprint(task, train, dev), tuple(notes),
+        _documents(task, parts.train, train), _documents(task, parts.dev, dev),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,12 @@ def _sampled(examples: list[Example], size: int | None, what: str, notes: list[s
         return examples
     notes.append(f"{counted(size)} of {some(len(examples), what)}, seed {SAMPLE_SEED}")
     return sample(examples, size)
+
+
+def _documents(task: Task, whole: list[Example], kept: list[Example]) -> list[Example] | None:
+    """The whole of a split whose sentences stand in documents, where only some of them were kept."""
+    in_documents = task.of_kind.labels_words and any(example.group for example in whole)
+    return whole if in_documents and len(kept) < len(whole) else None
 
 
 def sample(examples: Sequence[Example], size: int) -> list[Example]:

@@ -195,6 +195,8 @@ class TrainingData:
         fingerprint: sha256 (hex, 16 characters) over the task's labels and every example of both splits (texts, words
             and label; not ids, groups or paths, so the same data from the hub or from a folder has the same one).
         notes: remarks on this data for the result tables ("1 000 of 6 920 training examples, seed 0").
+        whole_train, whole_dev: what train and dev are samples of, where words of documents are labelled: the sentences
+            left out are still context of the others; None where nothing was left out, and for other kinds.
     """
 
     task: Task
@@ -202,3 +204,5 @@ class TrainingData:
     dev: list[Example]
     fingerprint: str
     notes: tuple[str, ...] = field(default=())
+    whole_train: list[Example] | None = None
+    whole_dev: list[Example] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.batching import collate, stitch
-from meltpoint.adapters.data.document_context import documents
+from meltpoint.adapters.data.document_context import documents, documents_fingerprint
 from meltpoint.adapters.data.pairing import InputFormat
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
@@ -95,6 +96,36 @@ def test_context_ends_with_the_document_and_at_the_gaps_of_a_sample(load_tiny: L
     assert one.after == (*two.pieces, 3)
     assert (three.before, three.after, four.before, four.after) == ((2,), (3,), (2,), (3,))
     assert split.alone == 2
+
+
+@pytest.mark.parametrize("chosen", [[1], [0, 2, 3], [3, 5], [4]])
+def test_a_sampled_sentence_is_read_as_in_its_whole_document(load_tiny: Load, chosen: list[int]):
+    encoder = load_tiny("bert")
+    whole = [*sentences(9, 4, 7, 3), *sentences(5, 6, group="2", first=4)]
+    every = split_of(encoder, whole, limit=20)
+    sample = [whole[place] for place in chosen]
+    read = encode_split("sequence_labelling", sample, encoder.tokenizer, 20, DOCUMENT, whole)
+    assert [replace(row, example=chosen[row.example]) for row in read.rows] == [
+        row for row in every.rows if row.example in chosen
+    ]
+    assert read.alone == 0
+    assert split_of(encoder, sample, limit=20).alone > 0 or len(chosen) == 3, "without the others most stand alone"
+
+
+def test_without_document_context_the_whole_says_nothing(load_tiny: Load):
+    encoder = load_tiny("bert")
+    whole = sentences(4, 5, 3)
+    read = encode_split("sequence_labelling", whole[1:2], encoder.tokenizer, 20, InputFormat(), whole)
+    assert read == split_of(encoder, whole[1:2], limit=20, input_format=InputFormat())
+
+
+def test_the_fingerprint_sees_the_words_around_a_sample_and_of_a_whole_split_only_what_stands_together():
+    whole = [*sentences(3, 4), *sentences(2, group="2", first=2)]
+    other = [whole[0], replace(whole[1], words=("a", "film", "was", "a")), whole[2]]
+    assert documents_fingerprint((whole, None)) == documents_fingerprint((other, None)), "its words are in another one"
+    of_sample = documents_fingerprint((whole[:1], whole))
+    assert len({of_sample, documents_fingerprint((whole[:1], other)), documents_fingerprint((whole[1:2], whole))}) == 3
+    assert of_sample == documents_fingerprint((whole[:1], list(whole)))
 
 
 def test_no_input_is_longer_than_the_limit_and_no_word_is_lost(load_tiny: Load):

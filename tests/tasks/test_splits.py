@@ -104,6 +104,25 @@ def test_a_sample_as_large_as_dev_is_all_of_it_and_other_data_of_no_trial(tmp_pa
     assert load_training_data(same) == whole
 
 
+def test_only_a_sample_of_sentences_in_documents_keeps_the_others_as_context(tmp_path):
+    conll = tmp_path / "conll2003"
+    conll.mkdir()
+    sentences = "".join(f"-DOCSTART- -X- O O\n\n{number} NN O O\n\nand NN O O\n\n" for number in range(5))
+    for name in ("eng.train", "eng.testa", "eng.testb"):
+        (conll / name).write_text(sentences)
+    data_dir = str(tmp_path)
+    sampled = load_training_data(DataSpec("conll2003", data_dir, max_train_examples=3))
+    assert [len(sampled.train), len(sampled.whole_train)] == [3, 10]
+    assert set(sampled.train) < set(sampled.whole_train)
+    assert sampled.whole_dev is None
+    whole = load_training_data(DataSpec("conll2003", data_dir))
+    assert whole.whole_train is whole.whole_dev is None
+    carved = load_training_data(DataSpec("conll2003", data_dir, 3, "train[-4:]", 2))
+    assert [len(carved.whole_train), len(carved.whole_dev)] == [6, 10], "what is carved off as test is no context"
+    texts = load_training_data(DataSpec("cola", folder(tmp_path), max_train_examples=3))
+    assert texts.whole_train is None
+
+
 @pytest.mark.parametrize("size", [0, -3])
 @pytest.mark.parametrize("option", ["max_train_examples", "max_dev_examples"])
 def test_a_sample_of_nothing_is_refused(tmp_path, option, size):
