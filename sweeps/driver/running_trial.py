@@ -24,9 +24,9 @@ class RunningTrial:
         began: when it was handed out, then when a worker took it up, in seconds since 1970.
         resource_use: what it has used so far, as its worker last said.
         counted_from: the same on the monotonic clock, so that a trial's seconds are right where the other one is set.
+        percent: how much of its schedule is trained, 0 to 100, as its worker last said.
         started: its worker's first event; None before.
         epochs: those that its worker has reported so far.
-        percent: how much of its schedule is trained, 0 to 100, as its worker last said.
     """
 
     order: Order
@@ -34,9 +34,9 @@ class RunningTrial:
     began: float
     started: Started | None = None
     epochs: list[EpochRecord] = field(default_factory=list)
-    percent: float = 0.0
     resource_use: ResourceUse | None = None
     counted_from: float = field(default_factory=time.monotonic)
+    percent: float = 0.0
 
     def take_up(self, at: float) -> None:
         """Count from now on: a worker took it up.
