@@ -79,9 +79,9 @@ def running_lines(running: RunningTrials) -> list[str]:
     for trial in running.trials[:RUNNING_SHOWN]:
         seconds = max(0.0, running.noted_at - trial.began)
         state = "not yet through an epoch"
-        if trial.epoch is not None and trial.dev is not None:
-            state = f"epoch {trial.epoch} of at most {trial.epochs}, dev {trial.metric} "
-            state += score_text(trial.dev, trial.metric)
+        if trial.epoch is not None:
+            dev = "no number" if trial.dev is None else score_text(trial.dev, trial.metric)
+            state = f"epoch {trial.epoch} of at most {trial.epochs}, dev {trial.metric} {dev}"
         lines.append(f"{trial.name}: {duration(seconds)}, {state}.")
     more = len(running.trials) - len(lines)
     return [*lines, *([f"{some(more, 'more trial')} beside these."] if more > 0 else [])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -52,9 +53,10 @@ class RunningTrial:
         if not self.epochs or not self.percent:
             return RunningTrialNote(id=self.order.id, name=name, began=self.began, metric=metric)
         last = self.epochs[-1]
+        dev = last.dev[metric]
         return RunningTrialNote(
             id=self.order.id, name=name, began=self.began, epoch=last.epoch,
-            epochs=round(100 * last.epoch / self.percent), metric=metric, dev=last.dev[metric],
+            epochs=round(100 * last.epoch / self.percent), metric=metric, dev=dev if math.isfinite(dev) else None,
         )  # fmt: skip
 
     def record(self, outcome: TrialOutcome) -> TrialRecord:

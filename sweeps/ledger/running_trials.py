@@ -23,7 +23,7 @@ class RunningTrialNote(BaseModel):
         epoch: the last epoch that ended; None in the first one, and while its inputs are made.
         epochs: the largest number of epochs that its setting allows; None as long as `epoch` is.
         metric: the task's metric.
-        dev: that metric on dev, after that epoch.
+        dev: that metric on dev, after that epoch; None where it is no finite number.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -87,6 +87,16 @@ def test_status_and_its_json_say_which_epoch_each_running_trial_is_in(driver, se
     assert summarise(Ledger(driver.ledger.folder)).as_json()["running"] is None
 
 
+@pytest.mark.parametrize("dev", [float("nan"), float("inf")])
+def test_a_score_that_is_no_number_ends_no_sweep(driver, dev):
+    with driver.ledger.driving():
+        work = driver.next_order()
+        driver.on_start(work)
+        end_epoch(driver, work.first.id, 1, dev, percent=50.0)
+        driver._note_running()
+        assert "epoch 1 of at most 2, dev accuracy no number." in shown(driver.ledger)
+
+
 def test_the_note_is_made_now_and_then(driver, seconds):
     with driver.ledger.driving():
         (work,) = [driver.next_order()]
