@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from meltpoint.tasks.core.sst import LABELS, read_roots, read_subtrees
-from meltpoint.tasks.core.task import Example, PinnedFile, PinnedFiles, Task
+from meltpoint.tasks.core.task import Example, PinnedFiles, Task
 
 
 def _read(folder: Path) -> list[Example]:
@@ -25,17 +25,12 @@ def _roots(folder: Path, name: str) -> list[Example]:
 # The treebank's own files. In that repository train.txt is cut off after 1 455 trees; the copy beside it is whole.
 PINNED = PinnedFiles(
     url="https://raw.githubusercontent.com/iron-fe/rntn_on_Spark/c42e0605cdc05ea9526ae4d93ade1d6ced1a562e",
-    files={
-        "trees/train.txt": PinnedFile(
-            "trees/train%E5%89%AF%E6%9C%AC.txt", "e2f3f41b0b1e6d4dddc0effe3bfc2d27ed8928079aa9a03d652311614fc5feb7"
-        ),
-        "trees/dev.txt": PinnedFile(
-            "trees/dev.txt", "0e9336aed6e4730e19f58d00a77b3f0297efdb755f7b5e598c98a05e3f97ea40"
-        ),
-        "trees/test.txt": PinnedFile(
-            "trees/test.txt", "6e54806dee95cf80cd918e7dfb3f6770f6df24bf826f289a4d1f709e1c8f6761"
-        ),
+    sha256={
+        "trees/train.txt": "e2f3f41b0b1e6d4dddc0effe3bfc2d27ed8928079aa9a03d652311614fc5feb7",
+        "trees/dev.txt": "0e9336aed6e4730e19f58d00a77b3f0297efdb755f7b5e598c98a05e3f97ea40",
+        "trees/test.txt": "6e54806dee95cf80cd918e7dfb3f6770f6df24bf826f289a4d1f709e1c8f6761",
     },
+    renamed={"trees/train.txt": "trees/train%E5%89%AF%E6%9C%AC.txt"},
 )
 
 TASK = Task(

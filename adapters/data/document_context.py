@@ -56,18 +56,20 @@ class Surroundings:
 
 
 def documents(
-    examples: Sequence[Example], sentences: Sequence[Sequence[Sequence[int]]], whole: Sequence[Example] | None = None
+    examples: Sequence[Example],
+    sentences: Sequence[Sequence[Sequence[int]]],
+    sampled_from: Sequence[Example] | None = None,
 ) -> list[Surroundings]:
     """Each sentence's surroundings: the sentences that directly precede and follow it in its document.
 
     Args:
         examples: sentences; `group` names their document.
-        sentences: the pieces of each word of each sentence of `whole`, or of `examples` without it.
-        whole: the split that they are a sample of; None where they are no sample. Without it, sentences beyond a gap
-            are not used as context.
+        sentences: the pieces of each word of each sentence of `sampled_from`, or of `examples` without it.
+        sampled_from: the split that they are a sample of; None where they are no sample. Without it, sentences beyond
+            a gap are not used as context.
     """
     surroundings: list[Surroundings] = []
-    for start, stop in _stretches(examples if whole is None else whole):
+    for start, stop in _stretches(examples if sampled_from is None else sampled_from):
         words = [word for sentence in sentences[start:stop] for word in sentence]
         ends = [0, *accumulate(map(len, words))]
         firsts = accumulate(map(len, sentences[start:stop]), initial=0)
@@ -75,7 +77,7 @@ def documents(
         surroundings += [
             Surroundings(words, ends, first, alone) for first, _ in zip(firsts, range(start, stop), strict=False)
         ]
-    return surroundings if whole is None else [surroundings[place] for place in _places(examples, whole)]
+    return surroundings if sampled_from is None else [surroundings[place] for place in _places(examples, sampled_from)]
 
 
 def documents_fingerprint(*splits: tuple[Sequence[Example], Sequence[Example] | None]) -> str:
@@ -86,16 +88,16 @@ def documents_fingerprint(*splits: tuple[Sequence[Example], Sequence[Example] | 
             the runs of consecutive sentences, each other's context; of a sample also its places and the words around.
     """
     parts: list[object] = []
-    for examples, whole in splits:
-        parts.append([stop - start for start, stop in _stretches(examples if whole is None else whole)])
-        if whole is not None:
-            parts += [_places(examples, whole), [example.words for example in whole]]
+    for examples, sampled_from in splits:
+        parts.append([stop - start for start, stop in _stretches(examples if sampled_from is None else sampled_from)])
+        if sampled_from is not None:
+            parts += [_places(examples, sampled_from), [example.words for example in sampled_from]]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
-def _places(examples: Sequence[Example], whole: Sequence[Example]) -> list[int]:
+def _places(examples: Sequence[Example], sampled_from: Sequence[Example]) -> list[int]:
     """The place of each example in the split that it was sampled of."""
-    places = {example.id: place for place, example in enumerate(whole)}
+    places = {example.id: place for place, example in enumerate(sampled_from)}
     return [places[example.id] for example in examples]
 
 

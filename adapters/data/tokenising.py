@@ -166,7 +166,7 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 
 def encode_split(
     kind: Kind, examples: Sequence[Example], tokenizer: Tokenizer, max_pieces: int,
-    input_format: InputFormat | None = None, whole: Sequence[Example] | None = None,
+    input_format: InputFormat | None = None, sampled_from: Sequence[Example] | None = None,
 ) -> EncodedSplit:  # fmt: skip
     """Tokenise a split.
 
@@ -180,7 +180,7 @@ def encode_split(
         tokenizer: the encoder's tokenizer.
         max_pieces: the longest input, special tokens included.
         input_format: None for the defaults.
-        whole: what the examples are a sample of, for document context; None where they are no sample.
+        sampled_from: what the examples are a sample of, for document context; None where they are no sample.
 
     Raises:
         ValueError: `max_pieces` is more than the encoder takes, or joint pairs are asked for and it cannot encode them.
@@ -189,7 +189,7 @@ def encode_split(
         raise ValueError(f"max_pieces is {max_pieces}; this encoder takes at most {tokenizer.max_pieces}.")
     input_format = input_format or InputFormat()
     if kinds.get(kind).labels_words:
-        return _encode_words(examples, tokenizer, max_pieces, input_format, whole)
+        return _encode_words(examples, tokenizer, max_pieces, input_format, sampled_from)
     rows: list[Row] = []
     cuts: list[tuple[int, ...]] = []
     for position, example in enumerate(examples):
@@ -232,7 +232,7 @@ def _separate_row(
 
 def _encode_words(
     examples: Sequence[Example], tokenizer: Tokenizer, max_pieces: int, input_format: InputFormat,
-    whole: Sequence[Example] | None,
+    sampled_from: Sequence[Example] | None,
 ) -> EncodedSplit:  # fmt: skip
     """Rows of a sequence-labelling split."""
     specials = len(tokenizer.frame(())[0])
@@ -242,8 +242,8 @@ def _encode_words(
     windows = [split_windows([len(pieces) for pieces in words], room) for words in sentences]
     around: list[Surroundings] | None = None
     if input_format.context == "document":
-        every = sentences if whole is None else _cut(_pieces_of_words(whole, tokenizer), room)
-        around = documents(examples, every, whole)
+        every = sentences if sampled_from is None else _cut(_pieces_of_words(sampled_from, tokenizer), room)
+        around = documents(examples, every, sampled_from)
     rows = [
         _window_row(position, example.label, sentences[position], window, tokenizer)
         if around is None

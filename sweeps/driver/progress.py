@@ -14,7 +14,7 @@ from meltpoint.adapters import modes
 from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.driver.remaining_time import RemainingTime
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
-from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal, trial_label
+from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal, trial_label, trial_name
 from meltpoint.sweeps.search.selection import finals_of, spread
 from meltpoint.tasks.core.score_text import score_text
 
@@ -60,12 +60,12 @@ class Progress:
 
     def on_start(self, proposal: Proposal) -> None:
         """A trial began."""
-        self.latest[proposal.id] = f"{proposal.cell.name} {trial_label(proposal)}"
+        self.latest[proposal.id] = trial_name(proposal)
 
     def epoch(self, proposal: Proposal, epoch: EpochRecord) -> None:
         """An epoch ended."""
         metric = proposal.cell.task.metric
-        name = f"{proposal.cell.name} {trial_label(proposal)}"
+        name = trial_name(proposal)
         self.latest[proposal.id] = f"{name}: epoch {epoch.epoch}, dev {metric} {score_text(epoch.dev[metric], metric)}"
 
     def ended(self, record: TrialRecord) -> None:
@@ -79,7 +79,7 @@ class Progress:
     def lost(self, proposal: Proposal, why: str) -> None:
         """A trial was lost and is tried again."""
         self.latest.pop(proposal.id, None)
-        name = f"{proposal.cell.name} {trial_label(proposal)}"
+        name = trial_name(proposal)
         self.say(f"{self._clock()}  {name}: {why}")
 
     def resumed(self, proposal: Proposal, epochs: int, notes: Sequence[str]) -> None:
@@ -89,7 +89,7 @@ class Progress:
             epochs: how many of them it goes on from.
             notes: what was wrong with some, a line each.
         """
-        name = f"{proposal.cell.name} {trial_label(proposal)}"
+        name = trial_name(proposal)
         for line in (*notes, *([f"it goes on after epoch {epochs}"] if epochs else [])):
             self.say(f"{self._clock()}  {name}: {line}")
 

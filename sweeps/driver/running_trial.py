@@ -10,7 +10,7 @@ from meltpoint.adapters.training.epoch_result import best_epoch
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
 from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN, ResourceUse
 from meltpoint.sweeps.ledger.running_trials import RunningTrialNote
-from meltpoint.sweeps.search.cell_progress import Proposal, trial_label
+from meltpoint.sweeps.search.cell_progress import Proposal, trial_name
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.worker.events import Started
 from meltpoint.sweeps.worker.outcome import TrialOutcome
@@ -49,7 +49,7 @@ class RunningTrial:
 
     def note(self) -> RunningTrialNote:
         """Its progress, for `status`."""
-        name, metric = f"{self.proposal.cell.name} {trial_label(self.proposal)}", self.proposal.cell.task.metric
+        name, metric = trial_name(self.proposal), self.proposal.cell.task.metric
         if not self.epochs or not self.percent:
             return RunningTrialNote(id=self.order.id, name=name, began=self.began, metric=metric)
         last = self.epochs[-1]

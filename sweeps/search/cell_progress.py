@@ -38,6 +38,11 @@ def trial_label(trial: Proposal | TrialDescription) -> str:
     return f"trial {trial.number + 1}" if trial.role == "search" else f"{trial.role}, seed {trial.seed}"
 
 
+def trial_name(trial: Proposal) -> str:
+    """A trial's name in the sweep's own lines: its cell's, then `trial_label`."""
+    return f"{trial.cell.name} {trial_label(trial)}"
+
+
 @dataclass
 class CellProgress:
     """The progress of a cell.

@@ -45,11 +45,7 @@ def load_hub_split(source: HubSource, split: Split) -> list[Example]:
         )
     # Any exception: the hub's client passes on those of its HTTP library, which differs between versions.
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"{files} could not be loaded ({type(error).__name__}: {reason}). "
-            "Check the network, or read the original files with --data-dir."
-        ) from error
+        raise unreachable(files, "loaded", error) from error
     names = _class_names(loaded.features, source)
     # In batches: all rows of Yahoo Answers as Python objects at once would take gigabytes.
     batches = loaded.with_format("arrow").iter(batch_size=BATCH_ROWS)
@@ -58,6 +54,20 @@ def load_hub_split(source: HubSource, split: Split) -> list[Example]:
     kept = [example for example in examples if example is not None]
     left_out = len(loaded) - len(kept)
     return ReadExamples(kept, [f"{some(left_out, 'row')} left out"] if left_out and source.counts_left_out else [])
+
+
+def unreachable(place: str, done: str, error: Exception) -> ValueError:
+    """The line about data that a library could not fetch, with the remedy.
+
+    Args:
+        place: its address.
+        done: what could not be done with it, as in `could not be loaded`.
+    """
+    reason = " ".join(str(error).split())[:200]
+    return ValueError(
+        f"{place} could not be {done} ({type(error).__name__}: {reason}). "
+        "Check the network, or read the original files with --data-dir."
+    )
 
 
 def _class_names(features: Mapping[str, object], source: HubSource) -> tuple[str, ...]:

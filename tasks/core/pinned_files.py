@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from meltpoint.tasks.core.hub import unreachable
 from meltpoint.tasks.core.task import Split, Task
 
 
 def pinned_names(task: Task, split: Split) -> tuple[str, ...]:
     """The names of a split's original files if all of them can be downloaded, else ()."""
     names = task.files.get(split, ())
-    return names if task.pinned is not None and all(name in task.pinned.files for name in names) else ()
+    return names if task.pinned is not None and all(name in task.pinned.sha256 for name in names) else ()
 
 
 @contextmanager
@@ -28,10 +29,10 @@ def pinned_folder(task: Task, split: Split) -> Iterator[Path]:
     assert task.pinned is not None
     with TemporaryDirectory(prefix="meltpoint-files-") as folder:
         for name in pinned_names(task, split):
-            file = task.pinned.files[name]
+            url = f"{task.pinned.url}/{task.pinned.renamed.get(name, name)}"
             target = Path(folder) / name
             target.parent.mkdir(exist_ok=True)
-            shutil.copyfile(_download(f"{task.pinned.url}/{file.path}", file.sha256), target)
+            shutil.copyfile(_download(url, task.pinned.sha256[name]), target)
         yield Path(folder)
 
 
@@ -45,11 +46,7 @@ def _download(url: str, sha256: str) -> Path:
         path = Path(datasets.DownloadManager(download_config=once).download(url))
     # Any exception: the HTTP library's are passed on, and differ between versions.
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"{url} could not be downloaded ({type(error).__name__}: {reason}). "
-            "Check the network, or read the original files with --data-dir."
-        ) from error
+        raise unreachable(url, "downloaded", error) from error
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != sha256:
         raise ValueError(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from meltpoint.tasks.core.readers import read_table
-from meltpoint.tasks.core.task import Example, PinnedFile, PinnedFiles, Split
+from meltpoint.tasks.core.task import Example, PinnedFiles, Split
 
 LABELS = ("entailment", "neutral", "contradiction")
 
@@ -19,14 +19,11 @@ FILES: dict[Split, tuple[str, ...]] = {
 }
 
 PINNED = PinnedFiles(
-    url="https://raw.githubusercontent.com/alvations/stasis/1fc82d8a9bc988b7d2ddedc8fc61b71ec2e69c4d",
-    files={
-        name: PinnedFile(f"SICK-data/{name}", sha256)
-        for name, sha256 in (
-            ("SICK_train.txt", "266cf8047149bd1d68138dd30439f3122bff30069740ac6705bb6197d9f1b48e"),
-            ("SICK_trial.txt", "5a88cfb62f8c6bd2a3cce0f2421ba2cb8c2be5ab4a800f6f01e2c64aafb7db56"),
-            ("SICK_test_annotated.txt", "2b8aa806658d6fc23c6824c83776c2d4fee7556000817b5ec0f982861413b7d0"),
-        )
+    url="https://raw.githubusercontent.com/alvations/stasis/1fc82d8a9bc988b7d2ddedc8fc61b71ec2e69c4d/SICK-data",
+    sha256={
+        "SICK_train.txt": "266cf8047149bd1d68138dd30439f3122bff30069740ac6705bb6197d9f1b48e",
+        "SICK_trial.txt": "5a88cfb62f8c6bd2a3cce0f2421ba2cb8c2be5ab4a800f6f01e2c64aafb7db56",
+        "SICK_test_annotated.txt": "2b8aa806658d6fc23c6824c83776c2d4fee7556000817b5ec0f982861413b7d0",
     },
 )
 """The 4 500, 500 and 4 927 pairs of SemEval-2014's task 1. The hub's RobZamp/sick has 4 439, 495 and 4 906."""

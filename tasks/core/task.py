@@ -80,24 +80,18 @@ class HubSource:
 
 
 @dataclass(frozen=True)
-class PinnedFile:
-    """One file of a public repository: its path there, and its SHA-256 in hexadecimal digits."""
-
-    path: str
-    sha256: str
-
-
-@dataclass(frozen=True)
 class PinnedFiles:
     """Original files of a task at one commit of a public repository.
 
     Attributes:
-        url: where the repository's files lie at the commit.
-        files: a file's name in `Task.files` → where it lies in the repository.
+        url: of the folder that holds them, at the commit.
+        sha256: a file's name in `Task.files` → its SHA-256, 64 hexadecimal digits.
+        renamed: the names that a file has in the repository where it is another one, quoted as in a URL.
     """
 
     url: str
-    files: Mapping[str, PinnedFile]
+    sha256: Mapping[str, str]
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from meltpoint import tasks
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
-from meltpoint.tasks.core.task import DataSpec, PinnedFile, PinnedFiles
+from meltpoint.tasks.core.task import DataSpec, PinnedFiles
 
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"
 
@@ -56,10 +56,8 @@ def served(tmp_path, monkeypatch) -> Iterator[tuple[Server, Path]]:
     for name, content in FILES.items():
         (folder / "data" / name).write_bytes(content)
     server = Server(folder)
-    pinned = PinnedFiles(
-        server.url,
-        {name: PinnedFile(f"data/{name}", hashlib.sha256(content).hexdigest()) for name, content in FILES.items()},
-    )
+    sha256 = {name: hashlib.sha256(content).hexdigest() for name, content in FILES.items()}
+    pinned = PinnedFiles(f"{server.url}/data", sha256)
     task = dataclasses.replace(tasks.get("sst2"), pinned=pinned)
     monkeypatch.setattr(tasks, "get", lambda name: task)
     thread = threading.Thread(target=server.server.serve_forever)
@@ -124,17 +122,16 @@ def test_the_pinned_files_are_the_original_ones(name):
     if not folder.is_dir():
         pytest.skip("needs ../shared/data")
     assert task.pinned is not None
-    for file, pinned in task.pinned.files.items():
-        assert hashlib.sha256((folder / file).read_bytes()).hexdigest() == pinned.sha256, file
+    for file, sha256 in task.pinned.sha256.items():
+        assert hashlib.sha256((folder / file).read_bytes()).hexdigest() == sha256, file
 
 
 def test_a_file_may_have_another_name_in_the_repository(tmp_path, monkeypatch):
     names = ("trees/train.txt", "trees/dev.txt", "trees/test.txt")
     content = b"(3 (2 a) (4 film))\n"
     (tmp_path / "copy.txt").write_bytes(content)
-    pinned = PinnedFiles(
-        str(tmp_path), dict.fromkeys(names, PinnedFile("copy.txt", hashlib.sha256(content).hexdigest()))
-    )
+    sha256 = hashlib.sha256(content).hexdigest()
+    pinned = PinnedFiles(str(tmp_path), dict.fromkeys(names, sha256), dict.fromkeys(names, "copy.txt"))
     task = dataclasses.replace(tasks.get("sst2_subtrees"), pinned=pinned)
     monkeypatch.setattr(tasks, "get", lambda name: task)
     train = load_training_data(DataSpec("sst2_subtrees")).train

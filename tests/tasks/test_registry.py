@@ -46,8 +46,8 @@ def test_every_split_of_every_real_task_can_be_downloaded_at_a_commit(name):
     commits = [source.revision for source in sources]
     assert all("{split}" in source.pattern for source in sources)
     if task.pinned:
-        commits += re.findall(r"https://raw\.githubusercontent\.com/[^/]+/[^/]+/(\w+)$", task.pinned.url)
-        assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) for file in task.pinned.files.values())
+        commits += re.findall(r"https://raw\.githubusercontent\.com/[^/]+/[^/]+/(\w+)(?:/|$)", task.pinned.url)
+        assert all(re.fullmatch("[0-9a-f]{64}", sha256) for sha256 in task.pinned.sha256.values())
     assert len(commits) == len(sources) + bool(task.pinned)
     assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in commits)
     named = set(task.hub.splits) if task.hub else set()
