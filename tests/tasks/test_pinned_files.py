@@ -108,6 +108,17 @@ def test_a_file_that_is_gone_and_no_network_are_one_line_with_the_remedy(served,
         assert "\n" not in str(caught.value)
 
 
+def test_a_name_that_is_quoted_in_the_address_is_found(served, monkeypatch):
+    server, folder = served
+    task = tasks.get("sst2")
+    sha256 = dict.fromkeys(("stsa.binary.train", "stsa.binary.dev"), hashlib.sha256(b"1 fun\n").hexdigest())
+    (folder / "data" / "train\u526f\u672c.txt").write_bytes(b"1 fun\n")
+    quoted = PinnedFiles(f"{server.url}/data", sha256, {"stsa.binary.train": "train%E5%89%AF%E6%9C%AC.txt"})
+    monkeypatch.setattr(tasks, "get", lambda name: dataclasses.replace(task, pinned=quoted))
+    assert [e.texts for e in load_training_data(DataSpec("sst2")).train] == [("fun",)]
+    assert server.asked[0] == "/data/train%E5%89%AF%E6%9C%AC.txt"
+
+
 def test_the_phrases_of_glue_have_the_dev_and_test_of_the_sentences():
     sentences, phrases = tasks.get("sst2"), tasks.get("sst2_phrases")
     assert phrases.pinned == sentences.pinned
