@@ -56,14 +56,14 @@ CANNOT = {
     "docs/papers.md: meltpoint sweep --spec to_tune_or_not": HUB,
     "docs/search_spaces.md: meltpoint sweep …": ELIDED,
     "docs/storage.md: meltpoint": "an S3 bucket; tests/sweeps/test_sweep_in_object_store.py has one",
-    "docs/sweeps.md: meltpoint sweep --name first …": "Slurm; tests/cluster/slurm.py has one",
-    "docs/sweeps.md: meltpoint doctor --address": CLUSTER,
-    "docs/sweeps.md: meltpoint sweep --address": CLUSTER,
+    "docs/failures.md: meltpoint sweep --name first …": "Slurm; tests/cluster/slurm.py has one",
+    "docs/machines.md: meltpoint doctor --address": CLUSTER,
+    "docs/machines.md: meltpoint sweep --address": CLUSTER,
 }
 """Beginning of a line → why it is not run."""
 
 SNIPPETS_ELSEWHERE = {
-    "docs/sweeps.md": "it needs a running MLflow server; tests/sweeps/test_mlflow_model.py has one",
+    "docs/mlflow.md": "it needs a running MLflow server; tests/sweeps/test_mlflow_model.py has one",
 }
 
 GUIDES = [

@@ -105,7 +105,7 @@ def test_a_cluster_of_others_keeps_tunes_own_workers() -> None:
 
 
 def test_each_patch_is_described_and_stands_in_the_guide() -> None:
-    guide = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "machines.md").read_text(encoding="utf-8")
     for patch in patches.PATCHES:
         assert all((patch.effect, patch.gain, patch.without)), patch.name
         assert patches.TESTED.contains(Version(f"{patch.since}.0")), patch.name
