@@ -11,13 +11,7 @@ from typing import Any
 
 import torch
 
-from meltpoint.adapters import encoders, heads, modes
 from meltpoint.adapters.hardware import resolve_precision
-from meltpoint.adapters.head import HeadShape
-from meltpoint.adapters.hyperparameters import Setting
-from meltpoint.adapters.layers.dropout import MemberRng
-from meltpoint.adapters.multiplier_table import Phase
-from meltpoint.adapters.settings import PATIENCE, complete
 from meltpoint.search_spaces.build import description
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.driver.opening import (
@@ -33,6 +27,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
 from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.results.code_versions import kept_versions
+from meltpoint.sweeps.search.cell_operations import operations_of
 from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.closing import Closing, opened_trials
 from meltpoint.sweeps.search.planner import Planner
@@ -47,7 +42,6 @@ from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.tasks.core.counts import some
 
 SHARE_OF_PEAK = 0.45  # of the matmul rate that a training step reaches, evaluation and padding included
-BEST_EPOCH = 10  # of a trial with patience: the median of 14 on frozen minilm, 5 to 18 (docs/log.md)
 START_UP_SECONDS = 7.0  # Ray and the workers' first imports (docs/log.md)
 
 
@@ -256,40 +250,9 @@ class Price:
 
 
 def price_of(cell: OpenCell, rate: float) -> Price:
-    """A cell's price by its floating-point operations: 2 a weight and piece forward, 4 more backward.
-
-    Kaplan et al. 2020, §2.1: about 2 · N operations a piece forward, twice that backward; N without embeddings. The
-    head's weights count a piece as well, or a word, or an input, as it reads them.
-    """
-    setting = complete(cell.space.first(), cell.mode, cell.head)
-    pieces = cell.length.mean
-    read = 1.0 if not cell.task.of_kind.labels_words else cell.mean_words
-    encoding = 2.0 * encoders.weights_without_embeddings(cell.reference) * pieces
-    scoring = 2.0 * head_weights(cell, setting) * (read if heads.get(cell.head).reads == "first" else pieces)
-    once = total = 0.0
-    for phase in modes.get(cell.mode).phases(setting):
-        if phase.encoder_trains:
-            train, dev = 3 * (encoding + scoring), encoding + scoring
-        else:
-            once, train, dev = encoding * (cell.train_examples + cell.dev_examples), 3 * scoring, scoring
-        total += expected_epochs(phase, setting) * (train * cell.train_examples + dev * cell.dev_examples)
-    return Price(once / (rate * SHARE_OF_PEAK), total / (rate * SHARE_OF_PEAK))
-
-
-def expected_epochs(phase: Phase, setting: Setting) -> int:
-    """The epochs that a phase is expected to take: all of them, or with patience the best one's and the wait."""
-    patience = int(setting.get(PATIENCE, 0))
-    return min(phase.epochs, BEST_EPOCH + patience) if patience else phase.epochs
-
-
-def head_weights(cell: OpenCell, setting: Setting) -> int:
-    """Number of weights of a trial's head, from a head that is built once."""
-    size, task = encoders.state_size(cell.reference), cell.task
-    native = encoders.native_head(cell.reference) if heads.get(cell.head).is_native else None
-    own, joins_pairs = encoders.pooling(cell.reference), cell.reference.joins_pairs
-    shape = HeadShape(task.kind, size, task.outputs, task.label_range, native, own, joins_pairs)
-    head = heads.get(cell.head)(shape, [setting], MemberRng([0]))
-    return sum(parameter.numel() for parameter in head.parameters())
+    """A cell's price by its floating-point operations, at `rate` of them a second in a matmul."""
+    operations = operations_of(cell)
+    return Price(operations.once / (rate * SHARE_OF_PEAK), operations.trial / (rate * SHARE_OF_PEAK))
 
 
 def multiply_rate(threads: int, gpus: float) -> float:

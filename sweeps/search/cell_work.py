@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from meltpoint.adapters import modes
-from meltpoint.adapters.settings import complete
+from meltpoint.sweeps.search.cell_operations import operations_of
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
@@ -16,15 +16,12 @@ def can_bundle(cell: OpenCell) -> bool:
 
 
 def work_of(cell: OpenCell) -> float:
-    """The relative duration of a cell's trial among cells of one encoder: pieces × passes through the encoder.
+    """The duration of a cell's trial relative to those of other cells: its floating-point operations.
 
-    A training step counts as three forward passes, since a backward pass costs twice as much as a forward pass (Kaplan
-    et al. 2020, section 2.1).
+    What a frozen encoder computes once for all of a cell's runs is shared among them.
     """
-    setting = complete(cell.space.first(), cell.mode, cell.head)
-    phases = modes.get(cell.mode).phases(setting)
-    passes = sum(p.epochs * (3 * cell.train_examples + cell.dev_examples) for p in phases if p.encoder_trains)
-    return cell.length.mean * (passes or cell.train_examples + cell.dev_examples)
+    operations = operations_of(cell)
+    return operations.trial + operations.once / (planned_trials(cell) + cell.seeds)
 
 
 def planned_trials(cell: OpenCell) -> int:

@@ -10,8 +10,9 @@ from meltpoint.adapters import encoders
 from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.driver import plan
-from meltpoint.sweeps.driver.plan import SHARE_OF_PEAK, expected_epochs, head_weights, plan_sweep, price_of
+from meltpoint.sweeps.driver.plan import SHARE_OF_PEAK, plan_sweep, price_of
 from meltpoint.sweeps.machine import limits
+from meltpoint.sweeps.search.cell_operations import expected_epochs, head_weights
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 

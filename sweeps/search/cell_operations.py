@@ -1,0 +1,69 @@
+"""The floating-point operations of a cell: what `plan` prices it by, and what orders cells by their length.
+
+Kaplan et al. 2020, section 2.1: about 2 · N operations a piece forward, twice that backward; N without embeddings. A
+head's weights count a piece as well, or a word, or an input, as it reads them.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+
+from meltpoint.adapters import encoders, heads, modes
+from meltpoint.adapters.head import HeadShape
+from meltpoint.adapters.hyperparameters import Setting
+from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.multiplier_table import Phase
+from meltpoint.adapters.settings import PATIENCE, complete
+from meltpoint.sweeps.specification.cells import OpenCell
+
+BEST_EPOCH = 10
+"""Of a trial with patience: the median of 14 on frozen minilm, 5 to 18 (docs/log.md)."""
+
+
+@dataclass(frozen=True)
+class Operations:
+    """Floating-point operations of a cell: `once` for a frozen encoder's states, which are kept; `trial` for each."""
+
+    once: float
+    trial: float
+
+
+def operations_of(cell: OpenCell) -> Operations:
+    """The operations of a cell's published setting.
+
+    Examples and epochs are counted as they are expected, `expected_epochs` of each phase.
+    """
+    setting = complete(cell.space.first(), cell.mode, cell.head)
+    pieces = cell.length.mean
+    read = 1.0 if not cell.task.of_kind.labels_words else cell.mean_words
+    encoding = 2.0 * encoders.weights_without_embeddings(cell.reference) * pieces
+    scoring = 2.0 * head_weights(cell, setting) * (read if heads.get(cell.head).reads == "first" else pieces)
+    once = trial = 0.0
+    for phase in modes.get(cell.mode).phases(setting):
+        if phase.encoder_trains:
+            train, dev = 3 * (encoding + scoring), encoding + scoring
+        else:
+            once, train, dev = encoding * (cell.train_examples + cell.dev_examples), 3 * scoring, scoring
+        trial += expected_epochs(phase, setting) * (train * cell.train_examples + dev * cell.dev_examples)
+    return Operations(once, trial)
+
+
+def expected_epochs(phase: Phase, setting: Setting) -> int:
+    """The epochs that a phase is expected to take: all of them, or with patience the best one's and the wait."""
+    patience = int(setting.get(PATIENCE, 0))
+    return min(phase.epochs, BEST_EPOCH + patience) if patience else phase.epochs
+
+
+def head_weights(cell: OpenCell, setting: Setting) -> int:
+    """Number of weights of a trial's head, from a head that is built once."""
+    size, task, kind = encoders.state_size(cell.reference), cell.task, heads.get(cell.head)
+    native = encoders.native_head(cell.reference) if kind.is_native else None
+    own, joins_pairs = encoders.pooling(cell.reference), cell.reference.joins_pairs
+    shape = HeadShape(task.kind, size, task.outputs, task.label_range, native, own, joins_pairs)
+    # Without memory where no weight is read from a file: the first weights of a BiLSTM take seconds to decompose.
+    with nullcontext() if kind.is_native else torch.device("meta"):
+        head = kind(shape, [setting], MemberRng([0]))
+    return sum(parameter.numel() for parameter in head.parameters())
