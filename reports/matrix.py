@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
 from meltpoint.adapters.settings import CONSTANT, SCHEDULE
 from meltpoint.reports.baseline_row import baseline_rows
-from meltpoint.reports.difference_rows import DIFFERENCES, Contrasts, in_one_table
+from meltpoint.reports.difference_rows import DIFFERENCES, Contrasts, in_one_table, place_of
 from meltpoint.reports.differences import EnsembleOf, ModeVariant, RowPair, Split, over_seeds, side_title
 from meltpoint.reports.ensembles import heading, is_current, reservations
 from meltpoint.reports.notes import searched_again, searched_less
@@ -56,7 +56,7 @@ def _block(
     encoder_cells = [cell for cell in summary.cells if cell.header.encoder == encoder]
     cells = {(ModeVariant(cell.header.mode, cell.header.variant), cell.header.task): cell for cell in encoder_cells}
     columns = _columns(encoder_cells)
-    sides = list(dict.fromkeys(side for side, _ in cells))
+    sides = _in_order(side for side, _ in cells)
     rows = [_mode_row(side, cells, columns, summary, split) for side in sides]
     comparable: dict[tuple[ModeVariant | EnsembleOf, str], CellSummary | Ensemble] = {}
     comparable.update(cells.items())
@@ -67,6 +67,13 @@ def _block(
     modes, leads = contrasts.with_best(rows)
     deltas: list[Delta] = [delta for _, behind in differences for delta in behind]
     return EncoderBlock(encoder, columns, modes, tuple(row for row, _ in differences), deltas=(*deltas, *leads))
+
+
+def _in_order(sides: Iterable[ModeVariant]) -> list[ModeVariant]:
+    """The rows of a table: variants as the specification has them, the modes of each in the papers' order, ❄ first."""
+    distinct = list(dict.fromkeys(sides))
+    variants = [side.variant for side in distinct]
+    return sorted(distinct, key=lambda side: (variants.index(side.variant), place_of(side.mode)))
 
 
 def _mode_row(

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meltpoint.reports.differences import difference, difference_of
+from meltpoint.reports.differences import ModeVariant, difference, difference_of
 from meltpoint.reports.matrix import AT_CAP, HIDDEN, NO_TEST, UNSCORED, matrix
 from meltpoint.reports.table_values import Matrix, TableEntry
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
@@ -291,3 +291,14 @@ def test_a_best_epoch_at_the_cap_of_a_constant_rate_is_a_footnote(
     )
     table = matrix(make_sweep(replace(cell, finals=[cell.finals[0], changed])))
     assert [AT_CAP in reasons(table, entry(table, "fine_tuning"))] == [said]
+
+
+@given(order=st.permutations([(mode, variant) for mode in MODES for variant in ("a", "b")]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_rows_stand_by_variant_and_then_as_in_the_papers_whatever_the_cells_order(
+    make_cell: MakeCell, make_sweep: MakeSweep, order: list[tuple[str, str]]
+) -> None:
+    cells = [make_cell(mode, variant=variant, finals=[(0.7, 0.7), (0.7, 0.72)]) for mode, variant in order]
+    rows = [row.of for row in matrix(make_sweep(*cells), comparer=FixedComparer()).blocks[0].modes]
+    first, second = dict.fromkeys(variant for _, variant in order)
+    assert rows == [ModeVariant(mode, variant) for variant in (first, second) for mode in MODES]
