@@ -283,7 +283,7 @@ def test_a_cell_of_one_version_beside_another_versions_says_which_it_has(begun, 
     other = replace(
         cell, header=cell.header.model_copy(update={"mode": "feature_extraction"}), code_uses=cell.code_uses[1:]
     )
-    (row, beside) = matrix(replace(summary, cells=[cell, other])).blocks[0].modes
+    (beside, row) = matrix(replace(summary, cells=[cell, other])).blocks[0].modes  # ❄ stands first
     assert row.entries[0].reasons[0].startswith("mixes versions")
     said = f"all its trials are of Meltpoint's code {NEW}, other cells are of others"
     assert beside.entries[0].reasons == (said, AT_CAP)
