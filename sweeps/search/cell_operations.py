@@ -38,9 +38,9 @@ def operations_of(cell: OpenCell) -> Operations:
     """
     setting = complete(cell.space.first(), cell.mode, cell.head)
     pieces = cell.length.mean
-    read = 1.0 if not cell.task.of_kind.labels_words else cell.mean_words
+    firsts = cell.mean_words if cell.task.of_kind.labels_words else 1.0  # first pieces of words, or [CLS]
     encoding = 2.0 * encoders.weights_without_embeddings(cell.reference) * pieces
-    scoring = 2.0 * head_weights(cell, setting) * (read if heads.get(cell.head).reads == "first" else pieces)
+    scoring = 2.0 * head_weights(cell, setting) * (firsts if heads.get(cell.head).reads == "first" else pieces)
     once = trial = 0.0
     for phase in modes.get(cell.mode).phases(setting):
         if phase.encoder_trains:
@@ -59,11 +59,11 @@ def expected_epochs(phase: Phase, setting: Setting) -> int:
 
 def head_weights(cell: OpenCell, setting: Setting) -> int:
     """Number of weights of a trial's head, from a head that is built once."""
-    size, task, kind = encoders.state_size(cell.reference), cell.task, heads.get(cell.head)
-    native = encoders.native_head(cell.reference) if kind.is_native else None
+    size, task, head_class = encoders.state_size(cell.reference), cell.task, heads.get(cell.head)
+    native = encoders.native_head(cell.reference) if head_class.is_native else None
     own, joins_pairs = encoders.pooling(cell.reference), cell.reference.joins_pairs
     shape = HeadShape(task.kind, size, task.outputs, task.label_range, native, own, joins_pairs)
     # Without memory where no weight is read from a file: the first weights of a BiLSTM take seconds to decompose.
-    with nullcontext() if kind.is_native else torch.device("meta"):
-        head = kind(shape, [setting], MemberRng([0]))
+    with nullcontext() if head_class.is_native else torch.device("meta"):
+        head = head_class(shape, [setting], MemberRng([0]))
     return sum(parameter.numel() for parameter in head.parameters())
