@@ -11,7 +11,7 @@ from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.results.code_versions import kept_in_words
 from meltpoint.sweeps.results.sweep_file import CellHeader, Growth, SweepFile, read_sweep, write_sweep
 from meltpoint.sweeps.search.cell_progress import CellProgress
-from meltpoint.sweeps.search.cell_work import planned_trials
+from meltpoint.sweeps.search.cell_work import planned_trials, work_of
 from meltpoint.sweeps.search.closing import Closing, closing_of, in_words, opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.test_rounds import ReopenedCell, TestRound, next_round, read_rounds, record_round
@@ -109,6 +109,7 @@ def header(spec: SweepSpec, cell: OpenCell) -> CellHeader:
         encoder_fingerprint=cell.encoder_fingerprint, train_examples=cell.train_examples,
         dev_examples=cell.dev_examples, notes=cell.notes, variant=cell.variant, seeds=cell.seeds,
         beside=cell.task.beside, warnings=cell.warnings, published=complete(cell.space.first(), cell.mode, cell.head),
+        work=work_of(cell),
     )  # fmt: skip
 
 

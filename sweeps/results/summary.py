@@ -114,16 +114,17 @@ class CellSummary:
         scored = all(final.test is not None for final in (*self.finals, *wanted))
         return bool(self.finals) and scored and len(wanted) >= self.default_seeds
 
-    def work(self, seeds: int) -> CellWork:
+    def work(self, seeds: int, weight: float = 1.0) -> CellWork:
         """Its work, done and left; a search trial that runs is half of one.
 
         Args:
             seeds: number of planned finals.
+            weight: relative duration of one of its trials.
         """
         search = 0.0 if self.closing is not None else self.counts["missing"] + self.counts["running"] / 2
         finals = finals_left(seeds, len(self.finals)) + finals_left(self.default_seeds, len(self.default_finals))
         taken = [seconds for record in self.records if (seconds := seconds_of(record)) is not None]
-        return CellWork(len(taken), sum(taken), search + finals)
+        return CellWork(len(taken), sum(taken), search + finals, weight)
 
 
 @dataclass(frozen=True)
@@ -181,12 +182,18 @@ class SweepSummary:
 
     @cached_property
     def time_left(self) -> TimeLeft | None:
-        """An estimate for a sweep that runs; None for another, before a trial has ended, and where none is left."""
+        """An estimate for a sweep that runs; None for another, before a trial has ended, and where none is left.
+
+        Cells of which no trial has ended count by their operations; equally, if the sweep's file does not name them.
+        """
         if self.state != "running":
             return None
         places = self.part.places if self.part is not None else 0
         at_a_time = places or trials_at_a_time([record for cell in self.cells for record in cell.records])
-        return time_left([cell.work(self.seeds_of(cell)) for cell in self.cells], at_a_time)
+        known = [cell.header.work for cell in self.cells if cell.header.work is not None]
+        weights = known if len(known) == len(self.cells) else [1.0] * len(self.cells)
+        work = [cell.work(self.seeds_of(cell), weight) for cell, weight in zip(self.cells, weights, strict=True)]
+        return time_left(work, at_a_time)
 
     def as_json(self) -> dict[str, Any]:
         """The document of `status --json`."""

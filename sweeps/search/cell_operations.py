@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
 from meltpoint.adapters import encoders, heads, modes
+from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.head import HeadShape
-from meltpoint.adapters.hyperparameters import Setting
+from meltpoint.adapters.hyperparameters import Setting, Value
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.adapters.settings import PATIENCE, complete
 from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.tasks.core.task import Kind
 
 BEST_EPOCH = 10
 """Of a trial with patience: the median of 14 on frozen minilm, 5 to 18 (docs/log.md)."""
@@ -59,11 +62,22 @@ def expected_epochs(phase: Phase, setting: Setting) -> int:
 
 def head_weights(cell: OpenCell, setting: Setting) -> int:
     """Number of weights of a trial's head, from a head that is built once."""
-    size, task, head_class = encoders.state_size(cell.reference), cell.task, heads.get(cell.head)
-    native = encoders.native_head(cell.reference) if head_class.is_native else None
-    own, joins_pairs = encoders.pooling(cell.reference), cell.reference.joins_pairs
-    shape = HeadShape(task.kind, size, task.outputs, task.label_range, native, own, joins_pairs)
+    task, chosen = cell.task, tuple(sorted(setting.items()))
+    return _head_weights(cell.reference, cell.head, task.kind, task.outputs, task.label_range, chosen)
+
+
+@lru_cache(
+    maxsize=4096
+)  # transformers takes 0.1 s to build a head, and a sweep of a thousand cells asks twice for each
+def _head_weights(
+    reference: EncoderReference, head: str, kind: Kind, outputs: int, label_range: tuple[float, float] | None,
+    setting: tuple[tuple[str, Value], ...],
+) -> int:  # fmt: skip
+    head_class = heads.get(head)
+    native = encoders.native_head(reference) if head_class.is_native else None
+    own, joins_pairs = encoders.pooling(reference), reference.joins_pairs
+    shape = HeadShape(kind, encoders.state_size(reference), outputs, label_range, native, own, joins_pairs)
     # Without memory where no weight is read from a file: the first weights of a BiLSTM take seconds to decompose.
     with nullcontext() if head_class.is_native else torch.device("meta"):
-        head = head_class(shape, [setting], MemberRng([0]))
-    return sum(parameter.numel() for parameter in head.parameters())
+        built = head_class(shape, [dict(setting)], MemberRng([0]))
+    return sum(parameter.numel() for parameter in built.parameters())

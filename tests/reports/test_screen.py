@@ -184,6 +184,24 @@ def test_status_says_what_a_running_sweep_still_takes_and_what_that_assumes(
     assert " left, " not in shown(show_status, make_sweep(make_cell(search=(), planned=2), state="running"), 120)
 
 
+def test_status_weighs_cells_of_which_no_trial_has_ended_by_their_operations(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    def seconds(*work: float | None) -> float:
+        cells = [make_cell(search=(0.8,), finals=[(0.8, None)]), make_cell("feature_extraction", search=(), planned=5)]
+        weighed = [
+            replace(cell, header=cell.header.model_copy(update={"work": one}))
+            for cell, one in zip(cells, work, strict=True)
+        ]
+        found = make_sweep(*weighed, state="running").time_left
+        assert found is not None
+        return found.seconds
+
+    final, others = 60.0, 5 + 1  # five search trials and one of two finals, of which a search trial answers the other
+    assert seconds(1e9, 7e9) == pytest.approx(final + others * 7 * 60.0)
+    assert seconds(None, None) == seconds(1e9, None) == pytest.approx(final + others * 60.0), "of an older version"
+
+
 def test_a_cell_that_was_closed_early_is_not_called_done_without_a_word(
     make_cell: MakeCell, make_sweep: MakeSweep
 ) -> None:

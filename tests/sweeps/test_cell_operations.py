@@ -10,6 +10,7 @@ from torch import nn
 
 from meltpoint.adapters import heads
 from meltpoint.adapters.settings import complete
+from meltpoint.sweeps.driver.opening import header
 from meltpoint.sweeps.driver.remaining_time import RemainingTime, left
 from meltpoint.sweeps.search import cell_operations
 from meltpoint.sweeps.search.cell_operations import head_weights, operations_of
@@ -23,6 +24,11 @@ TASKS = {
     "pair_classification": "demo_entailment",
     "sequence_labelling": "demo_entities",
 }
+
+
+@pytest.fixture(autouse=True)
+def forget_counted_heads():
+    cell_operations._head_weights.cache_clear()
 
 
 def cell_of(head: str, mode: str, task: str) -> OpenCell:
@@ -40,6 +46,7 @@ def test_a_head_that_is_built_without_memory_has_the_weights_of_a_real_one(head:
     counted = head_weights(cell, setting)
     monkeypatch.setattr(nn.init, "orthogonal_", lambda tensor, **options: tensor)  # it takes seconds
     monkeypatch.setattr(cell_operations.torch, "device", lambda name: nullcontext())
+    cell_operations._head_weights.cache_clear()
     assert counted == head_weights(cell, setting) > 0
 
 
@@ -55,6 +62,14 @@ def test_building_a_head_to_count_its_weights_computes_nothing(minilm, monkeypat
     monkeypatch.setattr(torch.linalg, "qr", noted)
     assert head_weights(cell, complete(cell.space.first(), cell.mode, cell.head)) > 100_000
     assert not devices, "a decomposition of first weights was computed"
+
+
+def test_a_head_is_built_once_to_count_its_weights_however_often_they_are_asked_for(minilm, monkeypatch):
+    cell = cell_of("native", "fine_tuning", "demo_sentiment")
+    setting = complete(cell.space.first(), cell.mode, cell.head)
+    counted = head_weights(cell, setting)
+    monkeypatch.setattr(heads, "get", lambda name: pytest.fail("built again"))
+    assert head_weights(cell, dict(reversed(setting.items()))) == counted
 
 
 def test_what_a_frozen_encoder_computes_once_is_shared_among_a_cells_runs(minilm):
@@ -83,3 +98,12 @@ def test_the_time_left_counts_the_head_of_a_frozen_cell_before_one_of_its_trials
     assert found is not None
     assert found.seconds == pytest.approx(60.0 * sum(left(one) * one.work / work_of(tuned) for one in cells))
     assert found.seconds > 1.1 * 60.0 * left(planner.cells[tuned.key]), "the frozen cell is no trifle"
+
+
+def test_the_sweeps_file_names_the_work_of_a_cell_as_the_driver_counts_it(minilm):
+    spec = SweepSpec(
+        name="x", encoders=("minilm",), modes=("feature_extraction",), tasks=("demo_entailment",), trials=4, seeds=2
+    )
+    [cell] = open_cells(spec)
+    [progress] = Planner(spec, [cell], []).cells.values()
+    assert header(spec, cell).work == progress.work > 0
