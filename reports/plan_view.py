@@ -1,4 +1,4 @@
-"""The lines of `plan` under its table: the sizes of the data, and what is searched in each mode."""
+"""The lines of `plan` under its table: the sizes of the data, what is searched in each mode, and notes on both."""
 
 from __future__ import annotations
 
@@ -31,3 +31,16 @@ def space_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
     for (mode, head, ranges), tasks in spaces.items():
         where = f" on {', '.join(dict.fromkeys(tasks))}" if modes.count(mode) > 1 else ""
         yield f"searched in {title(mode)}, {head}{where}: {ranges}"
+
+
+def note_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
+    """One line for each note of a task; with the modes where not all of its cells have it."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for cell in cells:
+        for note in cell.notes:
+            found.setdefault((cell.task, note), []).append(title(cell.mode))
+    every = {task: {title(cell.mode) for cell in cells if cell.task == task} for task, _ in found}
+    for (task, note), modes in found.items():
+        some = dict.fromkeys(modes)
+        where = "" if set(some) == every[task] else f", {', '.join(some)}"
+        yield f"{task}{where}: {note}"

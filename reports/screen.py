@@ -28,7 +28,7 @@ from meltpoint.reports.layout import (
 )
 from meltpoint.reports.legend import BOLD_NOTE
 from meltpoint.reports.notes import task_notes, trial_notes, warning_notes
-from meltpoint.reports.plan_view import data_lines, space_lines
+from meltpoint.reports.plan_view import data_lines, note_lines, space_lines
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.driver.planned_work import planned_work
@@ -188,7 +188,7 @@ def show_plan(planned: SweepPlan, console: Console) -> None:
         f"{work}; the ledger answers {planned.answered}; "
         f"about {duration(planned.estimated_seconds)} on {some(planned.workers, 'worker')}.",
     )
-    for line in (*data_lines(planned.cells), *space_lines(planned.cells)):
+    for line in (*data_lines(planned.cells), *space_lines(planned.cells), *note_lines(planned.cells)):
         say(console, line)
     for line in dict.fromkeys(f"head {cell.head}: {cell.head_source}" for cell in planned.cells):
         say(console, line, style="dim")

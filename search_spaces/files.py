@@ -49,7 +49,7 @@ def shipped() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
 
 
-def stems(mode: str, encoder: str, task: str, pooled: bool = False) -> list[str]:
+def stems(mode: str, encoder: str, task: str, head: str = "", pooled: bool = False) -> list[str]:
     """The names of the space files that may apply to a cell, the most general first.
 
     A task's family is the part of its name before the first underscore (`demo_sentiment` → `demo`); a variant
@@ -57,26 +57,27 @@ def stems(mode: str, encoder: str, task: str, pooled: bool = False) -> list[str]
     `elmo`; a user's task file, which is given by its path, has none.
 
     Args:
-        mode, encoder, task: the cell.
+        mode, encoder, task, head: the cell; "" for what applies to every head.
         pooled: whether its head is `pooling` on an encoder that has a pooling of its own.
     """
     task = task.partition(":")[0]
     tasks = [name for name in dict.fromkeys((task.partition("_")[0], task)) if re.fullmatch(r"[\w-]+", name)]
+    parts = [head, *tasks] if head else tasks
     stem = f"{mode}.{encoder.partition(':')[0]}"
-    general = [mode, *(f"{mode}.{name}" for name in tasks), *([f"{mode}.{POOLED}"] if pooled else [])]
-    return general if encoder.startswith("hf:") else [*general, stem, *(f"{stem}.{name}" for name in tasks)]
+    general = [mode, *(f"{mode}.{name}" for name in parts), *([f"{mode}.{POOLED}"] if pooled else [])]
+    return general if encoder.startswith("hf:") else [*general, stem, *(f"{stem}.{name}" for name in parts)]
 
 
 def find(
-    mode: str, encoder: str, task: str, allowed: Mapping[str, Parameter], *, has_pooling: bool = False,
+    mode: str, encoder: str, task: str, head: str, allowed: Mapping[str, Parameter], *, has_pooling: bool = False,
     every: Mapping[str, Parameter] | None = None, folder: Path = SHIPPED,
 ) -> Space:  # fmt: skip
     """The shipped space of a cell: the files of `stems`, where the most specific file wins for each key.
 
-    A file applies to every head but that of `POOLED`, so parameters of other heads are ignored.
+    A file that names no head applies to all, so parameters of other heads are ignored.
 
     Args:
-        mode, encoder, task: the cell.
+        mode, encoder, task, head: the cell.
         allowed: every parameter that a setting of the cell may have.
         has_pooling: whether the encoder has a pooling of its own.
         every: every parameter of all modes and heads, to distinguish those of other heads from mistakes.
@@ -85,7 +86,7 @@ def find(
     Raises:
         ValueError: there is no file for the mode, or a file is invalid.
     """
-    layers = merged(mode, encoder, task, folder, pooled=has_pooling and POOLING_KIND in allowed)
+    layers = merged(mode, encoder, task, head, folder, pooled=has_pooling and POOLING_KIND in allowed)
     of_others = set(every or ()) - set(allowed)
     declared = {name: entry for name, entry in layers.declared.items() if name not in of_others}
     return Space.of(
@@ -94,13 +95,15 @@ def find(
     )  # fmt: skip
 
 
-def merged(mode: str, encoder: str, task: str, folder: Path = SHIPPED, pooled: bool = False) -> MergedEntries:
-    """The entries that the files of `stems` declare for a cell of any head, and the file of each.
+def merged(
+    mode: str, encoder: str, task: str, head: str = "", folder: Path = SHIPPED, pooled: bool = False
+) -> MergedEntries:
+    """The entries that the files of `stems` declare for a cell, and the file of each.
 
     Raises:
         ValueError: there is no file for the mode, or a file is invalid.
     """
-    paths = [path for stem in stems(mode, encoder, task, pooled) if (path := folder / f"{stem}.yaml").is_file()]
+    paths = [path for stem in stems(mode, encoder, task, head, pooled) if (path := folder / f"{stem}.yaml").is_file()]
     if not paths:
         raise ValueError(f"Mode {mode} has no search_spaces/{mode}.yaml; add one, or name a space with --space FILE.")
     layers = MergedEntries()

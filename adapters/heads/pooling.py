@@ -1,7 +1,7 @@
 """The states pooled without parameters → dropout → linear: for fine-tuned ELMo and for sentence encoders.
 
-Peters, Ruder & Smith 2019, section 3.3 and appendix A.2, fine-tune ELMo for classification by a maximum over the
-states, which was slightly better than the mean and the first and last states.
+Peters, Ruder & Smith 2019, section 3.2, fine-tune ELMo for classification by a maximum over the states, which was
+slightly better than their mean (appendix A.2); the first and last states were the third that they tried.
 
 Sentence encoders (Reimers & Gurevych 2019; E5, BGE, GTE) were trained to give one vector a sentence: the kind `encoder`
 is their own pooling, with its normalisation. Pairs are then read separately, as in their training, and are

@@ -1,7 +1,7 @@
 """The gap rule of stack-and-finetune: the first phase ends once train is ahead of dev by more than a limit.
 
-arXiv 1907.05338, Methodology: phase 1 stops at "a reasonable accuracy, while closely monitoring the discrepancy"
-between train and dev.
+arXiv 1907.05338: the head is trained "only up to a point where the prediction accuracy of the training and validation
+data sets do not differ much" (Methodology).
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ def list_names(
     what: Annotated[Listable, typer.Argument(help="Of what to list the names.", show_default=False)],
     mode: Annotated[str, typer.Option(help="With spaces: what is tried in this mode …")] = "",
     encoder: Annotated[str, typer.Option(help="… of this encoder …")] = "",
-    task: Annotated[str, typer.Option(help="… on this task.")] = "",
+    task: Annotated[str, typer.Option(help="… on this task …")] = "",
+    head: Annotated[str, typer.Option(help="… under this head.")] = "",
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """What there is: encoders, modes, tasks, heads, tricks, spaces, specs, sweeps; `spaces --mode M`: what M tries."""
@@ -50,11 +51,13 @@ def list_names(
         return
     from meltpoint.sweeps.command_line.listing import inventory, parameters_of_cell
 
-    if (encoder or task) and not mode:
-        raise ValueError("--encoder and --task go with --mode, as in: list spaces --mode fine_tuning --encoder minilm.")
+    if (encoder or task or head) and not mode:
+        raise ValueError(
+            "--encoder, --task and --head go with --mode, as in: list spaces --mode fine_tuning --encoder minilm."
+        )
     if mode and what is not Listable.spaces:
         raise ValueError(f"--mode goes with spaces, not with {what.value}; see: list spaces --mode {mode}.")
-    rows = parameters_of_cell(mode, encoder or ANY_ENCODER, task) if mode else inventory(what.value)
+    rows = parameters_of_cell(mode, encoder or ANY_ENCODER, task, head) if mode else inventory(what.value)
     if as_json:
         print_json(rows)
         return

@@ -6,18 +6,20 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from meltpoint import tasks
-from meltpoint.adapters import encoders, heads, modes, tricks
+from meltpoint.adapters import encoders, heads, modes, settings, tricks
+from meltpoint.adapters.data.pairing import POOLING_KIND
 from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.adapters.multiplier_table import Mode, Trick
 from meltpoint.search_spaces import documents, entries, files
+from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.spec_files import SpecFile
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core.registry import unknown
-from meltpoint.tasks.core.task import KINDS, SPLITS, HubSource, Task
+from meltpoint.tasks.core.task import KINDS, SPLITS, HubSource, Kind, Task
 
 Row = dict[str, object]
 
@@ -36,28 +38,46 @@ def inventory(what: str) -> list[Row]:
     return ROWS[what]()
 
 
-def parameters_of_cell(mode: str, encoder: str, task: str) -> list[Row]:
-    """One row per parameter that the shipped spaces name for a cell of any head: what is tried, where, and the source.
+def parameters_of_cell(mode: str, encoder: str, task: str, head: str = "") -> list[Row]:
+    """One row per parameter that the shipped spaces name for a cell: what is tried, in which file, and the source.
 
-    Of an encoder with its own pooling, the rows of the file that only `--head pooling` reads follow.
+    Without a head they are those of any head; the rows of files that only one head reads follow.
 
     Args:
-        mode, encoder, task: as on the command line of `sweep`; the task may be "".
+        mode, encoder, task, head: as on the command line of `sweep`; task and head may be "".
 
     Raises:
-        ValueError: an unknown mode, or an encoder or task that cannot be one.
+        ValueError: an unknown mode or head, or an encoder or task that cannot be one.
     """
     modes.get(mode)
     if encoder.partition(":")[0] not in ("hf", *encoders.FAMILIES):
         encoders.summary(encoder)  # it refuses an unknown name
-    if task:
-        tasks.get(task)
-    layers = files.merged(mode, encoder, task)
-    rows = _rows_of(layers)
-    if modes.get(mode).default_heads.pooled is None or not encoders.traits(encoder).has_pooling:
-        return rows
-    pooled = files.merged(mode, encoder, task, pooled=True)
-    return rows + [row for row in _rows_of(pooled) if row["file"] == f"{mode}.{files.POOLED}.yaml"]
+    kind = tasks.get(task).kind if task else None
+    if head:
+        heads.get(head, kind)  # it refuses an unknown name
+        named = _space_under(mode, encoder, task, head, kind).parameters
+        return [row for row in _rows_of(_layers(mode, encoder, task, head)) if row["parameter"] in named]
+    general = set(files.stems(mode, encoder, task))
+    found = _rows_of(files.merged(mode, encoder, task))
+    for one in heads.names():
+        rows = _rows_of(_layers(mode, encoder, task, one))
+        found += [row for row in rows if str(row["file"]).removesuffix(".yaml") not in general]
+    return found
+
+
+def _space_under(mode: str, encoder: str, task: str, head: str, kind: Kind | None) -> Space:
+    """The space of a cell, without what other heads and tricks that cannot be on would have."""
+    allowed = {one.name: one for one in settings.parameters(mode, head, kind)}
+    every = {one.name: one for one in settings.all_parameters()}
+    has_pooling = encoders.traits(encoder).has_pooling
+    return files.find(mode, encoder, task, head, allowed, has_pooling=has_pooling, every=every)
+
+
+def _layers(mode: str, encoder: str, task: str, head: str) -> files.MergedEntries:
+    """The entries of a cell, with those for `--head pooling` on an encoder with its own pooling."""
+    pools = POOLING_KIND in {one.name for one in heads.get(head).hyperparameters}
+    is_pooled = pools and encoders.traits(encoder).has_pooling
+    return files.merged(mode, encoder, task, head, pooled=is_pooled)
 
 
 def _rows_of(layers: files.MergedEntries) -> list[Row]:

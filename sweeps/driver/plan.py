@@ -65,6 +65,7 @@ class PlannedCell:
         train_examples: number of training examples.
         searched: searched parameter → its range, as `log_uniform [1e-05, 0.0001]`.
         closed: how its search ended for good (`Closing.as_json`); None while it is open.
+        notes: on its data and its lengths of training, as in tables.
     """
 
     encoder: str
@@ -86,6 +87,7 @@ class PlannedCell:
     train_examples: int = 0
     searched: Mapping[str, str] = field(default_factory=dict)
     closed: dict[str, Any] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def search_trials(self) -> int:
@@ -232,7 +234,7 @@ def _planned(progress: CellProgress, closing: Closing | None, rate: float) -> Pl
     return PlannedCell(
         cell.encoder, cell.mode, cell.task_name, cell.head, cell.head_source, cell.variant, total, cell.seeds,
         len(defaults), answered, seconds, cell.length, cell.metric, progress.study.searcher, cell.dev_examples,
-        declared_test_examples(cell), cell.train_examples, searched_ranges(cell.space), closed,
+        declared_test_examples(cell), cell.train_examples, searched_ranges(cell.space), closed, cell.notes,
     )  # fmt: skip
 
 

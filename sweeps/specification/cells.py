@@ -144,7 +144,7 @@ def cell_space(
     if spec.space is not None:
         space = files.load(spec.space, allowed, mode=mode, every=every)
     else:
-        space = files.find(mode, encoder, task.name, allowed, has_pooling=has_pooling, every=every)
+        space = files.find(mode, encoder, task.name, head, allowed, has_pooling=has_pooling, every=every)
     return space.with_overrides(block.overrides)
 
 

@@ -50,6 +50,7 @@ class Planned:
     searched: dict[str, str] = field(
         default_factory=lambda: {"learning_rate": "log_uniform [1e-05, 0.0001]", "bilstm.hidden_size": "choice [9, 99]"}
     )
+    notes: tuple[str, ...] = ()
 
     @property
     def search_trials(self) -> int:
@@ -245,6 +246,17 @@ def test_a_plan_says_the_sizes_of_the_data_and_what_is_searched_where() -> None:
     assert f"searched in ❄ feature_extraction, bilstm_crf on demo_sentiment, demo_entailment: {ranges}" in joined
     assert "searched in ❄ feature_extraction, bilstm_crf on sst2: nothing" in joined
     assert f"searched in 🔥 fine_tuning, bilstm_crf: {ranges}" in joined
+
+
+def test_a_plan_has_the_notes_of_the_tables_with_the_modes_that_they_hold_for() -> None:
+    sample, epochs = "1 000 of 6 920 training examples, seed 0", "epochs 7, 9, 12 instead of 3, 4, 5"
+    cells = [
+        Planned("minilm", MODES[0], "sst2", notes=(sample,)),
+        Planned("minilm", MODES[1], "sst2", notes=(sample, epochs)),
+    ]
+    joined = " ".join(shown(show_plan, Plan(cells)).split())
+    assert joined.count(f"sst2: {sample}") == 1
+    assert f"sst2, 🔥 fine_tuning: {epochs}" in joined
 
 
 def test_a_plan_has_a_column_of_default_finals_where_there_are_any() -> None:

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from meltpoint.adapters import heads, modes, settings
+from meltpoint import tasks
+from meltpoint.adapters import encoders, heads, modes, settings
 from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.documents import SHIPPED
@@ -33,7 +34,7 @@ def every():
 def of_cell(mode, encoder, task, head, every):
     has_pooling = encoder in POOLED
     allowed = {one.name: one for one in settings.parameters(mode, head)}
-    return find(mode, encoder, task, allowed, has_pooling=has_pooling, every=every)
+    return find(mode, encoder, task, head, allowed, has_pooling=has_pooling, every=every)
 
 
 @pytest.mark.parametrize(("mode", "encoder", "task"), CELLS)
@@ -67,7 +68,12 @@ def test_every_shipped_range_names_its_source_and_could_be_part_of_its_mode(name
 
 
 def test_the_shipped_files_are_those_that_some_cell_reads():
-    read = {stem for mode, encoder, task in CELLS for stem in stems(mode, encoder, task, encoder in POOLED)}
+    read = {
+        stem
+        for mode, encoder, task in CELLS
+        for head in heads.names()
+        for stem in stems(mode, encoder, task, head, encoder in POOLED)
+    }
     assert set(shipped()) <= read
     assert set(modes.names()) <= set(shipped())
 
@@ -147,6 +153,32 @@ def test_files_are_laid_over_each_other_from_the_mode_to_the_encoder_with_the_ta
     assert stems("fine_tuning", "minilm", "../one.yaml") == ["fine_tuning", "fine_tuning.minilm"]
 
 
+def test_a_file_of_one_head_lies_between_its_modes_or_encoders_and_those_of_tasks(every):
+    assert stems("fine_tuning", "elmo:folder", "sst2", "crf") == [
+        "fine_tuning", "fine_tuning.crf", "fine_tuning.sst2",
+        "fine_tuning.elmo", "fine_tuning.elmo.crf", "fine_tuning.elmo.sst2",
+    ]  # fmt: skip
+    bcn, esim = (of_cell("feature_extraction", "bert-base", "sst2", head, every) for head in ("bcn", "esim"))
+    assert (bcn.first()["dropout"], esim.first()["dropout"]) == (0.25, 0.5)
+    demo = of_cell("feature_extraction", "bert-base", "demo_sentiment", "bcn", every)
+    assert demo.sources["dropout"] == "feature_extraction.demo.yaml"
+
+
+def test_no_head_has_the_name_of_an_encoder_or_a_task_whose_file_would_be_taken_for_its_own():
+    words = {word for name in tasks.names() for word in (name, name.partition("_")[0])}
+    assert not set(heads.names()) & ({*encoders.names(), "elmo", "skipthoughts", "pooled"} | words)
+
+
+def test_elmos_first_setting_thaws_gradually_where_the_paper_found_it_beneficial_and_not_on_pairs(every):
+    for mode, head, task, first in (
+        ("fine_tuning", "pooling", "sst2", True), ("fine_tuning", "crf", "conll2003", True),
+        ("fine_tuning", "bi_attention", "mrpc", False),
+    ):  # fmt: skip
+        space = of_cell(mode, "elmo:folder", task, head, every)
+        assert space.first()["gradual_unfreezing"] is first
+        assert space.parameters["gradual_unfreezing"].count == space.parameters["schedule"].count == 2
+
+
 def test_the_most_specific_file_wins_key_by_key_and_keeps_conditions_it_does_not_name(tmp_path, allowed):
     def write(stem, text):
         (tmp_path / f"{stem}.yaml").write_text(text)
@@ -159,7 +191,7 @@ def test_the_most_specific_file_wins_key_by_key_and_keeps_conditions_it_does_not
         "m.minilm.sst2",
         "parameters: {epochs: {integer: [4, 5]}, schedule: constant, dropout: null}\nearly_stopping: null",
     )
-    space = find("m", "minilm", "sst2", allowed, folder=tmp_path)
+    space = find("m", "minilm", "sst2", "linear", allowed, folder=tmp_path)
     assert list(space.points()) == [
         {"epochs": 4, "batch_size": 16, "learning_rate": 0.3, "schedule": "constant"},
         {"epochs": 4, "batch_size": 32, "schedule": "constant"},
@@ -167,16 +199,16 @@ def test_the_most_specific_file_wins_key_by_key_and_keeps_conditions_it_does_not
         {"epochs": 5, "batch_size": 32, "schedule": "constant"},
     ]
     assert space.sources["epochs"] == "m.minilm.sst2.yaml"
-    assert find("m", "hf:x", "mrpc", allowed, folder=tmp_path).early_stopping == EarlyStopping()
+    assert find("m", "hf:x", "mrpc", "linear", allowed, folder=tmp_path).early_stopping == EarlyStopping()
 
 
 def test_a_mode_without_a_file_is_refused_and_a_mistake_names_the_file_it_is_in(tmp_path, allowed):
     with pytest.raises(ValueError, match=r"Mode m has no search_spaces/m\.yaml; add one"):
-        find("m", "minilm", "sst2", allowed, folder=tmp_path)
+        find("m", "minilm", "sst2", "linear", allowed, folder=tmp_path)
     (tmp_path / "m.yaml").write_text("parameters: {epochs: 3}")
     (tmp_path / "m.sst2.yaml").write_text("parameters: {epochs: 0}")
     with pytest.raises(ValueError, match=r"^m\.sst2\.yaml: epochs is 0"):
-        find("m", "minilm", "sst2", allowed, folder=tmp_path)
+        find("m", "minilm", "sst2", "linear", allowed, folder=tmp_path)
 
 
 def test_a_user_file_may_differ_by_mode(space_file, allowed):
@@ -273,10 +305,10 @@ def test_a_dump_has_one_line_a_parameter(make):
 def test_a_key_of_another_head_is_passed_over_in_shipped_files_but_a_typo_is_not(tmp_path, allowed, every):
     (tmp_path / "m.yaml").write_text("parameters: {epochs: 3, bilstm.layers: 1}")
     known = {**every, **allowed}
-    assert find("m", "minilm", "sst2", allowed, every=known, folder=tmp_path).first() == {"epochs": 3}
+    assert find("m", "minilm", "sst2", "linear", allowed, every=known, folder=tmp_path).first() == {"epochs": 3}
     (tmp_path / "m.yaml").write_text("parameters: {epochs: 3, bilstm.layer: 1}")
     with pytest.raises(ValueError, match=r"^m\.yaml: Unknown key of a space 'bilstm.layer'"):
-        find("m", "minilm", "sst2", allowed, every=known, folder=tmp_path)
+        find("m", "minilm", "sst2", "linear", allowed, every=known, folder=tmp_path)
 
 
 def test_reasons_cover_every_parameter_that_some_cell_cannot_have(every):

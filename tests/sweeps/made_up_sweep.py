@@ -45,7 +45,7 @@ def cells_of(count: int) -> list[Any]:
 def _cell(mode: str, task: str, metric: str) -> Any:
     """What the tracker and the results read of an opened cell."""
     allowed = {parameter.name: parameter for parameter in settings.parameters(mode, "linear")}
-    space = files.find(mode, "minilm", task, allowed, every={p.name: p for p in settings.all_parameters()})
+    space = files.find(mode, "minilm", task, "linear", allowed, every={p.name: p for p in settings.all_parameters()})
     return SimpleNamespace(
         key=cell_key("minilm", mode, task), name=cell_name("minilm", mode, task), encoder="minilm", mode=mode,
         task_name=task, head="linear", variant="", data_fingerprint="0" * 16, documents_fingerprint="",

@@ -11,6 +11,8 @@ from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, tricks
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.command_line.listing import ROWS, inventory, parameters_of_cell
+from meltpoint.sweeps.specification.cells import cell_space
+from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 
 ONE_LINE = ("summary", "description")
 
@@ -144,6 +146,28 @@ def test_the_ranges_of_pooled_vectors_follow_for_encoders_that_ship_a_pooling(
     assert bool(pooled) == there
     assert rows[len(rows) - len(pooled) :] == pooled
     assert {"learning_rate", "pooling.kind"} <= {row["parameter"] for row in pooled} or not there
+
+
+def test_the_space_of_a_cell_under_a_head_is_the_one_that_a_sweep_searches() -> None:
+    for mode, encoder, task, head in (
+        ("feature_extraction", "minilm", "sst2", "bcn"), ("feature_extraction", "minilm", "mrpc", "pooling"),
+        ("fine_tuning", "elmo:anywhere", "mrpc", "bi_attention"),
+        ("stack_and_finetune", "bert-base", "conll2003", "bilstm"),
+    ):  # fmt: skip
+        block = Block(encoders=(encoder,), modes=(mode,), tasks=(task,))
+        spec = SweepSpec(name="any", blocks=(block,))
+        space = cell_space(spec, block, encoder, mode, tasks.get(task), head, encoder == "minilm")
+        rows = {str(row["parameter"]): row for row in parameters_of_cell(mode, encoder, task, head)}
+        assert {name: row["file"] for name, row in rows.items()} == space.sources
+        assert {name for name, row in rows.items() if row["searched"]} == {
+            name for name, one in space.parameters.items() if one.count != 1
+        }
+
+
+def test_the_rows_of_files_that_one_head_reads_follow_where_no_head_is_named() -> None:
+    found = [row for row in parameters_of_cell("feature_extraction", "bert-base", "") if row["parameter"] == "dropout"]
+    assert [row["file"] for row in found] == ["feature_extraction.yaml", "feature_extraction.bcn.yaml"]
+    assert [row["first"] for row in found] == ["0.5", "0.25"]
 
 
 @pytest.mark.parametrize("mode", modes.names())
