@@ -223,5 +223,8 @@ def _process(words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         yield process
     except BaseException:
         process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        for line in process.stdout:  # its last tables may be more than a pipe holds
+            print(line, end="", file=sys.stderr, flush=True)
         process.wait()
         raise

@@ -19,6 +19,7 @@ from meltpoint.sweeps.tracking.cell_ending import CellEnding
 from meltpoint.sweeps.tracking.labels import mode_symbol, searched
 from meltpoint.sweeps.tracking.views import PLACE
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.score_text import unit_text
 
 BEST_FILE = "best.yaml"
@@ -98,10 +99,12 @@ def _place(cell: CellSummary, rivals: list[CellSummary]) -> str:
 
 
 def _score(cell: CellSummary, on_test: bool) -> float:
+    """A cell's score, negative of an error, so that the higher one is the better one."""
     over = cell.test if on_test else cell.dev
     if over is not None:
-        return over.mean
-    return cell.best.dev if cell.best is not None and cell.best.dev is not None else float("-inf")
+        return gain(cell.header.metric, over.mean)
+    best = cell.best
+    return gain(cell.header.metric, best.dev) if best is not None and best.dev is not None else float("-inf")
 
 
 # The description.

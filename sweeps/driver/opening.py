@@ -10,9 +10,8 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.results.code_versions import kept_in_words
 from meltpoint.sweeps.results.sweep_file import CellHeader, Growth, SweepFile, read_sweep, write_sweep
-from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.cell_work import planned_trials, work_of
-from meltpoint.sweeps.search.closing import Closing, closing_of, in_words, opened_trials
+from meltpoint.sweeps.search.closing import Closing, ClosingLogs, closing_of, in_words, opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.test_rounds import ReopenedCell, TestRound, next_round, read_rounds, record_round
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -159,14 +158,17 @@ def kept_lines(planner: Planner) -> list[str]:
 
 def closed_lines(ledger: Ledger, planner: Planner) -> list[str]:
     """A line for each cell that was closed before all its search trials were run: more budget changes nothing there."""
-    closings = {key: planned_closing(ledger, planner, progress) for key, progress in planner.cells.items()}
+    closings = planned_closings(ledger, planner)
     return [in_words(key, closing) for key, closing in closings.items() if closing and closing.is_early]
 
 
-def planned_closing(ledger: Ledger, planner: Planner, progress: CellProgress) -> Closing | None:
-    """The closing of a planner's cell; None while it is open."""
-    records = [*progress.search.values(), *progress.finalists]
-    return closing_of(ledger, records, progress.target, planner.rounds.last.get(progress.cell.key))
+def planned_closings(ledger: Ledger, planner: Planner) -> dict[CellKey, Closing | None]:
+    """The closing of each of a planner's cells; None while it is open."""
+    logs, last = ClosingLogs.read(ledger), planner.rounds.last
+    return {
+        key: closing_of(logs, [*one.search.values(), *one.finalists], one.target, last.get(key))
+        for key, one in planner.cells.items()
+    }
 
 
 def next_test_round(ledger: Ledger, planner: Planner) -> TestRound | None:
@@ -175,8 +177,8 @@ def next_test_round(ledger: Ledger, planner: Planner) -> TestRound | None:
     The planner is one of before the round.
     """
     cells = []
-    for key, progress in planner.cells.items():
-        closing = planned_closing(ledger, planner, progress)
+    for key, closing in planned_closings(ledger, planner).items():
+        progress = planner.cells[key]
         if closing is not None and closing.is_early:
             scored = [one.id for one in progress.finalists if one.test is not None or one.id in planner.opened]
             cells.append(ReopenedCell(key=key, scored=tuple(scored), planned=progress.target))

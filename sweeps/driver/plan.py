@@ -20,7 +20,7 @@ from meltpoint.sweeps.driver.opening import (
     closed_lines,
     kept_lines,
     next_test_round,
-    planned_closing,
+    planned_closings,
     round_in_words,
 )
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -183,8 +183,8 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         planner = Planner(spec, cells, records, codes=codes, opened=opened, rounds=rounds)
     gpus, assumed = planned_gpus(resources)
     rate = multiply_rate(int(resources.cpus), gpus)
-    open_or_closed = [(progress, planned_closing(ledger, planner, progress)) for progress in planner.cells.values()]
-    planned = [_planned(progress, closing, rate) for progress, closing in open_or_closed]
+    closings = planned_closings(ledger, planner)
+    planned = [_planned(progress, closings[key], rate) for key, progress in planner.cells.items()]
     workers = worker_count(resources.cpus, gpus)
     wall = sum(cell.estimated_seconds for cell in planned) / workers
     left_out = [strays_in_words(planner.strays)] if planner.strays else []

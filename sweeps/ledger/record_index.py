@@ -34,6 +34,7 @@ from meltpoint.sweeps.ledger.lazy_record import (
     shared_values,
 )
 from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.machine import heap
 
 Stamp = tuple[int, int, int, int]
 """Size in bytes, time of the last change of contents and of any change in ns, inode: of a file."""
@@ -264,13 +265,15 @@ def _stamps(folder: Path) -> dict[str, Stamp]:
 def _collector_off() -> Iterator[None]:
     """No garbage collection, which goes through all objects again and again while a million are made.
 
-    What was made is then left alone by the collector; it has no circles, and goes when nobody refers to it.
+    In a command's own process the collector leaves alone what is there then: records have no circles, and go when
+    nobody refers to them. In a user's process (`load_sweep` in a notebook) it would keep the user's garbage for good.
     """
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
+        if heap.is_ours():
+            heap.freeze_heap()
         if was_on:
             gc.enable()

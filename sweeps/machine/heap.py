@@ -19,6 +19,11 @@ def raise_gc_threshold() -> None:
     gc.set_threshold(OBJECTS)
 
 
+def is_ours() -> bool:
+    """True in a process of a command's own, whose collector was set here; False in a user's, such as a notebook."""
+    return gc.get_threshold()[0] == OBJECTS
+
+
 def freeze_heap() -> None:
     """Exclude all present objects from collection; called after the imports, or before exit.
 

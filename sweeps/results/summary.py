@@ -19,7 +19,7 @@ from meltpoint.sweeps.results.cost import CellCost, cell_cost
 from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
 from meltpoint.sweeps.results.sweep_file import CellHeader, Growth, SweepFile, read_sweep
 from meltpoint.sweeps.results.time_left import CellWork, TimeLeft, finals_left, seconds_of, time_left, trials_at_a_time
-from meltpoint.sweeps.search.closing import Closing, SplitOpening, closing_of, split_openings
+from meltpoint.sweeps.search.closing import Closing, ClosingLogs, SplitOpening, closing_of
 from meltpoint.sweeps.search.selection import (
     Spread,
     best_final,
@@ -247,23 +247,24 @@ def summarise(ledger: Ledger) -> SweepSummary:
         if order["role"] == "search":
             key = cell_key(*(str(order.get(word, "")) for word in CELL))
             running.setdefault(key, set()).add(str(order["id"]))
-    rounds = read_rounds(ledger)
+    rounds, logs = read_rounds(ledger), ClosingLogs.read(ledger)
     cells = [
-        _cell(ledger, sweep, header, past[header.key], running.get(header.key, set()), rounds) for header in sweep.cells
+        _cell(ledger, sweep, header, past[header.key], running.get(header.key, set()), rounds, logs)
+        for header in sweep.cells
     ]
     seeds = [header.seeds or sweep.spec.seeds for header in sweep.cells]
     state = _state(driven, cells, seeds)
     part = noted_part(ledger.drivers) if driven else None
     return SweepSummary(
         sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger), strays, part, ledger.folder,
-        read_baselines(ledger), sweep.growth, tuple(split_openings(ledger)),
+        read_baselines(ledger), sweep.growth, tuple(logs.openings),
         noted_running(ledger.drivers) if driven else None,
     )  # fmt: skip
 
 
 def _cell(
     ledger: Ledger, sweep: SweepFile, header: CellHeader, records: list[TrialRecord], running: set[str],
-    rounds: TestRounds,
+    rounds: TestRounds, logs: ClosingLogs,
 ) -> CellSummary:  # fmt: skip
     search, finalists, failed, counted = _parted(records, running)
     missing = max(0, header.planned - len(search) - len(running))
@@ -283,7 +284,7 @@ def _cell(
         errors=[f"{record.id}: {record.error}" for record in failed],
         lost=sum(record.is_lost for record in failed if record.role == "search" and record.id not in running),
         failed_finals=_unfinished(finalists, "final", best.setting if best else None),
-        closing=closing_of(ledger, records, header.planned, rounds.last.get(header.key)), code_uses=uses, search=search,
+        closing=closing_of(logs, records, header.planned, rounds.last.get(header.key)), code_uses=uses, search=search,
         default_finals=defaults, default_seeds=default_seeds,
         default_dev=spread_on_dev(defaults), default_test=spread_on_test(defaults, header.metric),
         failed_defaults=_unfinished(finalists, "default", header.published) if default_seeds else [],

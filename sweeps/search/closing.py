@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,27 +103,51 @@ def is_closed(records: Iterable[TrialRecord], opened: Collection[str], again: Re
     return is_over or any(final.test is not None or final.id in opened for final in finals)
 
 
+@dataclass(frozen=True)
+class ClosingLogs:
+    """The logs that say why cells are closed, read once for all cells of a sweep.
+
+    Attributes:
+        openings: of test splits, the earliest first.
+        budgets: time budgets that were spent.
+        numbers: finalist → the places of its openings in `openings`.
+    """
+
+    openings: Sequence[SplitOpening]
+    budgets: Sequence[_Budget]
+    numbers: Mapping[str, Sequence[int]]
+
+    @classmethod
+    def read(cls, ledger: Ledger) -> ClosingLogs:
+        """The logs of a ledger.
+
+        Raises:
+            ValueError: a line of one of them is damaged.
+        """
+        openings, numbers = split_openings(ledger), defaultdict[str, list[int]](list)
+        for number, line in enumerate(openings):
+            numbers[line.trial].append(number)
+        return cls(openings, read_lines(ledger.budgets, _Budget), numbers)
+
+
 def closing_of(
-    ledger: Ledger, records: Iterable[TrialRecord], planned: int, again: ReopenedCell | None = None
+    logs: ClosingLogs, records: Iterable[TrialRecord], planned: int, again: ReopenedCell | None = None
 ) -> Closing | None:  # fmt: skip
     """The closing of a cell, from its records; None if it is open.
 
     Args:
-        again: as in `is_closed`.
-
-    Raises:
-        ValueError: a line of the ledger's logs (`openings`, `budgets`) is damaged.
+        logs: of its sweep.
+        records, again: as in `is_closed`.
+        planned: number of planned search trials.
     """
     known = list(records)
-    if not is_closed(known, opened_trials(ledger), again):
+    if not is_closed(known, logs.numbers, again):
         return None
     finals = {record.id for record in known if record.role != "search"}
     finals = finals - set(again.scored if again else ()) or finals
-    openings = split_openings(ledger)
-    own = [number for number, line in enumerate(openings) if line.trial in finals]
-    opened_at = min((openings[number].opened_at for number in own), default=None)
-    budgets = read_lines(ledger.budgets, _Budget)
-    by_budget = any(spent.is_before(own[0] if own else None, opened_at) for spent in budgets)
+    own = sorted(number for final in finals for number in logs.numbers.get(final, ()))
+    opened_at = min((logs.openings[number].opened_at for number in own), default=None)
+    by_budget = any(spent.is_before(own[0] if own else None, opened_at) for spent in logs.budgets)
     return Closing(sum(record.role == "search" for record in known), planned, opened_at, by_budget)
 
 

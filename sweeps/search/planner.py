@@ -94,7 +94,7 @@ class Planner:
 
     def _expect(self, progress: CellProgress, proposal: Proposal) -> None:
         """Queue a search trial to run again."""
-        progress.study.expect(proposal.id, proposal.setting)
+        progress.study.expect(proposal.id, proposal.setting, proposal.suggested_by)
         progress.again.append(proposal)
 
     def trial_id(self, cell: OpenCell, setting: Setting, seed: int, role: Role) -> str:
@@ -218,14 +218,16 @@ class Planner:
         best = progress.best
         if best is None or not progress.searched:
             return []
-        missing = []
-        for number in range(progress.cell.seeds):
-            seed = self.spec.seed + number
-            trial = self.trial_id(progress.cell, best.setting, seed, "final")
-            is_queued = any(trial == proposal.id for proposal in progress.again)
-            if trial not in progress.finals and trial not in progress.running and not is_queued:
-                missing.append(Proposal(trial, number, "final", progress.cell, dict(best.setting), seed))
-        return missing
+        if progress.finals_of != best.id:  # asked for several times a second of every cell; an identity is a hash
+            progress.finals_of, progress.planned_finals = best.id, self._finals_of(progress.cell, best)
+        known = {*progress.finals, *progress.running, *(proposal.id for proposal in progress.again)}
+        return [proposal for proposal in progress.planned_finals if proposal.id not in known]
+
+    def _finals_of(self, cell: OpenCell, best: TrialRecord) -> tuple[Proposal, ...]:
+        """The finals of a best setting, once per seed."""
+        seeds = range(self.spec.seed, self.spec.seed + cell.seeds)
+        trials = [(self.trial_id(cell, best.setting, seed, "final"), seed) for seed in seeds]
+        return tuple(Proposal(one, n, "final", cell, dict(best.setting), seed) for n, (one, seed) in enumerate(trials))
 
     def missing_defaults(self, progress: CellProgress) -> list[Proposal]:
         """The finals that a searched cell still lacks of its published setting."""

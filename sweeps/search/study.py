@@ -58,14 +58,15 @@ class Study:
     Attributes:
         seen: identities of all trials proposed so far.
         asked: identity → Optuna's trial, for trials without a result yet.
-        borrowed: number of settings taken over from other cells since this process began.
+        borrowed: number of settings taken over from other cells.
     """
 
     def __init__(self, space: Space, searcher: Searcher, seed: tuple[object, ...], past: list[TrialRecord]) -> None:
         self.space, self.searcher, self.seed = space, searcher, seed
         self.seen: set[str] = {record.id for record in past}
         self.asked: dict[str, optuna.Trial] = {}
-        self.borrowed = 0
+        self.borrowed = sum(record.suggested_by == "sibling" for record in past)
+        self._points = iter(space.points()) if searcher == "grid" or space.size() is not None else iter(())
         self._to_pass = len(past)
         self.random = np.random.default_rng(derived_seed(*seed, 0))
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -104,8 +105,9 @@ class Study:
         self.borrowed += taken is not None
         return taken
 
-    def expect(self, trial: str, setting: Setting) -> None:
+    def expect(self, trial: str, setting: Setting, by: SuggestedBy | None = None) -> None:
         """Register a trial that runs again, because the sweep was interrupted or the trial lost."""
+        self.borrowed += by == "sibling"
         self._running(trial, setting)
 
     def tell(self, record: TrialRecord) -> None:
@@ -159,7 +161,7 @@ class Study:
 
     def _enumerated(self, identify: Identify) -> Suggestion | None:
         """Propose the first untried point of the space, in order; None if there is none."""
-        for setting in self.space.points():
+        for setting in self._points:  # those before it are seen, and stay so
             taken = self._take(setting, identify, "grid")
             if taken is not None:
                 return taken

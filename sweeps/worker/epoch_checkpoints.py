@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from safetensors import SafetensorError
+
 from meltpoint.adapters import ops
 from meltpoint.adapters.features.budget import free_bytes
 from meltpoint.adapters.training.saving_rule import SavingRule
@@ -141,9 +143,10 @@ class EpochCheckpoints:
             for older in self._files():
                 if older.name < self.path.name:
                     older.unlink(missing_ok=True)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:  # safetensors tells of a disk's errors by its own
             self._is_over = not isinstance(error, StoreError)  # a store that is away comes back; what it cost counts
-            self._note_once(f"its epochs could not be saved ({error.strerror or error}); it trained on without")
+            reason = getattr(error, "strerror", None) or error
+            self._note_once(f"its epochs could not be saved ({reason}); it trained on without")
         finally:
             self._rule.note_save(self.clock() - began)
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict
+from safetensors import SafetensorError
 
 from meltpoint.sweeps.ledger.records import Cause
 from meltpoint.sweeps.storage.object_store import StoreError
@@ -66,7 +67,8 @@ class TrialOutcome(BaseModel):
     | failed, disk | had no room on the disk, and waits until there is some | the worker |
     | failed, memory | was killed by Ray's memory monitor | Tune's scheduler |
     | failed, worker | was lost with its worker or its machine | Tune's scheduler |
-    | failed, worker | could not leave its weights in the object store | the worker |
+    | failed, worker | could not leave its weights on the disk or in the object store | the worker |
+    | failed, worker | its GPU failed, and its worker ends with it | the worker |
 
     Attributes:
         status: a record's status, or one without a record: "interrupted" runs again with the next command, "restarted"
@@ -121,8 +123,15 @@ def outcome_of_error(error: Exception) -> TrialOutcome:
         return failed("worker", str(error))
     if is_full_disk(error):
         return failed("disk", getattr(error, "strerror", None) or "No space left on device")
+    if isinstance(error, SafetensorError) and "os error" in str(error):
+        return failed("worker", f"its weights could not be written: {error}")
     last = traceback.extract_tb(error.__traceback__)[-1]
     return failed("setting", f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})")
+
+
+def is_broken_device(error: BaseException | None) -> bool:
+    """True if a GPU's context is lost (a fault of its memory, an illegal access): its process can use it no more."""
+    return isinstance(error, torch.AcceleratorError)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

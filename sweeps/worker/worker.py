@@ -43,6 +43,7 @@ from meltpoint.sweeps.worker.outcome import (
     ChangedInputError,
     TrialOutcome,
     failed,
+    is_broken_device,
     is_out_of_memory,
     outcome_of_error,
 )
@@ -150,6 +151,9 @@ def run(work: WorkOrder) -> Iterator[list[Event]]:
 
     Returns:
         The events that happened at once, a list at a time.
+
+    Raises:
+        torch.AcceleratorError: the GPU failed, and this process can use it no more.
     """
     meter = ResourceMeter()
     for orders in bundles(work.orders):
@@ -168,8 +172,10 @@ def _run_stack(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[E
                     open_trials.remove(event.trial)
             yield events
         return
-    except Exception as error:  # noqa: BLE001 - whatever broke is these trials' outcome; the sweep goes on
-        outcome = _outcome_of(error, orders)
+    except Exception as error:
+        if is_broken_device(error):
+            raise  # no later trial of this process could train; Tune ends it, and the trials run elsewhere
+        outcome = _outcome_of(error, orders)  # whatever else broke is these trials' outcome; the sweep goes on
         is_halved = is_out_of_memory(error) and len(orders) > 1 and not has_trained
     if is_halved:
         release_memory()

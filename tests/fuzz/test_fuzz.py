@@ -19,7 +19,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import read_predictions
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.ensemble_record import read_ensembles
-from meltpoint.sweeps.search.closing import closing_of, opened_trials
+from meltpoint.sweeps.search.closing import ClosingLogs, closing_of, opened_trials
 from meltpoint.sweeps.storage.layout import sweep_folder
 from meltpoint.sweeps.worker.recorded import checked_provenance
 from meltpoint.tasks.core import bounded
@@ -218,7 +218,7 @@ def test_a_damaged_line_of_the_log_of_budgets_is_named(tmp_path: Path) -> None:
     ledger.openings.write_text('{"trial": "0123456789abcdef", "opened_at": 1.0}')
     ledger.budgets.write_text('{"spent": 1}')
     with pytest.raises(ValueError, match=r"time_budgets\.jsonl has a line that is damaged"):
-        closing_of(ledger, [RECORD.model_copy(update={"role": "final"})], 4)
+        closing_of(ClosingLogs.read(ledger), [RECORD.model_copy(update={"role": "final"})], 4)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ from meltpoint.adapters.training.epoch_result import EpochResult, best_epoch
 from meltpoint.reports.statistics.comparison import Comparison
 from meltpoint.reports.statistics.cost import Point, pareto
 from meltpoint.reports.tuning import gain_in_words
+from meltpoint.sweeps.driver.cell_endings import place_tags
 from meltpoint.sweeps.results.baseline_record import Baseline
 from meltpoint.sweeps.results.guards import _against
-from meltpoint.sweeps.search.selection import best_final, best_of
+from meltpoint.sweeps.search.selection import best_final, best_of, spread
+from meltpoint.sweeps.tracking.views import PLACE
 
 TUNED, FROZEN = ("minilm", "fine_tuning", "reviews"), ("minilm", "feature_extraction", "reviews")
 
@@ -60,6 +62,21 @@ def test_the_best_trial_and_the_final_that_is_kept_have_the_lowest_error(metric,
     ]
     assert best_of(trials).number == best  # type: ignore[arg-type, union-attr]
     assert best_final(trials).number == best  # type: ignore[arg-type, union-attr]
+
+
+@pytest.mark.parametrize(("metric", "places"), [("mse", ("2", "1")), ("pearson", ("1", "2"))])
+@pytest.mark.parametrize("is_scored", [True, False])
+def test_the_first_place_of_a_task_in_mlflow_has_the_lowest_error(metric, places, is_scored):
+    cells = [
+        SimpleNamespace(
+            header=SimpleNamespace(task="reviews", metric=metric, key=("minilm", mode, "reviews", "")),
+            best=SimpleNamespace(dev=score), dev=None, default_test=None,
+            test=spread([score, score]) if is_scored else None,
+        )
+        for mode, score in (("fine_tuning", 0.5), ("feature_extraction", 0.2))
+    ]  # fmt: skip
+    tags = place_tags(SimpleNamespace(cells=cells))
+    assert [tags[cell.header.key][PLACE].split(" · ")[1][0] for cell in cells] == list(places)
 
 
 def test_the_pareto_set_has_the_lower_errors():

@@ -113,6 +113,20 @@ def test_an_interrupt_stops_the_sweep_and_waits_for_its_end(tmp_path: Path) -> N
     assert process.returncode is not None
 
 
+def test_an_interrupted_sweep_may_end_with_more_lines_than_a_pipe_holds(capfd: pytest.CaptureFixture[str]) -> None:
+    script = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "try:\n    print('ready', flush=True); time.sleep(600)\n"
+        "except KeyboardInterrupt:\n    print('a table\\n' * 100_000, end='')"
+    )
+    with pytest.raises(KeyboardInterrupt), python_api._process([sys.executable, "-c", script]) as process:  # noqa: PT012
+        assert process.stdout is not None
+        process.stdout.readline()
+        raise KeyboardInterrupt
+    assert capfd.readouterr().err.count("a table\n") == 100_000
+
+
 def test_progress_is_plain_lines_in_a_kernel_that_claims_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # as ipykernel does
     script = "from rich.console import Console; print(Console().is_terminal)"

@@ -12,9 +12,12 @@ import pytest
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.log_lines import read_lines
+from meltpoint.sweeps.results import summary
 from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.search import closing as closing_module
 from meltpoint.sweeps.search.cell_progress import Proposal
-from meltpoint.sweeps.search.closing import Closing, closing_of, in_words, note_spent_budget, opened_trials
+from meltpoint.sweeps.search.closing import Closing, ClosingLogs, closing_of, in_words, note_spent_budget, opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
@@ -121,6 +124,19 @@ def test_a_test_split_that_was_opened_closes_the_cell_though_no_score_came_of_it
     assert Planner(wanted, own, ledger.records(), opened=opened_trials(ledger)).next() == "done"
 
 
+def test_the_logs_of_openings_and_budgets_are_read_once_for_all_cells(make_ledger, monkeypatch):
+    ledger, read = make_ledger(), []
+    monkeypatch.setattr(
+        closing_module, "read_lines", lambda path, kind: read.append(path.name) or read_lines(path, kind)
+    )
+    sweep = summary.read_sweep(ledger)
+    (header,) = sweep.cells
+    many = tuple(header.model_copy(update={"variant": str(number)}) for number in range(20))
+    monkeypatch.setattr(summary, "read_sweep", lambda ledger: sweep.model_copy(update={"cells": (header, *many)}))
+    assert len(summarise(ledger).cells) == 21
+    assert sorted(read) == sorted([ledger.openings.name, ledger.budgets.name])
+
+
 def test_a_cell_that_was_searched_whole_is_closed_but_not_early(wanted, make_ledger):
     ledger = make_ledger(searched=PLANNED)
     (cell,) = summarise(ledger).cells
@@ -152,7 +168,7 @@ def test_what_came_first_is_known_though_the_clock_was_set_in_between(make_ledge
 def test_a_cell_without_a_test_split_is_closed_by_the_scoring_of_its_finalists(make_ledger):
     ledger = make_ledger()
     ledger.openings.unlink()
-    closing = closing_of(ledger, ledger.records(), PLANNED)
+    closing = closing_of(ClosingLogs.read(ledger), ledger.records(), PLANNED)
     assert closing is not None
     assert closing.as_json()["reason"] == "finals scored"
     assert "since its finalists were scored: 2 of 9" in in_words(("e", "m", "t"), closing)

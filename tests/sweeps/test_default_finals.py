@@ -13,7 +13,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import finalist_name
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.search.cell_progress import trial_label
-from meltpoint.sweeps.search.closing import closing_of, opened_trials
+from meltpoint.sweeps.search.closing import ClosingLogs, closing_of, opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import Block, Resources, SweepSpec, check
@@ -140,9 +140,9 @@ def test_an_opening_for_one_of_them_closes_the_cells_search(wanted, cell, make_r
     ledger.create()
     default = make_record(planner.missing_defaults(progress_of(planner))[0])
     records = [*planner.counted(), default]
-    assert closing_of(ledger, records, 9) is None
+    assert closing_of(ClosingLogs.read(ledger), records, 9) is None
     ledger.openings.write_text(json.dumps({"trial": default.id, "opened_at": 1.7e9}) + "\n", encoding="utf-8")
-    closing = closing_of(ledger, records, 9)
+    closing = closing_of(ClosingLogs.read(ledger), records, 9)
     assert closing is not None
     assert (closing.trials, closing.opened_at) == (TRIALS, 1.7e9), "the search trials alone are counted"
     wider = replace(cell, trials=9)

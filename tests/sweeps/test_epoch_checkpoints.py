@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from meltpoint.adapters.training.state_file import read_about
@@ -173,14 +174,18 @@ def test_a_disk_without_room_or_with_errors_costs_the_trial_nothing(spec, tmp_pa
     assert states(order) == []
     monkeypatch.undo()
 
-    def broken(*given: object) -> None:
-        raise OSError(5, "Input/output error")
+    # safetensors tells of a disk's errors by its own
+    for error in (OSError(5, "Input/output error"), SafetensorError("I/O error: Input/output error (os error 5)")):
+        folder = tmp_path / type(error).__name__
 
-    monkeypatch.setattr(epoch_checkpoints, "write_state", broken)
-    monkeypatch.setattr("meltpoint.adapters.training.saving_rule.FIRST_SECONDS", 0.0)
-    outcome = events_of(order_of(spec, "feature_extraction", tmp_path / "broken"))[-1].outcome
-    assert outcome.status == "finished"
-    assert [note for note in outcome.notes if "could not be saved (Input/output error)" in note]
+        def broken(*given: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(epoch_checkpoints, "write_state", broken)
+        monkeypatch.setattr("meltpoint.adapters.training.saving_rule.FIRST_SECONDS", 0.0)
+        outcome = events_of(order_of(spec, "feature_extraction", folder))[-1].outcome
+        assert outcome.status == "finished"
+        assert [note for note in outcome.notes if "could not be saved (" in note and "Input/output error" in note]
 
 
 @pytest.mark.parametrize("off", ["share", "bundle", "short"])

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import ray
+import torch
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.tune import PlacementGroupFactory, TuneError
 from ray.tune.experiment import Trial
@@ -122,6 +123,7 @@ def test_trials_that_ask_for_the_same_ask_with_one_object():
         (RayActorError(), None, "worker"),
         (None, "Task was killed due to the node running low on memory.", "memory"),
         (RayTaskError("train", "Traceback", KeyError("work")), None, "setting"),
+        (RayTaskError("train", "Traceback", torch.AcceleratorError("CUDA error: ECC")), None, "worker"),
     ],
 )
 def test_the_driver_is_told_whether_our_code_raised_or_the_worker_was_lost(error, text, cause):
