@@ -23,7 +23,7 @@ from meltpoint.reports.notes import notes, searched_again, searched_less
 from meltpoint.reports.paper_comparison import paper_score
 from meltpoint.reports.report_json import document_text
 from meltpoint.reports.report_tex import latex
-from meltpoint.reports.results import SweepResults, results_of
+from meltpoint.reports.results import SweepResults
 from meltpoint.reports.statistics.cost import PARETO_NOTE, cost_notes, cost_rows, pareto_rows
 from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
 from meltpoint.reports.tuning import TuningGain, ran_nowhere
@@ -45,18 +45,6 @@ COLUMNS = (
     "tuning_delta", "tuning_low", "tuning_high",
 )  # fmt: skip
 """The columns of `report.csv`, described in docs/tables.md."""
-
-
-def render(summary: SweepSummary, beside: str | None = None) -> dict[str, str]:
-    """Render the report files of a sweep, also while it is running: file name → text.
-
-    Args:
-        beside: the paper's table to compare with; None for the one of the sweep's specification file, if any.
-
-    Raises:
-        ValueError: the table is unknown.
-    """
-    return files_of(results_of(summary, beside))
 
 
 def files_of(results: SweepResults) -> dict[str, str]:

@@ -57,7 +57,9 @@ def _arrived(batch: Batch, device: torch.device, stream: torch.cuda.Stream) -> B
 
 
 def with_tensors(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:
-    """A batch with `function` applied to each of its tensors; fields that are None stay None."""
+    """A batch with `function` applied to each of its tensors, its source's too; fields that are None stay None."""
     fields: dict[str, Any] = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
     moved: dict[str, Any] = {name: function(v) for name, v in fields.items() if isinstance(v, Tensor)}
+    if batch.source is not None:
+        moved["source"] = with_tensors(batch.source, function)
     return dataclasses.replace(batch, **moved)

@@ -73,7 +73,8 @@ def write_features(word: str, text: Path, out: Path, layers: str = "all") -> Fea
 def _lines(text: Path) -> list[list[str]]:
     """Each line's words."""
     try:
-        lines = text.read_text(encoding="utf-8").splitlines()
+        # `splitlines` would also split at separators inside a line, and the arrays' numbers be no longer the lines'.
+        lines = text.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{text} is not UTF-8 (byte {error.start}); convert it first: iconv -t utf-8.") from None
     except OSError as error:

@@ -125,10 +125,9 @@ class StackedAdamW:
         self.second.mul_(BETA_2).addcmul_(self.gradients, self.gradients, value=1 - BETA_2)
         # In double precision: 1 - 0.999 has lost three digits in single precision. And number by number: a tensor's
         # powers are rounded differently by how many there are.
-        device = rates.device
         counts = self.steps.tolist() if self._rule.corrects_bias else [UNCORRECTED_STEP] * len(self.steps)
-        first = torch.tensor([1 - BETA_1**count for count in counts], dtype=torch.float64, device=device)
-        second = torch.tensor([math.sqrt(1 - BETA_2**count) for count in counts], dtype=torch.float64, device=device)
+        first = _sent([1 - BETA_1**count for count in counts], rates.device)
+        second = _sent([math.sqrt(1 - BETA_2**count) for count in counts], rates.device)
         size, root = (rates / first).to(dtype)[:, None], second.to(dtype)[:, None]
         self.weights.sub_(self.first / (self.second.sqrt().div_(root).add_(self._rule.epsilon)) * size)
 
@@ -154,3 +153,9 @@ class StackedAdamW:
         self.weights, self.first = state["weights"].to(device, copy=True), state["first"].to(device, copy=True)
         self.second, self.steps = state["second"].to(device, copy=True), state["steps"].to("cpu", copy=True)
         self._bind()
+
+
+def _sent(values: list[float], device: torch.device) -> Tensor:
+    """Numbers in double precision on a device; from pinned memory, as the host waits for a copy from any other."""
+    host = torch.tensor(values, dtype=torch.float64, pin_memory=device.type == "cuda")
+    return host.to(device, non_blocking=True)

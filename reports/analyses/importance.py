@@ -16,6 +16,7 @@ from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value,
 from meltpoint.reports.formats import value_text
 from meltpoint.reports.statistics.importance import FEWEST_TRIALS, Importance, importances, scored_trials
 from meltpoint.search_spaces.build import description
+from meltpoint.sweeps.results.guards import EDGE
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.counts import some
@@ -39,8 +40,8 @@ METHOD = (
     "2601.20800); fANOVA fits a forest of their own to those trials, so that their shares do not add up with others.",
     "Both assume trials that were drawn at random. TPE's are not: they crowd where dev was good, so that a parameter "
     "which TPE settled early varies little among them and looks unimportant. `--searcher random` has no such bias.",
-    "`edge`: the best setting's value lies within 5 % of an end of its range (in the logarithm where that is "
-    "searched), or is the lowest or highest of three values or more. Then a wider range may hold a better one.",
+    f"`edge`: the best setting's value lies within {100 * EDGE:.0f} % of an end of its range (in the logarithm where "
+    "that is searched), or is the lowest or highest of three values or more. Then a wider range may hold a better one.",
 )
 
 

@@ -190,8 +190,9 @@ def command_of(space: Space, cell: CellSummary, spec: SweepSpec, seeds: int) -> 
 
     head = cell.header
     words = [
-        "meltpoint", "sweep", "--name", f"{spec.name}-best", "--encoder", head.encoder, "--mode", head.mode, "--task",
-        word_of(spec, head.task), "--head", head.head, "--trials", "1", "--seeds", str(seeds), "--no-default-finals",
+        "meltpoint", "sweep", "--name", f"{spec.name}-best", "--encoder", spec.named_encoder(head.encoder), "--mode",
+        head.mode, "--task", word_of(spec, head.task), "--head", head.head, "--trials", "1", "--seeds", str(seeds),
+        "--seed", str(spec.seed), "--no-default-finals",
     ]  # fmt: skip
     options = {
         "--data-dir": spec.data_dir, "--max-train-examples": spec.max_train_examples,

@@ -132,8 +132,10 @@ def _right_of(run: ScoredExamples) -> NDArray[np.float64]:
         return np.asarray(same.mean(axis=1), dtype=np.float64)
     if not kind.labels_words:
         return same
-    starts = np.cumsum(run.lengths) - run.lengths
-    return np.asarray(np.add.reduceat(same, starts) / run.lengths, dtype=np.float64)
+    ends = np.cumsum(run.lengths)
+    right = np.concatenate([[0.0], np.cumsum(same)])
+    sums = right[ends] - right[ends - run.lengths]
+    return np.asarray(sums / np.maximum(run.lengths, 1), dtype=np.float64)  # a sentence without words has 0 of 0
 
 
 def _given(runs: Sequence[ScoredExamples], at: int) -> str:

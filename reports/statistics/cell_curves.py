@@ -13,7 +13,7 @@ from meltpoint.reports.statistics.tuning_curves import (
     bounds,
     shown_trials,
 )
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import is_lower_better
@@ -114,16 +114,8 @@ class CurveRow:
     note: str = ""
 
 
-def curve_rows(summary: SweepSummary) -> list[CurveRow]:
-    """The rows of all cells of a sweep: several for a cell with a curve (`shown_trials`), one for a cell without.
-
-    It takes about a second for each number of random trials that occurs, three for 64, for opda's simulation.
-    """
-    return [row for cell in summary.cells for row in rows_of(cell_curve(cell))]
-
-
 def rows_of(cell: CellCurve) -> list[CurveRow]:
-    """The rows of one cell."""
+    """The rows of one cell: several with a curve (`shown_trials`), one without."""
     trials = cell.trials
     note = "; ".join([cell.reason] * bool(cell.reason) + list(cell.notes))
     if cell.curve is None:

@@ -58,11 +58,6 @@ class Point:
         """The score with the sign that makes higher better."""
         return gain(self.metric, self.score)
 
-    def beats(self, other: Point) -> bool:
-        """True if it is at least as good in both and better in one."""
-        at_least = self.gain >= other.gain and self.cost <= other.cost
-        return at_least and (self.score, self.cost) != (other.score, other.cost)
-
 
 def pareto(points: Sequence[Point]) -> list[Point]:
     """The points that no other one beats, by cost, then in the order given; equal ones are in it together."""

@@ -26,9 +26,6 @@ LOOK_SECONDS = 5.0
 TURN_SECONDS = 600.0
 """Where there are more sweeps than places, other ones have them after so long; the drivers' clocks say when."""
 
-Others = Mapping[str, int]
-"""Announcement of another sweep → the part of the cluster that it could use, in thousandths."""
-
 
 def fair_shares(places: int, wants: Mapping[str, int], turn: int = 0) -> dict[str, int]:
     """Places for each sweep: as equal as may be, no more than it wants, and none left while one wants more.

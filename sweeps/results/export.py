@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from meltpoint.adapters import settings
 from meltpoint.adapters.hyperparameters import Value
@@ -18,9 +18,6 @@ from meltpoint.sweeps.storage.files import StoragePath, write
 from meltpoint.sweeps.storage.layout import cache_folder
 from meltpoint.sweeps.worker.recorded import versions
 from meltpoint.sweeps.worker.work_order import Order
-
-if TYPE_CHECKING:
-    pass
 
 
 def export_cells(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import itertools
+import json
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -64,12 +67,23 @@ def _read_delimited(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
 
 
 def _read_jsonl(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
+    """JSON objects, one a line, with their values as they stand there: pandas' own reader makes 1 of one row 1.0."""
     import pandas
 
-    with pandas.read_json(
-        path, lines=True, dtype=False, convert_axes=False, encoding="utf-8", chunksize=rows
-    ) as pieces:  # fmt: skip
-        yield from pieces
+    with path.open(encoding="utf-8-sig", newline="\n") as file:
+        lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+        while piece := [_object(number, line) for number, line in itertools.islice(lines, rows)]:
+            yield pandas.DataFrame(piece, dtype=object)
+
+
+def _object(number: int, line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {number} is no JSON ({error.msg})") from None
+    if not isinstance(found, dict):
+        raise ValueError(f'line {number} is no JSON object, as {{"text": …}}')
+    return found
 
 
 def _read_parquet(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
@@ -121,7 +135,15 @@ def writing(out: Path | None, standard_output: TextIO) -> Iterator[Writer]:
 
 
 def _write_jsonl(piece: pandas.DataFrame, file: TextIO) -> None:
-    file.write(piece.to_json(orient="records", lines=True, force_ascii=False, double_precision=15))
+    for row in piece.to_dict(orient="records"):
+        file.write(json.dumps({key: _plain(value) for key, value in row.items()}, ensure_ascii=False, default=str))
+        file.write("\n")
+
+
+def _plain(value: Any) -> Any:
+    """A cell as JSON has it: numpy's numbers and arrays as Python's, a missing one as null."""
+    found = value.tolist() if hasattr(value, "tolist") else value
+    return None if isinstance(found, float) and not math.isfinite(found) else found
 
 
 class _DelimitedWriter:

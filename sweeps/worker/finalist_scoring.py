@@ -72,7 +72,7 @@ def score_finalists(
             save_predictions(path, trainer, found, trainer.data.dev_examples)
         scores, fingerprint = _score_test(orders[0], records, trainer, folder, name)
         return [{"test": score, "fingerprint": fingerprint, "error": None, "again": False} for score in scores]
-    except (ValueError, OSError, RuntimeError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever broke is said of these finalists; the sweep goes on
         return [{"test": None, "error": f"{type(error).__name__}: {error}", "again": False} for _ in orders]
 
 
@@ -257,7 +257,7 @@ class Scorer:
         try:
             answers = ray.get(reference)
         except ray.exceptions.RayError as error:
-            why = f"its worker died ({str(error).splitlines()[0]})"
+            why = f"its worker died ({str(error).strip().splitlines()[-1].strip()})"  # a traceback's reason is last
             answers = [{"test": None, "error": why, "again": False}] * len(records)
         scored = []
         for record, answer in zip(records, answers, strict=True):

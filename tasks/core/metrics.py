@@ -104,11 +104,12 @@ def _value(
     name: str, task: Task, gold: Sequence[Label], predicted: Sequence[Prediction], probabilities: Probabilities
 ) -> float:
     metric = METRICS[name]
-    if not metric.of_probabilities:
-        return metric.compute(task, gold, predicted)
-    if len(probabilities) != len(gold):
+    if metric.of_probabilities and len(probabilities) != len(gold):
         raise ValueError(f"{name} of {task.name} is of probabilities, and there are none; take another metric.")
-    return metric.compute(task, gold, probabilities)
+    found = metric.compute(task, gold, probabilities if metric.of_probabilities else predicted)
+    if not math.isfinite(found):  # no record could hold it, and no best be chosen by it
+        raise ValueError(f"{name} of {task.name} is {found} on {some(len(gold), 'example')}; it has to be a number.")
+    return found
 
 
 def _check(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> None:

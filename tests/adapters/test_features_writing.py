@@ -50,6 +50,18 @@ def test_the_arrays_are_the_encoders_own_states_of_each_words_first_piece(
         np.testing.assert_allclose(found[str(number)], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("separator", ["\u2028", "\x85", "\f", "\x1c"])
+def test_a_separator_inside_a_line_begins_no_line_and_the_mark_of_the_bytes_order_is_no_word(
+    word: str, tmp_path: Path, separator: str
+):
+    lines = ["\ufeffone two", f"three{separator}four", "five"]
+    (tmp_path / "text.txt").write_bytes("\r\n".join(lines).encode())
+    write_features(word, tmp_path / "text.txt", tmp_path / "out.npz")
+    found = np.load(tmp_path / "out.npz", allow_pickle=False)
+    assert sorted(found.files) == ["0", "1", "2", "words"]
+    assert found["words"].tolist() == ["one two", "three four", "five"]
+
+
 def test_lines_keep_their_numbers_and_words_and_long_ones_lose_none(word: str, text: Path, tmp_path: Path):
     write_features(word, text, tmp_path / "out.npz")
     found = np.load(tmp_path / "out.npz", allow_pickle=False)

@@ -14,13 +14,13 @@ from meltpoint.benchmarks import large_ledger
 from meltpoint.benchmarks.driver_overhead import Sample
 from meltpoint.benchmarks.many_trials import Mark, Scale, against_tune, change, growth, marks_of
 from meltpoint.benchmarks.many_workers import Load, Rate, Reading, rate, simulate, verdict
-from meltpoint.reports.tables import render
 from meltpoint.sweeps.ledger import record_index
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
+from meltpoint.tests.reports.rendered import render
 
 
 def sample(ended: int, resident: int = 1_000_000, files: int = 50) -> Sample:

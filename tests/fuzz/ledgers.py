@@ -110,9 +110,9 @@ def read_results(folder: Path) -> None:
 
     from meltpoint.reports.report import report
     from meltpoint.reports.status_view import show_status
-    from meltpoint.reports.tables import render
     from meltpoint.sweeps.results.export import export_cells
     from meltpoint.sweeps.results.summary import summarise
+    from meltpoint.tests.reports.rendered import render
 
     ledger = Ledger(folder / NAME)
     summary = summarise(ledger)

@@ -50,7 +50,7 @@ def test_every_import_of_every_room_runs_downwards() -> None:
         ("adapters", "def late():\n    import mlflow.tracking"),
         ("adapters", "from meltpoint import sweeps"),
         ("search_spaces", "import ray.tune"),
-        ("sweeps", "from meltpoint.reports.tables import render"),
+        ("sweeps", "from meltpoint.reports.tables import markdown"),
         ("sweeps", "import meltpoint.launch"),
         ("launch", "from meltpoint.benchmarks import job"),
         ("sweeps", "from . import cells"),

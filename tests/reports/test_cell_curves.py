@@ -12,7 +12,7 @@ import pytest
 
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.tuning_curves import ANALYSIS
-from meltpoint.reports.statistics.cell_curves import cell_curve, curve_rows
+from meltpoint.reports.statistics.cell_curves import cell_curve, rows_of
 from meltpoint.sweeps.ledger.records import HardwareRecord
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.tests.reports.conftest import record
@@ -110,10 +110,10 @@ def test_trials_side_by_side_share_the_time_of_their_order(make_cell):
     assert cell_curve(searched(make_cell(), *together)).trials.cost.seconds == 26.0
 
 
-def test_a_row_says_what_the_curve_is_at_a_number_of_trials(make_cell, make_sweep):
+def test_a_row_says_what_the_curve_is_at_a_number_of_trials(make_cell):
     cell = searched(make_cell(), *scored(*np.linspace(0.1, 0.9, 17)))
     few = searched(make_cell("feature_extraction"), *scored(0.7))
-    one, two, none = curve_rows(make_sweep(cell, few))
+    one, two, none = (row for searched_cell in (cell, few) for row in rows_of(cell_curve(searched_cell)))
     assert [(row.trials, row.seconds, row.valid) for row in (one, two)] == [(1, 60.0, (1, 2)), (2, 120.0, (1, 2))]
     assert [band is None for band in two.point.bands] == [True, False]
     assert one.point.median == pytest.approx(0.5)

@@ -14,11 +14,11 @@ from rich.console import Console
 from meltpoint.reports.ensembles import SEVERAL, STALE
 from meltpoint.reports.matrix import matrix
 from meltpoint.reports.screen import show_ensemble, show_summary
-from meltpoint.reports.tables import render
 from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tests.fixed_comparer import FixedComparer
+from meltpoint.tests.reports.rendered import render
 
 MakeCell = Callable[..., CellSummary]
 MakeSweep = Callable[..., SweepSummary]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from meltpoint.reports.html.curves import LINE_POINTS, MOST_SIMULATED, cost_charts, tuning_charts
-from meltpoint.reports.html.disagreements import disagreements
+from meltpoint.reports.html.disagreements import _right_of, disagreements
 from meltpoint.reports.html.errors import errors_of
 from meltpoint.reports.html.page import row_shares
 from meltpoint.reports.html.trials import MOST_CURVES, thinned, trial_rows
@@ -19,7 +19,7 @@ from meltpoint.reports.statistics.cost import trade_offs
 from meltpoint.reports.statistics.tuning_curves import MOST_TRIALS
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import predictions_path
-from meltpoint.sweeps.ledger.scored_examples import read_scored
+from meltpoint.sweeps.ledger.scored_examples import ScoredExamples, read_scored
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.results.sweep_file import read_sweep, write_sweep
 from meltpoint.sweeps.specification.cells import cell_name
@@ -206,6 +206,13 @@ def demo_sweep(tmp_path: Path, fingerprint: str, ids: list[str], gold: list[str]
             file.write_text("".join(lines), encoding="utf-8")
     (tmp_path / "demo" / "trials.index").unlink(missing_ok=True)
     return summarise(Ledger(tmp_path / "demo"))
+
+
+def test_a_sentence_without_words_is_right_by_no_share() -> None:
+    run = ScoredExamples(
+        "sequence_labelling", ("O", "B"), np.array([0, 1, 1]), np.array([0, 0, 1]), np.array([2, 0, 1, 0])
+    )
+    assert _right_of(run).tolist() == [0.5, 0.0, 1.0, 0.0]
 
 
 def test_the_texts_of_disputed_examples_are_devs(tmp_path: Path) -> None:

@@ -231,12 +231,13 @@ def test_the_command_asks_for_a_sweep_whose_only_point_is_the_best_setting(
     setting |= {"batch_size": 32, "schedule": "constant", "discriminative_rates": False, "gradual_unfreezing": False}
     setting |= {"gradient_clip": 1.0, "max_pieces": 24, "encoder_dropout": 1e-05}
     cell = make_cell("fine_tuning", "demo_sentiment", setting=setting, finals=[(0.8, 0.8)] * 2)
-    summary = make_sweep(cell, max_train_examples=50)
+    summary = make_sweep(cell, max_train_examples=50, seed=7)
     asked: list[SweepSpec] = []
     monkeypatch.setattr(search, "_run", lambda spec, resources: asked.append(spec))
     words = shlex.split(best_setting(cell, summary).command)
     done = CliRunner().invoke(launch.app, words[1:])
     assert done.exit_code == 0, done.output
+    assert asked[0].seed == 7, "the finals' seeds count from it"
     (opened,) = open_cells(asked[0])
     assert (opened.trials, opened.seeds, opened.data.max_train_examples) == (1, 2, 50)
     point = {name: range_.start for name, range_ in opened.space.parameters.items()}

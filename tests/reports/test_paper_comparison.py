@@ -13,11 +13,11 @@ from rich.console import Console
 
 from meltpoint.reports.paper_comparison import with_paper_numbers
 from meltpoint.reports.screen import show_summary
-from meltpoint.reports.tables import render
 from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.sweep_spec import Block
 from meltpoint.tests.fixed_comparer import FixedComparer
+from meltpoint.tests.reports.rendered import render
 
 MakeCell = Callable[..., CellSummary]
 MakeSweep = Callable[..., SweepSummary]

@@ -15,13 +15,13 @@ from rich.console import Console
 from meltpoint.reports.layout import stacked
 from meltpoint.reports.screen import show_checks, show_plan, show_rows, show_summary
 from meltpoint.reports.status_view import show_status
-from meltpoint.reports.tables import render
 from meltpoint.sweeps.command_line.listing import ROWS, inventory
 from meltpoint.sweeps.ledger.cluster_part import ClusterPart
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.closing import Closing, SplitOpening
 from meltpoint.sweeps.search.selection import Spread
+from meltpoint.tests.reports.rendered import render
 
 MakeCell = Callable[..., CellSummary]
 MakeSweep = Callable[..., SweepSummary]

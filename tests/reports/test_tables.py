@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.reports.tables import COLUMNS, render
+from meltpoint.reports.tables import COLUMNS
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.tests.reports.rendered import render
 
 MakeCell = Callable[..., CellSummary]
 MakeSweep = Callable[..., SweepSummary]

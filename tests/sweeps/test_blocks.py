@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.reports.tables import render
 from meltpoint.search_spaces import files
 from meltpoint.sweeps.driver import plan
 from meltpoint.sweeps.driver.opening import differences, header, settle_specification
@@ -27,6 +26,7 @@ from meltpoint.sweeps.specification.cells import cell_name, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import Block, Resources, SweepSpec, check
 from meltpoint.sweeps.worker.retrain import load_point
+from meltpoint.tests.reports.rendered import render
 
 FAST = ("epochs=1", "batch_size=8", "learning_rate={choice: [0.001, 0.01]}", "dropout=0.1")
 

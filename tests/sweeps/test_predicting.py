@@ -142,6 +142,26 @@ def test_a_wrong_file_column_or_model_is_refused_in_one_line(folders, tmp_path):
     assert "empty.csv" in refused(model, tmp_path / "empty.csv")
 
 
+def test_columns_of_jsonl_come_out_as_they_went_in(classifier, tmp_path):
+    rows = [
+        {"text": "good", "id": 1, "long": 12345678901234567, "share": 0.1, "nested": {"a": [1, None]}, "none": None},
+        {"text": "bad", "long": 2},
+    ]
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    predict_file(classifier, source, target)
+    first, second = (json.loads(line) for line in target.read_text(encoding="utf-8").splitlines())
+    assert json.dumps({name: first[name] for name in rows[0]}) == json.dumps(rows[0])
+    assert (second["text"], second["long"], second["id"]) == ("bad", 2, None)
+
+
+@pytest.mark.parametrize(("line", "fault"), [("[1]", "line 2 is no JSON object"), ('{"text"', "line 2 is no JSON (")])
+def test_a_line_of_jsonl_that_cannot_be_read_is_named(folders, tmp_path, line, fault):
+    source = tmp_path / "in.jsonl"
+    source.write_text(f'{{"text": "good"}}\n{line}\n', encoding="utf-8")
+    assert fault in refused(folders["sentence_classification"], source)
+
+
 def test_a_file_that_fails_half_way_leaves_the_old_output_as_it_was(classifier, tmp_path):
     source, target = tmp_path / "in.jsonl", tmp_path / "out.csv"
     source.write_text('{"text": "good"}\n{"text": "bad"}\n{"text": \n', encoding="utf-8")

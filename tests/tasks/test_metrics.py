@@ -17,6 +17,7 @@ from seqeval.metrics import classification_report, f1_score, precision_score, re
 from sklearn import metrics as sk
 
 from meltpoint.tasks import metrics as plug_ins
+from meltpoint.tasks.core import metrics
 from meltpoint.tasks.core.metrics import METRICS, gain, score, value
 from meltpoint.tasks.core.spans import spans, split_labels
 from meltpoint.tasks.core.task import Task
@@ -34,6 +35,15 @@ PAIRS = task("pair_classification", "accuracy", ("no", "yes"))
 THREE = task("pair_classification", "accuracy", ("a", "b", "c"))
 JUDGED = task("sentence_classification", "matthews", ("bad", "good"))
 SIMILAR = task("pair_regression", "pearson", label_range=(0.0, 5.0))
+
+
+@pytest.mark.parametrize("found", [float("nan"), float("inf")])
+def test_a_metric_that_gives_no_number_is_refused_with_its_name(monkeypatch, found):
+    broken = replace(METRICS["accuracy"], compute=lambda task, gold, predicted: found)
+    monkeypatch.setattr(metrics, "METRICS", {"accuracy": broken})
+    with pytest.raises(ValueError, match=f"accuracy of toy is {found} on 2 examples; it has to be a number"):
+        value("accuracy", PAIRS, [0, 1], [0, 1])
+
 
 tagged = st.lists(
     st.integers(1, 9).flatmap(lambda n: st.tuples(*[st.lists(st.integers(0, 4), min_size=n, max_size=n)] * 2)),

@@ -22,7 +22,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,10 +45,6 @@ class Edge:
     Attributes:
         widths: the number of widths ε in the ensemble.
         spread: the widest ε is 1 + `spread` times the narrowest.
-        combine: the ensemble's `median` (the release's default), or `optimal`: the weights of theorem 4.1, which cancel
-            the bias of wide cells. They need a wide spread, many samples and few dimensions: with a thousand samples
-            in six projections they are in the hundreds, and so is the noise (docs/analyses.md has figures).
-        passes: 2 to set the width again from the first pass's estimate.
         least_bits: lower bound of an edge's log ratio; the paper's equation 9 has none.
         most_bits: upper bound of an edge's log ratio (U of equation 9).
         seed: the seed of the projections.
@@ -56,8 +52,6 @@ class Edge:
 
     widths: int = 10
     spread: float = 0.1
-    combine: Literal["median", "optimal"] = "median"
-    passes: Literal[1, 2] = 2
     least_bits: float = NOTHING_BITS
     most_bits: float = 10.0
     seed: int = 3334
@@ -66,10 +60,6 @@ class Edge:
     def scales(self) -> Floats:
         """The widths as multiples of the narrowest: (widths,)."""
         return np.linspace(1.0, 1.0 + self.spread, self.widths)
-
-
-OPTIMAL = Edge(widths=20, spread=3.0, combine="optimal", passes=1, least_bits=-math.inf)
-"""The ensemble of theorem 4.1, over widths of 1 to 4 times the narrowest."""
 
 
 @dataclass(frozen=True)
@@ -139,47 +129,24 @@ class DiscreteSide:
 SampleSide: TypeAlias = ContinuousSide | DiscreteSide
 
 
-def side(values: Floats | NDArray[np.int64], edge: Edge) -> SampleSide:
-    """A discrete side for integers, a continuous one for other numbers."""
-    if np.issubdtype(values.dtype, np.integer):
-        return DiscreteSide(values.astype(np.int64), edge)
-    return ContinuousSide(values.astype(np.float64), edge)
-
-
-def mutual_information(
-    left: Floats | NDArray[np.int64], right: Floats | NDArray[np.int64], edge: Edge | None = None
-) -> Estimate:
-    """The mutual information of paired samples.
-
-    Args:
-        left, right: (samples, dim) real numbers, or (samples,) whole numbers, which are labels.
-        edge: None for the release's defaults.
-
-    Raises:
-        ValueError: too few samples.
-    """
-    edge = edge or Edge()
-    return information(side(left, edge), side(right, edge), edge)
-
-
 def information(left: SampleSide, right: SampleSide, edge: Edge) -> Estimate:
     """The mutual information of prepared sides, so that many labellings can share one side of states."""
-    first = ensemble(left.buckets(1.0), right.buckets(1.0), left.dim + right.dim, edge)
-    if edge.passes == 1:
-        return Estimate(first, first)
+    first = ensemble(left.buckets(1.0), right.buckets(1.0), edge)
     least = max(first, NOTHING_BITS)
     smoothness = SHRINK * 2.0 ** (-math.sqrt(2.0 * least) + 0.5 / least)
-    second = ensemble(left.buckets(smoothness), right.buckets(smoothness), left.dim + right.dim, edge)
+    second = ensemble(left.buckets(smoothness), right.buckets(smoothness), edge)
     return Estimate(second, first)
 
 
-def ensemble(left: Sequence[Buckets], right: Sequence[Buckets], dim: int, edge: Edge) -> float:
-    """The ensemble's estimate from the buckets at each width (equation 12), in bits."""
+def ensemble(left: Sequence[Buckets], right: Sequence[Buckets], edge: Edge) -> float:
+    """The median of the estimates from the buckets at each width, in bits: the release's default.
+
+    The weights of theorem 4.1, which cancel the bias of wide cells, need many samples and few dimensions: with a
+    thousand samples in six projections they are in the hundreds, and so is the noise.
+    """
     pairs = zip(left, right, strict=True)
     estimates = np.array([graph_information(one, two, edge.least_bits, edge.most_bits) for one, two in pairs])
-    if edge.combine == "median":
-        return float(np.median(estimates))
-    return float(optimal_weights(edge.scales, dim) @ estimates)
+    return float(np.median(estimates))
 
 
 def graph_information(left: Buckets, right: Buckets, least_bits: float, most_bits: float) -> float:
@@ -209,24 +176,6 @@ def neighbour_distance(column: Floats, dim: int) -> float:
     k = max(1, math.floor(NEIGHBOURS * share * math.exp(-1.0 / max(10_000, dim**4))))
     ranks = np.linspace(0, count - 1, min(PROBES, count)).round().astype(int)
     return float(np.mean([np.partition(np.abs(ordered - ordered[rank]), k - 1)[k - 1] for rank in ranks]))
-
-
-def optimal_weights(scales: Floats, dim: int) -> Floats:
-    """The weights of theorem 4.1: the shortest w with Σ w(t) = 1 and Σ w(t) tⁱ = 0 for i = 1 … d (equation 14).
-
-    Args:
-        scales: (widths,) t.
-        dim: d, the continuous dimensions of both sides together.
-
-    Raises:
-        ValueError: there are not more widths than dimensions.
-    """
-    if len(scales) <= dim:
-        raise ValueError(f"optimal weights for {dim} dimensions need more than {dim} widths, not {len(scales)}.")
-    powers = np.vander(scales, dim + 1, increasing=True).T  # (1 + dim, widths)
-    wanted = np.eye(1, dim + 1)[0]
-    weights: Floats = np.linalg.lstsq(powers, wanted, rcond=None)[0]
-    return weights
 
 
 def entropy_bits(labels: NDArray[np.int64]) -> float:
