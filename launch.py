@@ -13,6 +13,7 @@ except ImportError:
 
 import typer
 
+from meltpoint.adapters import heap
 from meltpoint.reports.commands.browse import best, compare, remove, show
 from meltpoint.reports.commands.cache import cache
 from meltpoint.reports.commands.jobs import logs, stop, submit
@@ -21,7 +22,6 @@ from meltpoint.reports.commands.own_data import new_task
 from meltpoint.reports.commands.results import analyse, ensemble, export, predict, report, status, train
 from meltpoint.reports.commands.search import demo, plan, sweep
 from meltpoint.sweeps.command_line.errors import DONE, accept_any_character
-from meltpoint.sweeps.machine import heap
 
 COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Search": {"sweep": sweep, "plan": plan, "demo": demo},

@@ -92,7 +92,7 @@ def _show(outcome: Outcome, resources: Resources, rendered: Sequence[SweepResult
 
 
 @exit_on_error()
-@with_sweep_options(without=("cache_budget", "cache_dir", "cache_keep"))
+@with_sweep_options()
 def plan(options: SweepOptions, as_json: AsJson = False, explain: Explain = False) -> None:
     """Show what `sweep` with the same options would do and cost; trains nothing."""
     from meltpoint.sweeps.command_line.option_values import resources_of

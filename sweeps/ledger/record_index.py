@@ -24,6 +24,7 @@ from uuid import uuid4
 
 from pydantic_core import from_json, to_json
 
+from meltpoint.adapters import heap
 from meltpoint.sweeps.ledger.lazy_record import (
     COMMON,
     CommonValues,
@@ -34,7 +35,6 @@ from meltpoint.sweeps.ledger.lazy_record import (
     shared_values,
 )
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.machine import heap
 
 Stamp = tuple[int, int, int, int]
 """Size in bytes, time of the last change of contents and of any change in ns, inode: of a file."""

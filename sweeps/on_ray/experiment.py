@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from meltpoint.sweeps.machine import heap
+from meltpoint.adapters import heap
 from meltpoint.sweeps.on_ray import patches
 from meltpoint.sweeps.on_ray.driver_protocol import Driver, Trainable
 from meltpoint.sweeps.on_ray.trainable import train_on_ray

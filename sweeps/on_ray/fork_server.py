@@ -22,7 +22,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from meltpoint.sweeps.machine import heap
+from meltpoint.adapters import heap
 from meltpoint.sweeps.machine.signals import NOTICES
 from meltpoint.sweeps.on_ray.forked_worker import ANSWER, receive
 

@@ -22,10 +22,9 @@ def names(command: Callable[..., None]) -> list[str]:
     return list(inspect.signature(command).parameters)
 
 
-def test_sweep_has_every_shared_option_and_plan_all_but_three_of_the_cache() -> None:
+def test_sweep_and_plan_have_every_shared_option() -> None:
     assert names(search.sweep) == FIELDS
-    of_the_cache = ("cache_budget", "cache_dir", "cache_keep")
-    assert names(search.plan) == [name for name in FIELDS if name not in of_the_cache] + ["as_json", "explain"]
+    assert names(search.plan) == [*FIELDS, "as_json", "explain"]
 
 
 def typed(*words: str) -> tuple[int, list[tuple[SweepOptions, bool]]]:

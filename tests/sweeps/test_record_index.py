@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import subprocess
 import sys
 import tempfile
+import weakref
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from meltpoint.adapters import heap
 from meltpoint.sweeps.ledger import record_index
 from meltpoint.sweeps.ledger.lazy_record import LazyRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -249,3 +252,26 @@ class Interleavings(RuleBasedStateMachine):
 @pytest.mark.usefixtures("at_once")
 class TestInterleavings(Interleavings.TestCase):  # type: ignore[name-defined,misc]
     settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
+
+
+@pytest.mark.parametrize("is_a_commands", [False, True])
+def test_reading_records_keeps_garbage_from_the_collector_in_a_commands_own_process_alone(
+    tmp_path: Path, is_a_commands: bool
+) -> None:
+    class Model:
+        """A model of the user's, in a circle."""
+
+    before = gc.get_threshold()
+    try:
+        if is_a_commands:
+            heap.raise_gc_threshold()
+        model = Model()
+        model.itself = model  # type: ignore[attr-defined]
+        gone = weakref.ref(model)
+        del model
+        Ledger(tmp_path).records()
+        gc.collect()
+        assert (gone() is not None) == is_a_commands
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
