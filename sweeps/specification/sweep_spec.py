@@ -20,6 +20,9 @@ Searcher = Literal["tpe", "random", "grid"]
 Overflow = Literal["on_the_fly", "bf16"]
 SEARCHERS = ("tpe", "random", "grid")
 
+MOST_TRIALS, MOST_SEEDS = 1_000_000, 10_000
+"""Of a cell: far beyond what any sweep trains; a number beyond is a slip, and would fill the memory with plans."""
+
 
 class Block(BaseModel):
     """Cells of a sweep that share a head and overrides: a product of encoders, modes and tasks.
@@ -315,9 +318,9 @@ def _check_block(block: Block) -> None:
             raise ValueError(f"{option} names the same word twice: {', '.join(words)}.")
     if len({short_name(word) for word in block.encoders}) < len(block.encoders):
         raise ValueError(f"--encoder gives two encoders one name: {', '.join(block.encoders)}.")
-    for option, count in (("--trials", block.trials), ("--seeds", block.seeds)):
-        if count < 1:
-            raise ValueError(f"{option} {count}: at least 1.")
+    for option, count, most in (("--trials", block.trials, MOST_TRIALS), ("--seeds", block.seeds, MOST_SEEDS)):
+        if not 1 <= count <= most:
+            raise ValueError(f"{option} {count}: from 1 to {most}.")
     if block.variant and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}", block.variant):
         raise ValueError(f"variant {block.variant!r}: use letters, digits, '_' and '-', at most 40 of them.")
 

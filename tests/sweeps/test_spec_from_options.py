@@ -122,8 +122,11 @@ def test_mode_and_task_leave_the_cells_that_are_wanted(file):
 def test_trials_and_seeds_of_the_command_line_are_for_every_block(file):
     spec = asked(file, trials=1, seeds=2)
     assert {(block.trials, block.seeds) for block in spec.blocks} == {(1, 2)}
-    with pytest.raises(ValueError, match="--trials 0"):
-        check(asked(file, trials=0))
+    for number in (0, 1_000_001):
+        with pytest.raises(ValueError, match=f"--trials {number}: from 1 to 1000000"):
+            check(asked(file, trials=number))
+    with pytest.raises(ValueError, match="--seeds 100000000: from 1 to 10000"):
+        check(asked(file, seeds=100_000_000))
 
 
 def test_a_set_of_the_command_line_goes_over_the_files_where_a_block_has_the_parameter(file):
