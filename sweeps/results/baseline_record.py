@@ -36,6 +36,11 @@ class Baseline(BaseModel):
         """The best baseline and its score."""
         return max(self.scores.items(), key=lambda item: gain(self.metric, item[1]))
 
+    @property
+    def worst(self) -> tuple[str, float]:
+        """The worst baseline and its score: the same answer for every example, as a rule."""
+        return min(self.scores.items(), key=lambda item: gain(self.metric, item[1]))
+
 
 def read_baselines(ledger: Ledger) -> dict[str, Baseline]:
     """Task → its baseline, of those that are kept with a sweep; a damaged file is left out, since it is made again."""

@@ -17,7 +17,7 @@ from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import gain, is_lower_better
 from meltpoint.tasks.core.score_text import score_text
 
-Kind = Literal["baseline", "few_steps", "edge", "data"]
+Kind = Literal["baseline", "failed_runs", "few_steps", "edge", "data"]
 
 FEW_STEPS = 100
 """Of an encoder that trains. Zhang et al. 2021 (section 6) and Mosbach et al. 2021 (section 6): below some hundreds of
@@ -65,6 +65,7 @@ def cell_guards(cell: CellSummary, baseline: Baseline | None = None) -> Iterator
     if cell.best is None:
         return
     yield from (Guard(key, "baseline", line) for line in _against(cell, baseline))
+    yield from (Guard(key, "failed_runs", line) for line in _failed_runs(cell, baseline))
     yield from (Guard(key, "few_steps", line) for line in _few_steps(cell.best))
     yield from (Guard(key, "edge", line) for line in _edges(cell.header, cell.best))
 
@@ -80,6 +81,23 @@ def _against(cell: CellSummary, baseline: Baseline | None) -> Iterator[str]:
             f"({score_text(score, baseline.metric)}): the encoder adds nothing here; "
             "look at the data, the steps and the trials before you compare this cell"
         )
+
+
+def _failed_runs(cell: CellSummary, baseline: Baseline | None) -> Iterator[str]:
+    """Finals that are above no baseline while others are: failed runs, as Mosbach et al. 2021, section 3, have it."""
+    if baseline is None or baseline.metric != cell.header.metric:
+        return
+    name, score = baseline.worst
+    scored = [(final, final.dev) for final in cell.finals if final.dev is not None]
+    failed = [(final, dev) for final, dev in scored if gain(baseline.metric, dev) <= gain(baseline.metric, score)]
+    if not 0 < len(failed) < len(scored):
+        return
+    seeds = ", ".join(f"seed {final.seed} has dev {score_text(dev, baseline.metric)}" for final, dev in failed)
+    yield (
+        f"{len(failed)} of {some(len(scored), 'final')} did not learn ({seeds}; {name} "
+        f"{score_text(score, baseline.metric)}): the mean and ± are of two kinds of runs; a lower range of "
+        "learning rates or more trials may find a setting that every seed learns with (Mosbach et al. 2021)"
+    )
 
 
 def _few_steps(best: TrialRecord) -> Iterator[str]:

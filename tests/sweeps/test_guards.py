@@ -99,6 +99,30 @@ def test_a_cell_that_is_not_above_the_best_baseline_is_named_with_it() -> None:
     assert list(cell_guards(cell(dev=0.1), other)) == []
 
 
+@pytest.mark.parametrize(
+    ("devs", "said"),
+    [
+        ((0.83, 0.82, 0.6), "1 of 3 finals did not learn (seed 2 has dev 60.0; the most frequent class 60.0)"),
+        ((0.83, 0.3, 0.6), "2 of 3 finals did not learn (seed 1 has dev 30.0, seed 2 has dev 60.0;"),
+        ((0.83, 0.82, 0.61), None),
+        ((0.83, 0.82, None), None),
+    ],
+)
+def test_finals_that_did_not_learn_beside_others_that_did_are_named(devs: tuple[float | None, ...], said: str) -> None:
+    scores = {"the most frequent class": 0.6, "a linear model on TF-IDF": 0.65}
+    known = Baseline(task="sst2", metric="accuracy", data_fingerprint="d", scores=scores, train_examples=9)
+    one = cell()
+    finals = [one.finals[0].model_copy(update={"seed": seed, "dev": dev}) for seed, dev in enumerate(devs)]
+    found = [guard for guard in cell_guards(replace(one, finals=finals), known) if guard.kind == "failed_runs"]
+    assert [guard.text.startswith(said) for guard in found] == ([True] if said else [])
+
+
+def test_where_no_final_learnt_the_baseline_says_it() -> None:
+    scores = {"the most frequent class": 0.6, "a linear model on TF-IDF": 0.65}
+    known = Baseline(task="sst2", metric="accuracy", data_fingerprint="d", scores=scores, train_examples=9)
+    assert [guard.kind for guard in cell_guards(cell(dev=0.5), known)] == ["baseline"]
+
+
 def test_a_sweep_that_has_only_begun_has_no_guard() -> None:
     begun = replace(cell(), best=None, finals=[], dev=None)
     spec = SweepSpec(name="n", encoders=("minilm",), modes=("fine_tuning",), tasks=("sst2",))
