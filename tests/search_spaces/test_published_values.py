@@ -37,6 +37,7 @@ def tried(space: Space, name: str) -> tuple[object, ...]:
         (FROZEN, "bert-base", "mrpc", "esim", "learning_rate", (1e-4, 1e-2, 1e-3)),
         (FROZEN, "bert-base", "mrpc", "esim", "dropout", (0.0, 0.6, 0.5)),
         (FROZEN, "bert-base", "sst2", "bcn", "dropout", (0.0, 0.6, 0.25)),
+        (FROZEN, "bert-base", "sst2", "bcn", "learning_rate", (1e-4, 1.25e-3, 1e-3)),
         (FROZEN, "bert-base", "mrpc", "esim", "weight_decay", (0.01, 0.0, 0.1, 0.01)),
         (FROZEN, "bert-base", "conll2003", "bilstm", "bilstm.hidden_size", (100, 200, 200)),
         (TUNED, "bert-base", "mrpc", "native", "learning_rate", (1e-5, 1e-4, 5e-5)),
