@@ -143,8 +143,7 @@ def first_phase_key(trainer: Trainer, facts: Mapping[str, object]) -> str:
     shaping = first_phase_parameters(str(facts["mode"]), str(facts["head"]))
     own = {parameter.name: setting.get(parameter.name, parameter.default) for parameter in shaping}
     seeds = {} if trial.member.separate is None else {"seeds": asdict(trial.member.separate)}
-    rows = {} if trainer.micro_batch is None else {"micro_batch": trainer.micro_batch}  # sums have another order
-    parts = {**facts, **own, **seeds, **rows, "seed": trial.member.seed, "rates": rates, "precision": trainer.precision}
+    parts = {**facts, **own, **seeds, "seed": trial.member.seed, "rates": rates, "precision": trainer.precision}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -13,6 +13,9 @@ from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.specification.tracking_uri import check_sign_in
 from meltpoint.tasks.core.paths import expanded, is_folder
 
+MOST_CPUS = 4096
+"""Of one trial: more than any machine has."""
+
 
 def resources_of(options: SweepOptions) -> Resources:
     """The resources of a sweep, by its options.
@@ -20,8 +23,8 @@ def resources_of(options: SweepOptions) -> Resources:
     Raises:
         ValueError: a share, time or size that cannot be read, or is none, on the command line or in the environment.
     """
-    if options.cpus_per_trial <= 0:
-        raise ValueError("--cpus-per-trial must be above 0.")
+    if not 0 < options.cpus_per_trial <= MOST_CPUS:
+        raise ValueError(f"--cpus-per-trial {options.cpus_per_trial:g}: above 0, at most {MOST_CPUS}.")
     if options.max_workers is not None and options.max_workers < 1:
         raise ValueError(f"--max-workers {options.max_workers}: at least 1, or leave it out.")
     if options.tracking_uri is not None:
@@ -71,7 +74,7 @@ def seconds_of(text: str) -> float:
         value = float(text[:-1]) * units[text[-1:]]
     except (ValueError, KeyError):
         value = -1.0
-    if value <= 0:
+    if not 0 < value < float("inf"):
         raise ValueError(f"--time-budget {text!r}: write 90s, 30m, 2h or 1d.")
     return value
 

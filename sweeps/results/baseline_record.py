@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.storage.files import contents
@@ -26,7 +26,7 @@ class Baseline(BaseModel):
     task: str
     metric: str
     data_fingerprint: str
-    scores: dict[str, FiniteFloat]
+    scores: dict[str, FiniteFloat] = Field(min_length=1)
     train_examples: int
     chosen: float | None = None
     seconds: float = 0.0

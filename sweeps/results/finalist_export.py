@@ -70,9 +70,9 @@ def _finalist(ledger: Ledger, summary: SweepSummary, cell: str) -> tuple[TrialRe
     """The record, the order and the restored model of a cell's best finalist.
 
     Raises:
-        ValueError: there is no such cell, no finalist, or its weights were deleted.
+        ValueError: there is no such cell, no finalist, or its weights were deleted or are damaged.
     """
-    from meltpoint.sweeps.worker.finalist_scoring import restore
+    from meltpoint.sweeps.worker.finalist_scoring import damage_of, restore
     from meltpoint.sweeps.worker.worker import WEIGHTS
 
     results = next((one for one in summary.cells if cell_name(*one.header.key) == cell), None)
@@ -85,6 +85,8 @@ def _finalist(ledger: Ledger, summary: SweepSummary, cell: str) -> tuple[TrialRe
             f"Cell '{cell}' has no finalist with weights; finish the sweep, or train its exported setting again."
         )
     order = order_of(summary.spec, final, ledger)
+    if (damage := damage_of(order)) is not None:
+        raise ValueError(f"Cell '{cell}': {damage}; restore the file, or train its exported setting again.")
     return final, order, restore([order])
 
 

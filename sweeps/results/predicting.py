@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +95,8 @@ def _text_columns(file: Path, piece: pandas.DataFrame, named: Sequence[str], cou
     for name in named:
         if name not in there:
             raise ValueError(f"{file}: {unknown(name, 'column', there)}")
+    if len(set(named)) < len(named):
+        raise ValueError(f"--text names {named[0]} twice; name the column of each text.")
     if named and len(named) != count:
         raise ValueError(f"--text: this model reads {count} text{'s' if count > 1 else ''} a row; {len(named)} named.")
     if named:
@@ -110,7 +112,12 @@ def _text_columns(file: Path, piece: pandas.DataFrame, named: Sequence[str], cou
 def _with_predictions(
     model: ExportedModel, piece: pandas.DataFrame, names: tuple[str, ...], probabilities: bool, file: Path, before: int
 ) -> pandas.DataFrame:  # fmt: skip
-    texts = [_text(model, [row[name] for name in names]) for _, row in piece[list(names)].iterrows()]
+    given = [f"probability.{label}" for label in model.task.labels] if probabilities else []
+    taken = [name for name in (PREDICTION, *given) if name in piece.columns]
+    if taken:
+        raise ValueError(f"{file} has a column {taken[0]} of its own, which predictions would replace; rename it.")
+    rows = enumerate(piece[list(names)].itertuples(index=False, name=None), before + 1)
+    texts = [_text(model, row, f"{file}, row {number}") for number, row in rows]
     result = piece.copy()
     try:
         if probabilities:
@@ -125,10 +132,21 @@ def _with_predictions(
     return result
 
 
-def _text(model: ExportedModel, cells: list[Any]) -> Any:
-    """A row's texts as `ExportedModel.predict` takes them."""
+def _text(model: ExportedModel, cells: Sequence[Any], where: str) -> Any:
+    """A row's texts as `ExportedModel.predict` takes them.
+
+    Args:
+        where: the row, for messages.
+
+    Raises:
+        ValueError: a cell is no text: null, not a number, a list.
+    """
+    if model.task.of_kind.labels_words and not isinstance(cells[0], str) and isinstance(cells[0], Iterable):
+        return [str(word) for word in cells[0]]
+    for cell in cells:
+        if isinstance(cell, bool) or not isinstance(cell, str | int | float) or cell != cell:
+            raise ValueError(f"{where} has {cell!r} where a text should be; fill it in, or leave the row out.")
+    texts = [str(cell) for cell in cells]
     if model.task.of_kind.labels_words:
-        (words,) = cells
-        return words.split() if isinstance(words, str) else [str(word) for word in words]
-    texts = [cell if isinstance(cell, str) else "" if cell is None else str(cell) for cell in cells]
+        return texts[0].split()
     return texts[0] if len(texts) == 1 else tuple(texts)

@@ -185,7 +185,6 @@ def belongs_to(order: Order, trainer: Trainer) -> dict[str, Any]:
     installed = versions()
     return {
         "trial": order.id, "code": code_version(), "precision": trainer.precision, "processor": hardware.name,
-        "micro_batch": trainer.micro_batch,
         "device": trainer.device.type, "threads": hardware.threads if trainer.device.type == "cpu" else None,
         "cpu_kernels": ops.version() if trainer.device.type == "cpu" else "",
         "versions": {name: installed[name] for name in COMPUTING if name in installed},

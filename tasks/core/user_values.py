@@ -52,7 +52,7 @@ def encoding_of(value: object) -> object:
         return value
     try:
         name = codecs.lookup(value).name if "\0" not in value else ""
-        b"".decode(value)
+        "".encode(value)  # it refuses what is no encoding of texts, as rot13; `b"".decode` does not
     except (LookupError, UnicodeError):
         name = ""
     if not name or name.replace("-", "_") in NO_ENCODINGS:

@@ -68,7 +68,8 @@ def test_an_encoder_that_ships_none_gets_the_papers_head(tiny_encoder: str, tiny
 def test_a_named_head_comes_before_it_with_its_own_ranges(on_hub: str, tiny_task: Path):
     cell = opened(on_hub, tiny_task, FROZEN, "bcn")
     assert (cell.head, cell.head_source) == ("bcn", "--head")
-    assert cell.space.sources["learning_rate"] == "feature_extraction.yaml"
+    assert cell.space.sources["learning_rate"] == "feature_extraction.bcn.yaml"
+    assert cell.space.sources["weight_decay"] == "feature_extraction.yaml"
 
 
 def test_a_users_space_that_names_no_pooling_gets_the_encoders_own_with_the_default_head(

@@ -155,6 +155,27 @@ def test_columns_of_jsonl_come_out_as_they_went_in(classifier, tmp_path):
     assert (second["text"], second["long"], second["id"]) == ("bad", 2, None)
 
 
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ('{"text": null}', "row 2 has None where a text should be"),
+        ('{"other": 1}', "row 2 has nan where a text should be"),
+        ('{"text": ["a"]}', "row 2 has ['a'] where a text should be"),
+        ('{"text": "bad", "prediction": 1}', "has a column prediction of its own"),
+    ],
+)
+def test_a_row_without_a_text_and_a_column_that_predictions_would_replace_are_refused(folders, tmp_path, row, fault):
+    source = tmp_path / "in.jsonl"
+    source.write_text(f'{{"text": "good"}}\n{row}\n', encoding="utf-8")
+    assert fault in refused(folders["sentence_classification"], source, "--text", "text")
+
+
+def test_one_column_is_not_taken_for_both_texts_of_a_pair(folders, tmp_path):
+    source = tmp_path / "in.csv"
+    source.write_text("a,b\none,two\n", encoding="utf-8")
+    assert "--text names a twice" in refused(folders["pair_regression"], source, "--text", "a", "--text", "a")
+
+
 @pytest.mark.parametrize(("line", "fault"), [("[1]", "line 2 is no JSON object"), ('{"text"', "line 2 is no JSON (")])
 def test_a_line_of_jsonl_that_cannot_be_read_is_named(folders, tmp_path, line, fault):
     source = tmp_path / "in.jsonl"
