@@ -10,7 +10,7 @@ from meltpoint.adapters.families.short_names import encoder_word
 from meltpoint.adapters.training.saving_rule import largest_share
 from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import Resources
-from meltpoint.sweeps.specification.tracking_uri import check_sign_in
+from meltpoint.sweeps.specification.tracking_uri import check_scheme, check_sign_in
 from meltpoint.tasks.core.paths import expanded, is_folder
 
 MOST_CPUS = 4096
@@ -29,6 +29,7 @@ def resources_of(options: SweepOptions) -> Resources:
         raise ValueError(f"--max-workers {options.max_workers}: at least 1, or leave it out.")
     if options.tracking_uri is not None:
         check_sign_in(options.tracking_uri)
+        check_scheme(options.tracking_uri)
     return Resources(
         storage=options.storage,
         tracking_uri=options.tracking_uri,

@@ -37,13 +37,14 @@ def texts_of(model: ExportedModel, frame: pandas.DataFrame) -> list[Any]:
     """The texts in a frame's `frame_columns`, as `ExportedModel.predict` takes them.
 
     Raises:
-        ValueError: a column is not there.
+        ValueError: a column is not there, or a cell is no text.
     """
     names = list(frame_columns(model.task.kind))
     for name in names:
         if name not in frame.columns:
             raise ValueError(unknown(name, "column", [str(known) for known in frame.columns]))
-    return [_text(model, list(row)) for row in frame[names].itertuples(index=False)]
+    rows = enumerate(frame[names].itertuples(index=False, name=None), 1)
+    return [_text(model, row, f"row {number}") for number, row in rows]
 
 
 def predict_file(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import entry_points
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from meltpoint.sweeps.storage.files import StoragePath
+from meltpoint.tasks.core.registry import unknown
 
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 """URI schemes of stores that MLflow's client opens directly, without a server."""
+
+SERVERS = ("http", "https", "file", "databricks")
+"""The other schemes of MLflow's own stores."""
 
 _SQLITE = "sqlite:///"
 _SIGN_IN = re.compile(r"(://[^\s/:@?#]*):\S*@")
@@ -47,6 +52,20 @@ def sqlite_file(uri: str) -> Path | None:
 def is_database(uri: str) -> bool:
     """True if MLflow's client opens the store directly, without a server."""
     return uri.partition(":")[0].partition("+")[0].lower() in DATABASES
+
+
+def check_scheme(uri: str) -> None:
+    """Check that MLflow has a store for a URI's scheme, by itself or by a plug-in of its entry points.
+
+    Raises:
+        ValueError: it has none; near misses are named.
+    """
+    if "://" not in uri and not uri.startswith(_SQLITE):
+        return
+    scheme = uri.partition(":")[0].lower()
+    plug_ins = [point.name for point in entry_points(group="mlflow.tracking_store")]
+    if scheme.partition("+")[0] not in (*SERVERS, *DATABASES, *plug_ins):
+        raise ValueError(f"--tracking-uri: {unknown(scheme, 'scheme', (*SERVERS, *DATABASES, *plug_ins))}")
 
 
 def check_sign_in(uri: str) -> None:

@@ -10,6 +10,7 @@ from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.command_line import errors
 from meltpoint.sweeps.specification.tracking_uri import (
+    check_scheme,
     check_sign_in,
     default_uri,
     is_database,
@@ -20,6 +21,20 @@ from meltpoint.sweeps.specification.tracking_uri import (
 from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.runs import Runs
 from meltpoint.sweeps.tracking.tracker import Tracker
+
+
+@pytest.mark.parametrize(("uri", "known"), [("foo://x", ""), ("sqllite:///a.db", "sqlite"), ("htps://a", "http")])
+def test_a_scheme_that_mlflow_has_no_store_for_is_refused_with_its_near_miss(uri, known):
+    with pytest.raises(ValueError, match=rf"^--tracking-uri: Unknown scheme '{uri.partition(':')[0]}'.*{known}"):
+        check_scheme(uri)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["http://a:5000", "HTTPS://a", "sqlite:////a/b.db", "postgresql+psycopg2://u@h/d", "mysql://h/d", "file:///a"],
+)
+def test_the_schemes_of_mlflows_own_stores_are_taken(uri):
+    check_scheme(uri)
 
 
 def test_the_default_store_is_that_of_the_contract(tmp_path):
