@@ -21,7 +21,7 @@ from meltpoint.reports.commands.look_around import doctor, features, list_names,
 from meltpoint.reports.commands.own_data import new_task
 from meltpoint.reports.commands.results import analyse, ensemble, export, predict, report, status, train
 from meltpoint.reports.commands.search import demo, plan, sweep
-from meltpoint.sweeps.command_line.errors import DONE, accept_any_character
+from meltpoint.sweeps.command_line.errors import DONE, accept_any_character, forget_no_columns
 
 COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Search": {"sweep": sweep, "plan": plan, "demo": demo},
@@ -70,6 +70,7 @@ def options(
 def main() -> None:
     """Run the command line."""
     accept_any_character()
+    forget_no_columns()
     heap.raise_gc_threshold()
     try:
         app()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -361,3 +363,20 @@ def test_a_paper_that_nobody_knows_cannot_stand_beside(tmp_path):
     spec = {"name": "n", "encoders": ["minilm"], "modes": ["fine_tuning"], "tasks": ["demo_sentiment"]}
     (made / "sweep.json").write_text(json.dumps({"spec": spec, "code": "0", "cells": []}))
     refused(["report", "n", "--beside", "table_7", "--storage", str(tmp_path / "runs")], "'table_7'", "table_6")
+
+
+def test_a_terminal_that_says_it_has_no_columns_is_shown_its_answer_all_the_same() -> None:
+    words = [sys.executable, "-m", "meltpoint.launch", "list", "modes"]
+    shown = subprocess.run(words, env={**os.environ, "COLUMNS": "0"}, capture_output=True, text=True, check=True)
+    assert "feature_extraction" in shown.stdout
+
+
+@pytest.mark.parametrize("cpus", [float("nan"), float("inf"), 1e9, 0.0])
+def test_cpus_beyond_any_machine_are_refused_by_the_options_name(cpus: float) -> None:
+    with pytest.raises(ValueError, match=r"--cpus-per-trial .*at most 4096"):
+        resources_of(SweepOptions(cpus_per_trial=cpus))
+
+
+def test_a_time_budget_without_an_end_is_refused() -> None:
+    with pytest.raises(ValueError, match="--time-budget"):
+        resources_of(SweepOptions(time_budget="infs"))

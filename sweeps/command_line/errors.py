@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,12 @@ from meltpoint.sweeps.machine.signals import status_of
 from meltpoint.sweeps.specification.tracking_uri import redacted
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
+
+
+def forget_no_columns() -> None:
+    """Leave out a COLUMNS of 0, by which rich would show nothing; some terminals set it before they have a size."""
+    if os.environ.get("COLUMNS", "").strip() == "0":
+        del os.environ["COLUMNS"]
 
 
 def accept_any_character() -> None:
