@@ -12,7 +12,14 @@ from typing import Literal
 import numpy as np
 
 from meltpoint.reports.statistics import wording
-from meltpoint.reports.statistics.finals_scores import FinalsScores, Problem, Split, StoredScores, scores_by_seed
+from meltpoint.reports.statistics.finals_scores import (
+    FinalsScores,
+    Problem,
+    Split,
+    StoredScores,
+    UnreadableError,
+    scores_by_seed,
+)
 from meltpoint.reports.statistics.hierarchical_bootstrap import estimate
 from meltpoint.reports.statistics.holm import holm
 from meltpoint.reports.statistics.sample_sizes import Design, Needs
@@ -49,6 +56,7 @@ class Comparison:
         with_seeds: the seeds that go with `needed_examples`.
         seeds_error, examples_error: the standard errors of its two parts; None like the interval.
         about_tuning: True where `upper` is a cell's best setting and `lower` the same cell's published one.
+        is_unreadable: True where there is no p because stored predictions are missing or damaged.
     """
 
     upper: CellKey
@@ -71,6 +79,7 @@ class Comparison:
     seeds_error: float | None = None
     examples_error: float | None = None
     about_tuning: bool = False
+    is_unreadable: bool = False
 
     @property
     def gain(self) -> float:
@@ -152,6 +161,8 @@ class Comparer:
         )  # fmt: skip
         try:
             return self._with_interval(plain, upper, lower, common)
+        except UnreadableError as problem:
+            return replace(plain, reason=str(problem), is_unreadable=True)
         except Problem as problem:
             return replace(plain, reason=str(problem))
 
@@ -162,7 +173,10 @@ class Comparer:
             raise Problem("the published setting is the best one" if lower.of_default else "both are the same finals")
         if len(seeds) < 2:
             raise Problem(_too_few(upper, lower))
-        ahead, behind = (self._stored.scores(one, plain.split, plain.metric) for one in (upper, lower))
+        try:
+            ahead, behind = (self._stored.scores(one, plain.split, plain.metric) for one in (upper, lower))
+        except Problem as problem:
+            raise UnreadableError(str(problem)) from None
         if ahead.digest != behind.digest:
             raise Problem("they are scored on different examples")
         columns = [[one.seeds.index(seed) for seed in seeds] for one in (ahead, behind)]
@@ -181,11 +195,13 @@ class Comparer:
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """The comparisons of one table with their p-values adjusted by Holm's step-down procedure, in the same order.
 
-    Those without a p-value are left as they are and not counted.
+    Those without a p-value are left as they are. They are counted where their predictions cannot be read: else damage
+    would make claims of other differences.
     """
     tested = [place for place, one in enumerate(comparisons) if one.p is not None]
-    by_holm = dict(zip(tested, holm([comparisons[place].p or 0.0 for place in tested]), strict=True))
-    factor = sum(p >= ALPHA for p in by_holm.values())  # what the next one to be claimed has to overcome
+    unknown = [1.0] * sum(one.is_unreadable for one in comparisons)
+    by_holm = dict(zip(tested, holm([*(comparisons[place].p or 0.0 for place in tested), *unknown]), strict=False))
+    factor = sum(p >= ALPHA for p in by_holm.values()) + len(unknown)  # what the next one to be claimed has to overcome
     found = list(comparisons)
     for place, p_holm in by_holm.items():
         own = p_holm / (comparisons[place].p or 1.0) if p_holm < ALPHA else factor

@@ -29,6 +29,10 @@ class Problem(Exception):  # noqa: N818
     """The reason, in a few words, why a comparison has no interval."""
 
 
+class UnreadableError(Problem):
+    """Stored predictions are missing or damaged."""
+
+
 @dataclass(frozen=True)
 class FinalsScores:
     """One side of a comparison: the finals of a cell's best setting, or of its published one."""

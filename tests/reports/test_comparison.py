@@ -190,6 +190,13 @@ def test_a_comparison_without_a_p_value_does_not_count_in_the_adjustment():
     assert [one.p_holm for one in found] == [0.04, None, 0.04]
 
 
+def test_a_comparison_whose_predictions_cannot_be_read_counts_so_that_damage_makes_no_claim():
+    sound = adjusted([comparison(0.02), comparison(0.04), comparison(0.03)])
+    damaged = adjusted([comparison(0.02), comparison(None, is_unreadable=True), comparison(0.03)])
+    assert [one.p_holm for one in damaged] == [0.06, None, 0.06]
+    assert all(one.p_holm >= other.p_holm for one, other in zip(damaged, sound, strict=True) if one.p_holm is not None)
+
+
 def test_the_words_before_the_adjustment_claim_nothing():
     assert comparison(0.001).words == "cannot be told: not adjusted for the other comparisons of its table"
 
