@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from meltpoint.reports.analyses import FORMATS, analyse, get, names
-from meltpoint.reports.analyses.core.edge import mutual_information
+from meltpoint.reports.analyses.core.edge import ContinuousSide, DiscreteSide, Edge, information
 from meltpoint.reports.analyses.core.states import split_states
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.export import order_of
@@ -109,7 +109,10 @@ def test_the_figures_numbers_are_those_of_the_finalists_own_weights(storage, tas
     tuned = restore([order_of(summary.spec, cell.finals[0], ledger)]).model.encoder
     dev = load_training_data(DataSpec(str(task))).dev
     labels = np.array([example.label for example in dev])
-    expected = [mutual_information(states, labels) for states in split_states(tuned, "sentence_classification", dev)]
+    expected = [
+        information(ContinuousSide(states, Edge()), DiscreteSide(labels, Edge()), Edge())
+        for states in split_states(tuned, "sentence_classification", dev)
+    ]
     rows = read(tmp_path, "mutual_information")
     assert column(rows, "fine-tuned", "bits") == pytest.approx([one.bits for one in expected])
     assert column(rows, "fine-tuned", "first pass") == pytest.approx([one.first_pass for one in expected])
