@@ -19,7 +19,7 @@ def raise_gc_threshold() -> None:
     gc.set_threshold(OBJECTS)
 
 
-def is_ours() -> bool:
+def is_command_process() -> bool:
     """True in a process of a command's own, whose collector was set here; False in a user's, such as a notebook."""
     return gc.get_threshold()[0] == OBJECTS
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from meltpoint.adapters import heads, modes
-from meltpoint.adapters.data.pairing import POOLING_KIND
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces import build, documents, entries
 from meltpoint.search_spaces.documents import SHIPPED
@@ -17,8 +16,8 @@ from meltpoint.tasks.core.registry import unknown
 
 CELL = ("encoder", "mode", "task", "head")
 SECTION = ("parameters", "early_stopping")
-POOLED = "pooled"
-"""Last part of the name of a mode's file for `--head pooling` on an encoder that has a pooling of its own."""
+POOLED, POOLING = "pooled", "pooling"
+"""Last part of the name of a mode's file for this head on an encoder that has a pooling of its own."""
 TOP = (*CELL, *SECTION, "modes", "provenance")
 
 
@@ -49,7 +48,7 @@ def shipped() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
 
 
-def stems(mode: str, encoder: str, task: str, head: str = "", pooled: bool = False) -> list[str]:
+def stems(mode: str, encoder: str, task: str, head: str = "", has_pooling: bool = False) -> list[str]:
     """The names of the space files that may apply to a cell, the most general first.
 
     A task's family is the part of its name before the first underscore (`demo_sentiment` → `demo`); a variant
@@ -58,13 +57,14 @@ def stems(mode: str, encoder: str, task: str, head: str = "", pooled: bool = Fal
 
     Args:
         mode, encoder, task, head: the cell; "" for what applies to every head.
-        pooled: whether its head is `pooling` on an encoder that has a pooling of its own.
+        has_pooling: whether the encoder has a pooling of its own.
     """
     task = task.partition(":")[0]
     tasks = [name for name in dict.fromkeys((task.partition("_")[0], task)) if re.fullmatch(r"[\w-]+", name)]
     parts = [head, *tasks] if head else tasks
     stem = f"{mode}.{encoder.partition(':')[0]}"
-    general = [mode, *(f"{mode}.{name}" for name in parts), *([f"{mode}.{POOLED}"] if pooled else [])]
+    pooled = [f"{mode}.{POOLED}"] if has_pooling and head == POOLING else []
+    general = [mode, *(f"{mode}.{name}" for name in parts), *pooled]
     return general if encoder.startswith("hf:") else [*general, stem, *(f"{stem}.{name}" for name in parts)]
 
 
@@ -86,7 +86,7 @@ def find(
     Raises:
         ValueError: there is no file for the mode, or a file is invalid.
     """
-    layers = merged(mode, encoder, task, head, folder, pooled=has_pooling and POOLING_KIND in allowed)
+    layers = merged(mode, encoder, task, head, folder, has_pooling)
     of_others = set(every or ()) - set(allowed)
     declared = {name: entry for name, entry in layers.declared.items() if name not in of_others}
     return Space.of(
@@ -96,14 +96,16 @@ def find(
 
 
 def merged(
-    mode: str, encoder: str, task: str, head: str = "", folder: Path = SHIPPED, pooled: bool = False
+    mode: str, encoder: str, task: str, head: str = "", folder: Path = SHIPPED, has_pooling: bool = False
 ) -> MergedEntries:
     """The entries that the files of `stems` declare for a cell, and the file of each.
 
     Raises:
         ValueError: there is no file for the mode, or a file is invalid.
     """
-    paths = [path for stem in stems(mode, encoder, task, head, pooled) if (path := folder / f"{stem}.yaml").is_file()]
+    paths = [
+        path for stem in stems(mode, encoder, task, head, has_pooling) if (path := folder / f"{stem}.yaml").is_file()
+    ]
     if not paths:
         raise ValueError(f"Mode {mode} has no search_spaces/{mode}.yaml; add one, or name a space with --space FILE.")
     layers = MergedEntries()

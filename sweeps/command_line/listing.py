@@ -7,7 +7,6 @@ from typing import cast
 
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, settings, tricks
-from meltpoint.adapters.data.pairing import POOLING_KIND
 from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.head import Head
@@ -52,15 +51,16 @@ def parameters_of_cell(mode: str, encoder: str, task: str, head: str = "") -> li
     modes.get(mode)
     if encoder.partition(":")[0] not in ("hf", *encoders.FAMILIES):
         encoders.summary(encoder)  # it refuses an unknown name
-    kind = tasks.get(task).kind if task else None
+    kind, has_pooling = tasks.get(task).kind if task else None, encoders.traits(encoder).has_pooling
     if head:
         heads.get(head, kind)  # it refuses an unknown name
         named = _space_under(mode, encoder, task, head, kind).parameters
-        return [row for row in _rows_of(_layers(mode, encoder, task, head)) if row["parameter"] in named]
+        rows = _rows_of(files.merged(mode, encoder, task, head, has_pooling=has_pooling))
+        return [row for row in rows if row["parameter"] in named]
     general = set(files.stems(mode, encoder, task))
     found = _rows_of(files.merged(mode, encoder, task))
     for one in heads.names():
-        rows = _rows_of(_layers(mode, encoder, task, one))
+        rows = _rows_of(files.merged(mode, encoder, task, one, has_pooling=has_pooling))
         found += [row for row in rows if str(row["file"]).removesuffix(".yaml") not in general]
     return found
 
@@ -71,13 +71,6 @@ def _space_under(mode: str, encoder: str, task: str, head: str, kind: Kind | Non
     every = {one.name: one for one in settings.all_parameters()}
     has_pooling = encoders.traits(encoder).has_pooling
     return files.find(mode, encoder, task, head, allowed, has_pooling=has_pooling, every=every)
-
-
-def _layers(mode: str, encoder: str, task: str, head: str) -> files.MergedEntries:
-    """The entries of a cell, with those for `--head pooling` on an encoder with its own pooling."""
-    pools = POOLING_KIND in {one.name for one in heads.get(head).hyperparameters}
-    is_pooled = pools and encoders.traits(encoder).has_pooling
-    return files.merged(mode, encoder, task, head, pooled=is_pooled)
 
 
 def _rows_of(layers: files.MergedEntries) -> list[Row]:

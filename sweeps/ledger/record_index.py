@@ -273,7 +273,7 @@ def _collector_off() -> Iterator[None]:
     try:
         yield
     finally:
-        if heap.is_ours():
+        if heap.is_command_process():
             heap.freeze_heap()
         if was_on:
             gc.enable()

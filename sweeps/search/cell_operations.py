@@ -66,9 +66,8 @@ def head_weights(cell: OpenCell, setting: Setting) -> int:
     return _head_weights(cell.reference, cell.head, task.kind, task.outputs, task.label_range, chosen)
 
 
-@lru_cache(
-    maxsize=4096
-)  # transformers takes 0.1 s to build a head, and a sweep of a thousand cells asks twice for each
+# transformers takes 0.1 s to build a head, and each cell is asked for twice.
+@lru_cache(maxsize=4096)
 def _head_weights(
     reference: EncoderReference, head: str, kind: Kind, outputs: int, label_range: tuple[float, float] | None,
     setting: tuple[tuple[str, Value], ...],

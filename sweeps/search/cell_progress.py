@@ -58,7 +58,7 @@ class CellProgress:
         cut: whether the search ended before `target`, by the time budget or because the cell is closed.
         published: the space's published setting, complete; `published_trial` is the identity of its search trial.
         planned_defaults: the finals of the published setting; none where they are not asked for.
-        planned_finals: the finals of the search trial `finals_of`, the best one when they were last asked for.
+        planned_finals: the finals of the search trial `planned_for`, the best one when they were last asked for.
         best: the best finished search trial so far; stored, since searching thousands of records for it takes time.
     """
 
@@ -75,7 +75,7 @@ class CellProgress:
     published: dict[str, Value] = field(default_factory=dict)
     published_trial: str = ""
     planned_defaults: tuple[Proposal, ...] = ()
-    finals_of: str = ""
+    planned_for: str = ""
     planned_finals: tuple[Proposal, ...] = ()
     best: TrialRecord | None = field(init=False)
     _ended_numbers: set[int] = field(init=False)

@@ -83,10 +83,14 @@ class Planner:
         return progress
 
     def _planned_defaults(self, cell: OpenCell, published: dict[str, Value]) -> tuple[Proposal, ...]:
-        """The finals of a cell's published setting: once per seed, where they are asked for."""
-        seeds = range(self.spec.seed, self.spec.seed + default_seeds(cell, self.spec))
-        trials = [(self.trial_id(cell, published, seed, "default"), seed) for seed in seeds]
-        return tuple(Proposal(one, n, "default", cell, dict(published), seed) for n, (one, seed) in enumerate(trials))
+        """The finals of a cell's published setting, where they are asked for."""
+        return self._over_seeds(cell, published, default_seeds(cell, self.spec), "default")
+
+    def _over_seeds(self, cell: OpenCell, setting: Setting, count: int, role: Role) -> tuple[Proposal, ...]:
+        """The finals of a setting, once per seed."""
+        seeds = range(self.spec.seed, self.spec.seed + count)
+        trials = [(self.trial_id(cell, setting, seed, role), seed) for seed in seeds]
+        return tuple(Proposal(one, n, role, cell, dict(setting), seed) for n, (one, seed) in enumerate(trials))
 
     def _runs_again(self, record: TrialRecord) -> bool:
         """True if a trial that ended without a result runs again; its record is kept until a new one replaces it."""
@@ -218,16 +222,11 @@ class Planner:
         best = progress.best
         if best is None or not progress.searched:
             return []
-        if progress.finals_of != best.id:  # asked for several times a second of every cell; an identity is a hash
-            progress.finals_of, progress.planned_finals = best.id, self._finals_of(progress.cell, best)
+        if progress.planned_for != best.id:  # asked for several times a second of every cell; an identity is a hash
+            progress.planned_for = best.id
+            progress.planned_finals = self._over_seeds(progress.cell, best.setting, progress.cell.seeds, "final")
         known = {*progress.finals, *progress.running, *(proposal.id for proposal in progress.again)}
         return [proposal for proposal in progress.planned_finals if proposal.id not in known]
-
-    def _finals_of(self, cell: OpenCell, best: TrialRecord) -> tuple[Proposal, ...]:
-        """The finals of a best setting, once per seed."""
-        seeds = range(self.spec.seed, self.spec.seed + cell.seeds)
-        trials = [(self.trial_id(cell, best.setting, seed, "final"), seed) for seed in seeds]
-        return tuple(Proposal(one, n, "final", cell, dict(best.setting), seed) for n, (one, seed) in enumerate(trials))
 
     def missing_defaults(self, progress: CellProgress) -> list[Proposal]:
         """The finals that a searched cell still lacks of its published setting."""

@@ -60,7 +60,7 @@ def check_scheme(uri: str) -> None:
     Raises:
         ValueError: it has none; near misses are named.
     """
-    if "://" not in uri and not uri.startswith(_SQLITE):
+    if "://" not in uri:  # a folder
         return
     scheme = uri.partition(":")[0].lower()
     plug_ins = [point.name for point in entry_points(group="mlflow.tracking_store")]

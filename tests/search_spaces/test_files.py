@@ -146,10 +146,11 @@ def test_files_are_laid_over_each_other_from_the_mode_to_the_encoder_with_the_ta
     ]  # fmt: skip
     assert stems("fine_tuning", "hf:a/b", "sst2") == ["fine_tuning", "fine_tuning.sst2"]
     assert stems("fine_tuning", "hf:a/b", "yahoo:sports+health") == ["fine_tuning", "fine_tuning.yahoo"]
-    assert stems("fine_tuning", "minilm", "sst2", pooled=True) == [
-        "fine_tuning", "fine_tuning.sst2", "fine_tuning.pooled", "fine_tuning.minilm", "fine_tuning.minilm.sst2",
+    assert stems("fine_tuning", "minilm", "sst2", head="pooling", has_pooling=True) == [
+        "fine_tuning", "fine_tuning.pooling", "fine_tuning.sst2", "fine_tuning.pooled",
+        "fine_tuning.minilm", "fine_tuning.minilm.pooling", "fine_tuning.minilm.sst2",
     ]  # fmt: skip
-    assert stems("fine_tuning", "hf:a/b", "sst2", pooled=True)[-1] == "fine_tuning.pooled"
+    assert stems("fine_tuning", "hf:a/b", "sst2", head="pooling", has_pooling=True)[-1] == "fine_tuning.pooled"
     assert stems("fine_tuning", "minilm", "../one.yaml") == ["fine_tuning", "fine_tuning.minilm"]
 
 
