@@ -10,6 +10,9 @@ import torch
 
 Precision = Literal["bf16", "fp32"]
 
+DETERMINISM = "MELTPOINT_DETERMINISTIC"
+"""The environment variable that allows a GPU operations without a deterministic form: 0, off, false or no."""
+
 
 @dataclass(frozen=True)
 class Hardware:
@@ -53,6 +56,9 @@ def resolve_precision(wanted: str, device: str) -> Precision:
 def claim_device(threads: int, gpu_share: float = 0.0) -> Hardware:
     """Configure torch for the device that this process was assigned, with deterministic algorithms.
 
+    On a GPU an operation that has none raises (`DETERMINISM` allows it): where torch only warns, its attention kernels
+    take their other form too, and the same trial ends with other numbers.
+
     Args:
         threads: CPU threads for torch's operations.
         gpu_share: above 0, train on the first visible GPU.
@@ -62,11 +68,14 @@ def claim_device(threads: int, gpu_share: float = 0.0) -> Hardware:
     """
     torch.set_num_threads(max(1, threads))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with a fixed workspace
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    is_strict = gpu_share > 0 and os.environ.get(DETERMINISM, "").lower() not in ("0", "off", "false", "no")
+    torch.use_deterministic_algorithms(True, warn_only=not is_strict)
     # Otherwise torch fills every new tensor with NaN to detect uninitialised reads, a third of a training step.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if gpu_share <= 0:
         return Hardware("cpu", torch.backends.cpu.get_cpu_capability(), torch.get_num_threads())
     if not torch.cuda.is_available():
         raise ValueError("this trial was given a GPU, but torch sees none; run `meltpoint doctor` on that machine.")
+    # cuDNN's attention makes a plan for each new shape, and batches grouped by length have dozens of shapes.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     return Hardware("cuda:0", torch.cuda.get_device_name(0), torch.get_num_threads(), gpu_share)

@@ -11,14 +11,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 UNPADDED = "meltpoint_unpadded"
 """The keyword under which a model passes an `Unpadded` to its attention."""
+
+
+GPU_POSITIONS = 8192
+"""Positions of a padded batch up to which a GPU keeps the padding: a training step's time is then that of starting its
+kernels, and attention without padding starts more of them (`docs/log.md`, 2026-11-26)."""
+
+
+def is_worthwhile(pieces: Tensor) -> bool:
+    """True if a padded batch, (batch, pieces), is faster without its padding."""
+    return not pieces.is_cuda or pieces.numel() > GPU_POSITIONS
 
 
 def rounded(pieces: int) -> int:
@@ -96,18 +108,68 @@ class Unpadded:
         """(1, rounded pieces): each piece's position in its row, from 0."""
         return (self._filled % self.longest)[None]
 
+    @cached_property
+    def _sources(self) -> tuple[Tensor, Tensor]:
+        """((batch · pieces,) int64: the index among the real pieces of each position, 0 where padded; where it is)."""
+        count, device = len(self.places), self.places.device
+        sources = torch.full((len(self.lengths) * self.longest,), -1, device=device)
+        sources.index_copy_(0, self.places, torch.arange(count, device=device))
+        is_padding = sources < 0
+        return sources.masked_fill_(is_padding, 0), is_padding
+
     def pad(self, states: Tensor) -> Tensor:
         """(rounded pieces, …) → (batch, pieces, …), 0 where padded."""
-        rows = states.new_zeros(len(self.lengths) * self.longest, *states.shape[1:])
-        rows.index_copy_(0, self.places, states[: len(self.places)])  # index_copy out of place would copy the zeros
+        rows: Tensor = _Padded.apply(states, self)  # type: ignore[no-untyped-call]
         return rows.view(-1, self.longest, *states.shape[1:])
 
     def unpad(self, states: Tensor) -> Tensor:
         """(batch, pieces, …) → (rounded pieces, …)."""
-        return states.flatten(0, 1).index_select(0, self._filled)
+        return _Concatenated.apply(states.flatten(0, 1), self)  # type: ignore[no-any-return, no-untyped-call]
 
     def key_mask(self) -> Tensor:
         """(batch, 1, 1, pieces) bool, True on real pieces."""
-        mask = torch.zeros(len(self.lengths) * self.longest, dtype=torch.bool, device=self.places.device)
-        mask[self.places] = True
-        return mask.view(-1, 1, 1, self.longest)
+        return ~self._sources[1].view(-1, 1, 1, self.longest)
+
+    def rows_of(self, states: Tensor) -> Tensor:
+        """(rounded pieces, …) → (batch · pieces, …), 0 where padded."""
+        sources, is_padding = self._sources
+        rows = states.index_select(0, sources)
+        return rows.masked_fill_(is_padding.view(-1, *[1] * (states.dim() - 1)), 0)
+
+    def pieces_of(self, rows: Tensor) -> Tensor:
+        """(batch · pieces, …) → (rounded pieces, …)."""
+        return rows.index_select(0, self._filled)
+
+
+class _Padded(torch.autograd.Function):
+    """`Unpadded.rows_of`, whose gradient is picked too: torch's own would scatter it, which a GPU does by sorting."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, unpadded: Unpadded) -> Tensor:
+        """(rounded pieces, …) → (batch · pieces, …)."""
+        ctx.unpadded = unpadded
+        return unpadded.rows_of(states)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """The real pieces' gradients; the copies that fill up have none."""
+        found = ctx.unpadded.pieces_of(gradient)
+        found[len(ctx.unpadded.places) :] = 0
+        return found, None
+
+
+class _Concatenated(torch.autograd.Function):
+    """`Unpadded.pieces_of`, with its gradient picked too; that of the copies is 0, since nothing reads them."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, unpadded: Unpadded) -> Tensor:
+        """(batch · pieces, …) → (rounded pieces, …)."""
+        ctx.unpadded = unpadded
+        return unpadded.pieces_of(rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """The gradients in their rows."""
+        return ctx.unpadded.rows_of(gradient), None

@@ -15,6 +15,10 @@ HIDDEN_SIZE = Parameter("bilstm.hidden_size", 200, "units of each direction of t
 LAYERS = Parameter("bilstm.layers", 2, "layers of the BiLSTM", 1, 8, shapes=True)
 """Peters, Ruder & Smith 2019, appendix A: a two-layer BiLSTM; its size of 200 is that of Peters et al. 2018."""
 
+ALL_AT_ONCE = 4
+"""Members of a bundle from which a GPU reads them in one recurrence; fewer are faster one by one (measured on an H200
+with 200 and 300 units over 24 to 120 positions; `docs/log.md`, 2026-11-26)."""
+
 DIRECTIONS = ("", "_reverse")
 """The endings of torch.nn.LSTM's parameter names, which are kept."""
 
@@ -75,7 +79,7 @@ class BiLSTM(nn.Module):
         """Both directions of one layer: (T or 1, pieces, batch, size) → (T, pieces, batch, dim)."""
         weights = [self._weights(layer, direction, states.dtype) for direction in DIRECTIONS]
         inputs = [states, reverse(states, order)]
-        if states.is_cuda and len(weights[0][0]) > 1:
+        if states.is_cuda and len(weights[0][0]) >= ALL_AT_ONCE:
             onward, backward = all_at_once(inputs, weights)
         else:
             onward, backward = (member_by_member(*pair) for pair in zip(inputs, weights, strict=True))

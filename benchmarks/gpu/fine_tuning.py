@@ -38,14 +38,22 @@ def loop_seconds(
     frozen_states: FrozenStates | None = None,
 ) -> list[float]:  # fmt: skip
     """Training seconds of each epoch of a bundle; an epoch ends by reading its loss, which synchronises a GPU."""
+    trainer = trainer_of(size, encoder, device, mode, head, together, frozen_states)
+    return [sum(r.train_seconds for _, r in results if isinstance(r, EpochResult)) for results in trainer.epochs()]
+
+
+def trainer_of(
+    size: Size, encoder: str, device: str, mode: str, head: str, together: int = 1,
+    frozen_states: FrozenStates | None = None,
+) -> Trainer:  # fmt: skip
+    """A bundle of equal trials on random data, ready to train."""
     hardware, data = claim_device(torch.get_num_threads(), 1.0 if device == "cuda" else 0.0), random_data(size)
     load: dict[str, Value] = {"epochs": size.epochs, "batch_size": size.batch, "max_pieces": size.length}
     setting = settings.complete({**load, "learning_rate": RATE, "precision": "bf16"}, mode, head)
     loaded = encoders.load(encoders.resolve(encoder, data.task.kind))
     members = [Member(setting, 0)] * together
     model = build(loaded, data.task, mode, head, members, hardware.device)
-    trainer = Trainer(model, data, mode, members, hardware, frozen_states)
-    return [sum(r.train_seconds for _, r in results if isinstance(r, EpochResult)) for results in trainer.epochs()]
+    return Trainer(model, data, mode, members, hardware, frozen_states)
 
 
 def trainer_rate(size: Size, encoder: str, device: str) -> float:

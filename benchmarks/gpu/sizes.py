@@ -54,6 +54,9 @@ class Size:
 BASE = Size(12, 768, 12, 3072, 30522, 512, 128, 64, 50, 3, (4096, 8192, 16384), 64)
 """BERT-base (Devlin et al. 2019, section 3) at length 128."""
 
+MINILM = Size(6, 384, 12, 1536, 30522, 512, 48, 32, 120, 4, (4096, 8192), 16)
+"""all-MiniLM-L6-v2 (Wang et al. 2020) at the length of short sentence pairs and the usual batch of fine-tuning."""
+
 TINY = Size(2, 32, 2, 64, 128, 64, 16, 4, 3, 2, (64, 128), 3)
 """A toy size that runs anywhere in seconds."""
 

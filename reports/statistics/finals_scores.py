@@ -104,7 +104,8 @@ class StoredScores:
         scored = [final for final in finals.finals if final.seed in recorded]
         runs = [self._run(finals.cell, final, split) for final in scored]
         for final, run in zip(scored, runs, strict=True):
-            check_score(run, metric, recorded[final.seed], f"seed {final.seed}")
+            tolerance = final.dev_tolerance if split == "dev" else 0.0
+            check_score(run, metric, recorded[final.seed], f"seed {final.seed}", tolerance)
         first = runs[0]
         if any(run.digest != first.digest for run in runs):
             raise Problem("its seeds are scored on different examples")
@@ -143,11 +144,12 @@ def _read(path: StoragePath, final: TrialRecord, kind: Kind) -> ScoredExamples:
         raise Problem(f"damaged predictions: {path.name}") from None
 
 
-def check_score(run: ScoredExamples, metric: str, recorded: float, whose: str) -> None:
+def check_score(run: ScoredExamples, metric: str, recorded: float, whose: str, tolerance: float = 0.0) -> None:
     """Check that predictions give the recorded score, up to what sums in another order differ by.
 
     Args:
         whose: the predictions, in words.
+        tolerance: what the score may differ by beside that (`TrialRecord.dev_tolerance`).
 
     Raises:
         Problem: they give another one, or none.
@@ -156,5 +158,5 @@ def check_score(run: ScoredExamples, metric: str, recorded: float, whose: str) -
         found = run.score(metric)
     except ValueError:
         raise Problem(f"{metric} cannot be computed from the predictions") from None
-    if not math.isclose(found, recorded, abs_tol=1e-9):
+    if not math.isclose(found, recorded, abs_tol=1e-9 + tolerance):
         raise Problem(f"the predictions of {whose} do not give its recorded score")

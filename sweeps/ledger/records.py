@@ -25,6 +25,9 @@ FINAL_ROLES: tuple[Role, ...] = ("final", "default")
 SuggestedBy = Literal["first", "random", "tpe", "sibling", "grid"]
 """Where a search trial's setting comes from: the space's published one, a random draw, TPE's model, the best setting of
 a cell with the same encoder, mode and head, or the space's points in order."""
+GPU_TOLERANCE = 0.02
+"""What a score of the same weights may differ by on a GPU: products of trials side by side are rounded by how many they
+are, and one prediction at the edge is a point or two of a small dev split. Other weights differ by more."""
 CellKey = tuple[str, ...]
 """What tells cells apart within a sweep: (encoder, mode, task), and the variant behind them where there is one."""
 CELL = ("encoder", "mode", "task", "variant")
@@ -194,6 +197,15 @@ class TrialRecord(TrialDescription):
         if any(self.metric not in one for one in scores):
             raise ValueError(f"a score lacks its metric, {self.metric}")
         return self
+
+    def is_its_dev(self, found: float) -> bool:
+        """True if a score of saved weights on dev is the recorded one: exactly, or on a GPU within `GPU_TOLERANCE`."""
+        return self.dev is not None and abs(found - self.dev) <= self.dev_tolerance
+
+    @property
+    def dev_tolerance(self) -> float:
+        """What dev may differ by where the same weights are evaluated again, beside other trials."""
+        return GPU_TOLERANCE if self.hardware is not None and self.hardware.device != "cpu" else 0.0
 
     @property
     def epoch_count(self) -> int:

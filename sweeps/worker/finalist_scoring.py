@@ -63,7 +63,7 @@ def score_finalists(
         name = cell_name(*records[0].cell)
         dev = trainer.evaluate_dev()
         for found, record in zip(dev, records, strict=True):
-            if found.metrics[record.metric] != record.dev:
+            if not record.is_its_dev(found.metrics[record.metric]):
                 why = f"its weights give dev {found.metrics[record.metric]!r}, its record says {record.dev!r}"
                 return [
                     {"test": None, "error": why if one is record else None, "again": one is record} for one in records

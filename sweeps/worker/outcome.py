@@ -16,6 +16,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError
 
+from meltpoint.adapters.hardware import DETERMINISM
 from meltpoint.sweeps.ledger.records import Cause
 from meltpoint.sweeps.storage.object_store import StoreError
 
@@ -125,6 +126,8 @@ def outcome_of_error(error: Exception) -> TrialOutcome:
         return failed("disk", getattr(error, "strerror", None) or "No space left on device")
     if isinstance(error, SafetensorError) and "os error" in str(error):
         return failed("worker", f"its weights could not be written: {error}")
+    if "does not have a deterministic implementation" in str(error):
+        return failed("setting", f"{str(error).partition(',')[0]}; {DETERMINISM}=0 in the environment allows it")
     last = traceback.extract_tb(error.__traceback__)[-1]
     return failed("setting", f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.opening import open_features
 from meltpoint.adapters.features.reading import Features
-from meltpoint.adapters.hardware import Hardware
+from meltpoint.adapters.hardware import Hardware, claim_device
 from meltpoint.adapters.hyperparameters import Seeds, Setting, Value
 from meltpoint.adapters.model import AdaptedModel, Member, build
 from meltpoint.adapters.training.epoch_result import EpochResult
@@ -220,6 +221,9 @@ def elmo(elmo_folder: Path) -> Encoder:
 # --- tiny trials: a task of each kind, and a trainer on a tiny random BERT ---
 
 CPU = Hardware("cpu", "the tests' processor", 1)
+HARDWARE = claim_device(1, 1.0) if os.environ.get("MELTPOINT_TEST_DEVICE") == "cuda" else CPU
+"""What tiny trials train on: with MELTPOINT_TEST_DEVICE=cuda the first GPU, so that the same tests hold there."""
+
 TINY_SIZES = {
     "bilstm.hidden_size": 8, "bilstm.layers": 1, "mlp.hidden_size": 16,
     "esim.hidden_size": 8,
@@ -309,8 +313,8 @@ def make_trainer(load_tiny: Callable[[str], Encoder]) -> Callable[..., Alone]:
             ),
             [member_of(full, seed)],
         )
-        model = build(encoder, data.task, mode, head, members, CPU.device)
-        return Alone(model, data, mode, members, CPU, frozen_states, micro_batch)
+        model = build(encoder, data.task, mode, head, members, HARDWARE.device)
+        return Alone(model, data, mode, members, HARDWARE, frozen_states, micro_batch)
 
     return make
 
@@ -327,8 +331,8 @@ def make_stack(load_tiny: Callable[[str], Encoder]) -> Callable[..., Trainer]:
         members = [member_of(complete_setting(mode, head, setting), seed) for seed, setting in trials]
         input_format = input_format_of({}, heads.get(head).joint_pairs)
         data = encoded(kind, tiny_examples(kind, 10), tiny_examples(kind, 6), encoder, 32, input_format)
-        model = build(encoder, data.task, mode, head, members, CPU.device)
-        return Trainer(model, data, mode, members, CPU, frozen_states)
+        model = build(encoder, data.task, mode, head, members, HARDWARE.device)
+        return Trainer(model, data, mode, members, HARDWARE, frozen_states)
 
     return make
 
@@ -345,9 +349,8 @@ class KeptStates:
         self.opened += 1
         pieces = "first" if first_pieces else "all"
         key = feature_key(model.encoder, split, task.kind, "fp32", pieces)
-        return open_features(
-            self.folder, key, model.encoder, split, task.kind, model.layers_read, torch.device("cpu"), {}
-        )  # fmt: skip
+        device = torch.device(HARDWARE.device)
+        return open_features(self.folder, key, model.encoder, split, task.kind, model.layers_read, device, {})
 
 
 @pytest.fixture

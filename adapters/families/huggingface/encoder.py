@@ -17,7 +17,7 @@ from meltpoint.adapters.data.batch import Batch, Row
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.sentence_pooling import Prompts, SentencePooling
 from meltpoint.adapters.data.tokenising import PieceTokenizer
-from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded
+from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded, is_worthwhile
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.families.huggingface import attention as transformers_attention
 from meltpoint.adapters.families.huggingface import cls_only, fused_qkv, master_weights, residual_norm, sentence_files
@@ -100,7 +100,7 @@ class HuggingFaceEncoder(Encoder):
 
     def _unpadded(self, batch: Batch) -> Unpadded | None:
         """The form of a batch without its padding; None if it has none, or has to be read with it."""
-        if batch.places is None or not self.padding_free:
+        if batch.places is None or not self.padding_free or not is_worthwhile(batch.pieces):
             return None
         return Unpadded(batch.places, batch.lengths, batch.cls_only and self._leaves_out)
 
