@@ -78,14 +78,20 @@ def mlflow_store(storage: StoragePath, tracking_uri: str | None) -> Check:
 def python() -> Check:
     """This Python against the range that the package declares."""
     version = platform.python_version()
-    wanted = metadata.metadata("meltpoint")["Requires-Python"]
+    try:
+        wanted = metadata.metadata("meltpoint")["Requires-Python"]
+    except metadata.PackageNotFoundError:
+        return Check("Python", False, f"{version}; Meltpoint is not installed", "make install, or pip install -e .")
     ok = Requirement(f"python{wanted}").specifier.contains(version, prereleases=True)
     return Check("Python", ok, f"{version} (supported: {wanted})", "" if ok else f"install Python {wanted}")
 
 
 def packages() -> list[Check]:
     """Every part that the package declares, against its supported range; of extras only `cpu`, where installed."""
-    wanted = [Requirement(line) for line in metadata.requires("meltpoint") or []]
+    try:
+        wanted = [Requirement(line) for line in metadata.requires("meltpoint") or []]
+    except metadata.PackageNotFoundError:  # a checkout on PYTHONPATH; `python` says so
+        return []
     return [
         package(part)
         for part in wanted
@@ -181,8 +187,8 @@ def gpu(index: int) -> Check:
 
     has = torch.cuda.get_device_properties(index)
     bf16 = "bf16" if has.major >= 8 else "no bf16"  # Ampere, compute capability 8.0, is the first with bf16
-    limits_here = f"not yet measured on a GPU and limited there: {gpu_limits.in_words()}"
-    return Check(f"GPU {index}", True, f"{has.name}, {has.total_memory / GIB:.0f} GiB, {bf16}; {limits_here}")
+    detail = f"{has.name}, {has.total_memory / GIB:.0f} GiB, {bf16}; {gpu_limits.in_words()}"
+    return Check(f"GPU {index}", True, detail)
 
 
 def no_gpu(driver: Path = Path("/dev/nvidiactl")) -> Check:

@@ -1,7 +1,7 @@
-"""The limits of methods that were never measured on a GPU: fork server, sharing by measured memory, bundles of finals.
+"""The limits of methods on a GPU: sharing by measured memory; the fork server and bundles of finals are off there.
 
-Each is conservative where there are GPUs. `doctor` and the documents say so; a limit changes with a measurement on a
-GPU, with the figures in `docs/log.md`.
+These two were never run on a GPU. `doctor` and the documents say so; a limit changes with a measurement on a GPU, with
+the figures in `docs/log.md`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 FORKS_WORKERS = False
 """Whether workers may be forks of one process (`on_ray.fork_server`) on a machine with GPUs."""
 
-MOST_TRIALS = 2
-"""The most trials that `--gpus-per-trial auto` lets share one GPU; each has a process and a CUDA context of its own."""
+MOST_TRIALS = 8
+"""The most trials that `--gpus-per-trial auto` lets share one GPU; each has a process and a CUDA context of its own.
+Ten of all-MiniLM-L6-v2 on an H200 took about as long as one alone (`docs/log.md`, 2026-11-26)."""
 
 MARGIN = 0.5
 """Memory that a sharing trial gets beyond what was measured of it, as a part of that: torch fragments its memory."""
@@ -22,4 +23,4 @@ BUNDLES_FINALS = False
 def in_words() -> str:
     """The limits, for `doctor` and the screen."""
     share = f"with `--gpus-per-trial auto` at most {MOST_TRIALS} trials share a GPU, each with {MARGIN:.0%} more memory"
-    return f"{share} than was measured of it; a final trains by itself; workers are not forked"
+    return f"{share} than was measured of it; not yet run on a GPU, so off: finals side by side, forked workers"

@@ -1,8 +1,8 @@
 """Sharing of GPUs by trials: with `--gpus-per-trial auto`, each cell's need of memory is measured.
 
 A probe (`memory_probe`) trains two steps of each cell's heaviest setting, alone on a GPU, once on each kind that the
-cluster has. The cell's share is the smallest 1/k that holds what was needed and a margin on every kind. Not yet
-measured on a GPU, and limited until then (`machine.gpu_limits`).
+cluster has. The cell's share is the smallest 1/k that holds what was needed and a margin on every kind, within
+`machine.gpu_limits`.
 """
 
 from __future__ import annotations

@@ -128,10 +128,17 @@ def recorded_code(facts: Mapping[str, Any], seed: int) -> str | None:
     return own if facts.get("seed") == seed else final.get("code", own)
 
 
-def reasons(facts: Mapping[str, Any], now: Circumstances) -> tuple[str, ...]:
+BESIDE_OTHERS = "on a GPU, trials of a frozen encoder that trained side by side are rounded otherwise than one alone"
+"""A reason that no file records: on a CPU each member of a bundle has the bits that it has alone."""
+
+
+def reasons(facts: Mapping[str, Any], now: Circumstances, is_frozen: bool = False) -> tuple[str, ...]:
     """`what: recorded → now` for all that differs from what a file records; what it does not record is left out.
 
     Another metric, other data and another encoder are no reasons: such a file is refused.
+
+    Args:
+        is_frozen: whether the encoder is: on a GPU, that is a reason where nothing else is.
     """
     then_hardware, then_versions = facts.get("hardware") or {}, facts.get("versions") or {}
     pairs = [
@@ -139,11 +146,12 @@ def reasons(facts: Mapping[str, Any], now: Circumstances) -> tuple[str, ...]:
         *((name, then_versions.get(name), now.versions.get(name)) for name in COMPUTING),
         *((word, then_hardware.get(name), now.hardware.get(name)) for name, word in HARDWARE.items()),
     ]
-    return tuple(
+    found = tuple(
         f"{what}: {_in_words(then)} → {_in_words(here)}"
         for what, then, here in pairs
         if then not in (None, "") and then != here
     )
+    return found or ((BESIDE_OTHERS,) if is_frozen and now.hardware.get("device", "cpu") != "cpu" else ())
 
 
 def _in_words(value: object) -> object:

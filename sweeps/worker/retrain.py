@@ -167,7 +167,8 @@ def retrain(
     seed = order.seed
     recorded, dev, metric = recorded_dev(facts, seed), trial.best[0], trainer.data.task.metric
     now = Circumstances(code_version(), versions(), hardware_record(trainer).model_dump())
-    why = () if recorded in (None, dev) else reasons({**facts, "code": recorded_code(facts, seed)}, now)
+    was = {**facts, "code": recorded_code(facts, seed)}
+    why = () if recorded in (None, dev) else reasons(was, now, is_frozen=not trainer.trains_encoder)
     return Retrained(model, predictions, metric, dev, test, seed, order.setting, recorded, why)
 
 

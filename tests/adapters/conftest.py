@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,6 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.opening import open_features
 from meltpoint.adapters.features.reading import Features
-from meltpoint.adapters.hardware import Hardware, claim_device
 from meltpoint.adapters.hyperparameters import Seeds, Setting, Value
 from meltpoint.adapters.model import AdaptedModel, Member, build
 from meltpoint.adapters.training.epoch_result import EpochResult
@@ -33,6 +31,7 @@ from meltpoint.adapters.training.split_inputs import FrozenStates
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, TrialState
 from meltpoint.tasks.core.task import Example, Kind, Task
+from meltpoint.tests.adapters.devices import HARDWARE
 from meltpoint.tests.adapters.tiny_tasks import tiny_examples, tiny_task
 
 TEXT = [
@@ -219,10 +218,6 @@ def elmo(elmo_folder: Path) -> Encoder:
 
 
 # --- tiny trials: a task of each kind, and a trainer on a tiny random BERT ---
-
-CPU = Hardware("cpu", "the tests' processor", 1)
-HARDWARE = claim_device(1, 1.0) if os.environ.get("MELTPOINT_TEST_DEVICE") == "cuda" else CPU
-"""What tiny trials train on: with MELTPOINT_TEST_DEVICE=cuda the first GPU, so that the same tests hold there."""
 
 TINY_SIZES = {
     "bilstm.hidden_size": 8, "bilstm.layers": 1, "mlp.hidden_size": 16,

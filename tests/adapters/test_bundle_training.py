@@ -20,6 +20,7 @@ from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases, fi
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import NotFiniteError
 from meltpoint.tasks.core.task import KINDS, Kind
+from meltpoint.tests.adapters.devices import cpu_bits
 
 Make = Callable[..., Any]
 Trial = tuple[int, Mapping[str, Value]]
@@ -55,6 +56,7 @@ def same_weights(one: Mapping[str, torch.Tensor], two: Mapping[str, torch.Tensor
 # --- side by side ---
 
 
+@cpu_bits
 @pytest.mark.parametrize(("head", "kind"), CELLS)
 @pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "bf16"])
 def test_a_trial_in_a_stack_is_the_trial_alone_to_the_last_bit(make_stack: Make, head: str, kind: Kind, precision: str):
@@ -91,7 +93,11 @@ def test_a_member_that_diverges_leaves_and_the_others_never_notice(make_stack: M
     def explode(scores: torch.Tensor, batch: object) -> torch.Tensor:
         losses = loss(scores, batch)
         broken = bundle.step >= 4 and len(losses) == 4
-        return losses * torch.tensor([1.0 if fine or not broken else math.nan for fine in third]) if broken else losses
+        return (
+            losses * losses.new_tensor([1.0 if fine or not broken else math.nan for fine in third])
+            if broken
+            else losses
+        )
 
     monkeypatch.setattr(bundle.model.head, "loss", explode)
     found = told(bundle)

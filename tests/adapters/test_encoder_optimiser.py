@@ -18,6 +18,7 @@ from meltpoint.adapters.families.huggingface.master_weights import Master
 from meltpoint.adapters.training.adam_rules import ADAMW, BERT_ADAM, AdamRule
 from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW, KernelAdamW, UncorrectedAdam, encoder_adamw
 from meltpoint.tests.adapters import published_bert_adam
+from meltpoint.tests.adapters.devices import cpu_masters
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -220,6 +221,7 @@ def test_a_weight_that_two_layers_share_stays_as_it_is():
     assert type(one) is type(other) is nn.Linear
 
 
+@cpu_masters
 @pytest.mark.parametrize("mode", ["fine_tuning", "stack_and_finetune"])
 def test_training_with_masters_gives_the_bits_that_autocast_gives(
     make_trainer: Make, mode: str, monkeypatch: pytest.MonkeyPatch

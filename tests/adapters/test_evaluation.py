@@ -15,6 +15,9 @@ from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.task import KINDS, Example, Kind
+from meltpoint.tests.adapters.devices import cpu_tensors
+
+pytestmark = cpu_tensors
 
 Make = Callable[..., Any]
 MakeExamples = Callable[[Kind, int], list[Example]]

@@ -10,6 +10,7 @@ import torch
 
 from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases
 from meltpoint.tasks.core.task import Example
+from meltpoint.tests.adapters.devices import cpu_draws
 
 Make = Callable[..., Any]
 FACTS = {"encoder": "e", "data": "d", "head": "bilstm", "mode": "stack_and_finetune", "code": "c"}
@@ -42,6 +43,7 @@ def test_without_the_rule_the_first_phase_is_as_long_as_planned_and_train_is_not
     assert all(result.train == {} for result in results)
 
 
+@cpu_draws
 def test_the_first_phase_ends_with_the_first_epoch_beyond_the_gap(make_trainer: Make):
     results = list(overfitting(make_trainer, 0.6).results())
     found = gaps(results)
@@ -53,6 +55,7 @@ def test_the_first_phase_ends_with_the_first_epoch_beyond_the_gap(make_trainer: 
     assert [result.epoch for result in results] == list(range(1, len(results) + 1))
 
 
+@cpu_draws
 def test_the_second_phase_starts_from_the_weights_and_moments_of_the_last_epoch_within_the_gap(make_trainer: Make):
     trainer = overfitting(make_trainer, 0.6)
     before: list[dict[str, torch.Tensor]] = []

@@ -96,3 +96,38 @@ def test_bf16_on_a_gpu_that_has_none_is_refused_with_a_remedy(monkeypatch: pytes
     monkeypatch.setattr(hardware, "bf16_is_native", lambda device: False)
     with pytest.raises(ValueError, match="this GPU has none; use precision: fp32, or auto"):
         resolve_precision("bf16", "cuda:0")
+
+
+@pytest.fixture
+def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A GPU that torch seems to see; torch's switches are put back."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "a GPU")
+    tf32, cudnn = torch.backends.cudnn.allow_tf32, torch.backends.cuda.cudnn_sdp_enabled()
+    yield
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cuda.enable_cudnn_sdp(cudnn)
+
+
+@pytest.mark.parametrize(("switch", "strict"), [(None, True), ("1", True), ("0", False), ("off", False)])
+def test_on_a_gpu_an_operation_without_a_deterministic_form_raises_unless_it_is_allowed(
+    pretended_gpu: None, monkeypatch: pytest.MonkeyPatch, switch: str | None, strict: bool
+):
+    """With a warning alone, torch's attention would take its other form in the backward pass."""
+    if switch is None:
+        monkeypatch.delenv(hardware.DETERMINISM, raising=False)
+    else:
+        monkeypatch.setenv(hardware.DETERMINISM, switch)
+    assert claim_device(1, 0.5) == hardware.Hardware("cuda:0", "a GPU", 1, 0.5)
+    assert torch.are_deterministic_algorithms_enabled()
+    assert torch.is_deterministic_algorithms_warn_only_enabled() is not strict
+    claim_device(1)
+    assert torch.is_deterministic_algorithms_warn_only_enabled(), "a CPU's operations warn"
+
+
+def test_on_a_gpu_fp32_is_fp32_and_attention_makes_no_plan_for_each_shape(pretended_gpu: None):
+    torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    claim_device(1, 1.0)
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.cudnn_sdp_enabled()

@@ -14,6 +14,9 @@ from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.training.trainer import Trainer
+from meltpoint.tests.adapters.devices import cpu_tensors
+
+pytestmark = cpu_tensors
 
 Make = Callable[..., Any]
 

@@ -24,6 +24,9 @@ from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification.native_pooler import pooler_notes
 from meltpoint.tasks.core.task import Kind
 from meltpoint.tests.adapters.conftest import FAMILIES, save_tiny
+from meltpoint.tests.adapters.devices import cpu_tensors
+
+pytestmark = cpu_tensors
 
 Make = Callable[..., Any]
 SENTENCES: Kind = "sentence_classification"

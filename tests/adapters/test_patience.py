@@ -14,6 +14,7 @@ from meltpoint.adapters.settings import complete, first_phase_parameters
 from meltpoint.adapters.training import patience
 from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.tasks.core.task import Example
+from meltpoint.tests.adapters.devices import cpu_bits
 
 Make = Callable[..., Any]
 
@@ -91,6 +92,7 @@ def test_a_trial_trains_so_many_epochs_past_its_best_and_its_weights_are_the_bes
         assert torch.equal(weights, capped.trials[0].best_state[name]), name
 
 
+@cpu_bits
 def test_members_leave_a_bundle_by_themselves(make_stack: Make) -> None:
     rates = (1e-4, 1e-2, 0.03)
     trials = [(0, {"learning_rate": rate, "epochs": 30, "patience": wait}) for rate in rates for wait in (1, 3, 6)]

@@ -16,6 +16,7 @@ from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.model import Member
 from meltpoint.adapters.training.shared_first_phase import first_phase_key
 from meltpoint.adapters.training.trainer import Trainer
+from meltpoint.tests.adapters.devices import cpu_bits
 
 Make = Callable[..., Any]
 SEED = 5
@@ -93,6 +94,7 @@ def test_the_encoders_dropout_follows_the_dropout_seed(make_trainer: Make):
     assert is_same(*found)
 
 
+@cpu_bits
 def test_trials_of_one_order_in_a_bundle_are_the_trials_alone_to_the_last_bit(make_stack: Make):
     seeds = [SAME, replace(SAME, initial=8), replace(SAME, dropout=8), replace(SAME, initial=9, dropout=9)]
     bundle = make_stack("sentence_classification", "bilstm", [(one, {"dropout": 0.4}) for one in seeds])

@@ -20,6 +20,7 @@ from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases
 from meltpoint.adapters.training.state_file import DamagedStateError, read_about, read_state, write_state
 from meltpoint.adapters.training.training_state import restore, state_of
 from meltpoint.tasks.core.task import Example
+from meltpoint.tests.adapters.devices import cpu_draws
 
 Make = Callable[..., Any]
 
@@ -85,6 +86,7 @@ def test_a_trial_that_goes_on_after_any_epoch_ends_with_the_same_bits(make_train
         assert_same(everything(second), everything(whole))
 
 
+@cpu_draws
 def test_the_gap_rule_goes_on_with_the_weights_that_it_keeps(make_trainer: Make, tmp_path):
     texts = ["the old harbour", "a quiet film", "ships came home", "prices rose"]
     train = [Example(str(n), texts=(text,), label=n % 2) for n, text in enumerate(texts)]

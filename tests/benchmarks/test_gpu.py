@@ -12,8 +12,8 @@ import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
 from meltpoint.benchmarks.gpu import __main__ as suite
-from meltpoint.benchmarks.gpu import ceiling, counting
-from meltpoint.benchmarks.gpu.sizes import BASE, TINY, Size, random_data
+from meltpoint.benchmarks.gpu import ceiling, counting, sharing
+from meltpoint.benchmarks.gpu.sizes import BASE, TINY, Size, random_data, save_encoder
 
 SIZES = [TINY, replace(TINY, layers=3, dim=48, heads=4, feed_forward=80, length=24)]
 
@@ -103,3 +103,27 @@ def test_without_a_gpu_the_command_says_what_to_type(monkeypatch, capsys):
         suite.main()
     assert ended.value.code == 2
     assert "--device cpu --tiny" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", ["fine_tuning", "feature_extraction"])
+def test_a_process_that_shares_a_gpu_is_timed_from_the_start_of_all(tmp_path, mode):
+    encoder, waits = save_encoder(TINY, tmp_path), list[float]()
+
+    class Start:
+        """A barrier of one process."""
+
+        def wait(self, seconds: float) -> int:
+            """Nobody else is waited for."""
+            waits.append(seconds)
+            return 0
+
+    seconds, used = sharing.train(TINY, encoder, "cpu", mode, Start())
+    assert seconds > 0
+    assert used == 0, "there is no GPU whose memory it could take"
+    assert len(waits) == 3, "before the clock, and around the reading of the memory"
+
+
+def test_a_line_of_sharing_compares_with_the_fewest_processes():
+    one, four = (sharing.Shared("tiny", "fine_tuning", count, rate, 2**30) for count, rate in ((1, 100.0), (4, 250.0)))
+    said = " ".join(sharing.line(four, one).split())
+    assert said == "tiny fine_tuning 4 at a time 250 examples/s 2.50 times 1's 1.00 GiB each"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -80,6 +81,19 @@ def test_a_part_outside_its_range_or_missing_is_named_with_the_command_that_inst
     assert not check.ok
     assert line.partition(">=")[2] in check.detail
     assert f"pip install '{line}'" in check.remedy
+
+
+def test_a_checkout_that_is_not_installed_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> None:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor.metadata, "metadata", absent)
+    monkeypatch.setattr(doctor.metadata, "requires", absent)
+    check = doctor.python()
+    assert not check.ok
+    assert "not installed" in check.detail
+    assert "make install" in check.remedy
+    assert doctor.packages() == []
 
 
 def test_a_local_build_of_a_part_counts_as_its_version() -> None:

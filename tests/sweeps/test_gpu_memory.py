@@ -18,7 +18,6 @@ from meltpoint.adapters.model import AdaptedModel
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.memory_ceilings import FILE, MemoryCeilings
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.on_ray import gpu_sharing
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
@@ -27,7 +26,8 @@ from meltpoint.sweeps.worker import memory_probe, worker
 from meltpoint.sweeps.worker.gpu_memory import halved, longest_input, micro_batch_of
 from meltpoint.sweeps.worker.memory_probe import Need
 from meltpoint.sweeps.worker.outcome import OutOfMemory
-from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.worker.work_order import Order
+from meltpoint.tests.sweeps.one_process import Screen, drive, driver_of, only
 
 BATCH = 8
 
@@ -56,45 +56,6 @@ def limit(monkeypatch) -> Callable[[int], None]:
     return set_to
 
 
-class Screen:
-    """A progress and a tracker that remember what is lost."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def lost(self, proposal: Any, why: str) -> None:
-        """A trial is tried again."""
-        self.lines.append(why)
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_: None
-
-
-def driver_of(spec, cells, folder: Path, gpus: float = 0.0) -> tuple[SweepDriver, Screen]:
-    ledger = Ledger(folder / "sweep")
-    ledger.create()
-    screen: Any = Screen()
-    planner = Planner(spec, cells, ledger.records())
-    scorer = SimpleNamespace(prepare=lambda: None, has=lambda trial: True, submitted=set())
-    return SweepDriver(planner, ledger, screen, screen, scorer, Resources(storage=str(folder), gpus=gpus)), screen
-
-
-def drive(driver: SweepDriver, trials: int, run: Callable[[Order], Order] = lambda order: order) -> list[Order]:
-    """Run orders in this process, as Ray's workers do, until so many trials have a record; the orders as handed out."""
-    orders: list[Order] = []
-    while len(driver.ledger.records()) < trials:
-        work = driver.next_order()
-        assert isinstance(work, WorkOrder)
-        orders += work.orders
-        driver.on_start(work)
-        for events in worker.run(WorkOrder(orders=tuple(run(order) for order in work.orders))):
-            for event in events:
-                driver.on_event(event)
-        driver.on_order_end(work, worker.failed("worker", "it said nothing of its end"))
-        assert len(orders) < 20
-    return orders
-
-
 def on_the_cpu(order: Order) -> Order:
     """The order as a worker on this machine can take it, which has no GPU."""
     return order.model_copy(update={"gpus": 0})
@@ -110,11 +71,6 @@ def _orders(spec, cells) -> list[Order]:
     nobody: Any = Screen()
     driver = SweepDriver(planner, Ledger(Path("nowhere")), nobody, nobody, nobody, Resources(gpus=0.0))
     return [driver.order(planner.next(), 0.0)]
-
-
-def only(driver: SweepDriver) -> TrialRecord:
-    (record,) = driver.ledger.records()
-    return record
 
 
 def test_a_trial_is_tried_with_half_the_rows_until_it_fits_and_its_record_says_so(spec, fine_tuned, tmp_path, limit):

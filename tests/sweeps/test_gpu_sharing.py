@@ -126,8 +126,9 @@ def test_finals_side_by_side_are_probed_where_they_are_allowed_on_gpus(spec, cel
 def test_methods_that_were_never_measured_on_a_gpu_are_limited_there():
     """A limit may change with figures of a GPU in docs/log.md, and this test with it."""
     assert (gpu_limits.FORKS_WORKERS, gpu_limits.BUNDLES_FINALS) == (False, False)
-    assert share_of(0, 80 * GIB) == 1 / 2
+    assert share_of(0, 80 * GIB) == 1 / 8
     assert share_of(27 * GIB, 80 * GIB) == 1.0, "two would need 81 GiB with half as much again"
+    assert share_of(8 * GIB, 80 * GIB) == 0.1666, "six, with 12 GiB each"
 
 
 def test_the_share_that_is_enough_on_every_kind_of_gpu_is_the_largest():

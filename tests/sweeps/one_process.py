@@ -1,0 +1,60 @@
+"""A driver whose orders are run in this process, one after another, as Ray's workers run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from meltpoint.sweeps.driver.driver import SweepDriver
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.worker import worker
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+
+
+class Screen:
+    """A progress and a tracker that remember what is lost."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def lost(self, proposal: Any, why: str) -> None:
+        """A trial is tried again."""
+        self.lines.append(why)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+def driver_of(spec, cells, folder: Path, gpus: float = 0.0) -> tuple[SweepDriver, Screen]:
+    ledger = Ledger(folder / "sweep")
+    ledger.create()
+    screen: Any = Screen()
+    planner = Planner(spec, cells, ledger.records())
+    scorer = SimpleNamespace(prepare=lambda: None, has=lambda trial: True, submitted=set())
+    return SweepDriver(planner, ledger, screen, screen, scorer, Resources(storage=str(folder), gpus=gpus)), screen
+
+
+def drive(driver: SweepDriver, trials: int, run: Callable[[Order], Order] = lambda order: order) -> list[Order]:
+    """Run orders in this process, as Ray's workers do, until so many trials have a record; the orders as handed out."""
+    orders: list[Order] = []
+    while len(driver.ledger.records()) < trials:
+        work = driver.next_order()
+        assert isinstance(work, WorkOrder)
+        orders += work.orders
+        driver.on_start(work)
+        for events in worker.run(WorkOrder(orders=tuple(run(order) for order in work.orders))):
+            for event in events:
+                driver.on_event(event)
+        driver.on_order_end(work, worker.failed("worker", "it said nothing of its end"))
+        assert len(orders) < 20
+    return orders
+
+
+def only(driver: SweepDriver) -> TrialRecord:
+    (record,) = driver.ledger.records()
+    return record
