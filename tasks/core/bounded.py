@@ -102,6 +102,19 @@ def _depth(value: object) -> int:
     return depth
 
 
+class TextLoader(yaml.BaseLoader):
+    """A YAML loader that keeps every scalar as text (`labels: [no, yes]` are names), and refuses a key given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping whose keys do not repeat."""
+        seen = set[str]()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is given twice", key.start_mark)
+            seen.add(key.value)
+        return dict(super().construct_mapping(node, deep))
+
+
 def parse_yaml(text: str, loader_class: type[yaml.SafeLoader] | type[yaml.BaseLoader]) -> object:
     """The value of a YAML text with one document.
 

@@ -16,7 +16,7 @@ from typing import Literal
 import yaml
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.bounded import parse_yaml
+from meltpoint.tasks.core.bounded import TextLoader, parse_yaml
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.slices import TEST_FROM, Slice, parse_slice
 from meltpoint.tasks.core.task import Example
@@ -115,7 +115,7 @@ def parse_cut(written: object, asked_by: str = TEST_FROM) -> Cut:
     """
     if isinstance(written, str) and written.strip().startswith("{"):
         try:
-            written = parse_yaml(written, yaml.BaseLoader)
+            written = parse_yaml(written, TextLoader)
         except yaml.YAMLError:
             raise _no_form(written, asked_by) from None
     if isinstance(written, str):

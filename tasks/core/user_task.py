@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from meltpoint.tasks.core import mistakes, registry
-from meltpoint.tasks.core.bounded import MOST_YAML_BYTES, parse_yaml
+from meltpoint.tasks.core.bounded import MOST_YAML_BYTES, TextLoader, parse_yaml
 from meltpoint.tasks.core.conll import TagScheme
 from meltpoint.tasks.core.kind import LABEL
 from meltpoint.tasks.core.metrics import default
@@ -49,8 +49,7 @@ def read_task_file(file: str, taken: Iterable[str] = ()) -> Task:
 
 def _parse(path: Path) -> Mapping[str, object]:
     try:
-        # BaseLoader keeps every scalar as text: `labels: [no, yes]` are names, not booleans.
-        document = parse_yaml(read_text(path, most_bytes=MOST_YAML_BYTES), yaml.BaseLoader)
+        document = parse_yaml(read_text(path, most_bytes=MOST_YAML_BYTES), TextLoader)
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} is not YAML ({reason}). Correct the file; docs/tasks.md has examples.") from None

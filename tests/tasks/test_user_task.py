@@ -195,6 +195,8 @@ def test_tagged_words_as_json_lists(tmp_path):
         ("text: review", "text: reviews", "no column 'reviews'. The columns are: id, review, verdict."),
         ("train.tsv", "trainn.tsv", "trainn.tsv is missing"),
         ("[no, yes]", "[no, yes", "is not YAML"),
+        ("format: tsv", "format: tsv\nformat: csv", "'format' is given twice"),
+        ("text: review", "text: review, text: verdict", "'text' is given twice"),
     ],
 )
 def test_every_mistake_is_one_line_that_names_it(tmp_path, old, new, wanted):
