@@ -67,6 +67,8 @@ def _row(storage: StoragePath, name: str) -> SweepRow:
         summary = summarise(Ledger(storage / name))
     except ValueError as error:
         return SweepRow(name, "damaged", fault=str(error))
+    except OSError as error:  # another user's, say
+        return SweepRow(name, "damaged", fault=f"{error.strerror or error} ({error.filename or storage / name})")
     return _of(summary)
 
 

@@ -172,7 +172,7 @@ def export(
         export_finalists(ledger, summary, target, cell, asked_forms(model, transformers, onnx), print)
 
 
-@exit_on_error()
+@exit_on_error(goes_on=True)
 def ensemble(
     name: NameArgument, task: Annotated[str, typer.Option(help="The task whose cells are combined.")],
     cell: Annotated[list[str] | None, typer.Option(help="E.M.T or SWEEP/E.M.T; every finished one otherwise.")] = None,
@@ -195,7 +195,7 @@ def ensemble(
         show_ensemble(made, name, Console(highlight=False))
 
 
-@exit_on_error()
+@exit_on_error(goes_on=True)
 def analyse(
     name: NameArgument, analysis: AnalysesArgument,
     encoder: Encoders = None, task: Tasks = None,

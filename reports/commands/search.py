@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 
 
-@exit_on_error()
+@exit_on_error(goes_on=True)
 @with_sweep_options()
 def sweep(options: SweepOptions) -> None:
     """Search every cell, re-run its best setting over seeds, score it once on test, export it.
@@ -121,7 +121,7 @@ def _explanation(planned: SweepPlan) -> Explanation:
     return explain(planned.cells)
 
 
-@exit_on_error()
+@exit_on_error(goes_on=True)
 def demo(
     storage: Storage = "runs", name: Name = "demo", cpus_per_trial: CpusPerTrial = 1.0,
     gpus_per_trial: GpusPerTrial = "auto", mix_code_versions: MixCode = False,

@@ -40,11 +40,14 @@ def accept_any_character() -> None:
 
 
 @contextmanager
-def exit_on_error() -> Iterator[None]:
+def exit_on_error(goes_on: bool = False) -> Iterator[None]:
     """Context manager and decorator that ends a command with one line on standard error and its exit status.
 
     Status 2 for bad input (`ValueError`); 1 for numbers that diverge (`ArithmeticError`), a full disk or a refused
     file (`OSError`), and Ctrl-C; 0 where the reader of standard output has closed it; a `StopRequest` has its own.
+
+    Args:
+        goes_on: whether the same command, given again, goes on from what it has finished.
     """
     try:
         yield
@@ -59,7 +62,8 @@ def exit_on_error() -> Iterator[None]:
         raise typer.Exit(DONE) from None
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        complain(f"{error.strerror or error}{where}; what finished is kept, and the same command goes on from there.")
+        kept = "; what finished is kept, and the same command goes on from there" if goes_on else ""
+        complain(f"{error.strerror or error}{where}{kept}.")
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt as stop:
         complain(str(stop) or "stopped")

@@ -59,12 +59,15 @@ def run(*words: str) -> str:
 def test_every_sweep_of_a_storage_is_listed_also_a_damaged_one(storage: Path, words: tuple[str, ...]) -> None:
     (storage / "broken").mkdir()
     (storage / "broken" / "sweep.json").write_text("{", encoding="utf-8")
+    (storage / "unreadable" / "sweep.json").mkdir(parents=True)  # opening it fails as another user's file does
     rows = {row["name"]: row for row in json.loads(run(*words, "--storage", str(storage), "--json"))}
-    assert set(rows) == {"first", "second", "broken"}
+    assert set(rows) == {"first", "second", "broken", "unreadable"}
     assert (rows["first"]["cells"], rows["first"]["cells_done"], rows["first"]["trials"]) == (2, 2, 2)
     assert rows["first"]["tasks"] == ["sst2"]
     assert rows["broken"]["state"] == "damaged"
     assert "sweep.json" in rows["broken"]["fault"]
+    assert rows["unreadable"]["state"] == "damaged"
+    assert "directory" in rows["unreadable"]["fault"]
     text = run(*words, "--storage", str(storage))
     assert all(name in text for name in rows)
 

@@ -335,3 +335,10 @@ def test_a_uri_that_names_no_prefix_of_a_bucket_is_refused(uri):
 def test_the_home_of_nobody_is_no_storage():
     with pytest.raises(ValueError, match=r"^--storage ~nobody-of-that-name/x: there is no such user here"):
         files.storage_path("~nobody-of-that-name/x")
+
+
+def test_a_storage_that_this_user_may_not_read_is_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files.os, "access", lambda path, mode: False)  # root may read every folder
+    with pytest.raises(ValueError, match="this user may not read that folder; ask its owner"):
+        readable_storage(str(tmp_path))
+    readable_storage(str(tmp_path / "new"))
