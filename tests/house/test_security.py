@@ -82,11 +82,13 @@ def test_yaml_is_read_by_loaders_that_make_plain_values() -> None:
     import yaml
 
     from meltpoint.search_spaces.documents import Reader
+    from meltpoint.tasks.core.bounded import TextLoader
 
     assert found(r"yaml\.\w*load\w*") == [], "all YAML is read within the bounds of parse_yaml"
     read = [call for source in SOURCES.values() for name, call in calls(source) if name == "parse_yaml"]
-    assert {ast.unparse(call.args[1]) for call in read} == {"yaml.BaseLoader", "Reader"}
+    assert {ast.unparse(call.args[1]) for call in read} == {"yaml.BaseLoader", "TextLoader", "Reader"}
     assert issubclass(Reader, yaml.SafeLoader)
+    assert issubclass(TextLoader, yaml.BaseLoader)
 
 
 def test_no_text_is_run_as_code_and_no_command_goes_through_a_shell() -> None:
