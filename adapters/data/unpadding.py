@@ -132,6 +132,13 @@ class Unpadded:
 
     def rows_of(self, states: Tensor) -> Tensor:
         """(rounded pieces, …) → (batch · pieces, …), 0 where padded."""
+        if not states.is_cuda:  # half the time there; a GPU would sort the places first, to be deterministic
+            rows = states.new_zeros(len(self.lengths) * self.longest, *states.shape[1:])
+            return rows.index_copy_(0, self.places, states[: len(self.places)])
+        return self.picked(states)
+
+    def picked(self, states: Tensor) -> Tensor:
+        """`rows_of` by picking a piece for each position."""
         sources, is_padding = self._sources
         rows = states.index_select(0, sources)
         return rows.masked_fill_(is_padding.view(-1, *[1] * (states.dim() - 1)), 0)

@@ -25,6 +25,7 @@ def test_what_is_padded_and_unpadded_again_is_what_it_was(lengths: list[int]):
     assert rows.shape == (len(lengths), max(lengths), 2)
     again = unpadded.unpad(rows)
     assert again.shape == states.shape
+    assert torch.equal(unpadded.picked(states).view_as(rows), rows), "the same on a GPU"
     assert torch.equal(again[:real], states[:real])
     assert (again[real:] == states[0]).all(), "what stands for nothing is the first piece again"
     mask = unpadded.key_mask()[:, 0, 0]
