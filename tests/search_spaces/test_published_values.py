@@ -34,7 +34,8 @@ def tried(space: Space, name: str) -> tuple[object, ...]:
 @pytest.mark.parametrize(
     ("mode", "encoder", "task", "head", "name", "expected"),
     [
-        (FROZEN, "bert-base", "mrpc", "esim", "learning_rate", (1e-4, 1e-2, 1e-3)),
+        (FROZEN, "bert-base", "mrpc", "esim", "learning_rate", (1e-4, 3e-3, 1e-3)),
+        (FROZEN, "bert-base", "conll2003", "bilstm", "learning_rate", (1e-4, 1e-2, 1e-3)),
         (FROZEN, "bert-base", "mrpc", "esim", "dropout", (0.0, 0.6, 0.5)),
         (FROZEN, "bert-base", "sst2", "bcn", "dropout", (0.0, 0.6, 0.25)),
         (FROZEN, "bert-base", "sst2", "bcn", "learning_rate", (1e-4, 1.25e-3, 1e-3)),
