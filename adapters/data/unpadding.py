@@ -8,7 +8,7 @@ of the unpadded BERT model"; the encoder gets position ids, and attention the ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,8 @@ from torch.autograd.function import once_differentiable
 UNPADDED = "meltpoint_unpadded"
 """The keyword under which a model passes an `Unpadded` to its attention."""
 
+
+Map = Callable[[Tensor], Tensor]
 
 GPU_POSITIONS = 8192
 """Positions of a padded batch up to which a GPU keeps the padding: a training step's time is then that of starting its
@@ -119,12 +121,13 @@ class Unpadded:
 
     def pad(self, states: Tensor) -> Tensor:
         """(rounded pieces, …) → (batch, pieces, …), 0 where padded."""
-        rows: Tensor = _Padded.apply(states, self)  # type: ignore[no-untyped-call]
+        rows: Tensor = _Picked.apply(states, self.rows_of, self._real_pieces_of)  # type: ignore[no-untyped-call]
         return rows.view(-1, self.longest, *states.shape[1:])
 
     def unpad(self, states: Tensor) -> Tensor:
         """(batch, pieces, …) → (rounded pieces, …)."""
-        return _Concatenated.apply(states.flatten(0, 1), self)  # type: ignore[no-any-return, no-untyped-call]
+        pieces: Tensor = _Picked.apply(states.flatten(0, 1), self.pieces_of, self.rows_of)  # type: ignore[no-untyped-call]
+        return pieces
 
     def key_mask(self) -> Tensor:
         """(batch, 1, 1, pieces) bool, True on real pieces."""
@@ -147,36 +150,31 @@ class Unpadded:
         """(batch · pieces, …) → (rounded pieces, …)."""
         return rows.index_select(0, self._filled)
 
-
-class _Padded(torch.autograd.Function):
-    """`Unpadded.rows_of`, whose gradient is picked too: torch's own would scatter it, which a GPU does by sorting."""
-
-    @staticmethod
-    def forward(ctx: Any, states: Tensor, unpadded: Unpadded) -> Tensor:
-        """(rounded pieces, …) → (batch · pieces, …)."""
-        ctx.unpadded = unpadded
-        return unpadded.rows_of(states)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """The real pieces' gradients; the copies that fill up have none."""
-        found = ctx.unpadded.pieces_of(gradient)
-        found[len(ctx.unpadded.places) :] = 0
-        return found, None
+    def _real_pieces_of(self, rows: Tensor) -> Tensor:
+        """`pieces_of`, with 0 in the copies that fill up: nothing reads them, so they have no gradient."""
+        pieces = self.pieces_of(rows)
+        pieces[len(self.places) :] = 0
+        return pieces
 
 
-class _Concatenated(torch.autograd.Function):
-    """`Unpadded.pieces_of`, with its gradient picked too; that of the copies is 0, since nothing reads them."""
+class _Picked(torch.autograd.Function):
+    """A mapping of rows whose gradient is picked by the inverse one; torch's own scatters it, which a GPU sorts for."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, unpadded: Unpadded) -> Tensor:
-        """(batch · pieces, …) → (rounded pieces, …)."""
-        ctx.unpadded = unpadded
-        return unpadded.pieces_of(rows)
+    def forward(ctx: Any, rows: Tensor, onward: Map, back: Map) -> Tensor:
+        """`onward(rows)`.
+
+        Args:
+            ctx: autograd's.
+            rows: (rows, …).
+            onward: the mapping.
+            back: its inverse, for the gradient.
+        """
+        ctx.back = back
+        return onward(rows)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """The gradients in their rows."""
-        return ctx.unpadded.rows_of(gradient), None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        """`back(gradient)`, of the shape of the rows."""
+        return ctx.back(gradient), None, None
