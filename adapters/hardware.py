@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,8 @@ Precision = Literal["bf16", "fp32"]
 
 DETERMINISM = "MELTPOINT_DETERMINISTIC"
 """The environment variable that allows a GPU operations without a deterministic form: 0, off, false or no."""
+
+_LIBRARY_ALLOCATION = re.compile(r"\bCU(BLAS|DNN|SOLVER|SPARSE)_STATUS_\w*ALLOC\w*_FAILED\b")
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,16 @@ class Hardware:
     name: str
     threads: int
     gpu_share: float = 0.0
+
+
+def is_gpu_out_of_memory(error: BaseException) -> bool:
+    """True if a GPU's memory was too small: for torch's own tensors, or for a workspace of NVIDIA's libraries.
+
+    The libraries take their memory beside torch's allocator, and torch passes their status on as a RuntimeError. On an
+    H100 with 1.8 GiB left it was `cublasCreate` that failed, once the tensors had taken the rest (docs/log.md).
+    """
+    is_library = isinstance(error, RuntimeError) and _LIBRARY_ALLOCATION.search(str(error)) is not None
+    return is_library or isinstance(error, torch.OutOfMemoryError)
 
 
 def bf16_is_native(device: str) -> bool:

@@ -12,6 +12,7 @@ from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import ENCODING_BATCH, FeatureKey
+from meltpoint.adapters.hardware import is_gpu_out_of_memory
 from meltpoint.tasks.core.task import Kind
 
 
@@ -45,12 +46,12 @@ def _in_parts(read: Callable[[Sequence[int]], Tensor], rows: Sequence[int]) -> T
     """The states that `read` gives of some rows, (layers, positions, dim); by halves where a GPU's memory is too small.
 
     Raises:
-        torch.OutOfMemoryError: it is too small for one row.
+        RuntimeError: it is too small for one row (`is_gpu_out_of_memory`).
     """
     try:
         return read(rows)
-    except torch.OutOfMemoryError:
-        if len(rows) == 1:
+    except RuntimeError as error:
+        if not is_gpu_out_of_memory(error) or len(rows) == 1:
             raise
     if torch.cuda.is_available():  # here the error has let go of what the pass had taken
         torch.cuda.empty_cache()

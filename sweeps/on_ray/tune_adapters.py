@@ -30,6 +30,7 @@ from meltpoint.sweeps.worker.outcome import (
     TrialOutcome,
     failed,
     is_broken_device,
+    lost_gpu,
     lost_worker,
 )
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
@@ -244,7 +245,7 @@ def outcome_of_error(trial: Trial) -> TrialOutcome:
     """The outcome of a trial of Tune's that ended in an error: our own code raised, or its worker was lost."""
     error = trial.get_pickled_error()
     if isinstance(error, RayTaskError) and is_broken_device(error.cause):
-        return failed("worker", f"its GPU failed: {str(error.cause).strip().splitlines()[0]}")
+        return lost_gpu(error.cause)
     if isinstance(error, RayTaskError):
         lines = str(error.cause).strip().splitlines()
         return failed("setting", lines[0] if lines else repr(error.cause))

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.hardware import Hardware
-from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialOutcome, failed
+from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialOutcome, failed, memory_error_in_short
 from meltpoint.sweeps.worker.work_order import Order
 
 
@@ -41,13 +39,15 @@ def micro_batch_of(order: Order, hardware: Hardware, train: EncodedSplit) -> int
     return rows
 
 
-def outcome_of(
-    error: torch.OutOfMemoryError, orders: Sequence[Order], place: Hardware, train: EncodedSplit
-) -> TrialOutcome:
-    """The outcome of trials whose worker ran out of GPU memory: they are tried again with less, while there is less."""
+def outcome_of(error: Exception, orders: Sequence[Order], place: Hardware, train: EncodedSplit) -> TrialOutcome:
+    """The outcome of trials whose worker ran out of GPU memory: they are tried again with less, while there is less.
+
+    Args:
+        error: one of `is_gpu_out_of_memory`.
+    """
     order = orders[0]
     rows, length = micro_batch_of(order, place, train), longest_input(train)
-    said = str(error).splitlines()[0]
+    said = memory_error_in_short(error)
     is_shared = 0 < order.gpus < 1
     if rows == 1 and len(orders) == 1 and not is_shared:
         return failed(

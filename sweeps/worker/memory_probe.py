@@ -12,10 +12,11 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 from meltpoint.adapters.data.batch import EncodedSplit
-from meltpoint.adapters.hardware import Hardware, claim_device
+from meltpoint.adapters.hardware import Hardware, claim_device, is_gpu_out_of_memory
 from meltpoint.adapters.training.evaluation import EVALUATION_BATCH
 from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.sweeps.worker.memory import release_memory
+from meltpoint.sweeps.worker.outcome import memory_error_in_short
 from meltpoint.sweeps.worker.work_order import WorkOrder
 from meltpoint.sweeps.worker.worker import training, warm_encoder
 from meltpoint.tasks.core.task import Kind
@@ -85,11 +86,13 @@ def probe_gpu(document: dict[str, Any]) -> Need:
     try:
         order = ProbeOrder.model_validate(document)
         return probe(order, claim_device(int(order.bundles[0].first.cpus), 1.0), GpuMeter())
-    except torch.OutOfMemoryError as failure:
-        why = f"a whole GPU is too small for the largest batches ({str(failure).splitlines()[0]}); they train in parts."
-        return Need(0, 0, why, is_too_large=True)
     except Exception as failure:  # noqa: BLE001 - the driver says it in one line and ends the sweep
-        return Need(0, 0, f"{type(failure).__name__}: {failure}")
+        if not is_gpu_out_of_memory(failure):
+            return Need(0, 0, f"{type(failure).__name__}: {failure}")
+        why = (
+            f"a whole GPU is too small for the largest batches ({memory_error_in_short(failure)}); they train in parts."
+        )
+        return Need(0, 0, why, is_too_large=True)
 
 
 def probe(order: ProbeOrder, hardware: Hardware, meter: Meter) -> Need:

@@ -16,7 +16,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError
 
-from meltpoint.adapters.hardware import DETERMINISM
+from meltpoint.adapters.hardware import DETERMINISM, is_gpu_out_of_memory
 from meltpoint.sweeps.ledger.records import Cause
 from meltpoint.sweeps.storage.object_store import StoreError
 
@@ -114,6 +114,11 @@ def lost_worker(text: str) -> TrialOutcome:
     return failed("worker", "its worker died (killed by a person, a scheduler, or the kernel for memory)")
 
 
+def lost_gpu(error: BaseException) -> TrialOutcome:
+    """The outcome of trials whose GPU failed (`is_broken_device`)."""
+    return failed("worker", f"its GPU failed: {str(error).strip().splitlines()[0]}")
+
+
 def outcome_of_error(error: Exception) -> TrialOutcome:
     """The outcome of a trial that raised in its worker."""
     if is_out_of_memory(error):
@@ -139,14 +144,21 @@ def is_broken_device(error: BaseException | None) -> bool:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """True if a GPU's memory or the process's was too small."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return isinstance(error, MemoryError) or is_gpu_out_of_memory(error)
 
 
 def _out_of_memory(error: BaseException) -> str:
-    if isinstance(error, torch.OutOfMemoryError):
+    if is_gpu_out_of_memory(error):
         advice = "a smaller batch_size or max_pieces, or more memory a trial (--gpus-per-trial)"
-        return f"out of memory: {str(error).splitlines()[0]}; {advice}"
+        return f"out of memory: {memory_error_in_short(error)}; {advice}"
     return "out of memory on the machine; a smaller batch_size or max_pieces"
+
+
+def memory_error_in_short(error: BaseException) -> str:
+    """What a GPU's out-of-memory error says of that GPU: one line, without the list of all processes on it."""
+    line, mark = str(error).splitlines()[0], " is free."
+    head, found, _ = line.partition(mark)
+    return head + mark if found else line
 
 
 def is_full_disk(error: BaseException) -> bool:

@@ -20,7 +20,7 @@ from meltpoint.adapters.data.pairing import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.budget import free_bytes
-from meltpoint.adapters.hardware import Hardware, claim_device, resolve_precision
+from meltpoint.adapters.hardware import Hardware, claim_device, is_gpu_out_of_memory, resolve_precision
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import bundle_key
 from meltpoint.adapters.snapshot import Snapshot
@@ -45,6 +45,7 @@ from meltpoint.sweeps.worker.outcome import (
     failed,
     is_broken_device,
     is_out_of_memory,
+    lost_gpu,
     outcome_of_error,
 )
 from meltpoint.sweeps.worker.resource_meter import ResourceMeter
@@ -153,7 +154,7 @@ def run(work: WorkOrder) -> Iterator[list[Event]]:
         The events that happened at once, a list at a time.
 
     Raises:
-        torch.AcceleratorError: the GPU failed, and this process can use it no more.
+        torch.AcceleratorError: the GPU failed, and this process can use it no more; the trials' endings say so first.
     """
     meter = ResourceMeter()
     for orders in bundles(work.orders):
@@ -174,6 +175,8 @@ def _run_stack(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[E
         return
     except Exception as error:
         if is_broken_device(error):
+            # Said first: torch's destructors may abort the process before Ray has the error.
+            yield [TrialEnded(trial=trial, outcome=lost_gpu(error)) for trial in open_trials]
             raise  # no later trial of this process could train; Tune ends it, and the trials run elsewhere
         outcome = _outcome_of(error, orders)  # whatever else broke is these trials' outcome; the sweep goes on
         is_halved = is_out_of_memory(error) and len(orders) > 1 and not has_trained
@@ -189,7 +192,7 @@ def _run_stack(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[E
 
 def _outcome_of(error: Exception, orders: Sequence[Order]) -> TrialOutcome:
     """The outcome of trials whose training raised."""
-    if not isinstance(error, torch.OutOfMemoryError):
+    if not is_gpu_out_of_memory(error):
         return outcome_of_error(error)
     first = orders[0]
     try:

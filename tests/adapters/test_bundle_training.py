@@ -85,6 +85,7 @@ def test_trials_of_several_seeds_in_a_stack_are_the_trials_alone_within_rounding
         assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
+@cpu_bits
 def test_a_member_that_diverges_leaves_and_the_others_never_notice(make_stack: Make, monkeypatch: pytest.MonkeyPatch):
     bundle = make_stack("sentence_classification", "linear", TRIALS)
     loss = bundle.model.head.loss

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from meltpoint.adapters import hardware
-from meltpoint.adapters.hardware import bf16_is_native, claim_device, resolve_precision
+from meltpoint.adapters.hardware import bf16_is_native, claim_device, is_gpu_out_of_memory, resolve_precision
 
 CPU_FACTS = Path("/proc/cpuinfo")
 
@@ -131,3 +131,20 @@ def test_on_a_gpu_fp32_is_fp32_and_attention_makes_no_plan_for_each_shape(preten
     claim_device(1, 1.0)
     assert not torch.backends.cudnn.allow_tf32
     assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_memory"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(...)`"), False),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), False),
+        (ValueError("CUBLAS_STATUS_ALLOC_FAILED"), False),
+        (MemoryError(), False),
+    ],
+)
+def test_a_workspace_that_a_library_could_not_allocate_is_out_of_gpu_memory(error: Exception, is_memory: bool):
+    assert is_gpu_out_of_memory(error) == is_memory

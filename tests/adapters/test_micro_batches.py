@@ -134,13 +134,14 @@ def test_the_parts_of_each_step_are_its_rows_in_order_and_their_shares_add_up_to
 class SmallGpu:
     """A pass that more than some rows do not fit."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, error: RuntimeError | None = None) -> None:
         self.most, self.passes = most, []
+        self.error = error or torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
     def read(self, rows: list[int]) -> torch.Tensor:
         """(1, positions, 1): two positions a row."""
         if len(rows) > self.most:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+            raise self.error
         self.passes.append(len(rows))
         return torch.tensor([float(row) for row in rows for _ in range(2)]).view(1, -1, 1)
 
@@ -156,3 +157,13 @@ def test_states_that_do_not_fit_at_once_are_encoded_by_halves_in_the_same_order(
 def test_a_row_that_does_not_fit_by_itself_is_out_of_memory():
     with pytest.raises(torch.OutOfMemoryError):
         encoding._in_parts(SmallGpu(0).read, [1, 2])
+
+
+def test_a_library_that_got_no_memory_is_one_too_and_another_error_is_not():
+    for said in ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "cuDNN error: NO"):
+        gpu = SmallGpu(3, RuntimeError(said))
+        if "ALLOC" in said:
+            assert len(encoding._in_parts(gpu.read, list(range(10))).flatten()) == 20
+        else:
+            with pytest.raises(RuntimeError, match="cuDNN error"):
+                encoding._in_parts(gpu.read, list(range(10)))

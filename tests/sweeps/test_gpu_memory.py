@@ -25,7 +25,7 @@ from meltpoint.sweeps.tracking.run_contents import MICRO_BATCH, ending
 from meltpoint.sweeps.worker import memory_probe, worker
 from meltpoint.sweeps.worker.gpu_memory import halved, longest_input, micro_batch_of
 from meltpoint.sweeps.worker.memory_probe import Need
-from meltpoint.sweeps.worker.outcome import OutOfMemory
+from meltpoint.sweeps.worker.outcome import OutOfMemory, memory_error_in_short
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tests.sweeps.one_process import Screen, drive, driver_of, only
 
@@ -265,6 +265,15 @@ def test_a_cell_whose_probe_does_not_fit_gets_whole_gpus_and_the_sweep_begins(mo
     share = gpu_sharing._share(("e", "fine_tuning", "a"), too_large, said.append)
     assert gpu_sharing.settled({("e", "fine_tuning", "a"): share}, said.append) == {("e", "fine_tuning", "a"): 1.0}
     assert len(said) == 1
+
+
+def test_the_error_names_the_gpu_and_not_every_process_on_it():
+    said = (
+        "CUDA out of memory. Tried to allocate 16.00 MiB. GPU 0 has a total capacity of 79.18 GiB of which 7.00 MiB is "
+        "free. Process 968 has 77.37 GiB memory in use. Including non-PyTorch memory, this process has 802.00 MiB"
+    )
+    assert memory_error_in_short(torch.OutOfMemoryError(said)) == said.partition(" Process")[0]
+    assert memory_error_in_short(RuntimeError("CUBLAS_STATUS_ALLOC_FAILED\nmore")) == "CUBLAS_STATUS_ALLOC_FAILED"
 
 
 def test_a_probe_says_that_it_did_not_fit(monkeypatch):

@@ -247,7 +247,11 @@ def test_what_lies_on_the_gpu_outside_torchs_memory_counts_as_needed(monkeypatch
 
 @pytest.mark.parametrize(
     ("failure", "said"),
-    [(torch.OutOfMemoryError("CUDA out of memory.\nmore"), "a whole GPU is too small"), (OSError("gone"), "OSError")],
+    [
+        (torch.OutOfMemoryError("CUDA out of memory.\nmore"), "a whole GPU is too small"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "is too small"),
+        (OSError("gone"), "OSError"),
+    ],
 )
 def test_what_goes_wrong_in_a_probe_is_an_answer(probed, monkeypatch, failure, said):
     def fail(*words: object) -> None:

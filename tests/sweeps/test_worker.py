@@ -28,6 +28,8 @@ from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnde
 from meltpoint.sweeps.worker.outcome import TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
+NO_HANDLE = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+
 AUDITED = """
 import json, sys
 opened = []
@@ -139,7 +141,11 @@ def test_a_disk_that_fills_up_while_a_trial_trains_is_no_fault_of_its_setting(or
 
 @pytest.mark.parametrize(
     ("error", "cause"),
-    [(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "memory"), (MemoryError(), "setting")],
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "memory"),
+        (RuntimeError(NO_HANDLE), "memory"),
+        (MemoryError(), "setting"),
+    ],
 )
 def test_out_of_memory_is_an_outcome_in_one_line_and_the_worker_lives(order, error, cause):
     def run_out(self, batch):
@@ -292,6 +298,21 @@ def test_where_memory_is_too_small_for_all_of_them_half_train_at_a_time(frozen_o
     assert [event.outcome.status for event in events if isinstance(event, TrialEnded)] == ["finished"] * 4
     assert sizes[0] == 4
     assert set(sizes[1:]) == {2}
+
+
+def test_a_failed_gpu_is_told_before_the_worker_ends_with_it(order, monkeypatch):
+    """A worker of an H100 was aborted by torch's destructors, so that Ray said only that it had died."""
+
+    def fail(self, batch):
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in ...")
+
+    monkeypatch.setattr(AdaptedModel, "forward", fail)
+    reported, run = [], worker.run(WorkOrder(orders=(order,)))
+    with pytest.raises(torch.AcceleratorError):
+        reported.extend(event for events in run for event in events)
+    outcome = reported[-1].outcome
+    assert (outcome.status, outcome.cause) == ("failed", "worker"), "it is tried again, elsewhere"
+    assert outcome.error == "its GPU failed: CUDA error: device-side assert triggered"
 
 
 def test_the_second_trial_reads_the_frozen_states_that_the_first_one_left(frozen_orders):
