@@ -123,7 +123,7 @@ def test_finals_side_by_side_are_probed_where_they_are_allowed_on_gpus(spec, cel
     assert seeds == [[0, 0, 0], [0, 1]], "a search bundle shares its batches, a bundle of finals has one a seed"
 
 
-def test_methods_that_were_never_measured_on_a_gpu_are_limited_there():
+def test_what_was_not_run_on_a_gpu_or_changes_finals_there_is_off():
     """A limit may change with figures of a GPU in docs/log.md, and this test with it."""
     assert (gpu_limits.FORKS_WORKERS, gpu_limits.BUNDLES_FINALS) == (False, False)
     assert share_of(0, 80 * GIB) == 1 / 8
