@@ -21,7 +21,7 @@ from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import NotFiniteError
-from meltpoint.search_spaces import files
+from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.space import Space, is_one_point
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples, read_scored
 from meltpoint.sweeps.specification.code_version import code_version
@@ -221,12 +221,15 @@ def load_point(path: str) -> Space:
     """A file's space, which must have one point and name its cell.
 
     Raises:
-        ValueError: it has several points, or does not name its cell.
+        ValueError: it has several points, does not name its cell, or has a key without a value.
     """
     cell = files.read_cell(path)
     missing = [word for word in ("encoder", "mode", "task") if not cell.get(word)]
     if missing:
         raise ValueError(f"{path} does not name its {', '.join(missing)}; export a best setting, or add the line.")
+    empty = [name for name, value in files.parameters_of(documents.read(Path(path)), path).items() if value is None]
+    if empty:
+        raise ValueError(f"{path}: {', '.join(empty)} has no value, as if the file was cut off; export it again.")
     head = named_head(cell)
     heads.get(head)
     space = files.load(path, {own.name: own for own in settings.parameters(cell["mode"], head)}, mode=cell["mode"])
@@ -261,7 +264,12 @@ def _order(path: str, space: Space, facts: Mapping[str, Any], seed: int, data_di
         data.get("task") or space.cell["task"], data_dir or data.get("data_dir"), data.get("max_train_examples"),
         data.get("test_from"), data.get("max_dev_examples"),
     )  # fmt: skip
-    mode, task = space.cell["mode"], get(spec.task)
+    mode, task, named = space.cell["mode"], get(spec.task), space.cell["task"]
+    if named not in (spec.task, task.name):
+        raise ValueError(
+            f"{path} names the task {named} and was found on {task.name}; put {task.name} back, or take `provenance` "
+            "out of the file to train the setting on another task."
+        )
     head = named_head(space.cell)
     if facts.get("metric") not in (None, task.metric):
         raise ValueError(

@@ -86,6 +86,24 @@ def test_other_files_of_the_encoder_are_refused(exported: Path):
     assert "was found with other files of hf:" in said.stderr
 
 
+def test_another_task_than_the_one_that_the_export_was_found_on_is_refused(exported: Path):
+    document = yaml.safe_load(exported.read_text(encoding="utf-8"))
+    exported.write_text(yaml.safe_dump({**document, "task": "sst2"}), encoding="utf-8")
+    said = CliRunner().invoke(app, ["train", str(exported)])
+    assert said.exit_code == 2
+    assert f"names the task sst2 and was found on {document['task']}" in said.stderr
+
+
+@pytest.mark.parametrize("last", ["epochs", "learning_rate"])
+def test_a_file_that_was_cut_off_behind_a_key_is_refused(exported: Path, last: str):
+    text = exported.read_text(encoding="utf-8")
+    head, key, _ = text.partition(f"  {last}:")
+    exported.write_text(head + key, encoding="utf-8")
+    said = CliRunner().invoke(app, ["train", str(exported)])
+    assert said.exit_code == 2
+    assert f"{last} has no value" in said.stderr
+
+
 def test_another_score_that_nothing_explains_says_so(exported: Path):
     change(exported, hardware=here(exported))
     said = CliRunner().invoke(app, ["train", str(exported)])
