@@ -44,8 +44,17 @@ def replacing(path: Path, folder: Path | None = None) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write or replace a text file atomically."""
-    with replacing(path) as beside:
+    """Write or replace a text file atomically; a link's target is replaced, a pipe or a device is written to.
+
+    Raises:
+        IsADirectoryError: the path is a folder.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder; name a file", str(path))
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    with replacing(path.resolve() if path.is_symlink() else path) as beside:
         beside.write_text(text, encoding="utf-8")
 
 

@@ -6,7 +6,7 @@ A module's name is its name in `meltpoint analyse`. Each exports `ANALYSIS`; sha
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from meltpoint.reports.analyses.core.analysis import FORMATS, Analysis, AnalysisOptions
@@ -60,6 +60,8 @@ def analyse(
     Raises:
         ValueError: an unknown name, a missing sweep, or missing data of an analysis; one line with the remedy.
     """
+    if not chosen:
+        raise ValueError(f"Name an analysis: {', '.join(names())}.")
     for analysis_name in chosen:
         if analysis_name not in names():
             raise registry.unknown(analysis_name, "analysis", names())
@@ -80,4 +82,18 @@ def analyse(
     )  # fmt: skip
     options.check_names()
     analyses = [get(analysis_name) for analysis_name in chosen]  # after the checks, since they import torch
+    _check_read(analyses, {"model": model, "corpus": corpus, "runs": runs})
     return [path for analysis in analyses for path in analysis.run(options)]
+
+
+def _check_read(analyses: Sequence[Analysis], options: Mapping[str, object]) -> None:
+    """Refuse an option that none of the analyses reads.
+
+    Raises:
+        ValueError: there is one; the message names the analyses that read it.
+    """
+    for option, value in options.items():
+        if value is not None and not any(option in analysis.reads for analysis in analyses):
+            readers = [name for name in names() if option in get(name).reads]
+            asked = ", ".join(analysis.name for analysis in analyses)
+            raise ValueError(f"--{option} has no part in {asked}; leave it out, or ask for {' or '.join(readers)}.")

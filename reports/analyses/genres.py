@@ -210,4 +210,6 @@ def _correlation(rows: Sequence[tuple[Value, ...]]) -> list[str]:
     return notes
 
 
-ANALYSIS = Analysis(NAME, "table 6: MultiNLI by genre, with each genre's divergence from a reference corpus", run)
+ANALYSIS = Analysis(
+    NAME, "table 6: MultiNLI by genre, with each genre's divergence from a reference corpus", run, frozenset({"corpus"})
+)

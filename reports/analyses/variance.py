@@ -203,5 +203,6 @@ def _seeds(one: Run) -> tuple[int, int, int]:
 
 
 ANALYSIS = Analysis(
-    NAME, "how much data order, head initialisation and dropout move dev; trains the best settings", run
-)
+    NAME, "how much data order, head initialisation and dropout move dev; trains the best settings", run,
+    frozenset({"runs"}),
+)  # fmt: skip

@@ -73,7 +73,7 @@ def doctor(
 ) -> None:  # fmt: skip
     """What this machine has and lacks, and each node of a cluster (--address), each lack with its remedy."""
     from meltpoint.reports.screen import show_checks
-    from meltpoint.sweeps.machine.doctor import checks
+    from meltpoint.sweeps.machine.doctor import checks, data_folder
     from meltpoint.sweeps.machine.ray_address import RAY
     from meltpoint.sweeps.on_ray import patches
     from meltpoint.sweeps.storage.files import storage_path
@@ -85,6 +85,8 @@ def doctor(
 
         if all(check.ok for check in results if check.name == RAY):
             results += cluster_checks(str(address), place, [data_dir] if data_dir else [])
+    elif data_dir is not None:
+        results.append(data_folder(data_dir))
     if as_json:
         print_json([vars(check) for check in results])
     else:

@@ -150,6 +150,12 @@ def export(
 ) -> None:  # fmt: skip
     """The best settings, one file per cell; each trains again with `meltpoint train FILE`."""
     if optuna is not None:
+        others = {"--cell": cell, "--out": out, "--model": model, "--transformers": transformers, "--onnx": onnx}
+        ignored = [option for option, value in others.items() if value]
+        if ignored:
+            raise ValueError(
+                f"--optuna writes one journal of all cells and nothing else; leave out {', '.join(ignored)}."
+            )
         from meltpoint.reports.optuna_journal import write_journal
         from meltpoint.tasks.core.counts import some
 

@@ -24,6 +24,7 @@ from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import StoragePath, check_conditional_writes
 from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.sweeps.storage.object_store import QUICK, StoreError
+from meltpoint.tasks.core.counts import some
 
 __all__ = ["Check", "checks"]
 
@@ -200,6 +201,15 @@ def no_gpu(driver: Path = Path("/dev/nvidiactl")) -> Check:
     detail = f"this machine has one, but torch {torch.__version__} (CUDA {torch.version.cuda or 'none'}) cannot use it"
     detail += "; trials train on the CPU"
     return Check("GPU", False, detail, "install torch's CUDA build for this driver, and look at CUDA_VISIBLE_DEVICES")
+
+
+def data_folder(folder: Path) -> Check:
+    """Check that a folder of data can be listed."""
+    try:
+        found = sum(1 for _ in folder.iterdir())
+    except OSError as error:
+        return Check("data", False, f"{folder}: {error.strerror}", "name the folder of the data files with --data-dir")
+    return Check("data", found > 0, f"{folder}, {some(found, 'entry')}", "" if found else "put the data files there")
 
 
 def storage_folder(storage: Path) -> Check:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.results.sweep_file import read_sweep
 from meltpoint.sweeps.storage.files import StoragePath, remove
 from meltpoint.sweeps.storage.layout import sweep_folder
 
@@ -28,17 +29,18 @@ class Removable:
 
 
 def removable(storage: StoragePath, name: str, only_checkpoints: bool) -> Removable:
-    """The files that `remove_sweep` would remove.
+    """The files that `remove_sweep` would remove; a sweep whose files are damaged can be removed whole.
 
     Raises:
         ValueError: there is no such sweep; or its weights are still needed, since it is not done.
     """
     ledger = Ledger(sweep_folder(storage, name))
-    summary = summarise(ledger)
-    if only_checkpoints and summary.state != "done":
+    if not ledger.specification.exists():
+        read_sweep(ledger)  # says which sweeps there are
+    if only_checkpoints and (state := summarise(ledger).state) != "done":
         raise ValueError(
-            f"Sweep '{name}' is {summary.state}: without its weights its finalists would train again. Finish it, or "
-            "remove it whole."
+            f"Sweep '{name}' is {state}: without its weights its finalists would train again. Finish it, or remove it "
+            "whole."
         )
     folder = ledger.folder / "checkpoints" if only_checkpoints else ledger.folder
     sizes = [path.stat().st_size for path in _files(folder)]

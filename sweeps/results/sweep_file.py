@@ -119,7 +119,8 @@ def read_sweep(ledger: Ledger) -> SweepFile:
         hint = f"There is: {', '.join(known)}." if known else "There is none yet; start one with `meltpoint sweep`."
         raise ValueError(f"No sweep '{ledger.folder.name}' under {ledger.folder.parent}. {hint}") from None
     except ValueError:
-        raise ValueError(f"{ledger.specification} is damaged; restore it, or take a new --name.") from None
+        remedy = "restore it, take a new --name, or remove it with `rm`"
+        raise ValueError(f"{ledger.specification} is damaged; {remedy}.") from None
 
 
 def write_sweep(ledger: Ledger, sweep: SweepFile) -> None:

@@ -9,7 +9,9 @@ import struct
 import xml.etree.ElementTree as ET
 
 import pytest
+from typer.testing import CliRunner
 
+from meltpoint.launch import app
 from meltpoint.reports.analyses.core.figures import COLOURS, DASHES, MARKERS, Line, Panel, draw, in_rows
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, figures, latex_text, points
 
@@ -109,3 +111,21 @@ def test_the_png_is_large_enough_for_print():
 
 def test_five_lines_are_told_apart_without_colour():
     assert len(set(MARKERS)) == len(set(map(str, DASHES))) == len(set(COLOURS)) == 5
+
+
+@pytest.mark.parametrize(
+    ("asked", "option", "said"),
+    [
+        ("genres", ["--runs", "3"], "--runs has no part in genres; leave it out, or ask for variance."),
+        (
+            "cost,importance",
+            ["--corpus", "x.txt"],
+            "--corpus has no part in cost, importance; leave it out",
+        ),
+        ("", [], "Name an analysis: best_epochs, "),
+    ],
+)
+def test_an_option_that_no_asked_analysis_reads_is_refused(tmp_path, asked, option, said):
+    result = CliRunner().invoke(app, ["analyse", "-", asked, "--storage", str(tmp_path), *option])
+    assert result.exit_code == 2
+    assert said in result.stderr

@@ -139,6 +139,15 @@ def test_rm_asks_and_then_removes_a_sweep_and_nothing_beside_it(storage: Path) -
     assert "No sweep 'first'" in CliRunner().invoke(app, [*words, "--yes"]).stderr
 
 
+def test_rm_removes_a_sweep_whose_specification_is_damaged(storage: Path) -> None:
+    (storage / "first" / "sweep.json").write_text("{", encoding="utf-8")
+    result = CliRunner().invoke(app, ["rm", "first", "--checkpoints", "--yes", "--storage", str(storage)])
+    assert result.exit_code == 2, "whether its weights are still needed cannot be told"
+    assert "remove it with `rm`" in result.stderr
+    assert CliRunner().invoke(app, ["rm", "first", "--yes", "--storage", str(storage)]).exit_code == 0
+    assert not (storage / "first").exists()
+
+
 def test_rm_takes_the_weights_alone_of_a_finished_sweep(storage: Path) -> None:
     weights = storage / "first" / "checkpoints" / "a" / "model.safetensors"
     weights.parent.mkdir(parents=True)

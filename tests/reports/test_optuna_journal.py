@@ -77,3 +77,11 @@ def test_a_file_that_is_there_is_not_overwritten(storage: Path, tmp_path: Path) 
     with pytest.raises(ValueError, match="exists; name a new file"):
         write_journal(summarise(Ledger(storage / "first")), path)
     assert path.read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize("option", [["--cell", "a.b.c"], ["--model"], ["--out", "folder"]])
+def test_options_that_a_journal_has_no_use_for_are_refused(storage: Path, tmp_path: Path, option: list[str]) -> None:
+    path = tmp_path / "search.log"
+    result = CliRunner().invoke(app, ["export", "first", "--optuna", str(path), "--storage", str(storage), *option])
+    assert (result.exit_code, path.exists()) == (2, False)
+    assert f"leave out {option[0]}." in result.stderr

@@ -321,3 +321,13 @@ def test_auto_finds_what_ray_start_wrote_down_or_says_that_nothing_runs(tmp_path
     note.parent.mkdir()
     note.write_text("127.0.0.1:9")
     assert "127.0.0.1:9 does not answer" in ray_address.ray_cluster("auto", environment).detail
+
+
+def test_the_folder_of_the_data_is_looked_at(tmp_path: Path) -> None:
+    empty, there = doctor.data_folder(tmp_path), tmp_path / "train.tsv"
+    there.touch()
+    found, missing = doctor.data_folder(tmp_path), doctor.data_folder(tmp_path / "none")
+    assert [check.ok for check in (empty, found, missing)] == [False, True, False]
+    assert found.detail == f"{tmp_path}, 1 entry"
+    assert "No such file or directory" in missing.detail
+    assert "--data-dir" in missing.remedy

@@ -282,6 +282,21 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path, monk
     assert [entry.name for entry in tmp_path.iterdir()] == ["file.json"]
 
 
+def test_what_is_no_file_is_written_to_or_refused_and_never_replaced(tmp_path):
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file.md"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, "text")
+    assert (os.read(reader, 100), pipe.is_fifo()) == (b"text", True)
+    os.close(reader)
+    link.symlink_to(file)
+    file.write_text("old", encoding="utf-8")
+    write_atomically(link, "new")
+    assert (link.is_symlink(), file.read_text(encoding="utf-8")) == (True, "new")
+    with pytest.raises(IsADirectoryError, match="is a folder; name a file"):
+        write_atomically(tmp_path, "text")
+
+
 def test_a_second_driver_is_refused_while_the_first_one_drives(ledger):
     with ledger.driving():
         assert Ledger(ledger.folder).is_driven()

@@ -131,11 +131,13 @@ class Analysis:
         name: its module name, which is its name on the command line.
         summary: a one-line description.
         run: (options) → the written files.
+        reads: which of `model`, `corpus` and `runs` it reads; an option that no chosen analysis reads is refused.
     """
 
     name: str
     summary: str
     run: Callable[[AnalysisOptions], list[Path]]
+    reads: frozenset[str] = frozenset()
 
 
 def write_table(table: AnalysisTable, options: AnalysisOptions) -> list[Path]:
