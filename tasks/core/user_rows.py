@@ -90,8 +90,9 @@ def _text_files(folder: Path, layout: UserFileLayout) -> Iterator[Record]:
     """The files of the folders of a folder: a folder's name is the label, a file's contents the text."""
     try:
         classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    except OSError:
-        raise ValueError(f"{folder} is missing. Put the folder there, or correct its name in the task file.") from None
+    except OSError as error:
+        fault = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be listed ({error.strerror})"
+        raise ValueError(f"{folder} {fault}. Put the folder there, or correct its name in the task file.") from None
     if not classes:
         raise ValueError(
             f"{folder} has no folders. A label is the name of a folder of texts: {folder.name}/LABEL/*.txt."
