@@ -155,7 +155,7 @@ def _out_of_memory(error: BaseException) -> str:
 
 
 def memory_error_in_short(error: BaseException) -> str:
-    """What a GPU's out-of-memory error says of that GPU: one line, without the list of all processes on it."""
+    """The line of an out-of-memory error about its GPU, without the list of all processes on it."""
     line, mark = str(error).splitlines()[0], " is free."
     head, found, _ = line.partition(mark)
     return head + mark if found else line
