@@ -16,8 +16,9 @@ from meltpoint.adapters.ops import LONGEST
 TRIALS, DIM, HEADS, FEED_FORWARD = 2, 8, 2, 12
 
 
-def stacked(layers: int = 2) -> Transformer:
-    return Transformer(DIM, Bundle([{"dropout": 0.0}] * TRIALS, MemberRng(range(TRIALS))), layers, HEADS, FEED_FORWARD)
+def stacked(layers: int = 2, dropout: float = 0.0) -> Transformer:
+    bundle = Bundle([{"dropout": dropout}] * TRIALS, MemberRng(range(TRIALS)))
+    return Transformer(DIM, bundle, layers, HEADS, FEED_FORWARD)
 
 
 @torch.no_grad()
@@ -46,11 +47,27 @@ def test_every_member_is_torchs_encoder_and_padding_changes_nothing(count: int):
     found = transformer(states, mask[None])
     for member in range(TRIALS):
         layers = [reference(layer, member) for layer in transformer.layers]
+        weight, bias = transformer.norm.weight[member], transformer.norm.bias[member]
         for row, length in enumerate(lengths):
             expected = states[member, row : row + 1, :length] + positions(length, DIM, states.device)
             for layer in layers:
                 expected = layer(expected)
+            expected = nn.functional.layer_norm(expected, (DIM,), weight, bias)
             torch.testing.assert_close(found[member, row, :length], expected[0], atol=1e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_dropout_touches_what_sub_layers_add_and_not_the_states_that_live_on():
+    """Else a maximum over places is another one in training than at evaluation, by a shift that a head learns."""
+    transformer, mask = stacked(dropout=0.5), torch.ones(1, 3, 9, dtype=torch.bool)
+    states = torch.randn(TRIALS, 3, 9, DIM)
+    trained, evaluated = transformer.train()(states, mask), transformer.eval()(states, mask)
+    assert not torch.allclose(trained, evaluated), "sub-layers have dropout"
+    for layer in transformer.layers:
+        for part in (layer.output, layer.back):
+            part.weight.zero_()
+            part.bias.zero_()
+    torch.testing.assert_close(transformer.train()(states, mask), transformer.eval()(states, mask))
 
 
 def test_positions_are_the_papers_sines_and_cosines():
