@@ -44,7 +44,8 @@ class Transformer(nn.Module):
         states = states + positions(states.shape[2], states.shape[3], states.device)
         for layer in self.layers:
             states = layer(states, mask)
-        return self.norm(states)
+        normed: Tensor = self.norm(states)
+        return normed
 
 
 class TransformerLayer(nn.Module):

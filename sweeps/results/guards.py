@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -97,7 +97,21 @@ def _failed_runs(cell: CellSummary, baseline: Baseline | None) -> Iterator[str]:
         f"{len(failed)} of {some(len(scored), 'final')} did not learn ({seeds}; {name} "
         f"{score_text(score, baseline.metric)}): the mean and ± are of two kinds of runs; a lower range of "
         "learning rates or more trials may find a setting that every seed learns with (Mosbach et al. 2021)"
+        + _fitted([final for final, _ in failed], [final for final, dev in scored if (final, dev) not in failed])
     )
+
+
+def _fitted(failed: Sequence[TrialRecord], learnt: Sequence[TrialRecord]) -> str:
+    """What is said of failed finals whose training loss fell as far as that of others: they learnt.
+
+    Then training and evaluation compute something else: a head's dropout, say (docs/log.md, 2026-11-26).
+    """
+    highest = max((final.epochs[-1].train_loss for final in learnt if final.epochs), default=-math.inf)
+    seeds = [str(final.seed) for final in failed if final.epochs and final.epochs[-1].train_loss <= highest]
+    if not seeds:
+        return ""
+    named = f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
+    return f"; the training loss of {named} fell as others' did, so look at what the head does without dropout"
 
 
 def _few_steps(best: TrialRecord) -> Iterator[str]:
