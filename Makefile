@@ -6,7 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LINT_TREE := build/lint/meltpoint
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+# PEP 517: seqeval has no wheel, and setup.py of an older pip (Debian 12 has 23.0) does not find what builds it.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --use-pep517 --constraint constraints.txt
 export PYTHONDONTWRITEBYTECODE := 1
 
 .DEFAULT_GOAL := help
