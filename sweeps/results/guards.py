@@ -102,7 +102,7 @@ def _failed_runs(cell: CellSummary, baseline: Baseline | None) -> Iterator[str]:
 
 
 def _fitted(failed: Sequence[TrialRecord], learnt: Sequence[TrialRecord]) -> str:
-    """What is said of failed finals whose training loss fell as far as that of others: they learnt.
+    """The words for failed finals whose training loss fell as far as that of others: they learnt.
 
     Then training and evaluation compute something else: a head's dropout, say (docs/log.md, 2026-11-26).
     """
