@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -44,8 +46,7 @@ class Transformer(nn.Module):
         states = states + positions(states.shape[2], states.shape[3], states.device)
         for layer in self.layers:
             states = layer(states, mask)
-        normed: Tensor = self.norm(states)
-        return normed
+        return self.norm(states)
 
 
 class TransformerLayer(nn.Module):
@@ -87,6 +88,8 @@ class TransformerLayer(nn.Module):
 
 class LayerNorm(nn.Module):
     """Layer normalisation (Ba, Kiros & Hinton 2016) with a scale and a shift a member; float32 also under autocast."""
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, dim: int, bundle: Bundle) -> None:
         super().__init__()

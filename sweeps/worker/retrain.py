@@ -223,11 +223,12 @@ def load_point(path: str) -> Space:
     Raises:
         ValueError: it has several points, does not name its cell, or has a key without a value.
     """
-    cell = files.read_cell(path)
+    document = documents.read(Path(path))
+    cell = files.cell_of(document, path)
     missing = [word for word in ("encoder", "mode", "task") if not cell.get(word)]
     if missing:
         raise ValueError(f"{path} does not name its {', '.join(missing)}; export a best setting, or add the line.")
-    empty = [name for name, value in files.parameters_of(documents.read(Path(path)), path).items() if value is None]
+    empty = [name for name, value in files.parameters_of(document, path).items() if value is None]
     if empty:
         raise ValueError(f"{path}: {', '.join(empty)} has no value, as if the file was cut off; export it again.")
     head = named_head(cell)
