@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import importlib
 import json
 import os
@@ -170,8 +171,11 @@ def _end_with(connection: socket.socket) -> None:
 
     A worker that has a raylet's ear notices by itself, one that is still starting does not.
     """
-    with contextlib.suppress(OSError):
+    try:
         connection.recv(1)
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            return  # closed here, by a worker at its own end: what it has printed is still to be flushed
     os._exit(1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from meltpoint.sweeps.on_ray import fork_server as fork_server_module
 from meltpoint.sweeps.on_ray import forked_worker
 from meltpoint.sweeps.on_ray.fork_server import MALLOC, ForkServer, environment
 from meltpoint.sweeps.on_ray.forked_worker import FORKING, Forking
@@ -68,6 +70,22 @@ def test_a_worker_is_what_it_was_started_as_with_torch_and_no_key_to_tests(
     done = started(fork_server.socket_path, script, "--node=1", "--language=PYTHON")
     assert json.loads(done.stdout) == [[str(script), "--node=1"], "mine", str(script.parent), True, False]
     assert (done.stderr, done.returncode) == ("an error", 0)
+
+
+def test_only_the_end_of_rays_command_ends_a_worker_and_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a worker that ended while the thread began to listen lost what it had printed last."""
+    statuses: list[int] = []
+    monkeypatch.setattr(os, "_exit", statuses.append)
+    mine, commands = socket.socketpair()
+    mine.close()
+    fork_server_module._end_with(mine)
+    assert statuses == []
+    mine, other = socket.socketpair()
+    other.close()
+    fork_server_module._end_with(mine)
+    assert statuses == [1]
+    mine.close()
+    commands.close()
 
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
