@@ -1,8 +1,8 @@
 """Sim-Transformer (arXiv 1907.05338, experiment C): BiMPM with a transformer instead of the BiLSTM that aggregates.
 
-The paper gives no sizes; one layer stands in for one BiLSTM, with as many attention heads as a position has matchings,
-and Vaswani et al.'s (2017) fourfold feed-forward layer. What follows is not said either: maximum ⊕ mean over each
-sentence's pieces, then BiMPM's prediction layer, whose tanh its states would saturate and is a ReLU here.
+The paper gives no sizes. Here one layer stands in for one BiLSTM, with as many attention heads as a position has
+matchings, and the fourfold feed-forward layer of Vaswani et al. (2017), whose layer the paper names. The pooling is
+ours: the mean over each sentence's pieces, then BiMPM's prediction layer, with a ReLU where its tanh would saturate.
 On a frozen encoder the paper finds it four points below BiMPM, and above it once the encoder has been fine-tuned too.
 """
 
@@ -14,7 +14,6 @@ from torch import Tensor
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
-from meltpoint.adapters.layers.affine import pool_masked
 from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.matching import (
     FIRST_BILSTM,
@@ -24,6 +23,7 @@ from meltpoint.adapters.layers.matching import (
     Prediction,
     read_both,
 )  # fmt: skip
+from meltpoint.adapters.layers.pooling import mean, pool_rows
 from meltpoint.adapters.layers.transformer import Transformer
 from meltpoint.tasks.kinds import reading
 
@@ -34,14 +34,18 @@ HEADS = Parameter(
 FEED_FORWARD_SIZE = Parameter(
     "sim_transformer.feed_forward_size", 640, "units of each layer's feed-forward layer", 1, 16384, shapes=True
 )
+NORM = Parameter(
+    "sim_transformer.norm", "after", "layer norms after each sub-layer (Vaswani et al. 2017) or before it",
+    choices=("after", "before"), shapes=True,
+)  # fmt: skip
 
 
 class SimTransformer(Head):
-    """BiLSTM → four matchings, both ways → transformer → max ⊕ mean of both sentences → two layers."""
+    """BiLSTM → four matchings, both ways → transformer → mean of both sentences → two layers."""
 
     kinds = reading("pair")
-    hyperparameters = (PERSPECTIVES, HIDDEN_SIZE, FIRST_BILSTM, LAYERS, HEADS, FEED_FORWARD_SIZE)
-    summary = "BiMPM's matching → transformer → max ⊕ mean pooling of both sentences → two layers"
+    hyperparameters = (PERSPECTIVES, HIDDEN_SIZE, FIRST_BILSTM, LAYERS, HEADS, FEED_FORWARD_SIZE, NORM)
+    summary = "BiMPM's matching → transformer → mean of both sentences → two layers"
     separate_pairs = True
 
     def compose(self, bundle: Bundle) -> None:
@@ -56,13 +60,15 @@ class SimTransformer(Head):
             raise ValueError(
                 f"{HEADS.name} is {heads}; it has to divide 8 · {PERSPECTIVES.name} = {dim}. 8 always does."
             )
-        self.transformer = Transformer(dim, bundle, bundle.size(LAYERS), heads, bundle.size(FEED_FORWARD_SIZE))
-        self.prediction = Prediction(4 * dim, self.shape.outputs, bundle, "relu")
+        self.transformer = Transformer(
+            dim, bundle, bundle.size(LAYERS), heads, bundle.size(FEED_FORWARD_SIZE), bundle.choice(NORM) == "before"
+        )
+        self.prediction = Prediction(2 * dim, self.shape.outputs, bundle, "relu")
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
         read = read_both(self.transformer, *self.matching(states, batch))
-        return self.prediction(torch.cat([pool_masked(*own) for own in read], -1))
+        return self.prediction(torch.cat([pool_rows(mean, *own) for own in read], -1))
 
 
 HEAD = SimTransformer

@@ -14,27 +14,33 @@ from meltpoint.adapters.layers.bundle import Bundle, shares
 
 
 class Transformer(nn.Module):
-    """Sinusoidal positions, layers of self-attention and feed-forward that each read normalised states and add, a norm.
+    """Sinusoidal positions, then layers of self-attention and a feed-forward layer.
 
-    The norm comes before a sub-layer, not after the sum, and once more at the end: a stacked head has no warm-up, which
-    the original needs (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture"). Dropout acts on
-    what each sub-layer adds (Vaswani et al. 2017, section 5.4), and not on the sum of states and positions, which lives
-    on to the end: a maximum over places of sines that are dropped and scaled up is larger than without dropout, and a
-    head that has learnt with it gave one class at evaluation (docs/log.md, 2026-11-26). Initialisation: Kaiming (He et
-    al. 2015; arXiv 1907.05338 uses it for stacked heads).
+    Each layer normalises the sum of a sub-layer and its input (Vaswani et al. 2017, section 3.1), or, with
+    `norm_first`, the input alone, and the last states once more (Xiong et al. 2020, "On Layer Normalization in the
+    Transformer Architecture"). Dropout acts on the output of each sub-layer and on the sum of states and positions
+    (Vaswani et al. 2017, section 5.4). With `norm_first` that sum passes through every layer, so it has no dropout:
+    under a maximum over places it made evaluation differ from training (docs/results/sim_transformer.md).
+    Initialisation: Kaiming (He et al. 2015; arXiv 1907.05338 uses it for stacked heads).
 
     Args:
         dim: size of a state; a multiple of `heads`, and even.
         bundle: the members; their `dropout` is taken.
         layers: number of layers.
-        heads: attention heads a layer.
+        heads: attention heads of each layer.
         feed_forward: units of each layer's hidden layer.
+        norm_first: whether each sub-layer reads normalised states.
     """
 
-    def __init__(self, dim: int, bundle: Bundle, layers: int, heads: int, feed_forward: int) -> None:
+    def __init__(
+        self, dim: int, bundle: Bundle, layers: int, heads: int, feed_forward: int, norm_first: bool
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.layers = nn.ModuleList(TransformerLayer(dim, bundle, heads, feed_forward) for _ in range(layers))
-        self.norm = LayerNorm(dim, bundle)
+        self.dropout = None if norm_first else bundle.dropout()
+        self.layers = nn.ModuleList(
+            TransformerLayer(dim, bundle, heads, feed_forward, norm_first) for _ in range(layers)
+        )
+        self.norm = LayerNorm(dim, bundle) if norm_first else None
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """(T, batch, positions, dim) → the same shape, anything on padding.
@@ -44,18 +50,20 @@ class Transformer(nn.Module):
             mask: (lanes, batch, positions) bool, True on real positions.
         """
         states = states + positions(states.shape[2], states.shape[3], states.device)
+        if self.dropout is not None:
+            states = self.dropout(states)
         for layer in self.layers:
             states = layer(states, mask)
-        return self.norm(states)
+        return states if self.norm is None else self.norm(states)
 
 
 class TransformerLayer(nn.Module):
     """Self-attention and a feed-forward layer with a ReLU; arguments as `Transformer`'s."""
 
-    def __init__(self, dim: int, bundle: Bundle, heads: int, feed_forward: int) -> None:
+    def __init__(self, dim: int, bundle: Bundle, heads: int, feed_forward: int, norm_first: bool) -> None:
         super().__init__()
         assert dim % heads == 0, "each attention head has as many numbers of a state as any other"
-        self.heads = heads
+        self.heads, self.norm_first = heads, norm_first
         self.projections = Affine(dim, 3 * dim, bundle)
         self.output = Affine(dim, dim, bundle)
         self.first_norm, self.second_norm = LayerNorm(dim, bundle), LayerNorm(dim, bundle)
@@ -65,8 +73,17 @@ class TransformerLayer(nn.Module):
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """(T, batch, positions, dim) → the same shape; the mask is `Transformer`'s."""
-        states = states + self.dropout(self.output(self._attended(self.first_norm(states), mask)))
-        return states + self.dropout(self.back(functional.relu(self.hidden(self.second_norm(states)))))
+        if self.norm_first:
+            states = states + self._attention(self.first_norm(states), mask)
+            return states + self._feed_forward(self.second_norm(states))
+        states = self.first_norm(states + self._attention(states, mask))
+        return self.second_norm(states + self._feed_forward(states))
+
+    def _attention(self, states: Tensor, mask: Tensor) -> Tensor:
+        return self.dropout(self.output(self._attended(states, mask)))
+
+    def _feed_forward(self, states: Tensor) -> Tensor:
+        return self.dropout(self.back(functional.relu(self.hidden(states))))
 
     def _attended(self, states: Tensor, mask: Tensor) -> Tensor:
         """Every position's mix of all real ones: (T, batch, positions, dim).

@@ -1,4 +1,4 @@
-"""The stacked transformer against torch.nn.TransformerEncoderLayer, whose norms come first too."""
+"""The stacked transformer against torch.nn.TransformerEncoderLayer, with norms after the sub-layers and before them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from meltpoint.adapters.ops import LONGEST
 TRIALS, DIM, HEADS, FEED_FORWARD = 2, 8, 2, 12
 
 
-def stacked(layers: int = 2, dropout: float = 0.0) -> Transformer:
+def stacked(layers: int = 2, dropout: float = 0.0, norm_first: bool = False) -> Transformer:
     bundle = Bundle([{"dropout": dropout}] * TRIALS, MemberRng(range(TRIALS)))
-    return Transformer(DIM, bundle, layers, HEADS, FEED_FORWARD)
+    return Transformer(DIM, bundle, layers, HEADS, FEED_FORWARD, norm_first)
 
 
 @torch.no_grad()
 def reference(layer: TransformerLayer, member: int) -> nn.TransformerEncoderLayer:
     """A member's layer as torch's own."""
-    made = nn.TransformerEncoderLayer(DIM, HEADS, FEED_FORWARD, dropout=0.0, batch_first=True, norm_first=True)
+    made = nn.TransformerEncoderLayer(
+        DIM, HEADS, FEED_FORWARD, dropout=0.0, batch_first=True, norm_first=layer.norm_first
+    )
     made.self_attn.in_proj_weight.copy_(layer.projections.weight[member])
     made.self_attn.in_proj_bias.copy_(layer.projections.bias[member])
     pairs = [
@@ -37,29 +39,32 @@ def reference(layer: TransformerLayer, member: int) -> nn.TransformerEncoderLaye
     return made
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("count", [5, LONGEST + 2])
-def test_every_member_is_torchs_encoder_and_padding_changes_nothing(count: int):
+def test_every_member_is_torchs_encoder_and_padding_changes_nothing(count: int, norm_first: bool):
     torch.manual_seed(0)
-    transformer, states, lengths = stacked(), torch.randn(TRIALS, 3, count, DIM), [count, 1, 3]
+    transformer, states, lengths = stacked(norm_first=norm_first), torch.randn(TRIALS, 3, count, DIM), [count, 1, 3]
     for parameter in transformer.parameters():  # norms and biases that are not those of a fresh layer
         parameter.data.add_(0.1 * torch.randn_like(parameter))
     mask = torch.arange(count) < torch.tensor(lengths)[:, None]
     found = transformer(states, mask[None])
     for member in range(TRIALS):
         layers = [reference(layer, member) for layer in transformer.layers]
-        weight, bias = transformer.norm.weight[member], transformer.norm.bias[member]
         for row, length in enumerate(lengths):
             expected = states[member, row : row + 1, :length] + positions(length, DIM, states.device)
             for layer in layers:
                 expected = layer(expected)
-            expected = nn.functional.layer_norm(expected, (DIM,), weight, bias)
+            if transformer.norm is not None:
+                weight, bias = transformer.norm.weight[member], transformer.norm.bias[member]
+                expected = nn.functional.layer_norm(expected, (DIM,), weight, bias)
             torch.testing.assert_close(found[member, row, :length], expected[0], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
 @torch.no_grad()
-def test_dropout_touches_what_sub_layers_add_and_not_the_states_that_live_on():
-    """Else a maximum over places is another one in training than at evaluation, by a shift that a head learns."""
-    transformer, mask = stacked(dropout=0.5), torch.ones(1, 3, 9, dtype=torch.bool)
+def test_the_sum_of_states_and_positions_has_dropout_only_where_the_first_norm_follows_it(norm_first: bool):
+    """With norms first the sum lives on to the pooling, and its dropout made evaluation differ from training."""
+    transformer, mask = stacked(dropout=0.5, norm_first=norm_first), torch.ones(1, 3, 9, dtype=torch.bool)
     states = torch.randn(TRIALS, 3, 9, DIM)
     trained, evaluated = transformer.train()(states, mask), transformer.eval()(states, mask)
     assert not torch.allclose(trained, evaluated), "sub-layers have dropout"
@@ -67,7 +72,8 @@ def test_dropout_touches_what_sub_layers_add_and_not_the_states_that_live_on():
         for part in (layer.output, layer.back):
             part.weight.zero_()
             part.bias.zero_()
-    torch.testing.assert_close(transformer.train()(states, mask), transformer.eval()(states, mask))
+    same = torch.allclose(transformer.train()(states, mask), transformer.eval()(states, mask))
+    assert same == norm_first
 
 
 def test_positions_are_the_papers_sines_and_cosines():
