@@ -181,6 +181,11 @@ class MultiplierTable:
         steps = (step for first in range(0, self.plan.total_steps, size) for step in (first, first + size - 1))
         return any(self.multiplier(group, step) != 0.0 for step in reversed([*steps]))  # most are open at the end
 
+    def frozen_groups(self, step: int) -> int:
+        """How many of the encoder's groups are frozen at a step of a phase that trains the encoder; else 0."""
+        groups = range(self.plan.groups - 1) if self.plan.phase_at(step)[0].encoder_trains else ()
+        return sum(self.multiplier(group, step) == 0.0 for group in groups)
+
     def encoder_is_frozen(self, step: int) -> bool:
         """True if every row of the encoder is 0, so that cached features can be used instead of running it."""
         return all(self.multiplier(group, step) == 0.0 for group in range(self.plan.groups - 1))

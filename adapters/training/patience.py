@@ -14,15 +14,12 @@ from meltpoint.adapters.training.epoch_result import EpochResult, best_epoch
 def is_over(results: Sequence[EpochResult], plan: Plan, patience: int, metric: str) -> bool:
     """True where a trial has waited `patience` epochs for a better dev score.
 
-    Only epochs of the plan's last phase are counted: what the first phase of stack-and-finetune is followed by is no
-    continuation of it.
+    Only epochs of the plan's last phase are counted, and compared with each other.
 
     Args:
         results: the trial's epochs so far, at least one.
         patience: 0 never ends a trial.
         metric: the task's own.
     """
-    best = best_epoch(results, metric)
-    assert best is not None, "the rule is applied after an epoch"
-    earlier_phases = plan.epochs - plan.phases[-1].epochs
-    return 0 < patience <= results[-1].epoch - max(best.epoch, earlier_phases)
+    best = best_epoch(results, metric, plan.phases[-1].name)
+    return best is not None and 0 < patience <= results[-1].epoch - best.epoch

@@ -31,12 +31,14 @@ def results_of(scores: Sequence[float]) -> list[EpochResult]:
 
 def plan(*epochs: int) -> Plan:
     """A plan of phases with so many epochs each."""
-    return Plan(3, 1, tuple(Phase("train", count, 0.1, encoder_trains=False) for count in epochs))
+    names = [f"phase {number}" for number in range(len(epochs) - 1)] + ["train"]
+    return Plan(3, 1, tuple(Phase(name, n, 0.1, encoder_trains=False) for name, n in zip(names, epochs, strict=True)))
 
 
 def trained(scores: Sequence[float], whole: Plan, wait: int) -> int:
     """How many epochs a trial with these scores trains."""
-    found = results_of(scores)
+    names = [phase.name for phase in whole.phases for _ in range(phase.epochs)]
+    found = [own.model_copy(update={"phase": name}) for own, name in zip(results_of(scores), names, strict=True)]
     ends = (n for n in range(1, len(found) + 1) if patience.is_over(found[:n], whole, wait, "accuracy"))
     return next(ends, len(found))
 
@@ -62,7 +64,8 @@ def test_an_equal_score_is_no_better_one_and_no_patience_trains_all() -> None:
 
 
 def test_epochs_of_an_earlier_phase_are_not_counted() -> None:
-    assert trained([0.9, 0.1, 0.1, 0.1, 0.1, 0.1], plan(3, 3), 2) == 5
+    assert trained([0.9, 0.1, 0.1, 0.3, 0.1, 0.1, 0.1], plan(3, 4), 2) == 6, "two after the best of the last phase"
+    assert trained([0.9, 0.1, 0.1, 0.1, 0.1, 0.2, 0.1], plan(3, 4), 2) == 7, "0.2 is a better score than 0.1"
 
 
 def test_a_nan_is_no_better_score() -> None:
