@@ -74,12 +74,14 @@ class Plan:
         steps_per_epoch: optimiser steps per epoch.
         phases: in order.
         restart_schedule: whether the learning-rate schedule restarts with each phase, or spans all of them.
+        plateaus: the epochs so far after which the dev score was found on a plateau, where a schedule asks for it.
     """
 
     groups: int
     steps_per_epoch: int
     phases: tuple[Phase, ...]
     restart_schedule: bool = True
+    plateaus: tuple[int, ...] = ()
 
     @property
     def epochs(self) -> int:

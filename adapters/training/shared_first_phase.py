@@ -22,6 +22,7 @@ from meltpoint.adapters.settings import first_phase_parameters
 from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import Outcome
+from meltpoint.adapters.tricks import reduce_on_plateau
 
 PARTS = ("weights", "optimiser")
 
@@ -125,17 +126,22 @@ def resume(trainer: Trainer, checkpoint: FirstPhaseCheckpoint) -> None:
     trainer.head_optimiser.load(checkpoint.optimiser)
     trainer.step = checkpoint.results[-1].step
     trial.end_first_phase(len(checkpoint.results))
+    trial.follow_dev(trainer.data.task.metric)
 
 
 def first_phase_key(trainer: Trainer, facts: Mapping[str, object]) -> str:
-    """A digest of all that a first phase depends on: its rates as numbers, so that any two ways to them share it."""
+    """A digest of all that a first phase depends on: its rates as numbers, so that any two ways to them share it.
+
+    Rates that follow dev are not known beforehand: their rule stands for them.
+    """
     (trial,) = trainer.trials
     table, setting = trial.table, trial.member.setting
     rates = [table.learning_rate(table.plan.groups - 1, step) for step in range(table.plan.first_phase_steps)]
     shaping = first_phase_parameters(str(facts["mode"]), str(facts["head"]))
     own = {parameter.name: setting.get(parameter.name, parameter.default) for parameter in shaping}
     seeds = {} if trial.member.separate is None else {"seeds": asdict(trial.member.separate)}
-    parts = {**facts, **own, **seeds, "seed": trial.member.seed, "rates": rates, "precision": trainer.precision}
+    plateau = {own.name: setting[own.name] for own in reduce_on_plateau.TRICK.hyperparameters if own.name in setting}
+    parts = {**facts, **own, **plateau, **seeds, "seed": trial.member.seed, "rates": rates, "precision": trainer.precision}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -125,7 +125,7 @@ class Trainer:
         if watches_gap:
             self.gap_rule.apply(self.trials[0], self.model, self.head_optimiser, self.data.task.metric)
         for index in self.active:
-            self.trials[index].apply_patience(self.data.task.metric)
+            self.trials[index].follow_dev(self.data.task.metric)
         self._keep([place for place, index in enumerate(self.active) if epoch < self.trials[index].table.plan.epochs])
         return outcomes
 

@@ -75,6 +75,7 @@ def restore(trainer: Trainer, state: TrainingState) -> None:
     trial.results = [EpochResult(**result) for result in facts["results"]]
     if facts["first_phase_epochs"] != trial.table.plan.phases[0].epochs:
         trial.end_first_phase(facts["first_phase_epochs"])
+    trial.follow_dev(trainer.data.task.metric)
     trainer.head_optimiser.load(_part(state, "head"))
     if trainer.encoder_moved:
         assert trainer.encoder_optimiser is not None, "an optimiser has moved the encoder"
