@@ -58,9 +58,9 @@ def best_epoch(epochs: Iterable[Result], metric: str, phase: str | None = None) 
     Args:
         epochs: of one trial, in any order.
         metric: the task's own, a key of each epoch's `dev`.
-        phase: the only phase whose epochs count: a trial's result is of the last one of its plan. What stack-and-finetune
-            calls a result comes after its second phase (arXiv 1907.05338, Methodology); an epoch of the first is
-            feature extraction. None counts all.
+        phase: the only phase whose epochs count: a trial's result is of the last one of its plan. Stack-and-finetune
+            ends after its second phase (arXiv 1907.05338, Methodology); an epoch of the first is feature extraction.
+            None counts all.
     """
 
     def rank(result: EpochResult) -> tuple[float, int]:

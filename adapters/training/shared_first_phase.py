@@ -138,10 +138,11 @@ def first_phase_key(trainer: Trainer, facts: Mapping[str, object]) -> str:
     table, setting = trial.table, trial.member.setting
     rates = [table.learning_rate(table.plan.groups - 1, step) for step in range(table.plan.first_phase_steps)]
     shaping = first_phase_parameters(str(facts["mode"]), str(facts["head"]))
-    own = {parameter.name: setting.get(parameter.name, parameter.default) for parameter in shaping}
+    own: dict[str, object] = {parameter.name: setting.get(parameter.name, parameter.default) for parameter in shaping}
     seeds = {} if trial.member.separate is None else {"seeds": asdict(trial.member.separate)}
     plateau = {own.name: setting[own.name] for own in reduce_on_plateau.TRICK.hyperparameters if own.name in setting}
-    parts = {**facts, **own, **plateau, **seeds, "seed": trial.member.seed, "rates": rates, "precision": trainer.precision}
+    own |= {**plateau, **seeds, "seed": trial.member.seed}
+    parts = {**facts, **own, "rates": rates, "precision": trainer.precision}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -214,17 +214,19 @@ class TrialRecord(TrialDescription):
         result = next((one for one in self.epochs if one.epoch == self.best_epoch), None)
         if result is None or self.status != "finished":
             return []
-        notes, last, earlier = [], self.epochs[-1], best_epoch(self.epochs, self.metric)
+        notes, last = [], self.epochs[-1]
+        best = best_epoch(self.epochs, self.metric) or result
         if result.phase != last.phase:
             notes.append(f"its result is epoch {result.epoch} of {_phase(result)}, as earlier versions chose")
-        elif earlier is not None and earlier.phase != last.phase and earlier.dev[self.metric] != result.dev[self.metric]:
-            score = score_text(earlier.dev[self.metric], self.metric)
-            notes.append(f"{_phase(earlier)} was better: {score} in epoch {earlier.epoch}")
+        elif best.phase != last.phase and best.dev[self.metric] != result.dev[self.metric]:
+            notes.append(
+                f"{_phase(best)} was better: {score_text(best.dev[self.metric], self.metric)} in epoch {best.epoch}"
+            )
         if result.frozen_groups:
             never = f", and {last.frozen_groups} never thawed" if last.frozen_groups else ""
             notes.append(
-                f"its result is epoch {result.epoch}, in which {some(result.frozen_groups, 'layer group')} of the encoder "
-                f"had not thawed{never}: more epochs or a smaller gradual_unfreezing.epochs_per_group thaw all"
+                f"its result is epoch {result.epoch}, in which {some(result.frozen_groups, 'layer group')} of the "
+                f"encoder had not thawed{never}: more epochs or a smaller gradual_unfreezing.epochs_per_group thaw all"
             )
         return notes
 

@@ -169,8 +169,9 @@ def retrain(
     now = Circumstances(code_version(), versions(), hardware_record(trainer).model_dump())
     was = {**facts, "code": recorded_code(facts, seed)}
     why = () if recorded in (None, dev) else reasons(was, now, is_frozen=not trainer.trains_encoder)
-    if why and (chosen := _chosen_before(trial, facts, seed, metric)) is not None:
-        why = (f"the epoch of the result: {chosen}, in the first phase, as earlier versions chose → {trial.best[1]}", *why)
+    if recorded not in (None, dev) and (chosen := _chosen_before(trial, facts, seed, metric)) is not None:
+        changed = f"the epoch of the result: {chosen}, in the first phase, as earlier versions chose → {trial.best[1]}"
+        why = (changed, *why)
     return Retrained(model, predictions, metric, dev, test, seed, order.setting, recorded, why)
 
 

@@ -108,7 +108,9 @@ def test_a_trial_ends_after_its_second_phase_whenever_the_first_ended(make_train
 
 
 @pytest.mark.parametrize("gap", [0.05, 0.25, 0.0])
-def test_the_result_is_an_epoch_of_the_second_phase_also_where_dev_was_best_in_the_first(make_trainer: Make, gap: float):
+def test_the_result_is_an_epoch_of_the_second_phase_also_where_dev_was_best_in_the_first(
+    make_trainer: Make, gap: float
+):
     """Dev is best when the gap becomes too wide; the second phase trains everything at a rate that ruins it."""
     texts = ["the old harbour", "a quiet film", "ships came home", "prices rose"]
     train = [Example(str(n), texts=(text,), label=n % 2) for n, text in enumerate(texts)]

@@ -136,11 +136,12 @@ def test_the_rates_of_members_side_by_side_follow_each_ones_own_dev(make_stack: 
 
 def test_first_phases_with_other_rules_on_plateaus_are_not_shared(make_trainer: Make) -> None:
     def key(**changes: Any) -> str:
-        return first_phase_key(make_trainer("stack_and_finetune", **changes), {"mode": "stack_and_finetune", "head": "bilstm"})
+        facts = {"mode": "stack_and_finetune", "head": "bilstm"}
+        return first_phase_key(make_trainer("stack_and_finetune", **changes), facts)
 
-    schedule = {"schedule": "reduce_on_plateau"}
-    keys = [key(), key(**schedule), key(**schedule, reduce_on_plateau__patience=1), key(**schedule, reduce_on_plateau__factor=0.1)]
-    assert len(set(keys)) == 4
+    on = {"schedule": "reduce_on_plateau"}
+    rules = [{}, on, {**on, "reduce_on_plateau__patience": 1}, {**on, "reduce_on_plateau__factor": 0.1}]
+    assert len({key(**rule) for rule in rules}) == 4
 
 
 def worse_on_dev(make_trainer: Make, **changes: Any) -> Any:

@@ -164,7 +164,7 @@ ALLENNLP = {
     "crf": NER | {"schedule": "constant"},
 }  # fmt: skip
 """biattentive_classification_network.jsonnet (its ELMo form has embedding_dropout 0.5), esim_elmo.jsonnet and
-ner_elmo.jsonnet in allenai/allennlp, training_config: read 2026-11-26. Rates and dropout are tuned; these are the first."""
+ner_elmo.jsonnet in allenai/allennlp, training_config: read 2026-11-26. Rates and dropout are tuned: the first ones."""
 
 
 @pytest.mark.parametrize("name", ["to_tune_or_not", "table_4", "table_5"])
