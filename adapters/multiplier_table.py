@@ -184,7 +184,7 @@ class MultiplierTable:
         return any(self.multiplier(group, step) != 0.0 for step in reversed([*steps]))  # most are open at the end
 
     def frozen_groups(self, step: int) -> int:
-        """How many of the encoder's groups are frozen at a step of a phase that trains the encoder; else 0."""
+        """The number of the encoder's groups that are frozen at a step of a phase that trains the encoder; else 0."""
         groups = range(self.plan.groups - 1) if self.plan.phase_at(step)[0].encoder_trains else ()
         return sum(self.multiplier(group, step) == 0.0 for group in groups)
 

@@ -210,7 +210,7 @@ class TrialRecord(TrialDescription):
         return GPU_TOLERANCE if self.hardware is not None and self.hardware.device != "cpu" else 0.0
 
     def result_notes(self) -> list[str]:
-        """What a reader of its score has to know of its epochs, a line each; none for most finished trials."""
+        """Notes that a reader of its score needs, on its epochs, a line each; none for most finished trials."""
         result = next((one for one in self.epochs if one.epoch == self.best_epoch), None)
         if result is None or self.status != "finished":
             return []
