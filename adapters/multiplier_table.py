@@ -74,12 +74,14 @@ class Plan:
         steps_per_epoch: optimiser steps per epoch.
         phases: in order.
         restart_schedule: whether the learning-rate schedule restarts with each phase, or spans all of them.
+        plateaus: the epochs so far after which the dev score was found on a plateau, where a schedule asks for it.
     """
 
     groups: int
     steps_per_epoch: int
     phases: tuple[Phase, ...]
     restart_schedule: bool = True
+    plateaus: tuple[int, ...] = ()
 
     @property
     def epochs(self) -> int:
@@ -180,6 +182,11 @@ class MultiplierTable:
         size = self.plan.steps_per_epoch
         steps = (step for first in range(0, self.plan.total_steps, size) for step in (first, first + size - 1))
         return any(self.multiplier(group, step) != 0.0 for step in reversed([*steps]))  # most are open at the end
+
+    def frozen_groups(self, step: int) -> int:
+        """The number of the encoder's groups that are frozen at a step of a phase that trains the encoder; else 0."""
+        groups = range(self.plan.groups - 1) if self.plan.phase_at(step)[0].encoder_trains else ()
+        return sum(self.multiplier(group, step) == 0.0 for group in groups)
 
     def encoder_is_frozen(self, step: int) -> bool:
         """True if every row of the encoder is 0, so that cached features can be used instead of running it."""

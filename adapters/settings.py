@@ -18,6 +18,7 @@ OPTIMISER, ADAMW = "optimiser", "adamw"
 
 LEFT_OUT: Setting = {
     **{parameter.name: parameter.default for parameter in INPUT_FORMAT}, PATIENCE: 0, OPTIMISER: ADAMW, FEATS: False,
+    "esim.activation": "tanh",
     **{parameter.name: parameter.default for declared in OF_TARGET.values() for parameter in declared},
 }  # fmt: skip
 """Hyperparameter → the value at which a complete setting does not name it.

@@ -88,7 +88,7 @@ def _run_lines(record: TrialRecord) -> Iterator[str]:
     yield f"code {record.code_version}, data {record.data_fingerprint}"
     if record.mlflow_run_id:
         yield f"MLflow run {record.mlflow_run_id}"
-    yield from (f"note: {note}" for note in (*record.input_notes, *record.storage_notes))
+    yield from (f"note: {note}" for note in (*record.result_notes(), *record.input_notes, *record.storage_notes))
 
 
 def _epoch_lines(record: TrialRecord) -> Iterator[str]:

@@ -30,12 +30,17 @@ HIDDEN_SIZE = Parameter(
 )
 """Chen et al. 2017, section 4: all of them have 300."""
 
+ACTIVATION = Parameter(
+    "esim.activation", "tanh", "activation of the hidden layer before the scores", choices=("tanh", "relu"), shapes=True
+)
+"""tanh in Chen et al. 2017, section 3.3; relu in AllenNLP's configurations (esim.jsonnet, esim_elmo.jsonnet)."""
+
 
 class Esim(Head):
-    """BiLSTM → soft alignment → [a; ã; a − ã; a ∗ ã] → ReLU → BiLSTM → mean ⊕ max of both → tanh → linear."""
+    """BiLSTM → soft alignment → [a; ã; a − ã; a ∗ ã] → ReLU → BiLSTM → mean ⊕ max of both → tanh or ReLU → linear."""
 
     kinds = reading("pair")
-    hyperparameters = (HIDDEN_SIZE,)
+    hyperparameters = (HIDDEN_SIZE, ACTIVATION)
     summary = "ESIM: BiLSTM → alignment of both sentences → BiLSTM → max ⊕ mean pooling of both → two layers"
     separate_pairs = True
 
@@ -46,7 +51,8 @@ class Esim(Head):
         self.projection = Affine(8 * hidden, hidden, bundle, "relu")
         self.composition = BiLSTM(hidden, bundle, hidden, 1, FeatureDropout(bundle))
         self.dropout = bundle.dropout()
-        self.hidden = Affine(8 * hidden, hidden, bundle, "tanh")
+        self.is_relu = bundle.choice(ACTIVATION) == "relu"
+        self.hidden = Affine(8 * hidden, hidden, bundle, "relu" if self.is_relu else "tanh")
         self.scores = Scores(hidden, self.shape.outputs, bundle)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
@@ -57,7 +63,8 @@ class Esim(Head):
             Sentence(read[:, :, : own.mask.shape[2]], own.mask) for read, own in zip(encoded, both, strict=True)
         )
         pooled = torch.cat(on_both(self._composed, *enhance(one, two)), -1)  # eq. 20
-        return self.scores(elementwise(torch.tanh, self.hidden(self.dropout(pooled))))
+        hidden = self.hidden(self.dropout(pooled))
+        return self.scores(functional.relu(hidden) if self.is_relu else elementwise(torch.tanh, hidden))
 
     def _composed(self, enhanced: Sentence) -> Tensor:
         """A sentence's vector: (T, batch, 4 * hidden)."""

@@ -16,7 +16,8 @@ RESTART = Parameter(
 )
 GAP = Parameter(
     "stack_and_finetune.largest_gap", 0.0,
-    "the first phase ends once the metric on train exceeds dev's by more than this; 0 does not look", 0.0, 2.0,
+    "the first phase ends at the last epoch in which the metric on train exceeds dev's by no more; 0 does not look",
+    0.0, 2.0,
 )  # fmt: skip
 """arXiv 1907.05338, Methodology: phase 1 goes "only up to a point where the prediction accuracy of the training and
 validation data sets do not differ much", not to its best score. 2 is the widest gap of a correlation."""

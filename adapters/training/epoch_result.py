@@ -26,6 +26,8 @@ class EpochResult(BaseModel):
         train: the same on the training examples, in epochs where a rule asks for it; else empty.
         encoder_frozen: True where the encoder was frozen at the end of the epoch; dev was then scored from cached
             hidden states, if there are any.
+        frozen_groups: how many of the encoder's layer groups were frozen at the end of an epoch in a phase that trains
+            the encoder, by gradual unfreezing; 0 in records from before it was recorded.
         train_seconds, dev_seconds: wall time; a trial's equal share of its bundle's.
         learning_rate: the head's, at the epoch's last step.
     """
@@ -39,6 +41,7 @@ class EpochResult(BaseModel):
     dev: dict[str, float]
     train: dict[str, float] = Field(default_factory=dict)
     encoder_frozen: bool = False
+    frozen_groups: int = 0
     train_seconds: Seconds
     dev_seconds: Seconds
     learning_rate: float
@@ -47,7 +50,7 @@ class EpochResult(BaseModel):
 Result = TypeVar("Result", bound=EpochResult)
 
 
-def best_epoch(epochs: Iterable[Result], metric: str) -> Result | None:
+def best_epoch(epochs: Iterable[Result], metric: str, phase: str | None = None) -> Result | None:
     """The epoch whose weights are a trial's result: the best dev score, the earliest where equal; None of none.
 
     The best is the highest, or of an error the lowest. A NaN is worse than every number.
@@ -55,10 +58,13 @@ def best_epoch(epochs: Iterable[Result], metric: str) -> Result | None:
     Args:
         epochs: of one trial, in any order.
         metric: the task's own, a key of each epoch's `dev`.
+        phase: the only phase whose epochs count: a trial's result is of the last one of its plan. Stack-and-finetune
+            ends after its second phase (arXiv 1907.05338, Methodology); an epoch of the first is feature extraction.
+            None counts all.
     """
 
     def rank(result: EpochResult) -> tuple[float, int]:
         score = gain(metric, result.dev[metric])
         return (-math.inf if math.isnan(score) else score, -result.epoch)
 
-    return max(epochs, key=rank, default=None)
+    return max((one for one in epochs if phase in (None, one.phase)), key=rank, default=None)

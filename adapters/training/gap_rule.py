@@ -1,7 +1,10 @@
-"""The gap rule of stack-and-finetune: the first phase ends once train is ahead of dev by more than a limit.
+"""The gap rule of stack-and-finetune: the first phase ends at the last epoch before train is ahead of dev by too much.
 
-arXiv 1907.05338: the head is trained "only up to a point where the prediction accuracy of the training and validation
-data sets do not differ much" (Methodology).
+arXiv 1907.05338: the head is trained not "until it reaches the highest accuracy on the training or validation data
+sets, but rather only up to a point where the prediction accuracy of the training and validation data sets do not differ
+much" (Methodology), "only for a few epochs, until it reaches a reasonable accuracy, while closely monitoring the
+discrepancy" (Discussions and Conclusions). The epoch that is beyond the limit is taken back. The first one is not,
+since a head that never trained has no reasonable accuracy: if it is beyond the limit, the second phase begins with it.
 """
 
 from __future__ import annotations

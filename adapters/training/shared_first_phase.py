@@ -19,12 +19,12 @@ from torch import Tensor
 from meltpoint.adapters.features.entries import locked
 from meltpoint.adapters.files import replacing
 from meltpoint.adapters.settings import first_phase_parameters
-from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import Outcome
+from meltpoint.adapters.tricks import reduce_on_plateau
 
-PARTS = ("best_state", "weights", "optimiser")
+PARTS = ("weights", "optimiser")
 
 MOST_BYTES = 256 * 10**6
 """Size of the folder: ten first phases of a bilstm. Each serves the trials of one search, soon after it was trained."""
@@ -36,14 +36,11 @@ class FirstPhaseCheckpoint:
 
     Attributes:
         results: one an epoch.
-        best: (dev score, epoch) of the best epoch.
-        weights, best_state: the head's, as a bundle of one has them; at the end, and at the best epoch.
-        optimiser: the head optimiser's state at the end.
+        weights: the head's, as a bundle of one has them, that the second phase begins with.
+        optimiser: the head optimiser's state with them.
     """
 
     results: list[EpochResult]
-    best: tuple[float, int]
-    best_state: Mapping[str, Tensor]
     weights: Mapping[str, Tensor]
     optimiser: dict[str, Tensor]
 
@@ -118,32 +115,34 @@ def open_frozen_states(trainer: Trainer) -> None:
 def checkpoint_of(trainer: Trainer) -> FirstPhaseCheckpoint:
     """The checkpoint of a bundle of one that has ended its first phase; the optimiser's state is not copied."""
     (trial,) = trainer.trials
-    # The encoder has its pretrained weights still.
-    best_state = {name: trial.best_state[name] for name in trial.best_state if not name.startswith("encoder.")}
-    weights, optimiser = trainer.model.own_weights(0), trainer.head_optimiser.state()
-    return FirstPhaseCheckpoint(list(trial.results), trial.best, best_state, weights, optimiser)
+    return FirstPhaseCheckpoint(list(trial.results), trainer.model.own_weights(0), trainer.head_optimiser.state())
 
 
 def resume(trainer: Trainer, checkpoint: FirstPhaseCheckpoint) -> None:
     """Put a fresh bundle of one where a checkpoint was taken."""
     (trial,) = trainer.trials
-    trial.results, trial.best = list(checkpoint.results), checkpoint.best
-    trial.best_state = trainer.model.pretrained_weights() | Snapshot(checkpoint.best_state)
+    trial.results = list(checkpoint.results)
     trainer.model.load_trained([checkpoint.weights])
     trainer.head_optimiser.load(checkpoint.optimiser)
     trainer.step = checkpoint.results[-1].step
     trial.end_first_phase(len(checkpoint.results))
+    trial.follow_dev(trainer.data.task.metric)
 
 
 def first_phase_key(trainer: Trainer, facts: Mapping[str, object]) -> str:
-    """A digest of all that a first phase depends on: its rates as numbers, so that any two ways to them share it."""
+    """A digest of all that a first phase depends on: its rates as numbers, so that any two ways to them share it.
+
+    Rates that follow dev are not known beforehand: their rule stands for them.
+    """
     (trial,) = trainer.trials
     table, setting = trial.table, trial.member.setting
     rates = [table.learning_rate(table.plan.groups - 1, step) for step in range(table.plan.first_phase_steps)]
     shaping = first_phase_parameters(str(facts["mode"]), str(facts["head"]))
-    own = {parameter.name: setting.get(parameter.name, parameter.default) for parameter in shaping}
+    own: dict[str, object] = {parameter.name: setting.get(parameter.name, parameter.default) for parameter in shaping}
     seeds = {} if trial.member.separate is None else {"seeds": asdict(trial.member.separate)}
-    parts = {**facts, **own, **seeds, "seed": trial.member.seed, "rates": rates, "precision": trainer.precision}
+    plateau = {own.name: setting[own.name] for own in reduce_on_plateau.TRICK.hyperparameters if own.name in setting}
+    own |= {**plateau, **seeds, "seed": trial.member.seed}
+    parts = {**facts, **own, "rates": rates, "precision": trainer.precision}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -151,7 +150,7 @@ def write_checkpoint(path: Path, checkpoint: FirstPhaseCheckpoint) -> None:
     """Write a checkpoint, whole or not at all."""
     parts = {part: getattr(checkpoint, part) for part in PARTS}
     tensors = {f"{part}/{name}": t.contiguous().cpu() for part, own in parts.items() for name, t in own.items()}
-    facts = {"results": [result.model_dump() for result in checkpoint.results], "best": checkpoint.best}
+    facts = {"results": [result.model_dump() for result in checkpoint.results]}
     with replacing(path) as beside:
         save_file(tensors, beside, {"first_phase": json.dumps(facts)})
 
@@ -168,5 +167,4 @@ def read_checkpoint(path: Path) -> FirstPhaseCheckpoint | None:
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):
         path.unlink(missing_ok=True)
         return None
-    results = [EpochResult(**result) for result in facts["results"]]
-    return FirstPhaseCheckpoint(results, (facts["best"][0], facts["best"][1]), **parts)
+    return FirstPhaseCheckpoint([EpochResult(**result) for result in facts["results"]], **parts)

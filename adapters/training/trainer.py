@@ -125,7 +125,7 @@ class Trainer:
         if watches_gap:
             self.gap_rule.apply(self.trials[0], self.model, self.head_optimiser, self.data.task.metric)
         for index in self.active:
-            self.trials[index].apply_patience(self.data.task.metric)
+            self.trials[index].follow_dev(self.data.task.metric)
         self._keep([place for place, index in enumerate(self.active) if epoch < self.trials[index].table.plan.epochs])
         return outcomes
 
@@ -234,17 +234,17 @@ class Trainer:
         self, place: int, epoch: int, loss: float, dev: Evaluation, train: dict[str, float],
         seconds: tuple[float, float],
     ) -> EpochResult:  # fmt: skip
-        """Record an active trial's epoch, and its weights where they are the best so far."""
+        """Record an active trial's epoch, and its weights where they are the best of its last phase so far."""
         trial, metric = self.trials[self.active[place]], self.data.task.metric
         phase, _ = trial.table.plan.phase_at(self.step - 1)
         result = EpochResult(
             epoch=epoch, phase=phase.name, step=self.step, train_loss=loss, dev=dev.metrics, train=train,
-            encoder_frozen=self.model.encoder_is_frozen,
+            encoder_frozen=self.model.encoder_is_frozen, frozen_groups=trial.table.frozen_groups(self.step - 1),
             train_seconds=seconds[0], dev_seconds=seconds[1],
             learning_rate=trial.table.learning_rate(len(self.groups) - 1, self.step - 1),
         )  # fmt: skip
         trial.results.append(result)
-        if best_epoch(trial.results, metric) is result:
+        if best_epoch(trial.results, metric, trial.table.plan.phases[-1].name) is result:
             trial.best = (result.dev[metric], epoch)
             trial.best_state = self.weights(place, goes_on=epoch < trial.table.plan.epochs)
             trial.best_moved_encoder = self.encoder_moved

@@ -28,8 +28,8 @@ class TrainingState:
 
     Attributes:
         tensors: name → the tensor itself, not a copy. `head/` weights and moments of the head, `encoder/` what training
-            changes in the encoder, `moments/` its optimiser's, `best/` the weights of the best epoch where they are
-            others, `gap/` what the gap rule keeps, `random/` generators.
+            changes in the encoder, `moments/` its optimiser's, `best/` the weights of the best epoch where there is one
+            and they are others, `gap/` what the gap rule keeps, `random/` generators.
         facts: values that JSON holds exactly.
     """
 
@@ -75,6 +75,7 @@ def restore(trainer: Trainer, state: TrainingState) -> None:
     trial.results = [EpochResult(**result) for result in facts["results"]]
     if facts["first_phase_epochs"] != trial.table.plan.phases[0].epochs:
         trial.end_first_phase(facts["first_phase_epochs"])
+    trial.follow_dev(trainer.data.task.metric)
     trainer.head_optimiser.load(_part(state, "head"))
     if trainer.encoder_moved:
         assert trainer.encoder_optimiser is not None, "an optimiser has moved the encoder"
@@ -90,6 +91,8 @@ def restore(trainer: Trainer, state: TrainingState) -> None:
 
 def _restore_best(trainer: Trainer, state: TrainingState) -> None:
     (trial,), facts = trainer.trials, state.facts
+    if facts["best"][1] == 0:  # the last phase has not begun
+        return
     trial.best, trial.best_moved_encoder = (facts["best"][0], facts["best"][1]), facts["best_moved_encoder"]
     if _best_is_now(trainer):
         trial.best_state = trainer.weights(0, goes_on=True)
@@ -100,9 +103,9 @@ def _restore_best(trainer: Trainer, state: TrainingState) -> None:
 
 
 def _best_is_now(trainer: Trainer) -> bool:
-    """True if the best epoch's weights are those of now; the gap rule may have gone back since."""
+    """True if the best epoch's weights are those of now."""
     (trial,) = trainer.trials
-    return trial.best[1] == trial.results[-1].epoch and not trainer.gap_rule.largest_gap > 0.0
+    return trial.best[1] == trial.results[-1].epoch
 
 
 def _part(state: TrainingState, part: str) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ from meltpoint.adapters.multiplier_table import MultiplierTable, Plan
 from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.training import patience
 from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.tricks import reduce_on_plateau
 from meltpoint.tasks.core.task import Example, Task
 
 
@@ -46,7 +47,7 @@ class TrialState:
 
     Attributes:
         table: its multiplier table.
-        best: (dev score, epoch) of the best epoch so far (`epoch_result.best_epoch`).
+        best: (dev score, epoch) of the best epoch of its last phase so far (`epoch_result.best_epoch`); epoch 0 before.
         best_state: the trained weights at that epoch.
         best_moved_encoder: whether the encoder had been trained by then; if not, its weights are the pretrained ones.
         results: one an epoch so far.
@@ -78,10 +79,15 @@ class TrialState:
         """Shorten the first phase to so many epochs."""
         self.table = replace(self.table, plan=self.table.plan.with_first_phase(epochs))
 
-    def apply_patience(self, metric: str) -> None:
-        """Let the plan end with the last epoch where `patience` is over."""
-        if patience.is_over(self.results, self.table.plan, int(self.member.setting.get("patience", 0)), metric):
-            self.table = replace(self.table, plan=self.table.plan.ended_at(self.results[-1].epoch))
+    def follow_dev(self, metric: str) -> None:
+        """Let the plan follow the dev scores so far: end where `patience` is over, note plateaus where asked for."""
+        setting, plan = self.member.setting, self.table.plan
+        if reduce_on_plateau.TRICK.is_on(setting):
+            wait = int(setting[reduce_on_plateau.WAIT.name])
+            plan = replace(plan, plateaus=patience.plateaus(self.results, plan, wait, metric))
+        if patience.is_over(self.results, plan, int(setting.get("patience", 0)), metric):
+            plan = plan.ended_at(self.results[-1].epoch)
+        self.table = replace(self.table, plan=plan)
 
     def head_rates(self, first_step: int) -> list[float]:
         """The head's learning rate at each step of the epoch that begins at a step."""

@@ -6,6 +6,7 @@ import math
 import time
 from dataclasses import dataclass, field
 
+from meltpoint.adapters import modes
 from meltpoint.adapters.training.epoch_result import best_epoch
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
 from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN, ResourceUse
@@ -62,7 +63,8 @@ class RunningTrial:
     def record(self, outcome: TrialOutcome) -> TrialRecord:
         """The ledger's record of the trial, now that it ended; not of one that was interrupted."""
         order, started, metric = self.order, self.started, self.proposal.cell.task.metric
-        best = best_epoch(self.epochs, metric)
+        last_phase = modes.get(order.mode).phases(order.setting)[-1].name
+        best = best_epoch(self.epochs, metric, last_phase)
         # What a worker used between its last word and its loss is not known, so that nothing is.
         use = NOTHING_KNOWN if outcome.cause in ("worker", "memory") else self.resource_use or NOTHING_KNOWN
         return TrialRecord(

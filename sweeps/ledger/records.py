@@ -11,8 +11,10 @@ from typing import Annotated, Literal, Protocol, Self
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.adapters.training.epoch_result import EpochResult, Seconds
+from meltpoint.adapters.training.epoch_result import EpochResult, Seconds, best_epoch
 from meltpoint.sweeps.ledger.resource_use import EnergySource, MemoryKind
+from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.score_text import score_text
 
 TrialId = Annotated[str, Field(pattern=r"^[^./\x00][^/\x00]{0,199}$")]
 """A trial's identity; files and folders are named by it, so it leads nowhere else."""
@@ -207,6 +209,27 @@ class TrialRecord(TrialDescription):
         """What dev may differ by where the same weights are evaluated again, beside other trials."""
         return GPU_TOLERANCE if self.hardware is not None and self.hardware.device != "cpu" else 0.0
 
+    def result_notes(self) -> list[str]:
+        """Notes that a reader of its score needs, on its epochs, a line each; none for most finished trials."""
+        result = next((one for one in self.epochs if one.epoch == self.best_epoch), None)
+        if result is None or self.status != "finished":
+            return []
+        notes, last = [], self.epochs[-1]
+        best = best_epoch(self.epochs, self.metric) or result
+        if result.phase != last.phase:
+            notes.append(f"its result is epoch {result.epoch} of {_phase(result)}, as earlier versions chose")
+        elif best.phase != last.phase and best.dev[self.metric] != result.dev[self.metric]:
+            notes.append(
+                f"{_phase(best)} was better: {score_text(best.dev[self.metric], self.metric)} in epoch {best.epoch}"
+            )
+        if result.frozen_groups:
+            never = f", and {last.frozen_groups} never thawed" if last.frozen_groups else ""
+            notes.append(
+                f"its result is epoch {result.epoch}, in which {some(result.frozen_groups, 'layer group')} of the "
+                f"encoder had not thawed{never}: more epochs or a smaller gradual_unfreezing.epochs_per_group thaw all"
+            )
+        return notes
+
     @property
     def epoch_count(self) -> int:
         """The number of its epochs."""
@@ -241,6 +264,10 @@ class TrialRecord(TrialDescription):
     def is_lost(self) -> bool:
         """True if it failed for another reason than its setting, so that it says nothing about the setting."""
         return self.status == "failed" and self.cause not in (None, "setting")
+
+
+def _phase(epoch: EpochResult) -> str:
+    return "the frozen phase" if epoch.encoder_frozen else f"the phase {epoch.phase}"
 
 
 class CellFacts(Protocol):

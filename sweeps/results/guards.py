@@ -17,7 +17,7 @@ from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import gain, is_lower_better
 from meltpoint.tasks.core.score_text import score_text
 
-Kind = Literal["baseline", "failed_runs", "few_steps", "edge", "data"]
+Kind = Literal["baseline", "failed_runs", "few_steps", "result", "edge", "data"]
 
 FEW_STEPS = 100
 """Of an encoder that trains. Zhang et al. 2021 (section 6) and Mosbach et al. 2021 (section 6): below some hundreds of
@@ -67,6 +67,7 @@ def cell_guards(cell: CellSummary, baseline: Baseline | None = None) -> Iterator
     yield from (Guard(key, "baseline", line) for line in _against(cell, baseline))
     yield from (Guard(key, "failed_runs", line) for line in _failed_runs(cell, baseline))
     yield from (Guard(key, "few_steps", line) for line in _few_steps(cell.best))
+    yield from (Guard(key, "result", line) for line in _result_notes(cell.finals or [cell.best]))
     yield from (Guard(key, "edge", line) for line in _edges(cell.header, cell.best))
 
 
@@ -120,6 +121,13 @@ def _few_steps(best: TrialRecord) -> Iterator[str]:
     steps = best.epochs[-1].step
     if steps < FEW_STEPS:
         yield f"the best setting trained {some(steps, 'step')}: raise epochs or trials (Mosbach et al. 2021)"
+
+
+def _result_notes(records: Sequence[TrialRecord]) -> Iterator[str]:
+    """Results that are less than their mode says, such as those that the frozen phase was better than."""
+    noted = [f"seed {record.seed}: {note}" for record in records for note in record.result_notes()]
+    if noted:
+        yield "; ".join(noted)
 
 
 def _edges(header: CellHeader, best: TrialRecord) -> Iterator[str]:

@@ -155,8 +155,8 @@ def ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
     tags: dict[str, str] = {STATUS: record.status}
     if record.hardware is not None:
         tags |= {f"meltpoint.hardware.{k}": str(v) for k, v in record.hardware.model_dump().items()}
-    if record.error:
-        tags[NOTE] = record.error
+    if said := [*([record.error] if record.error else []), *record.result_notes()]:
+        tags[NOTE] = "; ".join(said)
     if record.resumed_after_epochs:
         tags[RESUMED] = str(record.resumed_after_epochs)
     if record.micro_batch_size is not None:

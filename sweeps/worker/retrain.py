@@ -20,7 +20,7 @@ from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import Trainer
-from meltpoint.adapters.training.trial_state import NotFiniteError
+from meltpoint.adapters.training.trial_state import NotFiniteError, TrialState
 from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.space import Space, is_one_point
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples, read_scored
@@ -169,7 +169,18 @@ def retrain(
     now = Circumstances(code_version(), versions(), hardware_record(trainer).model_dump())
     was = {**facts, "code": recorded_code(facts, seed)}
     why = () if recorded in (None, dev) else reasons(was, now, is_frozen=not trainer.trains_encoder)
+    if recorded not in (None, dev) and (chosen := _chosen_before(trial, facts, seed, metric)) is not None:
+        changed = f"the epoch of the result: {chosen}, in the first phase, as earlier versions chose → {trial.best[1]}"
+        why = (changed, *why)
     return Retrained(model, predictions, metric, dev, test, seed, order.setting, recorded, why)
+
+
+def _chosen_before(trial: TrialState, facts: Mapping[str, Any], seed: int, metric: str) -> int | None:
+    """The epoch before the last phase that a file's dev score is of; None where it is of none."""
+    named = facts.get("best_epoch") if facts.get("seed") == seed else None
+    recorded, last = recorded_dev(facts, seed), trial.results[-1].phase
+    earlier = (one for one in trial.results if one.phase != last)
+    return next((one.epoch for one in earlier if one.epoch == named or one.dev[metric] == recorded), None)
 
 
 def _on_test(order: Order, trained: Trainer) -> OnExamples:

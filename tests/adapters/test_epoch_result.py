@@ -51,3 +51,17 @@ def test_the_order_in_which_epochs_are_given_does_not_matter(epochs):
     best = best_epoch(epochs, "f1")
     assert best is not None
     assert best.epoch == 1
+
+
+def two_phases(*scores: float) -> list[EpochResult]:
+    """Epochs of which the first two lie in another phase."""
+    return [
+        epoch.model_copy(update={"phase": "stack" if epoch.epoch <= 2 else "finetune"})
+        for epoch in epochs_of([*scores])
+    ]
+
+
+def test_the_best_epoch_is_one_of_the_last_phase_whatever_the_first_one_reached():
+    epochs = two_phases(0.9, 0.8, 0.5, 0.7)
+    assert best_epoch(epochs, "f1", "finetune") is epochs[3]
+    assert best_epoch(epochs[:2], "f1", "finetune") is None, "the last phase has no epoch yet"

@@ -41,7 +41,15 @@ def thawing(make_trainer: Make, folder: Path) -> Any:
 
 
 def test_results_say_in_which_epochs_the_encoder_stood_still(make_trainer: Make, tmp_path: Path):
-    assert [result.encoder_frozen for result in thawing(make_trainer, tmp_path).results()] == [True, False]
+    found = [(one.encoder_frozen, one.frozen_groups) for one in thawing(make_trainer, tmp_path).results()]
+    assert found == [(True, 3), (False, 2)], "embeddings and two layers, of which the second epoch thaws the upper one"
+
+
+def test_what_the_first_phase_freezes_is_not_called_frozen_by_gradual_unfreezing(make_trainer: Make):
+    trainer = make_trainer("stack_and_finetune", head="linear", stack_and_finetune__stack_epochs=1, epochs=1)
+    assert [(one.encoder_frozen, one.frozen_groups) for one in trainer.results()] == [(True, 0), (False, 0)]
+    frozen = make_trainer("feature_extraction", head="linear", epochs=1)
+    assert [one.frozen_groups for one in frozen.results()] == [0]
 
 
 @pytest.mark.parametrize("frozen", [True, False])

@@ -72,11 +72,21 @@ def test_the_second_phase_starts_from_the_weights_and_moments_of_the_last_epoch_
     assert state["steps"].tolist() == [(len(before) - 1) * trainer.steps_per_epoch], "without the epoch beyond the gap"
 
 
-def test_a_gap_that_is_too_wide_from_the_start_ends_the_phase_after_one_epoch(make_trainer: Make):
-    results = list(overfitting(make_trainer, 1e-9, seed=1).results())
-    found = gaps(results)
-    assert all(gap <= 1e-9 for gap in found[:-1])
-    assert phases(results)["finetune"] == 2
+@cpu_draws
+def test_a_gap_that_is_too_wide_from_the_start_leaves_the_head_with_its_first_epoch(make_trainer: Make):
+    trainer = overfitting(make_trainer, 1e-9, seed=next(own for own in range(20) if wide(make_trainer, own)))
+    results = iter(trainer.results())
+    first = next(results)
+    assert first.train["accuracy"] - first.dev["accuracy"] > 1e-9
+    steps = trainer.head_optimiser.state()["steps"].tolist()
+    assert steps == [trainer.steps_per_epoch], "an epoch is not taken back where there is none before it"
+    assert phases([first, *results]) == {"stack": 1, "finetune": 2}
+
+
+def wide(make_trainer: Make, seed: int) -> bool:
+    """True if a seed's first epoch is beyond any gap."""
+    first = next(overfitting(make_trainer, 1e-9, seed=seed).results())
+    return bool(first.train["accuracy"] > first.dev["accuracy"])
 
 
 def test_a_trial_that_shares_the_shortened_phase_goes_on_as_if_it_had_trained_it(make_trainer: Make, tmp_path):
@@ -97,21 +107,25 @@ def test_a_trial_ends_after_its_second_phase_whenever_the_first_ended(make_train
     assert results[-1].step == trainer.step
 
 
-@pytest.mark.parametrize("gap", [0.05, 0.15, 0.25])
-def test_the_best_weights_are_those_of_the_best_epoch_also_where_that_one_ended_the_phase(
+@pytest.mark.parametrize("gap", [0.05, 0.25, 0.0])
+def test_the_result_is_an_epoch_of_the_second_phase_also_where_dev_was_best_in_the_first(
     make_trainer: Make, gap: float
 ):
+    """Dev is best when the gap becomes too wide; the second phase trains everything at a rate that ruins it."""
     texts = ["the old harbour", "a quiet film", "ships came home", "prices rose"]
     train = [Example(str(n), texts=(text,), label=n % 2) for n, text in enumerate(texts)]
     dev = [*train, *(Example(f"not {n}", texts=(texts[n],), label=1 - n % 2) for n in range(2))]
     trainer = make_trainer(
-        "stack_and_finetune", "sentence_classification", train=train, dev=dev, epochs=1, encoder_dropout=0.0, seed=3,
+        "stack_and_finetune", "sentence_classification", train=train, dev=dev, epochs=2, encoder_dropout=0.0, seed=3,
         dropout=0.0, stack_and_finetune__stack_epochs=40, stack_and_finetune__stack_learning_rate=0.01,
-        stack_and_finetune__largest_gap=gap, learning_rate=1e-9,
+        stack_and_finetune__largest_gap=gap, learning_rate=0.5,
     )  # fmt: skip
-    ended = [result for result in trainer.results() if result.phase == "stack"][-1].epoch
-    assert ended > 1, "an epoch within the gap came before"
-    assert trainer.trial.best[1] == ended, "dev was best when the gap became too wide"
+    results = list(trainer.results())
+    stacked = max(result.dev["accuracy"] for result in results if result.phase == "stack")
+    assert stacked > max(result.dev["accuracy"] for result in results if result.phase == "finetune")
+    dev_score, epoch = trainer.trial.best
+    assert results[epoch - 1].phase == "finetune"
+    assert trainer.trial.best_moved_encoder
     trainer.model.load_trained([trainer.trial.best_state])
     found = trainer.score(trainer.data.dev, trainer.data.dev_examples)
-    assert found.metrics["accuracy"] == trainer.trial.best[0]
+    assert found.metrics["accuracy"] == dev_score == results[epoch - 1].dev["accuracy"]

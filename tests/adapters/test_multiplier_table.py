@@ -99,7 +99,7 @@ def test_the_setting_decides_whether_the_second_phase_warms_up_again():
 @st.composite
 def settings(draw: st.DrawFn, gradual: bool | None = None) -> dict[str, Value]:
     """Any setting of the tricks."""
-    schedule = draw(st.sampled_from(["constant", "slanted_triangular", "linear_warmup_decay"]))
+    schedule = draw(st.sampled_from(["constant", "slanted_triangular", "linear_warmup_decay", "reduce_on_plateau"]))
     found: dict[str, Value] = {
         "schedule": schedule,
         "discriminative_rates": draw(st.booleans()),
@@ -110,6 +110,7 @@ def settings(draw: st.DrawFn, gradual: bool | None = None) -> dict[str, Value]:
         "slanted_triangular.cut_fraction": st.floats(0.001, 0.999),
         "slanted_triangular.ratio": st.floats(1.0, 1e6),
         "linear_warmup_decay.warmup_fraction": st.floats(0.0, 0.999),
+        "reduce_on_plateau.factor": st.floats(0.01, 0.99),
         "discriminative_rates.factor": st.floats(0.001, 1.0),
         "gradual_unfreezing.epochs_per_group": st.floats(0.01, 100.0),
     }

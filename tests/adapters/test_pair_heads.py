@@ -26,7 +26,11 @@ from meltpoint.tasks.core.task import Kind
 DIM, HIDDEN = 6, 4
 Pair = tuple[Tensor, Tensor]
 """A pair's states: (length, DIM) of each sentence."""
-HEADS = [("esim", {"esim.hidden_size": HIDDEN}), ("bi_attention", {}), ("bi_attention", {"bi_attention.attend": False})]
+RELU = {"esim.activation": "relu"}
+HEADS = [
+    ("esim", {"esim.hidden_size": HIDDEN}), ("esim", {"esim.hidden_size": HIDDEN, **RELU}),
+    ("bi_attention", {}), ("bi_attention", {"bi_attention.attend": False}),
+]  # fmt: skip
 KINDS: list[Kind] = ["pair_classification", "pair_regression"]
 LENGTHS = [(3, 2), (1, 4), (5, 1)]
 
@@ -100,7 +104,8 @@ def esim_alone(head: Head, pair: Pair, member: int) -> Tensor:
     one, two = map(encode, pair)
     both = [enhanced(one, two), enhanced(two, one)]
     vectors = [pooled(compose(affine(head.projection, states, member).clamp(min=0))) for states in both]
-    return affine(head.scores.linear, torch.tanh(affine(head.hidden, torch.cat(vectors), member)), member)
+    activation = torch.relu if head.is_relu else torch.tanh
+    return affine(head.scores.linear, activation(affine(head.hidden, torch.cat(vectors), member)), member)
 
 
 def bi_attention_alone(head: Head, pair: Pair, member: int) -> Tensor:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +16,7 @@ from meltpoint.adapters.multiplier_table import Phase, Plan
 from meltpoint.adapters.settings import complete, first_phase_parameters
 from meltpoint.adapters.training import patience
 from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.shared_first_phase import first_phase_key
 from meltpoint.tasks.core.task import Example
 from meltpoint.tests.adapters.devices import cpu_bits
 
@@ -31,12 +35,14 @@ def results_of(scores: Sequence[float]) -> list[EpochResult]:
 
 def plan(*epochs: int) -> Plan:
     """A plan of phases with so many epochs each."""
-    return Plan(3, 1, tuple(Phase("train", count, 0.1, encoder_trains=False) for count in epochs))
+    names = [f"phase {number}" for number in range(len(epochs) - 1)] + ["train"]
+    return Plan(3, 1, tuple(Phase(name, n, 0.1, encoder_trains=False) for name, n in zip(names, epochs, strict=True)))
 
 
 def trained(scores: Sequence[float], whole: Plan, wait: int) -> int:
     """How many epochs a trial with these scores trains."""
-    found = results_of(scores)
+    names = [phase.name for phase in whole.phases for _ in range(phase.epochs)]
+    found = [own.model_copy(update={"phase": name}) for own, name in zip(results_of(scores), names, strict=True)]
     ends = (n for n in range(1, len(found) + 1) if patience.is_over(found[:n], whole, wait, "accuracy"))
     return next(ends, len(found))
 
@@ -62,11 +68,80 @@ def test_an_equal_score_is_no_better_one_and_no_patience_trains_all() -> None:
 
 
 def test_epochs_of_an_earlier_phase_are_not_counted() -> None:
-    assert trained([0.9, 0.1, 0.1, 0.1, 0.1, 0.1], plan(3, 3), 2) == 5
+    assert trained([0.9, 0.1, 0.1, 0.3, 0.1, 0.1, 0.1], plan(3, 4), 2) == 6, "two after the best of the last phase"
+    assert trained([0.9, 0.1, 0.1, 0.1, 0.1, 0.2, 0.1], plan(3, 4), 2) == 7, "0.2 is a better score than 0.1"
 
 
 def test_a_nan_is_no_better_score() -> None:
     assert trained([0.5, float("nan"), float("nan"), 0.9], plan(4), 2) == 3
+
+
+def rates_of_torch(scores: Sequence[float], mode: Literal["min", "max"], wait: int) -> list[float]:
+    """The rate in each epoch by torch's own rule, which AllenNLP calls after each."""
+    optimiser = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser, mode, factor=0.5, patience=wait, eps=0.0)
+    found = []
+    for score in scores:
+        found.append(optimiser.param_groups[0]["lr"])
+        scheduler.step(score)
+    return found
+
+
+@given(
+    st.lists(st.integers(0, 8).map(lambda n: n / 8) | st.floats(0, 1) | st.just(math.nan), min_size=1, max_size=12),
+    st.integers(0, 3), st.booleans(),
+)  # fmt: skip
+def test_the_rate_falls_where_torchs_reduce_lr_on_plateau_lowers_it(scores: list[float], wait: int, error: bool):
+    metric = "mse" if error else "accuracy"
+    results = [own.model_copy(update={"dev": {metric: own.dev["accuracy"]}}) for own in results_of(scores)]
+    found = patience.plateaus(results, plan(len(scores)), wait, metric)
+    rates = [0.5 ** sum(end < epoch for end in found) for epoch in range(1, len(scores) + 1)]
+    assert rates == rates_of_torch(scores, "min" if error else "max", wait)
+
+
+def test_of_negative_scores_an_equal_one_is_no_better_one():
+    assert patience.plateaus(results_of([-0.5, -0.5, -0.4, -0.4]), plan(4), 0, "accuracy") == (2, 4)
+
+
+@pytest.mark.parametrize(("restarts", "found"), [(True, (2, 5)), (False, (2, 3, 4, 5))])
+def test_each_span_of_the_schedule_has_plateaus_of_its_own(restarts: bool, found: tuple[int, ...]):
+    two = replace(plan(2, 3), restart_schedule=restarts)
+    results = results_of([0.9, 0.8, 0.3, 0.4, 0.4])
+    results = [own.model_copy(update={"phase": two.phase_at(n)[0].name}) for n, own in enumerate(results)]
+    assert patience.plateaus(results, two, 0, "accuracy") == found
+
+
+PLATEAU = {"schedule": "reduce_on_plateau", "reduce_on_plateau.factor": 0.25}
+
+
+@cpu_bits
+def test_the_rates_of_members_side_by_side_follow_each_ones_own_dev(make_stack: Make) -> None:
+    waits = (0, 1, 3)
+    trials = [(0, {**PLATEAU, "reduce_on_plateau.patience": n, "learning_rate": 1e-2, "epochs": 8}) for n in waits]
+    bundle = make_stack("sentence_classification", "linear", trials)
+    list(bundle.epochs())
+    counts = set()
+    for index, trial in enumerate(trials):
+        own = bundle.trials[index]
+        ends = patience.plateaus(own.results, own.table.plan, waits[index], "accuracy")
+        counts.add(ends)
+        rates = [1e-2 * 0.25 ** sum(end < one.epoch for end in ends) for one in own.results]
+        assert [one.learning_rate for one in own.results] == pytest.approx(rates, rel=1e-12)
+        alone = make_stack("sentence_classification", "linear", [trial])
+        list(alone.epochs())
+        assert [one.dev for one in alone.trials[0].results] == [one.dev for one in own.results]
+        assert all(torch.equal(kept, own.best_state[name]) for name, kept in alone.trials[0].best_state.items())
+    assert len(counts) > 1, "the trials of this test have plateaus in different epochs"
+
+
+def test_first_phases_with_other_rules_on_plateaus_are_not_shared(make_trainer: Make) -> None:
+    def key(**changes: Any) -> str:
+        facts = {"mode": "stack_and_finetune", "head": "bilstm"}
+        return first_phase_key(make_trainer("stack_and_finetune", **changes), facts)
+
+    on = {"schedule": "reduce_on_plateau"}
+    rules = [{}, on, {**on, "reduce_on_plateau__patience": 1}, {**on, "reduce_on_plateau__factor": 0.1}]
+    assert len({key(**rule) for rule in rules}) == 4
 
 
 def worse_on_dev(make_trainer: Make, **changes: Any) -> Any:

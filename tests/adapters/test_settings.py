@@ -120,7 +120,7 @@ def test_an_unknown_key_is_refused(key: str):
         ("dropout", 1.0, "a number from 0 to 0.95"),
         ("epochs", 0, "a whole number from 1 to 1000"),
         ("epochs", 2.5, "a whole number from 1 to 1000"),
-        ("schedule", "cosine", "constant or linear_warmup_decay or slanted_triangular"),
+        ("schedule", "cosine", "constant or linear_warmup_decay or reduce_on_plateau or slanted_triangular"),
         ("slanted_triangular.cut_fraction", 0.0, "a number from 0.001 to 0.999"),
     ],
 )

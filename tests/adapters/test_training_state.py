@@ -25,6 +25,7 @@ from meltpoint.tests.adapters.devices import cpu_draws
 Make = Callable[..., Any]
 
 GRADUAL = {"gradual_unfreezing": True, "schedule": "slanted_triangular", "discriminative_rates": True}
+PLATEAU = {"schedule": "reduce_on_plateau", "reduce_on_plateau__factor": 0.3}
 WARMUP = {"schedule": "linear_warmup_decay", "weight_decay": 0.3, "encoder_dropout": 0.2, "dropout": 0.3}
 TWO_PHASES = {"epochs": 2, "stack_and_finetune__stack_epochs": 2, "stack_and_finetune__stack_learning_rate": 1e-2}
 
@@ -32,6 +33,8 @@ CASES: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
     "frozen": ("feature_extraction", "sentence_classification", None, {"epochs": 3}),
     "frozen, words, CRF": ("feature_extraction", "sequence_labelling", "bilstm_crf", {"epochs": 3, "dropout": 0.3}),
     "frozen, pairs": ("feature_extraction", "pair_classification", "esim", {"epochs": 3}),
+    "frozen, plateaus": ("feature_extraction", "sentence_classification", None, {"epochs": 5, **PLATEAU}),
+    "two phases, plateaus": ("stack_and_finetune", "sentence_classification", "linear", {**TWO_PHASES, **PLATEAU}),
     "fine-tuning": ("fine_tuning", "sentence_classification", None, {"epochs": 3, **WARMUP}),
     "fine-tuning, gradual": ("fine_tuning", "sentence_classification", None, {"epochs": 5, **GRADUAL}),
     "fine-tuning, regression": ("fine_tuning", "pair_regression", None, {"epochs": 3, **WARMUP}),

@@ -25,7 +25,7 @@ def one_phase(groups: int, per_epoch: int, epochs: int) -> Plan:
 
 def test_the_tricks_of_the_first_release_are_there():
     assert tricks.names() == [
-        "discriminative_rates", "gradual_unfreezing", "linear_warmup_decay", "slanted_triangular",
+        "discriminative_rates", "gradual_unfreezing", "linear_warmup_decay", "reduce_on_plateau", "slanted_triangular",
     ]  # fmt: skip
 
 
@@ -157,3 +157,19 @@ def test_unfreezing_counts_from_the_start_of_the_phase_in_which_the_encoder_trai
     phases = (Phase("stack", 3, 1e-3, False), Phase("finetune", 3, 1e-5, True))
     plan = Plan(4, 10, phases, restart_schedule=False)
     assert [open_groups(plan, step, 1.0) for step in (30, 39, 40, 50)] == [[3], [3], [2, 3], [1, 2, 3]]
+
+
+# --- a plateau of dev ---
+
+
+@pytest.mark.parametrize(
+    ("restarts", "rates"),
+    [(True, [1, 0.5, 0.5, 1, 1, 0.5]), (False, [1, 0.5, 0.5, 0.25, 0.25, 0.125])],
+)
+def test_each_plateau_lowers_the_rate_of_every_group_from_the_next_step_on(restarts: bool, rates: list[float]):
+    phases = (Phase("stack", 3, 1e-3, False), Phase("finetune", 3, 1e-5, True))
+    plan = Plan(4, 10, phases, restarts, plateaus=(1, 3, 5))
+    setting = {"reduce_on_plateau.factor": 0.5}
+    for group in range(4):
+        found = [tricks.get("reduce_on_plateau").multiplier(group, step, plan, setting) for step in range(60)]
+        assert found == [rate for rate in rates for _ in range(10)]

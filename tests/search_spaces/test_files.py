@@ -45,7 +45,8 @@ def test_every_cell_has_a_space_whose_first_setting_can_be_trained(mode, encoder
         complete = settings.complete(space.first(), mode, head)
         assert space.from_params(complete)[0] == space.from_params(space.first())[0]
         one = {parameter.name for parameter in heads.get(head).hyperparameters}
-        assert space.first().keys() & {parameter.name for parameter in heads.parameters()} == one
+        # ESIM's activation came later: a space that named it would be another than that of older sweeps.
+        assert space.first().keys() & {parameter.name for parameter in heads.parameters()} == one - {"esim.activation"}
 
 
 @pytest.mark.parametrize(("mode", "encoder", "task"), CELLS)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from optuna.trial import TrialState
 
+from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.driver.driver import SweepDriver
+from meltpoint.sweeps.driver.running_trial import RunningTrial
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.on_ray import experiment
@@ -274,6 +277,34 @@ def test_every_ending_takes_a_trial_off_the_running_ones_and_leads_to_a_record_o
         assert (record.error, record.cause) == (outcome.error, outcome.cause)
         assert (record.best_epoch, record.dev, len(record.epochs)) == (2, 0.75, 3)
         assert (record.input_notes, record.storage_notes) == ([], list(outcome.notes)), "reports speak of the inputs"
+
+
+@pytest.mark.parametrize(
+    ("phases", "outcome", "best"),
+    [
+        (("stack", "stack", "finetune", "finetune"), FINISHED, (4, 0.7)),
+        (("stack", "stack", "finetune", "finetune"), STOPPED_BY_BUDGET, (4, 0.7)),
+        (("stack", "stack", "stack", "finetune"), failed("setting", "the loss is not finite"), (4, 0.7)),
+        (("stack", "stack", "stack", "stack"), failed("setting", "the loss is not finite"), (None, None)),
+        (("stack", "stack", "stack", "stack"), STOPPED_BY_BUDGET, (None, None)),
+    ],
+)
+def test_a_record_has_the_best_epoch_of_the_last_phase_and_none_where_that_was_not_reached(
+    proposal, phases, outcome, best
+):
+    cell = replace(proposal.cell, mode="stack_and_finetune", head="bilstm")
+    setting = complete({}, cell.mode, cell.head)
+    order = Order(
+        id="t", number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name, head=cell.head,
+        seed=0, setting=setting, data=cell.data, data_fingerprint="d", encoder_fingerprint="",
+        checkpoint="c", cpus=1, gpus=0,
+    )  # fmt: skip
+    trial = RunningTrial(order, replace(proposal, cell=cell, setting=setting), 0.0)
+    for number, (phase, dev) in enumerate(zip(phases, (0.9, 0.8, 0.6, 0.7), strict=True), 1):
+        trial.epochs.append(epoch_ended(order, number, dev).epoch.model_copy(update={"phase": phase}))
+    record = trial.record(outcome)
+    assert (record.best_epoch, record.dev) == best
+    assert record.dev_metrics == ({} if best[0] is None else {"accuracy": 0.7})
 
 
 def test_an_order_that_is_stopped_keeps_what_has_ended_and_lets_go_of_what_never_trained(driver):

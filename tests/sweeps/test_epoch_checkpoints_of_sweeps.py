@@ -58,7 +58,7 @@ def undisturbed(spec: SweepSpec, folder: Path) -> dict[str, object]:
     order = driver.order(planner.next(), 0.0)  # type: ignore[arg-type]
     events = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
     epochs = [event.epoch for event in events if isinstance(event, EpochEnded)]
-    best = best_epoch(epochs, order.metric)
+    best = best_epoch(epochs, order.metric, epochs[-1].phase)
     assert best is not None
     found = [epoch.model_dump(exclude=TIMED) for epoch in epochs]
     return {"id": order.id, "dev": best.dev[order.metric], "best": best.epoch, "epochs": found}

@@ -10,6 +10,7 @@ import pytest
 
 from meltpoint.adapters.training.epoch_result import EpochResult
 from meltpoint.reports.matrix import matrix
+from meltpoint.reports.trial_view import trial_lines
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
 from meltpoint.sweeps.results import baselines
@@ -20,6 +21,7 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.sweeps.search.selection import spread
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.tracking.run_contents import ending
 from meltpoint.tasks import get
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Example, Task, TrainingData
@@ -143,6 +145,74 @@ def test_a_sweep_that_has_only_begun_has_no_guard() -> None:
     begun = replace(cell(), best=None, finals=[], dev=None)
     spec = SweepSpec(name="n", encoders=("minilm",), modes=("fine_tuning",), tasks=("sst2",))
     assert guards(SweepSummary("n", "running", spec, "0", [begun])) == []
+
+
+# --- results that are less than their mode says ---
+
+STACK, LAST = {"phase": "stack", "encoder_frozen": True}, {"phase": "finetune"}
+SHUT = {**LAST, "frozen_groups": 2}
+
+
+def with_epochs(best: int | None, *epochs: tuple[float, dict[str, Any]], **changes: Any) -> TrialRecord:
+    """A trial of (dev, phase and the like) an epoch."""
+    one = cell("stack_and_finetune").best
+    assert one is not None
+    each = [
+        one.epochs[0].model_copy(update={"epoch": number, "dev": {"accuracy": dev}, **facts})
+        for number, (dev, facts) in enumerate(epochs, 1)
+    ]
+    dev = None if best is None else each[best - 1].dev["accuracy"]
+    return one.model_copy(update={"epochs": each, "best_epoch": best, "dev": dev, **changes})
+
+
+NOTED = {
+    "the frozen phase was better": (
+        with_epochs(4, (0.712, STACK), (0.7, STACK), (0.5, LAST), (0.69, LAST)),
+        ["the frozen phase was better: 71.2 in epoch 1"],
+    ),
+    "as good is not better": (with_epochs(3, (0.7, STACK), (0.5, LAST), (0.7, LAST)), []),
+    "an error is better where it is lower": (
+        with_epochs(2, (0.3, STACK), (0.4, LAST)).model_copy(update={
+            "metric": "mse", "epochs": [
+                epoch.model_copy(update={"dev": {"mse": epoch.dev["accuracy"]}})
+                for epoch in with_epochs(2, (0.3, STACK), (0.4, LAST)).epochs
+            ],
+        }),
+        ["the frozen phase was better: 0.300 in epoch 1"],
+    ),
+    "an older version's": (
+        with_epochs(1, (0.712, STACK), (0.69, LAST)),
+        ["its result is epoch 1 of the frozen phase, as earlier versions chose"],
+    ),
+    "before all thawed": (
+        with_epochs(1, (0.8, SHUT), (0.7, LAST)),
+        ["its result is epoch 1, in which 2 layer groups of the encoder had not thawed: more epochs or"],
+    ),
+    "never thawed": (
+        with_epochs(2, (0.7, SHUT), (0.8, SHUT)),
+        ["its result is epoch 2, in which 2 layer groups of the encoder had not thawed, and 2 never thawed: more"],
+    ),
+    "thawed by then": (with_epochs(2, (0.7, SHUT), (0.8, LAST)), []),
+    "diverged": (with_epochs(None, (0.7, STACK), status="failed", error="the loss is not finite"), []),
+    "without epochs": (with_epochs(None), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOTED)
+def test_a_result_that_is_less_than_its_mode_says_is_noted_in_the_table_in_show_and_in_mlflow(case: str) -> None:
+    record, notes = NOTED[case]
+    found = record.result_notes()
+    assert len(found) == len(notes)
+    assert all(one.startswith(note) for one, note in zip(found, notes, strict=True))
+    finals = [record.model_copy(update={"role": "final", "seed": 3}), with_epochs(1, (0.7, LAST))]
+    summary = replace(cell("stack_and_finetune"), best=record, finals=finals)
+    said = [one.text for one in cell_guards(summary) if one.kind == "result"]
+    assert said == [f"seed 3: {note}" for note in found]
+    spec = SweepSpec(name="n", encoders=("minilm",), modes=("stack_and_finetune",), tasks=("sst2",))
+    shown = trial_lines(record, SweepSummary("n", "done", spec, "0", [summary]))
+    assert [line for line in shown if line.startswith("note: ")] == [f"note: {note}" for note in found]
+    tags = {tag.key: tag.value for tag in ending(record)[1]}
+    assert tags.get("mlflow.note.content") == ("; ".join(found) or record.error)
 
 
 # --- baselines ---

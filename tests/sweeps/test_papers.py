@@ -148,6 +148,38 @@ def test_the_first_specification_is_the_papers_matrix_with_five_seeds_for_ner():
     assert [heads_of["elmo", tuned, task] for task in columns] == ["crf", "pooling", *["bi_attention"] * 5]
 
 
+NER = {"batch_size": 64, "gradient_clip": 5.0, "patience": 25, "epochs": 75, "dropout": 0.5, "learning_rate": 1e-3}
+ALLENNLP = {
+    "bcn": {
+        "batch_size": 100, "gradient_clip": 5.0, "patience": 5, "epochs": 40, "dropout": 0.25, "learning_rate": 1e-3,
+        "schedule": "constant", "bcn.hidden_size": 300, "bcn.pool_size": 4,
+    },
+    "esim": {
+        "batch_size": 32, "gradient_clip": 10.0, "patience": 5, "epochs": 75, "dropout": 0.5, "learning_rate": 4e-4,
+        "schedule": "reduce_on_plateau", "reduce_on_plateau.factor": 0.5, "reduce_on_plateau.patience": 0,
+        "esim.activation": "relu", "esim.hidden_size": 300,
+    },
+    "bilstm": NER | {"schedule": "constant", "bilstm.hidden_size": 200, "bilstm.layers": 2},
+    "bilstm_crf": NER | {"schedule": "constant", "bilstm.hidden_size": 200, "bilstm.layers": 2},
+    "crf": NER | {"schedule": "constant"},
+}  # fmt: skip
+"""biattentive_classification_network.jsonnet (its ELMo form has embedding_dropout 0.5), esim_elmo.jsonnet and
+ner_elmo.jsonnet in allenai/allennlp, training_config: read 2026-11-26. Rates and dropout are tuned: the first ones."""
+
+
+@pytest.mark.parametrize("name", ["to_tune_or_not", "table_4", "table_5"])
+def test_a_frozen_cell_begins_with_allennlps_configuration_of_its_head(name):
+    for block in shipped(name).blocks:
+        if block.modes != ("feature_extraction",) or block.head not in ALLENNLP:
+            continue
+        wanted = ALLENNLP[block.head]
+        for space in spaces(block).values():
+            first = space.first()
+            assert {own: first[own] for own in wanted} == wanted, block.name
+            tuned = {"learning_rate", "dropout"}
+            assert all(space.parameters[own].count == 1 for own in wanted.keys() - tuned), block.name
+
+
 def test_bert_reads_pairs_together_and_documents_whole_elmo_each_sentence_alone():
     said = {block.name: set(block.overrides) for block in shipped("to_tune_or_not").blocks}
     assert 'pairing="joint"' in said["BERT ❄ pairs"]

@@ -23,7 +23,8 @@ from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.cell_progress import Proposal
-from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker.recorded import Circumstances, reasons
@@ -77,6 +78,23 @@ def test_another_score_ends_with_status_1_and_names_what_else_differs(exported: 
     (line,) = [line for line in said.stderr.splitlines() if "records" in line]
     assert f"different. What else differs: Meltpoint's code: 0.0.1+00000000 → {code_version()}; " in line
     assert "machine: here → " in line
+
+
+def test_a_score_of_the_first_phase_that_an_earlier_version_took_for_the_result_is_explained(
+    tmp_path: Path, spec: SweepSpec, make_record: Callable[..., TrialRecord]
+):
+    own = spec.model_copy(update={"modes": ("stack_and_finetune",), "space": None, "overrides": ("batch_size=8",)})
+    ledger, cells = Ledger(tmp_path / "old"), open_cells(own)
+    settle_specification(ledger, own, cells)
+    proposal = Planner(own, cells, []).next()
+    ledger.write(make_record(proposal, dev=(0.123, 0.1), code_version=code_version()))
+    (path,) = export_cells(ledger, summarise(ledger), tmp_path / "exports")
+    change(path, code="0.0.1+00000000")
+    said = CliRunner().invoke(app, ["train", str(path), "--json"])
+    assert said.exit_code == 1
+    first, code, *_ = json.loads(said.stdout)["reasons"]
+    assert first.startswith("the epoch of the result: 1, in the first phase, as earlier versions chose → ")
+    assert code == f"Meltpoint's code: 0.0.1+00000000 → {code_version()}"
 
 
 def test_other_files_of_the_encoder_are_refused(exported: Path):
