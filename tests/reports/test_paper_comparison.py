@@ -94,6 +94,25 @@ def test_ours_is_of_dev_where_the_papers_table_is_of_dev(make_cell, make_sweep):
     )
 
 
+def test_the_delta_of_two_variants_stands_on_dev_above_that_of_the_papers_scores(make_cell, make_sweep):
+    cells = [
+        make_cell(FROZEN, "mrpc", encoder="bert-base", variant=word, finals=[(dev, None), (dev + 0.01, None)], seeds=2)
+        for word, dev in (("joint", 0.81), ("separate", 0.79))
+    ]
+    sweep = make_sweep(*cells, origin="table_4", split="dev")
+    table = with_paper_numbers(sweep, comparer=FixedComparer()).table
+    ours, paper = table.blocks[0].differences
+    assert (ours.title, ours.entries[0].split) == ("Δ ❄ joint − ❄ separate", "dev")
+    assert "[" in ours.entries[0].text
+    assert [paper.title, paper.entries[0].label] == ["↳ paper", "dev +1.9"]
+    assert [delta.title for delta in table.deltas if delta.in_family] == ["Δ ❄ joint − ❄ separate"]
+
+
+def test_a_table_without_a_paper_says_that_test_stays_closed(make_cell, make_sweep):
+    sweep = make_sweep(make_cell(TUNED, "cola", finals=[(0.8, None)]), split="dev")
+    assert "the specification leaves test closed; dev is shown" in with_paper_numbers(sweep).table.footnotes
+
+
 def test_a_papers_gain_stands_beside_the_difference_of_the_same_two_rows_by_the_same_metric(make_cell, make_sweep):
     made = {"encoder": "bert-base", "metric": "span_f1", "seeds": 2}
     tuned = make_cell(TUNED, "conll2003", variant="mlp", finals=[(0.9, 0.9), (0.9, 0.92)],
