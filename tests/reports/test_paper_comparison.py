@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,9 +16,10 @@ from meltpoint.reports.paper_comparison import with_paper_numbers
 from meltpoint.reports.screen import show_summary
 from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.specification.sweep_spec import Block
+from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.tests.fixed_comparer import FixedComparer
 from meltpoint.tests.reports.rendered import render
+from meltpoint.tests.tiny_parts import BAD, GOOD, TASK_YAML, write_splits
 
 MakeCell = Callable[..., CellSummary]
 MakeSweep = Callable[..., SweepSummary]
@@ -106,6 +108,27 @@ def test_the_delta_of_two_variants_stands_on_dev_above_that_of_the_papers_scores
     assert "[" in ours.entries[0].text
     assert [paper.title, paper.entries[0].label] == ["↳ paper", "dev +1.9"]
     assert [delta.title for delta in table.deltas if delta.in_family] == ["Δ ❄ joint − ❄ separate"]
+
+
+@pytest.mark.parametrize(("split", "opened"), [("dev", []), ("test", ["0", "1"])])
+def test_a_sweep_of_dev_scores_its_finals_and_opens_no_test_split(split, opened, tiny_bert, train_sweep, tmp_path):
+    words = (GOOD[0], "good"), (BAD[0], "bad")
+    write_splits(
+        tmp_path, {"train": 16, "dev": 8, "test": 8},
+        lambda number, _: (f"the film was {words[number % 2][0]}", words[number % 2][1]),
+    )  # fmt: skip
+    task = tmp_path / "reviews.yaml"
+    task.write_text(TASK_YAML, encoding="utf-8")
+    spec = SweepSpec(
+        name="closed", encoders=(f"hf:{tiny_bert}",), modes=(FROZEN,), tasks=(str(task),), trials=1, seeds=2,
+        head="linear", split=split,
+    )  # fmt: skip
+    folder = train_sweep(tmp_path, spec, {"learning_rate": 2e-3, "epochs": 1, "batch_size": 8}) / "closed"
+    log = folder / "test_openings.jsonl"
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    assert [str(json.loads(line)["seed"]) for line in lines] == opened
+    assert len(list(folder.glob("predictions/*.dev.jsonl"))) == 2
+    assert len(list(folder.glob("predictions/*.test.jsonl"))) == len(opened)
 
 
 def test_a_table_without_a_paper_says_that_test_stays_closed(make_cell, make_sweep):
