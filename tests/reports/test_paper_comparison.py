@@ -150,6 +150,16 @@ def test_a_papers_gain_stands_beside_the_difference_of_the_same_two_rows_by_the_
     ]  # fmt: skip
 
 
+def test_variants_that_the_paper_compares_in_words_have_a_delta_of_ours_alone(make_cell, make_sweep):
+    cells = [
+        make_cell(FROZEN, "qqp", encoder="bert-base", variant=word, finals=[(0.8, dev), (0.8, dev)])
+        for word, dev in (("bimpm", 0.84), ("sim-transformer", 0.80))
+    ]
+    block = with_paper_numbers(make_sweep(*cells, origin="best_of_both_worlds")).table.blocks[0]
+    (ours,) = [row for row in block.differences if not row.is_paper]
+    assert (ours.title, ours.entries[0].text) == ("Δ ❄ sim-transformer − ❄ bimpm", "−4.0 ± 0.0")
+
+
 YAHOO = "yahoo:society_culture+science_mathematics"
 THREE = ((TUNED, "mlp"), (STACKED, "densenet"), (STACKED, "highway-lstm"))
 

@@ -148,7 +148,7 @@ def test_each_delta_of_a_papers_table_is_of_two_rows_of_its_specification_with_s
     spec, paper = shipped(name), paper_tables.read(name)
     cells = {(block.encoders[0].partition(":")[0], block.modes[0], block.variant): block for block in spec.blocks}
     assert paper.differences
-    for row in paper.differences:
+    for row in paper.gaps():
         sides = [(row.encoder, side.mode, side.variant) for side in (row.upper, row.lower)]
         assert all(cells[side].seeds >= 2 for side in sides)
         if name != "table_6":  # which prints Δ and no ❄
