@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from meltpoint.reports.legend import searches_note
 from meltpoint.reports.paper_comparison import with_paper_numbers
 from meltpoint.reports.screen import show_summary
 from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember
@@ -129,6 +130,18 @@ def test_a_sweep_of_dev_scores_its_finals_and_opens_no_test_split(split, opened,
     assert [str(json.loads(line)["seed"]) for line in lines] == opened
     assert len(list(folder.glob("predictions/*.dev.jsonl"))) == 2
     assert len(list(folder.glob("predictions/*.test.jsonl"))) == len(opened)
+
+
+def test_a_table_of_several_modes_says_whether_their_searches_are_equal(make_cell, make_sweep):
+    cells = [make_cell(mode, "mrpc", finals=[(0.8, 0.8)]) for mode in (FROZEN, TUNED)]
+    assert searches_note(make_sweep(*cells)) == ["The modes have equal searches: 4 settings by tpe in a cell."]
+    assert searches_note(make_sweep(cells[0])) == []
+    blocks = tuple(
+        Block(encoders=("minilm",), modes=(mode,), tasks=("mrpc",), trials=trials, searcher=searcher)
+        for mode, trials, searcher in ((FROZEN, 65, "random"), (TUNED, 16, None))
+    )
+    (line,) = searches_note(make_sweep(*cells, blocks=blocks))
+    assert line.startswith("The modes have unequal searches: ❄ 65 settings by random, 🔥 16 settings by tpe in a cell.")
 
 
 def test_a_table_without_a_paper_says_that_test_stays_closed(make_cell, make_sweep):
