@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meltpoint.reports.ensembles import ENSEMBLE_NOTE
+from meltpoint.reports.formats import symbol
 from meltpoint.reports.tuning import TuningGain, ran_nowhere
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.tasks.core.counts import some
@@ -38,7 +39,7 @@ ENOUGH_SEEDS = 6
 
 def legend(summary: SweepSummary, gains: Sequence[TuningGain]) -> list[str]:
     """The notes of a sweep's table, one line each."""
-    lines = [SPREAD_NOTE, *_errors(summary), DIFFERENCE_NOTE, BOLD_NOTE, HOLM_NOTE]
+    lines = [SPREAD_NOTE, *_errors(summary), DIFFERENCE_NOTE, *searches_note(summary), BOLD_NOTE, HOLM_NOTE]
     lines += [TUNING_NOTE] if gains and not ran_nowhere(gains) else []
     lines += seeds_note(summary)
     return lines + ([ENSEMBLE_NOTE] if summary.ensembles else [])
@@ -53,6 +54,23 @@ def seeds_note(summary: SweepSummary) -> list[str]:
     return [
         f"Finals have {some(fewest, 'seed')}: six or more are recommended (--seeds 6), since an exact two-sided "
         f"sign-flip test on {some(fewest, 'pair')} cannot go below p = {2 ** (1 - fewest):.4g}; six reach 0.031."
+    ]
+
+
+def searches_note(summary: SweepSummary) -> list[str]:
+    """One line that says whether the modes had equal searches, if there are several."""
+    spec, searches = summary.spec, dict[str, list[str]]()
+    for block in spec.products():
+        for mode in block.modes:
+            searches.setdefault(mode, []).append(f"{some(block.trials, 'setting')} by {spec.searcher_of(block)}")
+    if len(searches) < 2:
+        return []
+    each = {mode: " or ".join(dict.fromkeys(texts)) for mode, texts in searches.items()}
+    if len({*each.values()}) == 1:
+        return [f"The modes have equal searches: {each.popitem()[1]} in a cell."]
+    unequal = ", ".join(f"{symbol(mode)} {text}" for mode, text in each.items())
+    return [
+        f"The modes have unequal searches: {unequal} in a cell. Of more settings the best is better by chance alone."
     ]
 
 

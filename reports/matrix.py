@@ -23,6 +23,7 @@ from meltpoint.tasks.core.counts import some
 
 HIDDEN = "the test labels are hidden; dev is shown"
 NO_TEST = "there is no labelled test; dev is shown"
+CLOSED = "the specification leaves test closed; dev is shown"
 UNSCORED = "not scored on test yet; dev is shown"
 AT_CAP = "the best epoch of a seed is the last that `epochs` allows: more may score higher"
 
@@ -147,7 +148,9 @@ def _reservations(cell: CellSummary, summary: SweepSummary, wanted: Split) -> li
     elif cell.test is None:
         unscored = any(final.test is None for final in finals)
         hidden = any("test labels hidden" in note for note in cell.header.notes)
-        reasons.append(HIDDEN if hidden else UNSCORED if unscored else NO_TEST)
+        reasons.append(
+            CLOSED if summary.spec.split == "dev" else HIDDEN if hidden else UNSCORED if unscored else NO_TEST
+        )
     elif cell.test.count < len(finals):
         reasons.append(f"{cell.test.count} of {some(len(finals), 'seed')} scored on test")
     if len(finals) < summary.seeds_of(cell):

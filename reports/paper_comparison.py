@@ -108,14 +108,14 @@ def _joined(block: EncoderBlock, encoder: str, paper: PaperTable, footnotes: dic
             rows += _paper_rows(row, f"{MARK}: {_title(row)}", columns, paper)
         return tuple(numbered(row, footnotes) for row in rows)
 
-    modes, gaps = interleaved(block.modes, paper.rows), interleaved(block.differences, paper.differences)
+    modes, gaps = interleaved(block.modes, paper.rows), interleaved(block.differences, paper.gaps())
     return replace(block, modes=modes, differences=gaps)
 
 
 def _paper_only(encoder: str, paper: PaperTable, footnotes: dict[str, int]) -> EncoderBlock:
     """The paper's rows of an encoder that is not in the sweep."""
     rows = [row for row in paper.rows if row.encoder == encoder]
-    differences = [row for row in paper.differences if row.encoder == encoder]
+    differences = [row for row in paper.gaps() if row.encoder == encoder]
     every: list[PaperRow | PaperDifference] = [*rows, *differences]
     columns = [name for name in paper.columns if any(name in row.scores for row in every)]
 

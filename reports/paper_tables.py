@@ -70,12 +70,13 @@ class PaperEnsemble(Strict):
 
 
 class PaperDifference(PaperScores):
-    """A row of differences, `upper` minus `lower`, as the paper prints it.
+    """A row of differences, `upper` minus `lower`, as the paper prints it; without scores where it prints none.
 
     Attributes:
         metric: the metric, if it is not each task's own metric.
     """
 
+    scores: dict[str, float] = Field(default_factory=dict)
     upper: PaperSide | PaperEnsemble
     lower: PaperSide
     metric: str = ""
@@ -116,6 +117,17 @@ class PaperTable(Strict):
         """The encoders of the table."""
         rows: tuple[PaperScores, ...] = (*self.rows, *self.differences)
         return list(dict.fromkeys(row.encoder for row in rows))
+
+    def gaps(self) -> list[PaperDifference]:
+        """The differences; those that the paper does not print are those of its two rows, if it has both."""
+        return [gap if gap.scores else gap.model_copy(update={"scores": self._gap(gap)}) for gap in self.differences]
+
+    def _gap(self, gap: PaperDifference) -> dict[str, float]:
+        of: dict[ModeVariant | EnsembleOf, dict[str, float]] = {
+            row.side: row.scores for row in self.rows if row.encoder == gap.encoder
+        }
+        upper, lower = of.get(gap.upper.key, {}), of.get(gap.lower.key, {})
+        return {column: round(upper[column] - lower[column], 2) for column in upper if column in lower}
 
     def row(self, encoder: str, side: ModeVariant) -> PaperRow | None:
         """The row of an encoder's mode and variant."""

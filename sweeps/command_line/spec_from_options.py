@@ -176,9 +176,11 @@ def _merged(common: SweepSpec, file: SpecFile, wanted: Wanted, options: SweepOpt
         remedy = remedy or "Name other encoders, modes or tasks, or leave some out."
         raise ValueError(f"--spec {options.spec}: no cell is left. {remedy}")
     replaced = [f"{name}={encoder}" for name, encoder in wanted.replaced.items() if name in there]
+    sample = file.max_train_examples if options.max_train_examples is None else options.max_train_examples
     from_file = {
-        "blocks": tuple(blocks), "origin": file.name, "replaced": tuple(replaced), "left_out": tuple(missing),
-        "notes": file.notes, "searcher": file.searcher if options.searcher is None else common.searcher,
+        "blocks": tuple(blocks), "origin": file.base or file.name, "replaced": tuple(replaced),
+        "left_out": tuple(missing), "max_train_examples": sample, "split": file.split, "notes": file.notes,
+        "searcher": file.searcher if options.searcher is None else common.searcher,
     }  # fmt: skip
     return common.model_copy(update={**from_file, "name": common.name or file.name})
 

@@ -102,7 +102,7 @@ class Progress:
         if self.live is None:
             score = record.test.get(record.metric) if record.test else None
             text = (
-                "no labelled test, predictions saved"
+                "test not scored, predictions saved"
                 if score is None
                 else f"test {record.metric} {score_text(score, record.metric)}"
             )

@@ -122,7 +122,8 @@ def word_of(spec: SweepSpec, task: str) -> str:
 
 def data_spec(spec: SweepSpec, task: str) -> DataSpec:
     """The data specification of a task, given by its name or file, in a sweep."""
-    return DataSpec(task, spec.data_dir, spec.max_train_examples, spec.test_from, spec.max_dev_examples)
+    sizes = spec.max_train_examples, spec.max_dev_examples
+    return DataSpec(task, spec.data_dir, sizes[0], spec.test_from, sizes[1], is_test_closed=spec.split == "dev")
 
 
 def cell_space(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -58,6 +58,9 @@ WANTED = {
     "searcher": SEARCHED,
     "folders": "write a mapping of encoders to what their folders must hold, as in folders: {elmo: the released files}",
     "notes": "write a list of lines of text in quotes",
+    "split": "write dev, which leaves test closed, or test",
+    "max_train_examples": COUNTED,
+    "base": "write the name of a specification, as in base: table_4",
     "blocks": "write a list of blocks, each with name, encoders, modes and tasks",
 }
 """Key at the top of a file → the remedy in error messages."""
@@ -111,6 +114,10 @@ class SpecFile(BaseModel):
         folders: encoder → a description of the files that its folder must hold. The user gives the folder of such an
             encoder with `--with elmo=FOLDER`; otherwise its cells are left out.
         notes: what a reader of the tables has to know of what the cells compare, one line each.
+        split: "dev" to leave test closed, for a paper's table that is of dev.
+        max_train_examples: as `--max-train-examples`, which overrides it.
+        base: a shipped specification whose values and blocks are taken where this file has none; the paper's numbers
+            of it stand beside the results.
         blocks: the blocks.
     """
 
@@ -124,6 +131,9 @@ class SpecFile(BaseModel):
     searcher: Searcher = "tpe"
     folders: dict[str, str] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    split: Literal["dev", "test"] = "test"
+    max_train_examples: Count | None = None
+    base: str | None = None
     blocks: tuple[FileBlock, ...] = Field(min_length=1)
 
     def words(self, what: str) -> list[str]:
@@ -162,6 +172,10 @@ def parse(path: Path, where: str) -> SpecFile:
         ValueError: the file contains a mistake; the message begins with `where`.
     """
     data = documents.read(path, "holds no specification; write `name:`, `summary:` and `blocks:`")
+    if isinstance(base := data.get("base"), str):
+        if base not in shipped():
+            raise ValueError(f"{where}: base is {base!r}; write one of {', '.join(shipped())}.")
+        data = {**read(base).model_dump(mode="json", exclude={"name", "summary", "base"}), **data}
     try:
         return SpecFile.model_validate(data)
     except ValidationError as error:

@@ -80,6 +80,7 @@ class SweepSpec(BaseModel):
         notes: the file's notes on what its cells compare, for tables.
         default_finals: whether the published setting is run with the finals' seeds too, and scored on test; False in
             files of older versions.
+        split: "dev" to leave test closed: finals are scored on dev alone, as in a paper's table that is of dev.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -105,6 +106,7 @@ class SweepSpec(BaseModel):
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     default_finals: bool = False
+    split: Literal["dev", "test"] = "test"
 
     def products(self) -> tuple[Block, ...]:
         """The blocks that make up the matrix; for a plain command line, its product as the only block."""
@@ -156,7 +158,7 @@ class SweepSpec(BaseModel):
 
         Paths are not compared: data, and encoders with short names, are compared by their fingerprints, and spaces by
         their contents. Finals of the published setting may be asked for later, or no longer: no other trial depends on
-        them.
+        them. Test may be closed later, and not opened later: finals that were scored without it are not scored again.
 
         Args:
             other: the earlier one.
@@ -166,6 +168,7 @@ class SweepSpec(BaseModel):
             {**spec.model_dump(), "encoders": tuple(map(short_name, spec.encoders))} for spec in (self, other)
         )
         ignored = {"data_dir", "space", "blocks", "replaced", "left_out", "notes", "default_finals"}
+        ignored |= {"split"} if self.split == "dev" else set()
         has_blocks = bool(self.blocks or other.blocks)
         ignored |= {*PRODUCT, "searcher"} if has_blocks else set()
         pairs = [(key, theirs[key], mine[key]) for key in mine if key not in ignored and mine[key] != theirs[key]]

@@ -10,8 +10,10 @@ def declared_test_examples(cell: OpenCell) -> int | None:
     """The number of labelled test examples of a cell, by `--test-from` or by the task.
 
     Returns:
-        None where neither says it, or where the labels are hidden.
+        None where neither says it, or where the labels are hidden or test stays closed.
     """
+    if cell.data.is_test_closed:
+        return None
     if cell.data.test_from is not None:
         return _length(parse_slice(cell.data.test_from))
     return None if cell.task.test_labels == "hidden" else cell.task.test_examples

@@ -115,7 +115,7 @@ def _score_test(
     order: Order, records: Sequence[TrialRecord], trainer: Trainer, folder: StoragePath, name: str
 ) -> tuple[list[dict[str, float]], str | None]:
     """Each finalist's metrics on test, and the test split's fingerprint."""
-    if sources.check(order.data) == "absent":
+    if sources.check(order.data) in ("absent", "closed"):
         return [{} for _ in records], None
     for record in records:
         _write_down(folder, record)

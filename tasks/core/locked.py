@@ -35,9 +35,11 @@ def open_test(spec: DataSpec) -> TestData:
     The caller records that it did. A carved test split never overlaps what `load_training_data` returns.
 
     Raises:
-        ValueError: the task has no test split, or its file is missing or broken.
+        ValueError: the task has no test split, the specification closes it, or its file is missing or broken.
     """
     task = find(spec)
+    if spec.is_test_closed:
+        raise ValueError(f"test of {task.name} stays closed: the sweep's specification says `split: dev`.")
     if spec.test_from or task.test_from:
         examples, notes = carved_test(spec, task)
     else:

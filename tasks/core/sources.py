@@ -15,7 +15,7 @@ from meltpoint.tasks.core.task import DataSpec, Example, Split, Task
 
 OpenSplit = Literal["train", "dev"]
 
-TestState = Literal["labelled", "carved", "hidden", "absent"]
+TestState = Literal["labelled", "carved", "hidden", "absent", "closed"]
 
 
 def find(spec: DataSpec) -> Task:
@@ -59,7 +59,7 @@ def check(spec: DataSpec) -> TestState:
 
     Returns:
         the state of the test split: `labelled` (the task's own), `carved` (by `test_from`), `hidden` (examples
-        without labels, for a server), or `absent` (`locked.open_test` would fail).
+        without labels, for a server), `absent`, or `closed` by the specification (`locked.open_test` would fail).
 
     Raises:
         ValueError: an unknown task, a missing folder or file, or a `test_from` that is no part of train or dev.
@@ -76,6 +76,8 @@ def check(spec: DataSpec) -> TestState:
             raise _absent_file(missing, task)
     if spec.test_from:
         parse_cut(spec.test_from)
+    if spec.is_test_closed:
+        return "closed"
     if spec.test_from or task.test_from:
         return "carved"
     return _test_state(task, folder)

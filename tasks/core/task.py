@@ -172,6 +172,7 @@ class DataSpec:
         test_from: a part of train or dev (`train[-1000:]`, `{from: dev, fraction: 0.5}`; see `core.carving`) that is
             carved off as the labelled test split, or None for the task's own.
         max_dev_examples: score epochs on a seeded sample of this size of dev; test is never sampled.
+        is_test_closed: whether test stays closed: finals are scored on dev alone.
     """
 
     task: str
@@ -179,6 +180,7 @@ class DataSpec:
     max_train_examples: int | None = None
     test_from: str | None = None
     max_dev_examples: int | None = None
+    is_test_closed: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.reports.analyses import analyse
+from meltpoint.reports.analyses.cost import ratio_rows
 from meltpoint.reports.cost_plot import draw_cost
 from meltpoint.reports.report import report
 from meltpoint.reports.statistics.cost import (
@@ -147,6 +148,13 @@ def test_the_csv_has_the_cost_in_plain_numbers(cells, make_sweep) -> None:
     assert both["energy_joules"] == ""
 
 
+def test_the_ratio_of_both_modes_stands_beside_the_lectures(cells, make_cell) -> None:
+    rows = ratio_rows([*cells, with_use(make_cell(ICE, "cola", finals=[(0.5, 0.5)]), 1.0)])
+    assert [(row[1], row[3:6], row[6:9], row[9]) for row in rows] == [
+        ("sst2", (2.0, 40.0, 20.0), (60.0, 60.0, 1.0), "~10×"), ("mnli", (3.0, 9.0, 3.0), (60.0, 60.0, 1.0), "~10×"),
+    ], "a task of one mode has no ratio"  # fmt: skip
+
+
 def test_equal_data_give_an_equal_plot(cells) -> None:
     groups = trade_offs(cells)
     assert draw_cost(groups, "svg") == draw_cost(groups, "svg")
@@ -180,7 +188,12 @@ def storage(tiny_bert: Path, train_sweep, tmp_path_factory: pytest.TempPathFacto
 
 def test_the_analysis_of_a_trained_sweep_has_every_cells_cost_and_a_figure(storage, tmp_path) -> None:
     written = analyse("costly", ["cost"], storage, out=tmp_path)
-    assert [path.suffix for path in written] == [".md", ".csv", ".tex", ".svg", ".png"]
+    assert [path.name for path in written] == [
+        "cost.md", "cost.csv", "cost.tex", "cost_ratios.md", "cost_ratios.csv", "cost_ratios.tex", "cost.svg",
+        "cost.png",
+    ]  # fmt: skip
+    (ratio,) = csv.DictReader(io.StringIO((tmp_path / "cost_ratios.csv").read_text(encoding="utf-8")))
+    assert float(ratio["🔥 ÷ ❄, one run"]) == float(ratio["🔥 one run (s)"]) / float(ratio["❄ one run (s)"]) > 0
     ice, fire = csv.DictReader(io.StringIO((tmp_path / "cost.csv").read_text(encoding="utf-8")))
     for row in (ice, fire):
         assert float(row["one run (s)"]) > 0

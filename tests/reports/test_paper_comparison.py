@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,13 +12,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from meltpoint.reports.legend import searches_note
 from meltpoint.reports.paper_comparison import with_paper_numbers
 from meltpoint.reports.screen import show_summary
 from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.specification.sweep_spec import Block
+from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.tests.fixed_comparer import FixedComparer
 from meltpoint.tests.reports.rendered import render
+from meltpoint.tests.tiny_parts import BAD, GOOD, TASK_YAML, write_splits
 
 MakeCell = Callable[..., CellSummary]
 MakeSweep = Callable[..., SweepSummary]
@@ -94,6 +97,58 @@ def test_ours_is_of_dev_where_the_papers_table_is_of_dev(make_cell, make_sweep):
     )
 
 
+def test_the_delta_of_two_variants_stands_on_dev_above_that_of_the_papers_scores(make_cell, make_sweep):
+    cells = [
+        make_cell(FROZEN, "mrpc", encoder="bert-base", variant=word, finals=[(dev, None), (dev + 0.01, None)], seeds=2)
+        for word, dev in (("joint", 0.81), ("separate", 0.79))
+    ]
+    sweep = make_sweep(*cells, origin="table_4", split="dev")
+    table = with_paper_numbers(sweep, comparer=FixedComparer()).table
+    ours, paper = table.blocks[0].differences
+    assert (ours.title, ours.entries[0].split) == ("Δ ❄ joint − ❄ separate", "dev")
+    assert "[" in ours.entries[0].text
+    assert [paper.title, paper.entries[0].label] == ["↳ paper", "dev +1.9"]
+    assert [delta.title for delta in table.deltas if delta.in_family] == ["Δ ❄ joint − ❄ separate"]
+
+
+@pytest.mark.parametrize(("split", "opened"), [("dev", []), ("test", ["0", "1"])])
+def test_a_sweep_of_dev_scores_its_finals_and_opens_no_test_split(split, opened, tiny_bert, train_sweep, tmp_path):
+    words = (GOOD[0], "good"), (BAD[0], "bad")
+    write_splits(
+        tmp_path, {"train": 16, "dev": 8, "test": 8},
+        lambda number, _: (f"the film was {words[number % 2][0]}", words[number % 2][1]),
+    )  # fmt: skip
+    task = tmp_path / "reviews.yaml"
+    task.write_text(TASK_YAML, encoding="utf-8")
+    spec = SweepSpec(
+        name="closed", encoders=(f"hf:{tiny_bert}",), modes=(FROZEN,), tasks=(str(task),), trials=1, seeds=2,
+        head="linear", split=split,
+    )  # fmt: skip
+    folder = train_sweep(tmp_path, spec, {"learning_rate": 2e-3, "epochs": 1, "batch_size": 8}) / "closed"
+    log = folder / "test_openings.jsonl"
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    assert [str(json.loads(line)["seed"]) for line in lines] == opened
+    assert len(list(folder.glob("predictions/*.dev.jsonl"))) == 2
+    assert len(list(folder.glob("predictions/*.test.jsonl"))) == len(opened)
+
+
+def test_a_table_of_several_modes_says_whether_their_searches_are_equal(make_cell, make_sweep):
+    cells = [make_cell(mode, "mrpc", finals=[(0.8, 0.8)]) for mode in (FROZEN, TUNED)]
+    assert searches_note(make_sweep(*cells)) == ["The modes have equal searches: 4 settings by tpe in a cell."]
+    assert searches_note(make_sweep(cells[0])) == []
+    blocks = tuple(
+        Block(encoders=("minilm",), modes=(mode,), tasks=("mrpc",), trials=trials, searcher=searcher)
+        for mode, trials, searcher in ((FROZEN, 65, "random"), (TUNED, 16, None))
+    )
+    (line,) = searches_note(make_sweep(*cells, blocks=blocks))
+    assert line.startswith("The modes have unequal searches: ❄ 65 settings by random, 🔥 16 settings by tpe in a cell.")
+
+
+def test_a_table_without_a_paper_says_that_test_stays_closed(make_cell, make_sweep):
+    sweep = make_sweep(make_cell(TUNED, "cola", finals=[(0.8, None)]), split="dev")
+    assert "the specification leaves test closed; dev is shown" in with_paper_numbers(sweep).table.footnotes
+
+
 def test_a_papers_gain_stands_beside_the_difference_of_the_same_two_rows_by_the_same_metric(make_cell, make_sweep):
     made = {"encoder": "bert-base", "metric": "span_f1", "seeds": 2}
     tuned = make_cell(TUNED, "conll2003", variant="mlp", finals=[(0.9, 0.9), (0.9, 0.92)],
@@ -106,6 +161,16 @@ def test_a_papers_gain_stands_beside_the_difference_of_the_same_two_rows_by_the_
         ("Δ ❄🔥 bilstm − 🔥 mlp (word_accuracy)", "+1.0 ± 0.0"), ("↳ paper", "+0.99"),
         ("Δ ❄🔥 bilstm − 🔥 mlp (span_f1)", "+3.0 ± 1.4"), ("↳ paper", "+6.8"),
     ]  # fmt: skip
+
+
+def test_variants_that_the_paper_compares_in_words_have_a_delta_of_ours_alone(make_cell, make_sweep):
+    cells = [
+        make_cell(FROZEN, "qqp", encoder="bert-base", variant=word, finals=[(0.8, dev), (0.8, dev)])
+        for word, dev in (("bimpm", 0.84), ("sim-transformer", 0.80))
+    ]
+    block = with_paper_numbers(make_sweep(*cells, origin="best_of_both_worlds")).table.blocks[0]
+    (ours,) = [row for row in block.differences if not row.is_paper]
+    assert (ours.title, ours.entries[0].text) == ("Δ ❄ sim-transformer − ❄ bimpm", "−4.0 ± 0.0")
 
 
 YAHOO = "yahoo:society_culture+science_mathematics"

@@ -47,7 +47,7 @@ def test_the_tables_are_those_whose_numbers_were_counted_by_hand():
 def test_every_row_stands_in_the_paper_as_a_line_of_its_numbers_in_order(name, peters):
     table = paper_tables.read(name)
     lines = [line.replace(" - ", " ") for line in peters.splitlines() if re.search(r"\d\.\d", line)]
-    for row in (*table.rows, *table.differences):
+    for row in (*table.rows, *(gap for gap in table.differences if gap.scores)):
         assert list(row.scores) == [column for column in table.columns if column in row.scores], "the columns' order"
         assert any(line.endswith(printed(row.scores)) for line in lines), f"{name}: {printed(row.scores)}"
 

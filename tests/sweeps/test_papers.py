@@ -10,11 +10,12 @@ import pytest
 
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes
+from meltpoint.reports import analyses, paper_tables
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.specification import spec_files
-from meltpoint.sweeps.specification.cells import cell_space
+from meltpoint.sweeps.specification.cells import cell_space, data_spec
 from meltpoint.sweeps.specification.spec_files import FileBlock
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check
 
@@ -117,16 +118,59 @@ def test_finetune_only_and_stack_and_finetune_have_equal_searches_and_the_tables
     assert any("epochs are not equal" in note for note in spec.notes)
 
 
-@EACH
-def test_a_frozen_cell_has_64_random_trials_beside_the_published_one_and_any_other_sixteen_by_tpe(name, block):
-    spec, own = shipped(name), block_of(name, block)
-    is_frozen = own.modes == ("feature_extraction",)
-    assert is_frozen or "feature_extraction" not in own.modes, "such a block would give 🔥 the trials of ❄"
-    assert (own.trials, spec.searcher_of(own)) == ((65, "random") if is_frozen else (16, "tpe"))
-    if is_frozen:
-        sizes = [space.size() for space in spaces(own).values()]
-        assert all(size is None for size in sizes), "a finite space would have fewer trials"
-        assert all(space.early_stopping is None for space in spaces(own).values()), "each is run to its end"
+@pytest.mark.parametrize("name", spec_files.shipped())
+def test_all_cells_of_a_specification_have_equal_searches(name):
+    spec = shipped(name)
+    (search,) = {(block.trials, spec.searcher_of(block)) for block in spec.blocks}
+    modes_of = {mode for block in spec.blocks for mode in block.modes}
+    if modes_of == {"feature_extraction"}:
+        assert search == (65, "random"), "the published setting, and 64 random ones for exact bands"
+    else:
+        assert search == (16, "tpe")
+
+
+def test_the_small_specification_is_table_2_on_a_sample_of_the_training_examples_and_nothing_else():
+    whole, small = shipped("to_tune_or_not"), shipped("to_tune_or_not_small")
+    assert small == whole.model_copy(update={"name": "to_tune_or_not_small", "max_train_examples": 10_000})
+    assert asked_spec(SweepOptions(spec="to_tune_or_not_small", max_train_examples=50)).max_train_examples == 50
+
+
+@pytest.mark.parametrize("name", [name for name in spec_files.shipped() if name.startswith(("table_", "figure_"))])
+def test_what_the_paper_shows_on_dev_leaves_test_closed(name):
+    spec = shipped(name)
+    assert spec.split == "dev"
+    assert {data_spec(spec, task).is_test_closed for task in spec.task_words()} == {True}
+    assert not any(shipped(other).split == "dev" for other in ("to_tune_or_not", "best_of_both_worlds"))
+
+
+@pytest.mark.parametrize("name", ["table_3", "table_4", "table_5", "table_6"])
+def test_each_delta_of_a_papers_table_is_of_two_rows_of_its_specification_with_seeds_for_an_interval(name):
+    spec, paper = shipped(name), paper_tables.read(name)
+    cells = {(block.encoders[0].partition(":")[0], block.modes[0], block.variant): block for block in spec.blocks}
+    assert paper.differences
+    for row in paper.gaps():
+        sides = [(row.encoder, side.mode, side.variant) for side in (row.upper, row.lower)]
+        assert all(cells[side].seeds >= 2 for side in sides)
+        if name != "table_6":  # which prints Δ and no ❄
+            upper, lower = (paper.row(row.encoder, side.key).scores for side in (row.upper, row.lower))
+            assert row.scores == {column: round(upper[column] - lower[column], 1) for column in upper}
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "analysis"),
+    [
+        ("figure_1", ["cola", "sst2_subtrees", "mrpc", "stsb"], "diagnostic_classifiers"),
+        ("figure_2", ["cola", "sst2_subtrees", "mrpc"], "mutual_information"),
+    ],
+)
+def test_a_figures_specification_fine_tunes_bert_as_table_2_does_and_names_its_analysis(name, columns, analysis):
+    spec = shipped(name)
+    (block,) = spec.blocks
+    (tuned,) = [block for block in shipped("to_tune_or_not").blocks if block.name == "BERT 🔥"]
+    assert list(block.tasks) == columns
+    assert (block.head, block.overrides, block.modes) == (tuned.head, tuned.overrides, tuned.modes)
+    assert any(f"meltpoint analyse {name} {analysis}" in note for note in spec.notes)
+    assert analysis in analyses.names()
 
 
 def test_the_first_specification_is_the_papers_matrix_with_five_seeds_for_ner():

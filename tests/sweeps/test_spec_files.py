@@ -51,6 +51,13 @@ def test_a_file_is_read_as_written_and_one_word_stands_for_a_list_of_one(file):
     assert [block.size for block in found.blocks] == [4, 1]
 
 
+def test_a_file_with_a_base_has_its_own_values_and_the_bases_blocks(file):
+    file.write_text("name: mine\nsummary: small\nbase: table_5\ntrials: 2\n", encoding="utf-8")
+    found, base = spec_files.read(str(file)), spec_files.read("table_5")
+    assert (found.name, found.trials, found.base) == ("mine", 2, "table_5")
+    assert (found.blocks, found.folders, found.seeds, found.split) == (base.blocks, base.folders, 5, "dev")
+
+
 def test_the_values_of_a_block_survive_as_texts_of_set(file):
     first, _ = spec_files.read(str(file)).blocks
     said = build.overrides([f"{key}={text}" for key, text in first.overrides().items()])
@@ -71,6 +78,8 @@ def test_a_value_in_a_block_means_the_same_as_behind_set(value):
     [
         ("trials: 4", "trails: 4", ("Unknown key of a specification 'trails'", "Did you mean trials")),
         ("    head: linear", "    haed: linear", ("block 1 'first'", "'haed'", "Did you mean head")),
+        ("trials: 4", "split: train", ("split is 'train'", "write dev, which leaves test closed, or test")),
+        ("trials: 4", "base: table_44", ("base is 'table_44'", "write one of", "table_4")),
         ("trials: 4", "trials: 0", ("trials is 0", "write a whole number of at least 1")),
         ("trials: 4", "searcher: luck", ("searcher is 'luck'", "write tpe, random or grid, as in searcher: random")),
         ("    trials: 2", "    searcher: 3", ("block 2 'second'", "searcher is 3", "write tpe, random or grid")),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from meltpoint import tasks
+from meltpoint.tasks.core import locked, sources
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 
@@ -57,6 +58,14 @@ def reads(tree):
     }
     readers = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "readers")
     return any(id(node) not in names_only for node in readers)
+
+
+def test_the_locked_room_stays_locked_where_the_specification_closes_it():
+    spec = DataSpec("demo_sentiment", is_test_closed=True)
+    assert sources.check(spec) == "closed"
+    with pytest.raises(ValueError, match="test of demo_sentiment stays closed"):
+        locked.open_test(spec)
+    assert load_training_data(spec).dev == load_training_data(DataSpec("demo_sentiment")).dev
 
 
 def test_only_sources_takes_a_reader_or_the_hub_out_of_a_task():

@@ -75,12 +75,14 @@ class ContinuousSide:
 
     Args:
         values: (samples, dim) or (samples,) real numbers.
+        drawn: how many random numbers the other side's projections have taken; its own are the next ones.
 
     Raises:
         ValueError: fewer than 20 samples, which one projection needs.
     """
 
-    def __init__(self, values: Floats, edge: Edge) -> None:
+    def __init__(self, values: Floats, edge: Edge, drawn: int = 0) -> None:
+        self.values = values
         columns = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
         samples, dim = columns.shape
         if samples < 2 * SAMPLES_PER_CELL:
@@ -88,7 +90,9 @@ class ContinuousSide:
         self.dim = min(dim, math.floor(math.log2(samples / SAMPLES_PER_CELL)))
         deviations = columns.std(axis=0)
         deviations[deviations < 1e-4] = 1.0  # release: a constant column stays as it is
-        normal = np.random.RandomState(edge.seed).standard_normal((dim, self.dim))  # frozen by NEP 19
+        self.drawn = drawn + dim * self.dim
+        stream = np.random.RandomState(edge.seed).standard_normal(self.drawn)  # frozen by NEP 19
+        normal = stream[drawn:].reshape(dim, self.dim)
         self.projected = columns @ (normal / (deviations[:, None] * math.sqrt(dim)))  # (samples, self.dim)
         self.edge = edge
 
@@ -130,7 +134,13 @@ SampleSide: TypeAlias = ContinuousSide | DiscreteSide
 
 
 def information(left: SampleSide, right: SampleSide, edge: Edge) -> Estimate:
-    """The mutual information of prepared sides, so that many labellings can share one side of states."""
+    """The mutual information of prepared sides, so that many labellings can share one side of states.
+
+    Two sides of vectors have projections of their own, as in the release: the same ones would put a dependence between
+    buckets where the vectors have less.
+    """
+    if isinstance(left, ContinuousSide) and isinstance(right, ContinuousSide):
+        right = ContinuousSide(right.values, edge, left.drawn)
     first = ensemble(left.buckets(1.0), right.buckets(1.0), edge)
     least = max(first, NOTHING_BITS)
     smoothness = SHRINK * 2.0 ** (-math.sqrt(2.0 * least) + 0.5 / least)
