@@ -60,6 +60,23 @@ def test_a_sentence_encoder_gets_its_own_pooling_and_plan_can_say_why(
     assert cell.space.sources["learning_rate"] == "feature_extraction.pooled.yaml"
 
 
+@pytest.mark.parametrize("where", ["folder", "hub"])
+def test_a_sentence_encoder_with_a_module_more_is_a_plain_one_and_the_cell_says_so(
+    where: str, pooled: Path, on_hub: str, tiny_task: Path
+):
+    dense = {"idx": 3, "name": "3", "path": "3_Dense", "type": "sentence_transformers.models.Dense"}
+    (pooled / "modules.json").write_text(json.dumps([*MODULES, dense]))
+    encoder = f"hf:{pooled}" if where == "folder" else on_hub
+    cell = opened(encoder, tiny_task)
+    assert cell.head == "bcn"
+    assert cell.notes[:1] == (
+        f"{encoder} is read as a plain encoder, not as a sentence encoder: "
+        "its modules are Transformer → Pooling → Normalize → Dense (modules.json)",
+    )
+    with pytest.raises(ValueError, match="not read as a sentence encoder: its modules are Transformer → .*kind=mean"):
+        opened(encoder, tiny_task, FROZEN, "pooling", "pooling.kind=encoder")
+
+
 def test_an_encoder_that_ships_none_gets_the_papers_head(tiny_encoder: str, tiny_task: Path):
     cell = opened(tiny_encoder, tiny_task)
     assert (cell.head, cell.head_source.rpartition(": ")[2]) == ("bcn", "Peters, Ruder & Smith 2019, A.1")
