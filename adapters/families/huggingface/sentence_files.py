@@ -69,7 +69,8 @@ def _declared(folder: Path) -> SentencePooling | str:
     kind = None if pooling is None else _kind(pooling)
     if kind is None:
         return f"its pooling is none of {', '.join(KINDS)} ({paths[1]}/{CONFIG})"
-    transformer = next((_read(path, dict) for path in sorted(folder.glob(TRANSFORMER_CONFIGS))), {})
+    written = (_read(path, dict) for path in sorted(folder.glob(TRANSFORMER_CONFIGS)))
+    transformer: dict[str, Any] = next(written, {})
     other = next((key for key, value in STATES.items() if transformer.get(key, value) != value), None)
     if other is not None or transformer.get("processing_kwargs"):
         return f"it pools other states than the top layer's of a text ({other or 'processing_kwargs'})"
