@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meltpoint.adapters import heads
-from meltpoint.adapters.encoders import EncoderReference, pooling
+from meltpoint.adapters.encoders import EncoderReference, pooling, unread_sentence_encoder
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import Kind
 
@@ -42,10 +42,10 @@ def check_own_pooling(reference: EncoderReference) -> None:
         ValueError: it ships none that can be read; one line with the remedy.
     """
     if pooling(reference) is None:
-        raise ValueError(
-            f"pooling.kind is encoder, but {reference.word} ships no mean, cls or max pooling (modules.json, "
-            "1_Pooling/config.json); take --set pooling.kind=mean."
-        )
+        none = "ships no mean, cls or max pooling (modules.json, 1_Pooling/config.json)"
+        unread = unread_sentence_encoder(reference)
+        reason = f"is not read as a sentence encoder: {unread}" if unread else none
+        raise ValueError(f"pooling.kind is encoder, but {reference.word} {reason}; take --set pooling.kind=mean.")
 
 
 def _incompatibility(reference: EncoderReference, head: type[Head], kind: Kind) -> str:

@@ -67,13 +67,13 @@ class DefaultHeads:
         single: the same for an encoder that reads one sentence at a time, as ELMo does, where it is another head.
         pooled: the head that comes before all others for sentences and pairs of an encoder that was trained to give one
             vector a sentence, or None.
-        native: the head that comes before `joint` where transformers builds one on the encoder, or None.
+        native: kind of task → the head that comes before `joint` where transformers builds one on the encoder, or None.
     """
 
     joint: Mapping[Kind, DefaultHead]
     single: Mapping[Kind, DefaultHead] = field(default_factory=dict)
     pooled: DefaultHead | None = None
-    native: DefaultHead | None = None
+    native: Mapping[Kind, DefaultHead] | None = None
 
     def of(self, encoder: EncoderTraits, kind: Kind) -> DefaultHead:
         """The head for an encoder and a kind of task."""
@@ -82,7 +82,7 @@ class DefaultHeads:
         if self.pooled is not None and encoder.has_pooling and not kinds.get(kind).labels_words:
             return self.pooled
         if self.native is not None and encoder.has_native_head(kind):
-            return self.native
+            return self.native[kind]
         return self.joint[kind] if encoder.joins_pairs else self.single.get(kind, self.joint[kind])
 
 

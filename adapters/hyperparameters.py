@@ -43,6 +43,7 @@ class Parameter:
         minimum, maximum: the closed interval of valid numbers.
         choices: the valid values of a string; empty for numbers and booleans.
         shapes: whether trials must agree on it to train in one bundle.
+        of_pairs: whether it is of pairs of sentences alone, under a head that also serves others.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Parameter:
     maximum: float = math.inf
     choices: tuple[str, ...] = ()
     shapes: bool = False
+    of_pairs: bool = False
 
     def check(self, value: object) -> Value:
         """Return the value, converted to the parameter's type.

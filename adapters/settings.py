@@ -61,7 +61,10 @@ def parameters(mode: str, head: str, kind: Kind | None = None) -> tuple[Paramete
             common += [switch(trick), *trick.hyperparameters]
     else:
         common = [parameter for parameter in common if parameter.name != ENCODER_DROPOUT]
-    return (*common, *modes.get(mode).hyperparameters, *heads.get(head).hyperparameters)
+    own = (
+        one for one in heads.get(head).hyperparameters if kind is None or kinds.get(kind).is_pair or not one.of_pairs
+    )
+    return (*common, *modes.get(mode).hyperparameters, *own)
 
 
 def input_parameters(head: str, kind: Kind | None = None) -> tuple[Parameter, ...]:
@@ -118,11 +121,14 @@ def all_parameters() -> tuple[Parameter, ...]:
     return tuple({parameter.name: parameter for parameter in (*declared, *heads.parameters())}.values())
 
 
-def complete(setting: Setting, mode: str, head: str) -> dict[str, Value]:
+def complete(setting: Setting, mode: str, head: str, kind: Kind | None = None) -> dict[str, Value]:
     """A setting with every default filled in, and without the hyperparameters that have no effect in it.
 
     Settings that train the same way complete to the same mapping, and so have one identity. Those of `LEFT_OUT` are
     named only where they differ from it.
+
+    Args:
+        kind: the task's kind; None leaves what is of pairs alone in the setting.
 
     Raises:
         ValueError: a key that this mode and head do not have, or a value outside its limits.
@@ -136,6 +142,8 @@ def complete(setting: Setting, mode: str, head: str) -> dict[str, Value]:
     idle = {parameter.name for trick in off for parameter in trick.hyperparameters}
     if full[SCHEDULE] == CONSTANT:
         idle |= {parameter.name for parameter in modes.get(mode).idle_when_constant}
+    if kind is not None and not kinds.get(kind).is_pair:
+        idle |= {name for name, parameter in allowed.items() if parameter.of_pairs}
     idle |= {name for name, value in LEFT_OUT.items() if full.get(name) == value}
     return {name: value for name, value in sorted(full.items()) if name not in idle}
 

@@ -16,6 +16,9 @@ from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 MARK = "↳ paper"
+RELEASED = {"elmo": 1024, "skipthoughts": 4800}
+"""The size of a state of the encoders that are named by their folders, as released: 512 each way (Peters et al. 2018,
+section 3.4), combine-skip (Kiros et al. 2015, section 3)."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,10 @@ def paper_table_of(spec: SweepSpec, name: str | None = None) -> PaperTable | Non
     return read(name)
 
 
-def paper_encoder(spec: SweepSpec, encoder: str) -> str:
-    """The paper's name of an encoder: that of the encoder that it stands for, without a folder."""
-    return spec.stands_for(encoder).partition(":")[0]
+def paper_encoder(spec: SweepSpec, header: CellHeader) -> str:
+    """The paper's name of a cell's encoder: that of the one that it stands for, without a folder; "" for a toy."""
+    name = spec.stands_for(header.encoder).partition(":")[0]
+    return "" if header.encoder_size and RELEASED.get(name, header.encoder_size) != header.encoder_size else name
 
 
 def with_paper_numbers(
@@ -73,9 +77,10 @@ def with_paper_numbers(
         return PaperComparison(matrix(summary, comparer=comparer))
     measured = matrix(summary, paper.split, [row.pair for row in paper.differences], comparer)
     footnotes = {text: number for number, text in enumerate(measured.footnotes, 1)}
-    blocks = [_joined(block, paper_encoder(summary.spec, block.encoder), paper, footnotes) for block in measured.blocks]
-    present = {paper_encoder(summary.spec, block.encoder) for block in measured.blocks}
-    blocks += [_paper_only(name, paper, footnotes) for name in paper.encoders() if name not in present]
+    names = {cell.header.encoder: paper_encoder(summary.spec, cell.header) for cell in summary.cells}
+    of_block = [names.get(block.encoder, block.encoder) for block in measured.blocks]  # some are of ensembles alone
+    blocks = [_joined(block, own, paper, footnotes) for block, own in zip(measured.blocks, of_block, strict=True)]
+    blocks += [_paper_only(name, paper, footnotes) for name in paper.encoders() if name not in of_block]
     table = Matrix(tuple(blocks), tuple(footnotes), measured.deltas)
     return PaperComparison(table, tuple(_notes(summary, paper)))
 
@@ -84,7 +89,7 @@ def paper_score(spec: SweepSpec, header: CellHeader, paper: PaperTable | None) -
     """A paper's number for a cell, or None."""
     if paper is None:
         return None
-    rows = (row for row in paper.rows if row.encoder == paper_encoder(spec, header.encoder))
+    rows = (row for row in paper.rows if row.encoder == paper_encoder(spec, header))
     row = next((row for row in rows if (row.mode, row.variant) == (header.mode, header.variant)), None)
     column = paper.column(header.task)
     if row is None or column not in row.scores:
@@ -169,9 +174,15 @@ def _notes(summary: SweepSummary, paper: PaperTable) -> list[str]:
         "the paper itself took from elsewhere."
     ]
     notes += [f"Of the paper's numbers: {note}." for note in paper.notes]
-    for encoder in dict.fromkeys(cell.header.encoder for cell in summary.cells):
+    for encoder, header in {cell.header.encoder: cell.header for cell in summary.cells}.items():
         original = summary.spec.stands_for(encoder)
-        if original != encoder and original in paper.encoders() and encoder.partition(":")[0] != original:
+        if not paper_encoder(summary.spec, header):
+            name = original.partition(":")[0]
+            notes.append(
+                f"{encoder} is not the {name} of the paper, whose rows stand apart: it has states of "
+                f"{header.encoder_size} numbers, not {RELEASED[name]}."
+            )
+        elif original != encoder and original in paper.encoders() and encoder.partition(":")[0] != original:
             notes.append(
                 f"{encoder} stands for {original} here: the paper's numbers are of {original}, another encoder."
             )

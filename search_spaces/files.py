@@ -144,11 +144,15 @@ def load(
     layers = MergedEntries()
     for section in (data, sections.get(mode, {})):
         layers.add(section, where)
+    provenance = provenance_of(data, where)
+    of_pairs = {name for name, one in (every or {}).items() if one.of_pairs and name not in allowed}
+    idle = of_pairs if provenance else set()  # exports of earlier versions name them for single sentences too
     space = Space.of(
-        layers.declared, allowed, early_stopping=layers.early_stopping, where=where,
-        elsewhere=elsewhere(allowed, every), must_act=list(parameters_of(chosen[-1], where)),
+        {name: entry for name, entry in layers.declared.items() if name not in idle}, allowed,
+        early_stopping=layers.early_stopping, where=where, elsewhere=elsewhere(allowed, every),
+        must_act=[name for name in parameters_of(chosen[-1], where) if name not in idle],
     )  # fmt: skip
-    return replace(space, cell=cell, provenance=provenance_of(data, where))
+    return replace(space, cell=cell, provenance=provenance)
 
 
 def check(path: Path | str, every: Mapping[str, Parameter]) -> None:
@@ -250,6 +254,8 @@ def _reason(name: str) -> str:
         return f"it belongs to mode {owner}; put it under `modes: {{{owner}: …}}`, or leave it out"
     owners = [head for head in heads.names() if any(one.name == name for one in heads.get(head).hyperparameters)]
     if owners:
-        return f"it belongs to head {' or '.join(owners)}; choose that head with --head, or leave it out"
+        of_pairs = any(one.name == name and one.of_pairs for one in heads.get(owners[0]).hyperparameters)
+        where = " on pairs of sentences" if of_pairs else ""
+        return f"it belongs to head {' or '.join(owners)}{where}; choose that head with --head, or leave it out"
     training_modes = [mode for mode in modes.names() if modes.get(mode).trains_encoder]
     return f"it needs an encoder that trains; put it under `modes:` for {' or '.join(training_modes)}, or leave it out"

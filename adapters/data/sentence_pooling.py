@@ -20,10 +20,12 @@ class SentencePooling:
     Attributes:
         kind: the mean over all pieces, their maximum, or the first piece's state.
         normalise: whether the vector is scaled to length 1.
+        longest: the pieces, special tokens included, at which its makers cut a text; None where they name no such.
     """
 
     kind: PoolingKind
     normalise: bool = False
+    longest: int | None = None
 
     def __str__(self) -> str:
         return f"{self.kind}, normalised" if self.normalise else self.kind
@@ -45,15 +47,17 @@ class Prompts:
         """The text that is put before each text.
 
         Args:
-            prefix: "none", "query" or "passage" (`query: ` and `passage: ` where the encoder names no other), or "own":
-                the encoder's default; without one its query prefix if passages have one too, as E5's makers advise for
-                tasks other than retrieval; else nothing, since texts without a prefix were trained on as well.
+            prefix: "none", "query" or "passage", which sentence-transformers also calls "document" (`query: ` and
+                `passage: ` where the encoder names no other), or "own": the encoder's default; without one its query
+                prefix if passages have one too, as E5's makers advise for tasks other than retrieval; else nothing,
+                since texts without a prefix were trained on as well.
         """
         known = dict(self.named)
         if prefix == "none":
             return ""
         if prefix != "own":
-            return known.get(prefix) or f"{prefix}: "
+            named = known.get(prefix) or (known.get("document") if prefix == "passage" else "")
+            return named or f"{prefix}: "
         if self.default:
             return known.get(self.default, "")
         return known.get("query", "") if known.get("passage") else ""

@@ -84,13 +84,14 @@ class PieceTokenizer:
         self._word_prefix = self._find_word_prefix()
         candidates = (tokenizer.unk_token_id, tokenizer.mask_token_id, tokenizer.sep_token_id)
         self._unknown = next((piece for piece in candidates if piece is not None), 0)
+        self._cuts_start = tokenizer.truncation_side == "left"
         self.pad_piece = int(tokenizer.pad_token_id or 0)  # padded positions are masked, so that any piece would do
 
     def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], int]:
         """(pieces, segments or [], number of pieces cut) of one sentence of at most `limit` pieces."""
         pieces = self._text(text)
         room = limit - self._single.size
-        framed, segments = self._single.fill(pieces[:room])
+        framed, segments = self._single.fill(self._kept(pieces, room))
         return framed, segments if self._token_types else [], max(0, len(pieces) - room)
 
     def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], tuple[Span, Span], int]:
@@ -100,7 +101,7 @@ class PieceTokenizer:
         """
         one, two = self._text(first), self._text(second)
         kept_one, kept_two = longest_first(len(one), len(two), limit - self._pair.size)
-        framed, segments = self._pair.fill(one[:kept_one], two[:kept_two])
+        framed, segments = self._pair.fill(self._kept(one, kept_one), self._kept(two, kept_two))
         cut = len(one) - kept_one + len(two) - kept_two
         return framed, segments if self._token_types else [], self._pair.spans(kept_one, kept_two), cut
 
@@ -127,6 +128,11 @@ class PieceTokenizer:
     def _text(self, text: str) -> list[int]:
         """The pieces of a text; the unknown piece for an empty text without special tokens, so that no row is empty."""
         return self._pieces(text) or ([] if self._single.size else [self._unknown])
+
+    def _kept(self, pieces: list[int], room: int) -> list[int]:
+        """As many pieces of a text as there is room for: its start, or where the tokenizer says so its end."""
+        start = max(0, len(pieces) - room) if self._cuts_start else 0
+        return pieces[start : start + room]
 
     def _find_word_prefix(self) -> str:
         """The prefix with which a lone word is tokenised as in mid-sentence: a space for byte-level BPE, else none."""

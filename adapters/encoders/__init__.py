@@ -19,10 +19,12 @@ from meltpoint.adapters.families.huggingface.files import check_folder
 from meltpoint.adapters.families.huggingface.files import fingerprint as files_fingerprint
 from meltpoint.adapters.families.huggingface.licence import licence_of
 from meltpoint.adapters.families.huggingface.location import locate
-from meltpoint.adapters.families.huggingface.sentence_files import read_pooling
+from meltpoint.adapters.families.huggingface.sentence_files import read_pooling, unread_pooling
+from meltpoint.adapters.families.huggingface.supported import read_config
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.families.short_names import check_short_name, encoder_word
 from meltpoint.adapters.families.unknown import HUB_ID, unknown_encoder
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.paths import expanded, is_folder
 from meltpoint.tasks.core.task import Kind
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 __all__ = [
     "FAMILIES", "EncoderReference", "check", "fingerprint", "knows_pooling", "load", "load_tokenizer",
     "longest_input", "names", "native_head", "pooling", "resolve", "state_size", "stated_licence", "summary",
-    "traits", "weights_without_embeddings", "with_pooling",
+    "traits", "unread_files",
+    "unread_sentence_encoder", "weights_without_embeddings", "with_pooling",
 ]  # fmt: skip
 
 FAMILIES = {"elmo": "meltpoint.adapters.families.elmo", "skipthoughts": "meltpoint.adapters.families.skip_thoughts"}
@@ -188,6 +191,35 @@ def pooling(reference: EncoderReference) -> SentencePooling | None:
     if reference.pooling is not None or reference.family in FAMILIES:
         return reference.pooling
     return read_pooling(locate(reference)[0])
+
+
+def unread_sentence_encoder(reference: EncoderReference) -> str:
+    """The reason why an encoder's own sentence vectors are not read; "" where they are, or it was trained for none.
+
+    Raises:
+        ValueError: the files are not available, or broken; one line with the remedy.
+    """
+    return "" if reference.family in FAMILIES else unread_pooling(locate(reference)[0])
+
+
+def unread_files(reference: EncoderReference, kind: Kind) -> tuple[str, ...]:
+    """What an encoder's folder declares and is not read for a kind of task, a line each, for tables.
+
+    Raises:
+        ValueError: the files are not available, or broken; one line with the remedy.
+    """
+    if reference.family in FAMILIES:
+        return ()
+    vectors = "" if kinds.get(kind).labels_words else unread_sentence_encoder(reference)
+    code = read_config(locate(reference)[0]).get("auto_map")
+    return (
+        *([f"{reference.word} is read as a plain encoder, not as a sentence encoder: {vectors}"] if vectors else []),
+        *(
+            [f"{reference.word} names code of its own (auto_map), which is never run: transformers' class reads it"]
+            if code
+            else []
+        ),
+    )
 
 
 def knows_pooling(reference: EncoderReference) -> bool:

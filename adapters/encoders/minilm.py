@@ -20,8 +20,8 @@ HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 HUB_REVISION = "c9745ed1d9f207416be6d2e6f8de32d1f16199bf"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
-POOLING = SentencePooling("mean", normalise=True)
-"""Its `1_Pooling/config.json` and `2_Normalize`; it has no prefix."""
+POOLING = SentencePooling("mean", normalise=True, longest=256)
+"""Its `1_Pooling/config.json`, `2_Normalize` and `sentence_bert_config.json`; it has no prefix."""
 
 
 def reference(kind: Kind) -> EncoderReference:

@@ -32,7 +32,7 @@ KIND = Parameter(
 )  # fmt: skip
 PAIR = Parameter(
     "pooling.pair", "glue", "a separate pair's u and v: [u; v; |u-v|; u*v] (glue), or [|u-v|; u*v] (kiros)",
-    choices=("glue", "kiros"), shapes=True,
+    choices=("glue", "kiros"), shapes=True, of_pairs=True,
 )  # fmt: skip
 POOLINGS: dict[str, Pooling] = {"max": highest, "mean": mean, "first_last": first_and_last, "cls": first}
 

@@ -30,7 +30,7 @@ from meltpoint.tasks.kinds import reading
 
 PAIR = Parameter(
     "sentence_vectors.pair", "kiros", "what a pair's u and v become: [|u-v|; u*v] (kiros), or u and v before it (glue)",
-    choices=("kiros", "glue"), shapes=True,
+    choices=("kiros", "glue"), shapes=True, of_pairs=True,
 )  # fmt: skip
 HIDDEN_SIZE = Parameter(
     "sentence_vectors.hidden_size", 0, "tanh units of a hidden layer; 0 is a linear classifier", 0, 16384, shapes=True
@@ -42,7 +42,7 @@ REGRESSION = Parameter(
 )  # fmt: skip
 FEATS = Parameter(
     "sentence_vectors.feats", False, "six statistics of a pair's words beside its vectors (Kiros et al.: + feats)",
-    shapes=True,
+    shapes=True, of_pairs=True,
 )  # fmt: skip
 
 

@@ -13,11 +13,12 @@ def phases(setting: Setting) -> tuple[Phase, ...]:
     return (Phase("train", int(setting["epochs"]), float(setting["learning_rate"]), encoder_trains=True),)
 
 
-_NATIVE = DefaultHead("native", "the family's own, with BERT's pooler: Devlin et al. 2019, section 3.2 and A.1")
+_NATIVE = DefaultHead("native", "the family's own, BERT's with its pooler: Devlin et al. 2019, section 3.2 and A.1")
+_NATIVE_OF_WORDS = DefaultHead("native", "the family's own, one layer on each word: Devlin et al. 2019, section 3.2")
 _LINEAR = DefaultHead("linear", "a softmax, or one output: Peters, Ruder & Smith 2019, section 3.2")
 
 HEADS = DefaultHeads(
-    native=_NATIVE,
+    native=by_kind(labels=_NATIVE_OF_WORDS, sentences=_NATIVE, pairs=_NATIVE),
     joint=by_kind(labels=_LINEAR, sentences=_LINEAR, pairs=_LINEAR),
     single=by_kind(
         labels=DefaultHead("crf", "a CRF on ELMo's states: Peters, Ruder & Smith 2019, section 3.2"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from meltpoint.adapters import encoders
 from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
@@ -107,8 +108,9 @@ def header(spec: SweepSpec, cell: OpenCell) -> CellHeader:
         data_fingerprint=cell.data_fingerprint, documents_fingerprint=cell.documents_fingerprint,
         encoder_fingerprint=cell.encoder_fingerprint, train_examples=cell.train_examples,
         dev_examples=cell.dev_examples, notes=cell.notes, variant=cell.variant, seeds=cell.seeds,
-        beside=cell.task.beside, warnings=cell.warnings, published=complete(cell.space.first(), cell.mode, cell.head),
-        work=work_of(cell),
+        beside=cell.task.beside, warnings=cell.warnings,
+        published=complete(cell.space.first(), cell.mode, cell.head, cell.task.kind),
+        encoder_size=encoders.state_size(cell.reference), work=work_of(cell),
     )  # fmt: skip
 
 

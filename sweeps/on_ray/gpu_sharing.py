@@ -163,13 +163,13 @@ def _order(cell: OpenCell, order: MakeOrder, number: int, seed: int) -> Order:
 def heaviest(cell: OpenCell) -> dict[str, Value]:
     """The cell's first setting with the largest batches, inputs and layers of its space, and every layer thawed."""
     setting = dict(cell.space.first())
-    for own in settings.parameters(cell.mode, cell.head):
+    for own in settings.parameters(cell.mode, cell.head, cell.task.kind):
         found = cell.space.parameters.get(own.name)
         if own.shapes and found is not None:
             setting[own.name] = _largest(found)
     if modes.get(cell.mode).trains_encoder:
         setting |= {trick.name: False for trick in settings.encoder_tricks()}
-    return settings.complete(setting, cell.mode, cell.head)
+    return settings.complete(setting, cell.mode, cell.head, cell.task.kind)
 
 
 def _largest(found: Range) -> Value:

@@ -28,6 +28,7 @@ class CellHeader(BaseModel):
         beside: metrics that tables show beside the cell's own (`Task.beside`).
         warnings: faults of the data that bear on a conclusion (`tasks.core.data_checks`).
         published: the space's published setting, complete; None in files of older versions.
+        encoder_size: the size of a state of its encoder; 0 in files of older versions.
         work: floating-point operations of one of its trials (`cell_work.work_of`); None in files of older versions.
     """
 
@@ -53,6 +54,7 @@ class CellHeader(BaseModel):
     beside: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     published: dict[str, Value] | None = None
+    encoder_size: int = 0
     work: float | None = Field(None, gt=0)
 
     @property

@@ -39,7 +39,7 @@ def operations_of(cell: OpenCell) -> Operations:
 
     Examples and epochs are counted as they are expected, `expected_epochs` of each phase.
     """
-    setting = complete(cell.space.first(), cell.mode, cell.head)
+    setting = complete(cell.space.first(), cell.mode, cell.head, cell.task.kind)
     pieces = cell.length.mean
     firsts = cell.mean_words if cell.task.of_kind.labels_words else 1.0  # first pieces of words, or [CLS]
     encoding = 2.0 * encoders.weights_without_embeddings(cell.reference) * pieces

@@ -71,7 +71,7 @@ class Planner:
             if record.id not in again:
                 kept[record.role][record.id] = record
         study = Study(cell.space, cell.searcher, (self.spec.seed, *cell.key), list(kept["search"].values()))
-        published = complete(cell.space.first(), cell.mode, cell.head)
+        published = complete(cell.space.first(), cell.mode, cell.head, cell.task.kind)
         progress = CellProgress(
             cell, planned_trials(cell), study, work_of(cell), kept["search"], kept["final"], kept["default"],
             cut=closed, published=published, planned_defaults=self._planned_defaults(cell, published),
@@ -258,7 +258,7 @@ class Planner:
         cell = progress.cell
 
         def identify(setting: Setting) -> tuple[str, dict[str, Value]]:
-            full = complete(setting, cell.mode, cell.head)
+            full = complete(setting, cell.mode, cell.head, cell.task.kind)
             return self.trial_id(cell, full, self.spec.seed, "search"), full
 
         asked = self._borrow(progress, identify) or progress.study.ask(identify)

@@ -224,7 +224,9 @@ def _open(
     documents = _documents(space, data)
     space, length = lengths.settle(space, name, reference, head, data)
     space, epochs = with_enough_steps(space, mode, len(data.train))
-    notes = (*data.notes, *pooler_notes(reference, head, data.task.kind, space), *([epochs] if epochs else []))
+    unread = encoders.unread_files(reference, data.task.kind)
+    pooler = pooler_notes(reference, head, data.task.kind, space)
+    notes = (*data.notes, *unread, *pooler, *([epochs] if epochs else []))
     words = sum(len(e.words) + sum(len(text.split()) for text in e.texts) for e in data.train)
     return OpenCell(
         encoder=name, mode=mode, task=data.task, task_name=data.task.name, head=head, head_source=chosen.source,

@@ -3,7 +3,8 @@
 The default is the 99.5th percentile of the lengths of the training examples, in the pieces of the encoder's own
 tokenizer, and more where that would cut an input of up to 128 pieces; it is the encoder's longest input where sentences
 are read in document context. It depends on nothing else, so that the modes and heads of a task and encoder read the
-same text. Imports no torch until lengths are counted.
+same text; an encoder's own pooling alone reads no more than its makers' (`SentencePooling.longest`). Imports no torch
+until lengths are counted.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, cast
 from meltpoint.adapters import encoders, heads
 from meltpoint.adapters.data.pairing import (
     CONTEXT,
+    OWN_POOLING,
+    POOLING_KIND,
     PREFIX,
     WORD_TOKENIZER,
     InputFormat,
@@ -113,6 +116,9 @@ class InputLengths:
             return most, "document context: the encoder's longest input"
         splits = (self._encoded(reference, data, own, longest) for own in _formats(space))
         found, source = max(default_length(split.whole) for split in splits)
+        kind, own_end = space.parameters.get(POOLING_KIND), reference.pooling.longest if reference.pooling else None
+        if own_end and own_end < min(found, most) and kind is not None and kind.match(OWN_POOLING) is not None:
+            return max(int(MAX_PIECES.minimum), own_end), "the end of a text in the encoder's own pooling"
         if found > most:
             return most, f"the encoder's longest input, less than {counted(found)}: {source}"
         return max(int(MAX_PIECES.minimum), rounded(found, most)), source

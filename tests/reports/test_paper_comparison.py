@@ -246,6 +246,17 @@ def test_a_folder_of_the_papers_own_encoder_stands_for_nothing_else(make_cell, m
     assert not [note for note in both.notes if "stands for" in note]
 
 
+def test_the_papers_rows_stand_apart_from_a_toy_of_its_encoder(make_cell, make_sweep):
+    cell = make_cell(TUNED, "mrpc", encoder="elmo:/models/toy", finals=[(0.7, 0.7)])
+    for size, is_theirs in ((1024, True), (0, True), (14, False)):
+        sized = replace(cell, header=cell.header.model_copy(update={"encoder_size": size}))
+        sweep = make_sweep(sized, seeds=1, origin="to_tune_or_not", replaced=("elmo=elmo:/models/toy",))
+        both = with_paper_numbers(sweep)
+        assert any(row.is_paper for row in both.table.blocks[0].modes) == is_theirs
+        assert ("elmo, not in this sweep" in [block.encoder for block in both.table.blocks]) != is_theirs
+        assert any("has states of 14 numbers, not 1024" in note for note in both.notes) != is_theirs
+
+
 def test_without_a_paper_the_table_is_what_it_was(make_cell, make_sweep):
     sweep = make_sweep(make_cell(finals=[(0.8, 0.8)]))
     both = with_paper_numbers(sweep)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.adapters import encoders
+from meltpoint.adapters import encoders, modes
 from meltpoint.adapters.families.huggingface import hub
+from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.command_line.demo import demo_spec
 from meltpoint.sweeps.specification.cells import OpenCell, cell_space, open_cells
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
@@ -58,6 +59,48 @@ def test_a_sentence_encoder_gets_its_own_pooling_and_plan_can_say_why(
     first = cell.space.first()
     assert (first["pooling.kind"], first["feature_extraction.layers"]) == ("encoder", "top")
     assert cell.space.sources["learning_rate"] == "feature_extraction.pooled.yaml"
+
+
+@pytest.mark.parametrize("where", ["folder", "hub"])
+def test_a_sentence_encoder_with_a_module_more_is_a_plain_one_and_the_cell_says_so(
+    where: str, pooled: Path, on_hub: str, tiny_task: Path
+):
+    dense = {"idx": 3, "name": "3", "path": "3_Dense", "type": "sentence_transformers.models.Dense"}
+    (pooled / "modules.json").write_text(json.dumps([*MODULES, dense]))
+    encoder = f"hf:{pooled}" if where == "folder" else on_hub
+    cell = opened(encoder, tiny_task)
+    assert cell.head == "bcn"
+    assert cell.notes[:1] == (
+        f"{encoder} is read as a plain encoder, not as a sentence encoder: "
+        "its modules are Transformer → Pooling → Normalize → Dense (modules.json)",
+    )
+    with pytest.raises(ValueError, match=r"not read as a sentence encoder: its modules are Transformer → .*kind=mean"):
+        opened(encoder, tiny_task, FROZEN, "pooling", "pooling.kind=encoder")
+
+
+def test_what_compares_a_pair_is_neither_searched_nor_shown_for_single_sentences(
+    pooled: Path, tiny_task: Path, tmp_path: Path
+):
+    pairs = {"pooling": "pooling.pair", "sentence_vectors": "sentence_vectors.pair"}
+    for head, name in pairs.items():
+        cell = opened(f"hf:{pooled}", tiny_task, FROZEN, head)
+        assert name not in cell.space.parameters
+        assert name not in complete(cell.space.first(), FROZEN, head, cell.task.kind)
+        assert name in complete({}, FROZEN, head, "pair_classification")
+        with pytest.raises(ValueError, match=f"{name} is not possible here: it belongs to head {head} on pairs"):
+            opened(f"hf:{pooled}", tiny_task, FROZEN, head, f"{name}=kiros")
+    exported = tmp_path / "exported.yaml"  # as before 2026-11-27, or of pairs
+    exported.write_text("parameters: {pooling.pair: kiros, pooling.kind: max}\nprovenance: {head: pooling}\n")
+    cell = opened(f"hf:{pooled}", tiny_task, FROZEN, "pooling", space=exported)
+    assert dict(cell.space.first()) == {"pooling.kind": "max", "max_pieces": cell.length.max_pieces}
+
+
+def test_the_native_head_of_words_is_not_said_to_have_a_pooler(tiny_encoder: str, tiny_task: Path):
+    heads = modes.get("fine_tuning").default_heads
+    reference = encoders.resolve(tiny_encoder, "sequence_labelling")
+    assert "pooler" in opened(tiny_encoder, tiny_task, "fine_tuning").head_source
+    found = heads.of(reference, "sequence_labelling")
+    assert (found.name, "pooler" in found.source) == ("native", False)
 
 
 def test_an_encoder_that_ships_none_gets_the_papers_head(tiny_encoder: str, tiny_task: Path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,7 +99,7 @@ def test_the_percentile_is_the_smallest_length_that_995_of_1000_do_not_exceed(co
 
 def test_the_default_is_the_percentile_of_the_task_s_lengths_in_the_encoder_s_pieces(minilm, texts: Write):
     counts = [9 * count for count in word_counts(300, 50)]
-    (cell,) = open_cells(spec_of("minilm", texts(counts)))
+    (cell,) = open_cells(spec_of("minilm", texts(counts), modes=MODES[1:2]))  # whose own pooling ends at 256
     pieces = sorted(count + 2 for count in counts)  # one piece a word, [CLS] and [SEP]
     expected = next(n for n in pieces if sum(other <= n for other in pieces) >= 0.995 * len(pieces))
     assert 128 < expected < pieces[-1]
@@ -138,6 +140,25 @@ def test_modes_and_heads_of_a_task_and_encoder_read_the_same_text(minilm):
         for cell in open_cells(spec.model_copy(update={"head": head})):
             found.setdefault(cell.task_name, set()).add(length_of(cell))
     assert [len(every) for every in found.values()] == [1, 1]
+
+
+def test_the_own_pooling_of_a_sentence_encoder_reads_texts_up_to_their_makers_end(
+    tiny_encoder: str, texts: Write, tmp_path: Path
+):  # fmt: skip
+    folder = Path(shutil.copytree(tiny_encoder.removeprefix("hf:"), tmp_path / "pooled"))
+    types = [f"sentence_transformers.models.{name}" for name in ("Transformer", "Pooling")]
+    parts = [{"path": path, "type": name} for path, name in zip(("", "1_Pooling"), types, strict=True)]
+    (folder / "modules.json").write_text(json.dumps(parts))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 9}')
+    task = texts([3, 20, 20])
+    own, *others = open_cells(spec_of(f"hf:{folder}", task, modes=MODES))
+    assert (own.head, own.length.max_pieces) == ("pooling", 9)
+    assert own.length.source == "the end of a text in the encoder's own pooling"
+    assert {cell.length.max_pieces for cell in others} == {24}
+    named = spec_of(f"hf:{folder}", task, overrides=("max_pieces=16",))
+    assert [cell.length.max_pieces for cell in open_cells(named)] == [16]
 
 
 def test_a_pair_counts_with_both_sentences_where_the_encoder_reads_them_together(minilm, tmp_path: Path):

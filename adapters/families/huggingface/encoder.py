@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +50,7 @@ class HuggingFaceEncoder(Encoder):
         revision: a folder, or `ID@COMMIT`.
         pooling: how a sentence's vector is made of its states, if it was trained with a pooling.
         prompts: the prefixes that it was trained with.
+        sentence_files: what makes a sentence encoder of it, for `save` (`sentence_files.read_files`).
     """
 
     family = "hf"
@@ -57,7 +58,7 @@ class HuggingFaceEncoder(Encoder):
 
     def __init__(
         self, model: Any, tokenizer: Any, fingerprint: str, revision: str, pooling: SentencePooling | None = None,
-        prompts: Prompts | None = None,
+        prompts: Prompts | None = None, sentence_files: Mapping[str, bytes] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         _make_dropouts_real(model)
@@ -68,6 +69,7 @@ class HuggingFaceEncoder(Encoder):
         self.fingerprint = fingerprint
         self.revision = revision
         self.pooling = pooling
+        self._sentence_files = sentence_files or {}
         self.max_pieces = _longest_input(model, tokenizer)
         self.tokenizer = PieceTokenizer(tokenizer, self.max_pieces, _takes_segments(model), prompts)
         self._first_position = _first_position(model)
@@ -126,7 +128,7 @@ class HuggingFaceEncoder(Encoder):
             self.model.save_pretrained(folder)
             self.tokenizer.save(folder)
         leave_without_labels(folder)
-        sentence_files.write(folder, self.pooling, self.tokenizer.prompts)
+        sentence_files.write_files(folder, self._sentence_files)
         for path in weight_files(folder):
             give_usual_mode(path)
 
@@ -271,7 +273,8 @@ def load(reference: EncoderReference) -> HuggingFaceEncoder:
     digest = fingerprint(reference, folder)
     model, tokenizer = read(folder, reference.word, torch.float32, _attention_kernel)
     pooling, prompts = sentence_files.read_pooling(folder) or reference.pooling, sentence_files.read_prompts(folder)
-    encoder = HuggingFaceEncoder(model, tokenizer, digest, revision, pooling, prompts)
+    files = sentence_files.read_files(folder)
+    encoder = HuggingFaceEncoder(model, tokenizer, digest, revision, pooling, prompts, files)
     encoder.native = TransformersHead(model.config, folder)
     return encoder
 

@@ -26,6 +26,8 @@ BESIDE_WEIGHTS = (
     "vocab.txt", "vocab.json", "merges.txt", "*.model", *SENTENCE_FILES,
 )  # fmt: skip
 """The files that loading reads beside the weights; any of them may affect the states, or a sentence's vector."""
+ADAPTER = "adapter_config.json"
+"""The file of peft, and of the library adapters, beside weights that are of no use without their base."""
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -62,6 +64,11 @@ def check_folder(folder: Path) -> Path:
     """
     if not is_folder(folder):
         raise ValueError(f"There is no folder {folder}; pass the folder of an encoder, or a hub id, as hf:… .")
+    if (folder / ADAPTER).is_file():  # also beside a whole encoder: transformers would put it on, where peft is there
+        raise ValueError(
+            f"{folder} holds an adapter ({ADAPTER}), which is not read; merge it into its encoder (peft's "
+            "merge_and_unload()), save_pretrained() that and its tokenizer in a folder of their own, and pass it."
+        )
     read_config(folder)
     weights = weight_files(folder)
     if not weights:

@@ -6,12 +6,20 @@ from pathlib import Path
 
 from huggingface_hub import errors, model_info, snapshot_download
 
-from meltpoint.adapters.families.huggingface.files import BESIDE_WEIGHTS, check_folder
+from meltpoint.adapters.families.huggingface import sentence_files
+from meltpoint.adapters.families.huggingface.files import ADAPTER, BESIDE_WEIGHTS, check_folder
 from meltpoint.adapters.families.reference import EncoderReference
 
 # Only the files that loading needs: a repository may also hold pickles, ONNX and TensorFlow copies of the weights.
 # The encoder's own model card is read for its licence.
-DOWNLOADED = (*BESIDE_WEIGHTS, "*.safetensors", "*.safetensors.index.json", "README.md")
+DOWNLOADED = (
+    *BESIDE_WEIGHTS,
+    *sentence_files.DOWNLOADED,
+    ADAPTER,
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "README.md",
+)
 
 ASK_SECONDS = 20
 """Timeout of the request for the newest commit; downloads have the hub client's timeouts and retries."""

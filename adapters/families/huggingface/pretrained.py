@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -119,9 +119,23 @@ def _read_model(
     if missing:
         lack = f"lacks {len(missing)} of the encoder's weights that its config.json names, {missing[0]} among them"
         raise ValueError(f"{word} {lack}. {AGAIN}")
+    unread = _without_place(model, report["unexpected_keys"])
+    if unread:
+        raise ValueError(
+            f"{word} holds {len(unread)} weights that {model_class.__name__} has no place for by its config.json, "
+            f"{unread[0]} among them, so that its states would not be its makers'. Save the encoder without them."
+        )
     if not takes_pooler and isinstance(getattr(model, "pooler", None), nn.Module):
         model.pooler = nn.Identity()
     return model
+
+
+def _without_place(model: Any, unexpected: Iterable[str]) -> list[str]:
+    """The unexpected weights that lie inside the encoder (adapters, further layers); heads and buffers do not."""
+    inside = {name.partition(".")[0] for name, _ in model.named_parameters()}
+    buffers = {name for name, _ in model.named_buffers()}
+    names = {name: name.removeprefix(f"{model.base_model_prefix}.") for name in unexpected}
+    return sorted(n for n, own in names.items() if own.partition(".")[0] in inside and own not in buffers)
 
 
 def _first_line(error: Exception) -> str:

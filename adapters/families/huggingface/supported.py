@@ -42,7 +42,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / "config.json"
     if not path.is_file():
-        raise ValueError(f"{folder} holds no config.json; pass a folder that transformers' save_pretrained wrote.")
+        raise ValueError(f"{folder} holds no config.json; pass {_inside(folder)}.")
     try:
         config = parse_json(read_bytes(path))
     except ValueError as error:
@@ -51,6 +51,13 @@ def read_config(folder: Path) -> dict[str, Any]:
         remedy = "pass a folder that transformers' save_pretrained wrote."
         raise ValueError(f'{path} names no model type ("model_type": "bert"); {remedy}')
     return config
+
+
+def _inside(folder: Path) -> str:
+    """The folders to pass instead of one without config.json: those of models in it, as a Trainer leaves behind."""
+    found = (path.parent for way in ("*", "snapshots/*") for path in folder.glob(f"{way}/config.json"))
+    models = sorted(inside for inside in found if b'"model_type"' in read_bytes(inside / "config.json"))
+    return " or ".join(map(str, models[:3])) or "a folder that transformers' save_pretrained wrote"
 
 
 def supported_config(folder: Path, word: str) -> Any:
@@ -82,6 +89,11 @@ def supported_config(folder: Path, word: str) -> Any:
         count = getattr(config, name, None)
         if isinstance(count, int) and count < 1:
             raise ValueError(f"{word}: its config.json has a {name} of {count}. Copy or download it again.")
+    if getattr(config, "quantization_config", None):
+        raise ValueError(
+            f"{word} is quantised (quantization_config in its config.json), which cannot be adapted; name the encoder "
+            "that it was made from, or dequantize() it and save_pretrained() it again."
+        )
     unsupported = _unsupported_kind(config)
     if unsupported:
         name = type(config).__name__.removesuffix("Config")
