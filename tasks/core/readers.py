@@ -297,7 +297,8 @@ def csv_rows(
                 yield reader.line_num, row
     except csv.Error as error:
         remedy = "Close every quote and double the ones inside a cell, or set quoting: false."
-        raise ValueError(f"{path}, line {reader.line_num}: broken row ({error}). {remedy}") from None
+        start = reader.line_num - max(0, len(taken) - 1)  # an open quote takes all lines behind it
+        raise ValueError(f"{path}, line {start}: broken row ({error}). {remedy}") from None
 
 
 def _space_before_quote(lines: Sequence[str], row: Sequence[str], separator: str, quote: str) -> int | None:

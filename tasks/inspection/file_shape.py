@@ -13,7 +13,7 @@ from pathlib import Path
 from meltpoint.tasks.core.arrow_rows import Row, dataset_rows
 from meltpoint.tasks.core.compressed import without_suffix
 from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.readers import csv_rows, data_bytes, decoded, text_of, with_line_feeds
+from meltpoint.tasks.core.readers import csv_rows, data_bytes, decoded, records, text_of, with_line_feeds
 from meltpoint.tasks.core.user_rows import json_row
 from meltpoint.tasks.inspection.conll_shape import conll_shape
 from meltpoint.tasks.inspection.places import Place
@@ -123,7 +123,8 @@ def _of_text(path: Path, text: str) -> FileShape:
     table = None if pattern else table_shape(text)
     if table is not None:
         return _of_table(path, text, table)
-    if without_suffix(path).suffix.lower() == ".csv" and (fault := _fault_of_quotes(path, text, ",")):
+    separator = {".csv": ",", ".tsv": "\t"}.get(without_suffix(path).suffix.lower())
+    if separator is not None and (fault := _fault(path, text, separator)):
         raise ValueError(fault)
     pattern = pattern or _pattern(text, PATTERNS[2:]) or "(?P<text>.+)"
     rows = [match.groupdict() for line in _lines(text) if (match := re.fullmatch(pattern, line))]
@@ -131,6 +132,8 @@ def _of_text(path: Path, text: str) -> FileShape:
 
 
 def _of_table(path: Path, text: str, table: TableShape) -> FileShape:
+    if len(table.rows) == 1 and not table.has_header and (fault := _fault(path, text, table.delimiter)):
+        raise ValueError(fault)  # names alone
     form = "tsv" if table.delimiter == "\t" else "csv"
     keys: dict[str, object] = {} if table.delimiter in "\t," else {"delimiter": table.delimiter}
     remarks = []
@@ -139,7 +142,7 @@ def _of_table(path: Path, text: str, table: TableShape) -> FileShape:
     if table.is_quoted != (form == "csv"):
         keys["quoting"] = table.is_quoted or "none"
         has_quotes = any(is_in_quotes(cell) for row in table.rows for cell in row)
-        if form == "csv" and has_quotes and (fault := _fault_of_quotes(path, text, table.delimiter)):
+        if form == "csv" and has_quotes and (fault := _fault(path, text, table.delimiter)):
             remarks.append(("quoting", f"NOT YET RIGHT, cells keep their quotes: {fault}"))
     if table.widths:
         keys["widths"] = list(table.widths)
@@ -149,10 +152,13 @@ def _of_table(path: Path, text: str, table: TableShape) -> FileShape:
     return FileShape(form, keys, table.names, rows, tuple(remarks))
 
 
-def _fault_of_quotes(path: Path, text: str, delimiter: str) -> str:
-    """The line that says why a text is not read with quotes; "" if it is."""
+def _fault(path: Path, text: str, separator: str) -> str:
+    """The line that says why a text is no table of cells that may be in quotes, or are not in a tsv; "" if it is."""
+    lines = enumerate(text.split("\n"), 1)
+    plain = ((number, line.split(separator)) for number, line in lines)
+    rows = plain if separator == "\t" else csv_rows(path, io.StringIO(text, newline=""), separator)
     try:
-        for _ in csv_rows(path, io.StringIO(text, newline=""), delimiter):
+        for _ in records(path, rows, None, header=True, separator=separator):
             pass
     except ValueError as error:
         return str(error)
