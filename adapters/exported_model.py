@@ -123,6 +123,11 @@ class ExportedModel:
     def _evaluate(self, texts: Sequence[Text]) -> Evaluation:
         if isinstance(texts, str):
             raise ValueError(f"predict takes a list of texts, not the one text {texts!r}; write predict([...]).")
+        if isinstance(texts, Mapping) or hasattr(texts, "columns"):  # its items would be the names of its columns
+            name = type(texts).__name__
+            raise ValueError(
+                f"predict takes a list of texts, not a {name}; name a column: predict(list(data['text']))."
+            )
         examples = [self._example(index, text) for index, text in enumerate(texts)]
         split = encode_split(self.task.kind, examples, self.model.encoder.tokenizer, self.max_pieces, self.input_format)
         (result,) = evaluate(self.model, self.task, split, examples, self.device, self.precision)

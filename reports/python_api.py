@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from enum import StrEnum
+from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
@@ -72,6 +73,12 @@ class SweepArguments(TypedDict, total=False):
 LISTS = ("encoder", "mode", "task", "replacing", "overrides")
 PATHS = ("space", "data_dir")
 TEXTS = ("storage", "gpus_per_trial")
+EXAMPLES = {
+    "encoder": ["bert-base", "minilm"], "mode": ["feature_extraction", "fine_tuning"], "task": "reviews.yaml",
+    "replacing": ["bert-base=minilm"], "overrides": ["epochs=3", "dropout=0.1"],
+    "test_from": "{from: train, fraction: 0.1, seed: 0}",
+}  # fmt: skip
+"""What to write for arguments that are given as tables or mappings."""
 TERMINAL_CLAIMS = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 """Variables by which a notebook's kernel says that output goes to a terminal."""
 ENUMS: Mapping[str, type[StrEnum]] = {"searcher": SearcherName, "cache_overflow": Overflow}
@@ -164,8 +171,11 @@ def options_of(arguments: Mapping[str, Any]) -> SweepOptions:
 
 
 def _value(name: str, value: Any) -> Any:
+    if name in LISTS and isinstance(value, list | tuple):
+        return [str(_one(name, word)) for word in value]
+    _one(name, value)
     if name in LISTS:
-        return [value] if isinstance(value, str) else [str(word) for word in value]
+        return [str(value)]
     if name in PATHS:
         return Path(value)
     if name in TEXTS:
@@ -176,6 +186,20 @@ def _value(name: str, value: Any) -> Any:
             raise unknown(str(value), name, words)
         return ENUMS[name](value)
     return value
+
+
+def _one(name: str, value: Any) -> Any:
+    """A text, path, number or truth value; a table or a mapping would give the names of its columns or keys.
+
+    Raises:
+        ValueError: anything else; the message has the right form.
+    """
+    if isinstance(value, str | os.PathLike | bool | Number):
+        return value
+    listed = "a word or a list of words" if name in LISTS else "one word or number"
+    example = f", as in {name}={EXAMPLES[name]!r}" if name in EXAMPLES else ""
+    data = "; data go into a file, which `meltpoint new-task train.csv --out reviews.yaml` makes a task of"
+    raise ValueError(f"{name} is a {type(value).__name__}; write {listed}{example}{data if name == 'task' else ''}.")
 
 
 class _Ended:

@@ -20,7 +20,7 @@ from pathlib import Path
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.hub import HubRow
 from meltpoint.tasks.core.readers import Record
-from meltpoint.tasks.core.streams import stream_csv
+from meltpoint.tasks.core.streams import stream_table
 from meltpoint.tasks.core.task import SPLITS, Example, HubSource, Split, Task
 
 # In the order of the release's `classes.txt`.
@@ -85,7 +85,7 @@ SAMPLE = Release("sample_2class_train.csv", "sample_2class_test.csv", ("text", "
 def _read(folder: Path, release: Release, labels: Sequence[str], split: Split) -> list[Example]:
     path = folder / (release.test if split == "test" else release.train)
     seen, examples = set(), []
-    for position, record in enumerate(stream_csv(path, release.columns)):
+    for position, record in enumerate(stream_table(path, release.columns, header=False)):
         name, text = release.parse(record)
         seen.add(name)
         example = _example(position, name, text, labels)

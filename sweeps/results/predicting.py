@@ -11,6 +11,7 @@ from meltpoint.sweeps.results.prediction_files import PREDICTION, format_of, rea
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core.kind import INPUT_COLUMNS
 from meltpoint.tasks.core.registry import unknown
+from meltpoint.tasks.core.user_rows import scalar_text
 
 if TYPE_CHECKING:  # torch, which takes seconds
     import pandas
@@ -140,14 +141,18 @@ def _text(model: ExportedModel, cells: Sequence[Any], where: str) -> Any:
         where: the row, for messages.
 
     Raises:
-        ValueError: a cell is no text: null, not a number, a list.
+        ValueError: a cell is no text: null, no finite number, a list.
     """
     if model.task.of_kind.labels_words and not isinstance(cells[0], str) and isinstance(cells[0], Iterable):
-        return [str(word) for word in cells[0]]
-    for cell in cells:
-        if isinstance(cell, bool) or not isinstance(cell, str | int | float) or cell != cell:
+        words = list(cells[0])
+        if not all(isinstance(word, str) and word for word in words):
+            raise ValueError(f"{where} has {words!r} where words should be; correct it, or leave the row out.")
+        return words
+    texts = [scalar_text(cell) for cell in cells]
+    for cell, text in zip(cells, texts, strict=True):
+        if text is None:
             raise ValueError(f"{where} has {cell!r} where a text should be; fill it in, or leave the row out.")
-    texts = [str(cell) for cell in cells]
+    bare = [str(text).strip(" ") for text in texts]  # as a task's texts are read
     if model.task.of_kind.labels_words:
-        return texts[0].split()
-    return texts[0] if len(texts) == 1 else tuple(texts)
+        return bare[0].split()
+    return bare[0] if len(bare) == 1 else tuple(bare)

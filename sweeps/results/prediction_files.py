@@ -6,13 +6,18 @@ import csv
 import itertools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from meltpoint.adapters.files import replacing
+from meltpoint.tasks.core.arrow_rows import check_names
+from meltpoint.tasks.core.readers import NAMED_TWICE, SEPARATORS, Record, named_twice, unreadable
 from meltpoint.tasks.core.registry import unknown
+from meltpoint.tasks.core.streams import stream_lines, stream_table
+from meltpoint.tasks.core.user_rows import json_rows
+from meltpoint.tasks.inspection.text_shape import is_in_quotes
 
 if TYPE_CHECKING:  # it takes half a second to import
     import pandas
@@ -35,78 +40,74 @@ def format_of(path: Path) -> str:
 
 
 def read_pieces(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
-    """The table of a file in pieces of so many rows; cells of csv and tsv are texts, as they stand there.
+    """The table of a file in pieces of so many rows, by the readers of a task's files.
+
+    Cells of csv and tsv are texts, as they stand there. Values of jsonl keep their types: pandas' own reader makes 1 of
+    one row 1.0.
 
     Raises:
-        ValueError: the file is missing, empty or broken; one line that names it.
+        ValueError: the file is missing, empty or broken, or has two columns of one name; one line that names it.
     """
+    form = format_of(path)
+    if form == "parquet":
+        return _read_parquet(path, rows)
+    if form == "txt":
+        return _framed(({TEXT: line} for line in stream_lines(path)), rows)
+    if form == "jsonl":
+        return _framed((row for _, row in json_rows(path, stream_lines(path))), rows)
+    return _read_table(path, rows, is_tsv=form == "tsv")
+
+
+def _framed(found: Iterator[Mapping[str, object]], rows: int) -> Iterator[pandas.DataFrame]:
     import pandas
 
-    read = {"csv": _read_delimited, "tsv": _read_delimited, "jsonl": _read_jsonl, "parquet": _read_parquet,
-            "txt": _read_text}[format_of(path)]  # fmt: skip
-    try:
-        yield from read(path, rows)
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing.") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: byte {error.start} is not UTF-8; convert the file.") from None
-    except (pandas.errors.EmptyDataError, pandas.errors.ParserError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {' '.join(str(error).split())[:300]}") from None
+    while piece := list(itertools.islice(found, rows)):
+        yield pandas.DataFrame(piece, dtype=object)
 
 
-def _read_delimited(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
+def _read_table(path: Path, rows: int, *, is_tsv: bool) -> Iterator[pandas.DataFrame]:
     """A csv or tsv with a header. Cells of tsv are not quoted, as in the tasks' files; `NA` is a text."""
     import pandas
 
-    is_tsv = path.suffix.lower() == ".tsv"
-    with pandas.read_csv(
-        path, sep="\t" if is_tsv else ",", quoting=csv.QUOTE_NONE if is_tsv else csv.QUOTE_MINIMAL, dtype=str,
-        keep_default_na=False, na_filter=False, encoding="utf-8-sig", chunksize=rows, on_bad_lines="error",
-    ) as pieces:  # fmt: skip
-        yield from pieces
+    found = stream_table(path, (), header=True, separator="\t" if is_tsv else None)
+    first = list(itertools.islice(found, rows))
+    _check_table(path, first, is_tsv=is_tsv)
+    names = list(first[0].positions)
+    piece = first
+    while piece:
+        yield pandas.DataFrame([record.fields for record in piece], columns=names, dtype=object)
+        piece = list(itertools.islice(found, rows))
 
 
-def _read_jsonl(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
-    """JSON objects, one a line, with their values as they stand there: pandas' own reader makes 1 of one row 1.0."""
-    import pandas
-
-    with path.open(encoding="utf-8-sig", newline="\n") as file:
-        lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
-        while piece := [_object(number, line) for number, line in itertools.islice(lines, rows)]:
-            yield pandas.DataFrame(piece, dtype=object)
-
-
-def _object(number: int, line: str) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"line {number} is no JSON ({error.msg})") from None
-    if not isinstance(found, dict):
-        raise ValueError(f'line {number} is no JSON object, as {{"text": …}}')
-    return found
+def _check_table(path: Path, records: Sequence[Record], *, is_tsv: bool) -> None:
+    """Refuse a table that reads otherwise than it seems meant: names twice, another separator, tsv in quotes."""
+    positions = records[0].positions
+    twice = next((name for name, position in positions.items() if position == NAMED_TWICE), None)
+    if twice is not None:
+        raise named_twice(f"{path}, line 1", twice)
+    name = next(iter(positions))
+    other = next((words for mark, words in SEPARATORS.items() if mark in name), None)
+    if len(positions) == 1 and other is not None:
+        wanted = "tabs (tsv)" if is_tsv else "commas (csv)"
+        raise ValueError(f"{path}, line 1: one column, which {other} seem to divide. Write {wanted} between the cells.")
+    if is_tsv and any(all(map(is_in_quotes, column)) for column in zip(*(one.fields for one in records), strict=True)):
+        raise ValueError(f"{path}: a column has all its cells in quotes, which are no quotes in tsv. Write it as csv.")
 
 
 def _read_parquet(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
+    import pyarrow
     import pyarrow.parquet
 
-    with pyarrow.parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=rows):
-            yield batch.to_pandas()
-
-
-def _read_text(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
-    """A text a line."""
-    import pandas
-
-    with path.open(encoding="utf-8-sig", newline="\n") as file:
-        lines: list[str] = []
-        for line in file:
-            lines.append(line.rstrip("\r\n"))
-            if len(lines) == rows:
-                yield pandas.DataFrame({TEXT: lines})
-                lines = []
-    if lines:
-        yield pandas.DataFrame({TEXT: lines})
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            check_names(path, file.schema_arrow.names)
+            for batch in file.iter_batches(batch_size=rows):
+                # By default an integer beside a null becomes a float, and beyond 2^53 another number.
+                yield batch.to_pandas(integer_object_nulls=True, ignore_metadata=True)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a readable parquet file ({error}). Write it again.") from None
 
 
 class Writer(Protocol):

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.tasks.core.slices import Slice, parse_slice
+from meltpoint.tasks.core.carving import parse_cut
+from meltpoint.tasks.core.slices import Slice
 
 
 def declared_test_examples(cell: OpenCell) -> int | None:
     """The number of labelled test examples of a cell, by `--test-from` or by the task.
 
     Returns:
-        None where neither says it, or where the labels are hidden or test stays closed.
+        None where neither says it, as of a part that is drawn, or where the labels are hidden or test stays closed.
     """
     if cell.data.is_test_closed:
         return None
-    if cell.data.test_from is not None:
-        return _length(parse_slice(cell.data.test_from))
+    test_from = cell.data.test_from or cell.task.test_from
+    if test_from is not None:
+        cut = parse_cut(test_from)
+        return _length(cut) if isinstance(cut, Slice) else None
     return None if cell.task.test_labels == "hidden" else cell.task.test_examples
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meltpoint.tasks.core.bounded import parse_json
-from meltpoint.tasks.core.readers import no_column
+from meltpoint.tasks.core.readers import named_twice, no_column
 
 if TYPE_CHECKING:
     import pyarrow
@@ -98,6 +98,7 @@ def _table_rows(path: Path, table: pyarrow.Table) -> Iterator[tuple[int, Row]]:
 
 def _roots(path: Path, columns: Sequence[str] | None, names: Sequence[str]) -> list[str] | None:
     """The columns that hold `columns`, each once: themselves, or what stands before the first dot of a nested field."""
+    check_names(path, names)
     if columns is None:
         return None
     roots = []
@@ -107,6 +108,17 @@ def _roots(path: Path, columns: Sequence[str] | None, names: Sequence[str]) -> l
             raise no_column(path, 1, column, names)
         roots.append(root)
     return list(dict.fromkeys(roots))
+
+
+def check_names(path: Path, names: Sequence[str]) -> None:
+    """Refuse two columns of one name.
+
+    Raises:
+        ValueError: there are two.
+    """
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise named_twice(str(path), twice)
 
 
 def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:

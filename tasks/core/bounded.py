@@ -9,7 +9,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -67,18 +67,24 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes // unit} {name}"
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, *, unique_keys: bool = False) -> Any:
     """The value of a JSON text.
+
+    Args:
+        text: the text.
+        unique_keys: True to refuse an object that has a key twice.
 
     Raises:
         ValueError: it is no UTF-8 or no JSON, or nested too deeply; the reason in a few words, without the file.
     """
     try:
         characters = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-        value = json.loads(characters)
+        value = json.loads(characters, object_pairs_hook=_unique if unique_keys else None)
         is_deep = characters.count("[") + characters.count("{") > DEEPEST and _depth(value) > DEEPEST
     except RecursionError:
         is_deep = True
+    except KeyError as error:
+        raise ValueError(f"the key {error} is given twice") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start} is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -90,6 +96,19 @@ def parse_json(text: str | bytes) -> Any:
     if "\\u" in characters and _HALF.search(json.dumps(value, ensure_ascii=False)):
         raise ValueError(HALF)
     return value
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of its keys and values.
+
+    Raises:
+        KeyError: a key is there twice.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise KeyError(next(key for key in keys if keys.count(key) > 1))
+    return found
 
 
 def _depth(value: object) -> int:

@@ -34,9 +34,16 @@ def read_text(
         ValueError: the file is missing, unreadable, too large, empty, or in another encoding (the line and byte are
             named).
     """
-    text = decoded(path, data_bytes(path, most_bytes), encoding, damaged=damaged)
+    return text_of(path, data_bytes(path, most_bytes), encoding, damaged=damaged)
+
+
+def text_of(path: Path, data: bytes, encoding: str | None = None, *, damaged: bool = False) -> str:
+    """The text of a file's bytes; arguments and errors are those of `read_text`."""
+    text = decoded(path, data, encoding, damaged=damaged)
     if not text.strip():
         raise empty(path)
+    if "\0" in text and not damaged:
+        raise null_character(path, text[: text.index("\0")].count("\n") + 1)
     return text
 
 
@@ -96,18 +103,38 @@ def empty(path: Path) -> ValueError:
     return ValueError(f"{path} is empty. Replace it with the complete file.")
 
 
+def null_character(path: Path, line: int) -> ValueError:
+    """The error for a file with a null character, as UTF-16 without its mark has it."""
+    remedy = "Name its encoding, as in encoding: utf-16-le, convert it to UTF-8, or remove the character."
+    return ValueError(f"{path}, line {line}: a null character, which texts do not have. {remedy}")
+
+
+def with_line_feeds(text: str) -> str:
+    """A text whose lines end in carriage returns alone with line feeds in their place; any other as it is."""
+    return text if "\n" in text else text.replace("\r", "\n")
+
+
 def read_lines(path: Path, *, damaged: bool = False, encoding: str | None = None) -> list[str]:
-    r"""The lines of a text file, ended by `\n` or `\r\n` only; the last line may lack its end.
+    r"""The lines of a text file, ended by `\n` or `\r\n`, or by `\r` where there is no `\n`; the last may lack its end.
 
     `str.splitlines` would also split at U+0085, U+2028 and others, which occur within real sentences.
     """
-    lines = read_text(path, damaged=damaged, encoding=encoding).split("\n")
+    lines = with_line_feeds(read_text(path, damaged=damaged, encoding=encoding)).split("\n")
     if not lines[-1]:
         lines.pop()
-    long = next((number for number, line in enumerate(lines, 1) if len(line) > LONGEST_LINE), None)
-    if long is not None:
-        raise ValueError(f"{path}, line {long}: more than {LONGEST_LINE} characters. Shorten it or remove it.")
-    return [line.removesuffix("\r") for line in lines]
+    return list(bare_lines(path, lines))
+
+
+def bare_lines(path: Path, lines: Iterable[str]) -> Iterator[str]:
+    """Lines without the carriage return at their end.
+
+    Raises:
+        ValueError: a line is too long.
+    """
+    for number, line in enumerate(lines, 1):
+        if len(line) > LONGEST_LINE:
+            raise ValueError(f"{path}, line {number}: more than {LONGEST_LINE} characters. Shorten it or remove it.")
+        yield line.removesuffix("\r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +197,17 @@ class Record:
             score = math.nan
         if math.isnan(score):
             raise self.problem(
-                column, f"'{self.cell(column)}' is not a number. Write a score from {low:g} to {high:g}."
+                column, f"'{self.cell(column)}' is not a number. Write a score from {shown(low)} to {shown(high)}."
             )
         if not low <= score <= high:
-            raise self.problem(column, f"the score {score:g} is outside {low:g} to {high:g}. Correct it or the range.")
+            ends = f"{shown(low)} to {shown(high)}"
+            raise self.problem(column, f"the score {self.cell(column)} is outside {ends}. Correct it or the range.")
         return score
+
+
+def shown(number: float) -> str:
+    """A number with all its digits: `5`, `5.0000001`."""
+    return str(int(number)) if number.is_integer() else str(number)
 
 
 def read_table(
@@ -199,7 +232,8 @@ def read_table(
     """
     lines = read_lines(path, damaged=damaged, encoding=encoding)
     numbered = ((number, line.split(separator)) for number, line in enumerate(lines, 1))
-    return _records(path, _joined(numbered) if broken_rows else numbered, columns, header, widths, separator)
+    rows = _joined(numbered) if broken_rows else numbered
+    return list(records(path, rows, columns, header, widths, separator))
 
 
 def _joined(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
@@ -224,51 +258,118 @@ def read_csv(
 
     Arguments and errors are those of `read_table`; `quote` is the character around a cell.
     """
-    text = io.StringIO(read_text(path, encoding=encoding), newline="")
-    reader = csv.reader(text, delimiter=separator, quotechar=quote, strict=True)
-
-    def numbered() -> Iterable[tuple[int, list[str]]]:
-        try:
-            for row in reader:
-                if row:
-                    yield reader.line_num, row
-        except csv.Error as error:
-            remedy = "Close every quote and double the ones inside a cell, or set quoting: false."
-            raise ValueError(f"{path}, line {reader.line_num}: broken row ({error}). {remedy}") from None
-
-    return _records(path, numbered(), columns, header, widths, separator)
+    rows = csv_rows(path, io.StringIO(read_text(path, encoding=encoding), newline=""), separator, quote)
+    return list(records(path, rows, columns, header, widths, separator))
 
 
-def _records(
-    path: Path,
-    numbered: Iterable[tuple[int, list[str]]],
-    columns: Sequence[str] | None,
-    header: bool,
-    widths: Collection[int],
-    separator: str,
-) -> list[Record]:
-    rows = iter(numbered)
+def csv_rows(
+    path: Path, lines: Iterable[str], separator: str = ",", quote: str = '"'
+) -> Iterator[tuple[int, list[str]]]:  # fmt: skip
+    """The rows of a csv file: (number of the last line, cells); lines without any cell are left out.
+
+    Args:
+        path: the file.
+        lines: with their ends, split at each `\\n`, `\\r\\n` and lone `\\r`.
+        separator: the character between two cells.
+        quote: the character around a cell.
+
+    Raises:
+        ValueError: a broken row, or a cell with a space before its quote, which then is no quote (RFC 4180).
+    """
+    taken: list[str] = []
+
+    def taking() -> Iterator[str]:
+        for line in lines:
+            taken.append(line)
+            yield line
+
+    reader = csv.reader(taking(), delimiter=separator, quotechar=quote, strict=True)
+    try:
+        for row in reader:
+            may_be_spaced = any(cell[:1].isspace() and cell.lstrip()[:1] == quote for cell in row)
+            spaced = _space_before_quote(taken, row, separator, quote) if may_be_spaced else None
+            if spaced is not None:
+                remedy = "Remove the space, or put the whole cell in quotes and double those inside it."
+                where = f"{path}, line {reader.line_num}, field {spaced + 1}"
+                raise ValueError(f"{where}: a space before a quote, which is then a part of the cell. {remedy}")
+            taken.clear()
+            if row:
+                yield reader.line_num, row
+    except csv.Error as error:
+        remedy = "Close every quote and double the ones inside a cell, or set quoting: false."
+        start = reader.line_num - max(0, len(taken) - 1)  # an open quote takes all lines behind it
+        raise ValueError(f"{path}, line {start}: broken row ({error}). {remedy}") from None
+
+
+def _space_before_quote(lines: Sequence[str], row: Sequence[str], separator: str, quote: str) -> int | None:
+    """The first cell of a row with a space before its quote: it is another one where such spaces are skipped."""
+    blanks = {ord(blank): " " for blank in "\t\u00a0" if blank != separator}
+    plain = [line.translate(blanks) for line in lines]
+    again = next(csv.reader(plain, delimiter=separator, quotechar=quote, skipinitialspace=separator != " "))
+    pairs = enumerate(zip(row, again, strict=False))
+    return next((at for at, (one, two) in pairs if one.translate(blanks).lstrip(" ") != two.lstrip(" ")), None)
+
+
+NAMED_TWICE = -1
+"""The position of a column whose name another one has too."""
+
+
+def records(
+    path: Path, rows: Iterable[tuple[int, list[str]]], columns: Sequence[str] | None, header: bool,
+    widths: Collection[int] = (), separator: str = ",",
+) -> Iterator[Record]:  # fmt: skip
+    """The records of numbered rows; the other arguments and errors are those of `read_table`.
+
+    A column without a name has its number for one. One whose name another has too is at `NAMED_TWICE`, and is refused
+    if it is wanted.
+    """
+    rows = iter(rows)
+    first = next(rows, None)
+    if first is None:
+        raise empty(path)
     if header:
-        line, names = next(rows)
         if columns is None:
-            _check_separator(path, line, names, separator)
-        columns, widths = _header(path, names, columns or ()), ()
-    elif columns is None:
-        first = next(rows)
-        _check_separator(path, *first, separator)
-        columns, rows = [str(position) for position in range(len(first[1]))], chain([first], rows)
-    positions = {column: position for position, column in enumerate(columns)}
+            _check_separator(path, *first, separator)
+        wanted, columns, widths = columns or (), [name or str(at) for at, name in enumerate(first[1])], ()
+    else:
+        if columns is None:
+            _check_separator(path, *first, separator)
+            columns = [str(position) for position in range(len(first[1]))]
+        wanted, rows = columns, chain([first], rows)
+    positions: dict[str, int] = {}
+    for position, column in enumerate(columns):
+        positions[column] = NAMED_TWICE if column in positions else position
+    for column in wanted:
+        position_of(path, column, positions)
     allowed = {len(columns), *widths}
-    records = []
+    is_empty = True
     for line, fields in rows:
         if len(fields) not in allowed:
             expected = " or ".join(str(width) for width in sorted(allowed))
             hint = _other_separator(fields, separator) or "Repair or remove the row."
             raise ValueError(f"{path}, line {line}: {some(len(fields), 'field')}, not {expected}. {hint}")
-        records.append(Record(path, line, fields, positions))
-    if not records:
+        yield Record(path, line, fields, positions)
+        is_empty = False
+    if is_empty:
         raise ValueError(f"{path} has no rows under its header. Replace it with the complete file.")
-    return records
+
+
+def position_of(path: Path, column: str, positions: Mapping[str, int]) -> int:
+    """The index of a column by its name.
+
+    Raises:
+        ValueError: there is none, or there are several.
+    """
+    if column not in positions:
+        raise no_column(path, 1, column, positions)
+    if positions[column] == NAMED_TWICE:
+        raise named_twice(f"{path}, line 1", column, ", or take one by its number from 0, as in columns: {text: 0}")
+    return positions[column]
+
+
+def named_twice(where: str, column: str, remedy: str = "") -> ValueError:
+    """The error for two columns of one name."""
+    return ValueError(f"{where}: two columns are named '{column}'. Give each a name of its own{remedy}.")
 
 
 SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
@@ -291,13 +392,6 @@ def _other_separator(fields: Sequence[str], separator: str) -> str:
     remedy = remedies.get(other, f'Set delimiter: "{other}".')
     read_as = SEPARATORS.get(separator, f"'{separator}'")
     return f"It looks separated by {SEPARATORS[other]}, and is read as separated by {read_as}. {remedy}"
-
-
-def _header(path: Path, names: Sequence[str], columns: Iterable[str]) -> Sequence[str]:
-    for column in columns:
-        if column not in names:
-            raise no_column(path, 1, column, names)
-    return names
 
 
 def no_column(path: Path, line: int, column: str, existing: Iterable[str]) -> ValueError:

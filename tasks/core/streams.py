@@ -1,55 +1,71 @@
-"""Streaming reader of large csv files, as strict as `readers` but without the whole text in memory."""
+"""Streaming readers of large files of UTF-8 text: the rows of `readers`, without the whole text in memory."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.readers import Record, empty, not_utf8, unreadable
+from meltpoint.tasks.core.readers import (
+    Record,
+    bare_lines,
+    csv_rows,
+    data_bytes,
+    decoded,
+    null_character,
+    records,
+    unreadable,
+    with_line_feeds,
+)
 
 
-def stream_csv(path: Path, columns: Sequence[str]) -> Iterator[Record]:
-    """Yield the rows of a csv file without a header, whose cells may be in double quotes (RFC 4180).
+def stream_table(path: Path, columns: Sequence[str], *, header: bool, separator: str | None = None) -> Iterator[Record]:
+    """Yield the rows of a csv file, or of one whose cells a separator divides and no quotes surround.
 
     Args:
         path: the file.
-        columns: the names of the cells, in order.
+        columns: with a header, the columns that it must have; without, the names of the cells, in order.
+        header: True if the first line names the columns.
+        separator: the character between two cells of a file without quotes; None for csv.
 
     Raises:
-        ValueError: the file cannot be read, has no rows, or a row is broken or has a wrong number of cells.
+        ValueError: the file cannot be read, has no rows, lacks a column, or a row is broken or has a wrong number of
+            cells.
     """
-    positions = {column: position for position, column in enumerate(columns)}
-    reader = csv.reader(_lines(path), strict=True)
-    has_rows = False
-    try:
-        for fields in reader:
-            if len(fields) != len(columns):
-                problem = f"{path}, line {reader.line_num}: {some(len(fields), 'field')}, not {len(columns)}."
-                raise ValueError(f"{problem} Repair or remove the row.")
-            has_rows = True
-            yield Record(path, reader.line_num, fields, positions)
-    except csv.Error as error:
-        remedy = "Close every quote and double the ones inside a cell."
-        raise ValueError(f"{path}, line {reader.line_num}: broken row ({error}). {remedy}") from None
-    if not has_rows:
-        raise empty(path)
+    if separator is None:
+        return records(path, csv_rows(path, _pieces(path, "")), columns, header)
+    rows = ((number, line.split(separator)) for number, line in enumerate(stream_lines(path), 1))
+    return records(path, rows, columns, header, (), separator)
+
+
+def stream_lines(path: Path) -> Iterator[str]:
+    """Yield the lines that `read_lines` reads."""
+    return bare_lines(path, _lines(path))
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines with their line ends, decoded one by one; a byte order mark is dropped."""
+    for number, line in enumerate(_pieces(path, "\n"), 1):
+        if number > 1 or line.endswith("\n"):
+            yield line.removesuffix("\n")
+        else:
+            yield from with_line_feeds(line).removesuffix("\n").split("\n")
+
+
+def _pieces(path: Path, newline: str) -> Iterator[str]:
+    """Yield the pieces of a file with their ends, decoded; a byte order mark is dropped.
+
+    Args:
+        newline: as that of `open`: "" for all three kinds of ends, or the only one.
+    """
     try:
-        file = path.open("rb")
+        file = path.open(encoding="utf-8-sig", newline=newline)
     except OSError as error:
         raise unreadable(path, error) from None
     with file:
-        start = 0
-        for number, line in enumerate(file, 1):
-            try:
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                mark = 3 if number == 1 and line.startswith(b"\xef\xbb\xbf") else 0
-                place = error.start + mark
-                raise not_utf8(path, number, start + place, line[place]) from None
-            start += len(line)
+        try:
+            for number, piece in enumerate(file, 1):
+                if "\0" in piece:
+                    raise null_character(path, number)
+                yield piece
+        except UnicodeDecodeError:
+            decoded(path, data_bytes(path))  # it names the line and the byte
+            raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -17,9 +18,11 @@ from meltpoint.tasks.core.readers import (
     data_bytes,
     decoded,
     no_column,
+    position_of,
     read_csv,
     read_lines,
     read_table,
+    shown,
 )
 from meltpoint.tasks.core.user_layout import TABLES, UserFileLayout
 
@@ -68,11 +71,9 @@ def _renamed(row: Record, names: Mapping[str, str]) -> Record:
 
 def _position(row: Record, column: str) -> int:
     """The index of a column: by its name, or by its number where no column has that name."""
-    if column in row.positions:
-        return row.positions[column]
-    if column.isdecimal() and int(column) < len(row.positions):
+    if column not in row.positions and column.isdecimal() and int(column) < len(row.fields):
         return int(column)
-    raise no_column(row.path, 1, column, row.positions)
+    return position_of(row.path, column, row.positions)
 
 
 def _matches(path: Path, layout: UserFileLayout, names: Mapping[str, str]) -> Iterator[Record]:
@@ -110,20 +111,29 @@ def _text_files(folder: Path, layout: UserFileLayout) -> Iterator[Record]:
 def numbered_rows(path: Path, layout: UserFileLayout) -> Iterator[tuple[int, Row]]:
     """The rows of a jsonl or parquet file or a `datasets` folder: (line or row number from 1, column → value)."""
     if layout.format == "jsonl":
-        return _json_rows(path, layout.encoding)
+        return json_rows(path, read_lines(path, encoding=layout.encoding))
     columns = list(cell_names(layout).values())
     return parquet_rows(path, columns) if layout.format == "parquet" else dataset_rows(path, columns)
 
 
-def _json_rows(path: Path, encoding: str) -> Iterator[tuple[int, Row]]:
-    for number, line in enumerate(read_lines(path, encoding=encoding), 1):
-        try:
-            row = parse_json(line)
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {error}. Write one object of plain fields per line.") from None
-        if not isinstance(row, dict):
-            raise ValueError(f"{path}, line {number}: not a JSON object. Write one object per line.")
-        yield number, row
+def json_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Row]]:
+    """The objects of the lines of a jsonl file; lines of white space are left out."""
+    return ((number, json_row(path, number, line)) for number, line in enumerate(lines, 1) if line.strip())
+
+
+def json_row(path: Path, number: int, line: str) -> Row:
+    """The object of one line.
+
+    Raises:
+        ValueError: it is no JSON, no object, or has a key twice; the file and the line are named.
+    """
+    try:
+        row = parse_json(line, unique_keys=True)
+    except ValueError as error:
+        raise ValueError(f"{path}, line {number}: {error}. Write one object of plain fields per line.") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"{path}, line {number}: not a JSON object. Write one object per line.")
+    return row
 
 
 def as_record(path: Path, line: int, row: Row, names: Mapping[str, str], layout: UserFileLayout) -> Record:
@@ -132,7 +142,7 @@ def as_record(path: Path, line: int, row: Row, names: Mapping[str, str], layout:
     cells = [
         label_list(path, line, row, column)
         if name == LABEL and layout.of_kind.has_labels
-        else cell_text(path, line, row, column, takes_null=takes_null)
+        else cell_text(path, line, row, column, takes_null=takes_null, is_label=name == LABEL)
         for name, column in names.items()
     ]
     return Record(path, line, cells, {name: position for position, name in enumerate(names)})
@@ -157,25 +167,35 @@ def value_at(path: Path, line: int, row: Row, column: str) -> object:
     return value
 
 
-def cell_text(path: Path, line: int, row: Row, column: str, *, takes_null: bool = False) -> str:
+def cell_text(
+    path: Path, line: int, row: Row, column: str, *, takes_null: bool = False, is_label: bool = False
+) -> str:  # fmt: skip
     """A scalar in the spelling of the task file: `true`, `1`, `0.5`, or the text itself.
 
     Args:
         takes_null: True if a missing value is an empty text.
+        is_label: True if a missing value is a spelling, "" or "nan", which the task file may skip or refuse.
     """
     value = value_at(path, line, row, column)
+    text = scalar_text(value)
+    if text is not None:
+        return text
+    if is_label and isinstance(value, float):
+        return str(value)
+    if (value is None or value != value) and (takes_null or is_label):
+        return ""
+    raise ValueError(
+        f"{path}, line {line}, field '{column}': {reprlib.repr(value)} is neither text nor a number. Correct the row."
+    )
+
+
+def scalar_text(value: object) -> str | None:
+    """The text of a scalar; None for null, for what is no finite number, and for lists and mappings."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | float):
-        return str(value)
-    if value is None and takes_null:
-        return ""
-    shown = reprlib.repr(value)
-    raise ValueError(f"{path}, line {line}, field '{column}': {shown} is neither text nor a number. Correct the row.")
+    if isinstance(value, float):
+        return shown(value) if math.isfinite(value) else None
+    return value if isinstance(value, str) else str(value) if isinstance(value, int) else None
 
 
 class LabelList(str):

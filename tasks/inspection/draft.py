@@ -15,6 +15,7 @@ from meltpoint.tasks import kinds
 from meltpoint.tasks.core.compressed import without_suffix
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.kind import LABEL
+from meltpoint.tasks.core.readers import shown
 from meltpoint.tasks.core.task import SPLITS, Kind, Split
 from meltpoint.tasks.core.user_layout import UserFileLayout
 from meltpoint.tasks.inspection.counts import SplitCounts, counted_rows
@@ -143,8 +144,8 @@ def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
     for key in ("delimiter", "quoting", "header", "widths", "encoding", "pattern"):
         if key in keys:
             draft.keys[key] = keys[key]
-    for remark in shape.remarks:
-        draft.remark("encoding", remark)
+    for key, remark in shape.remarks:
+        draft.remark(key, remark)
     columns = {key: value for key, value in roles.columns.items() if key != LABEL or "label_files" not in draft.keys}
     if shape.format == "conll":
         draft.keys["columns"] = keys["columns"]
@@ -248,7 +249,9 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
         scores = [float(value) for value in seen if is_number(value)]
         low, high = min(scores, default=0.0), max(scores, default=1.0)
         draft.keys["range"] = [math.floor(low), max(math.ceil(high), math.floor(low) + 1)]
-        draft.remark("range", f"the scores of train and dev are from {low:g} to {high:g}; write the ends of the scale")
+        draft.remark(
+            "range", f"the scores of train and dev go from {shown(low)} to {shown(high)}; write the scale's ends"
+        )
     elif _has_label_columns(draft):
         pass  # the columns are the labels
     elif kinds.get(kind).labels_words:

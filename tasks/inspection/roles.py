@@ -235,7 +235,7 @@ def _may_be_label(column: Column) -> bool:
 
 def _texts(columns: Sequence[Column]) -> list[Column]:
     """The columns of the text, or of the two texts of a pair."""
-    by_name = {column.short_name: column for column in columns}
+    by_name = {column.short_name: column for column in reversed(columns)}  # of `text` and `Text` the first
     for pair in (*known.PAIR_NAMES, *known.JOINED_NAMES):
         if all(name in by_name for name in pair):
             return [by_name[name] for name in pair]

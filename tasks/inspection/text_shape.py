@@ -32,9 +32,10 @@ class TableShape:
         delimiter: the character between two cells.
         is_quoted: True if cells are in quotes.
         has_header: True if the first line names the columns.
-        names: the columns' names, or their numbers.
+        names: the columns' names; the numbers of those without a name, or with one that another has too.
         rows: rows from the whole file.
         widths: the numbers of cells of the other rows.
+        named_twice: the first name that several columns have, or "".
     """
 
     delimiter: str
@@ -43,6 +44,7 @@ class TableShape:
     names: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     widths: tuple[int, ...] = ()
+    named_twice: str = ""
 
 
 def encoding_of(data: bytes) -> str:
@@ -112,13 +114,15 @@ def _quoted_rows(text: str, delimiter: str, most: int | None = SAMPLE_ROWS) -> l
         rows = [row for row in islice(reader, most) if row]
     except csv.Error:
         return []
-    columns = zip(*_plain_rows(text, delimiter), strict=False)
-    if delimiter == "\t" and not any(all(map(_is_in_quotes, column)) for column in columns):
+    plain = _plain_rows(text, delimiter)
+    columns = zip(*(plain[1:] or plain), strict=False)  # names may be without quotes
+    if delimiter == "\t" and not any(all(map(is_in_quotes, column)) for column in columns):
         return []
     return rows
 
 
-def _is_in_quotes(cell: str) -> bool:
+def is_in_quotes(cell: str) -> bool:
+    """True for a cell that begins and ends with a quote."""
     return len(cell) > 1 and cell.startswith('"') and cell.endswith('"')
 
 
@@ -131,20 +135,24 @@ def _with_header(shape: TableShape) -> TableShape:
     first, rows = shape.rows[0], shape.rows[1:]
     if not rows or not _is_header(first, rows):
         return shape
-    return replace(shape, has_header=True, names=first, rows=rows)
+    counts = Counter(filter(None, first))
+    names = tuple(name if counts[name] == 1 else str(number) for number, name in enumerate(first))
+    return replace(
+        shape, has_header=True, names=names, rows=rows, named_twice=next((n for n in counts if counts[n] > 1), "")
+    )
 
 
 def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """True if the first row looks like names: known ones, or words where the column below has only numbers."""
-    names = [cell.strip().lower() for cell in first]
-    if len(set(names)) < len(names) or any(len(name) > 60 or not name for name in names):
-        return False
-    if any(is_number(name) for name in names):
+    names = [cell.strip("\ufeff \t").lower() for cell in first]
+    if any(len(name) > 60 or is_number(name) for name in names):
         return False
     if {re.sub(r"\d+$", "", name) for name in names} & {*LABEL_NAMES, *TEXT_NAMES}:
         return True
     columns = list(zip(*rows, strict=True))
-    if any(all(map(is_number, column)) for column in columns):
+    if any(not name and not _may_lack_name(column) for name, column in zip(names, columns, strict=True)):
+        return False
+    if any(name and all(map(is_number, column)) for name, column in zip(names, columns, strict=True)):
         return True
     # A column of classes repeats its values; the name of the column is none of them.
     repeats = [set(column) for column in columns if len(set(column)) <= len(column) / 2]
@@ -154,6 +162,11 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
         and all(len(column) >= 1 for column in columns)
         and any(first[number] not in set(column) for number, column in enumerate(columns) if set(column) in repeats)
     )
+
+
+def _may_lack_name(column: Sequence[str]) -> bool:
+    """True for a column of row numbers, which pandas gives no name, and for an empty one."""
+    return not any(column) or (all(map(str.isdecimal, column)) and len(set(column)) == len(column))
 
 
 def is_number(text: str) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 import torch
 
@@ -195,6 +196,12 @@ def test_a_text_of_the_wrong_form_is_refused_by_its_number(
 def test_one_text_instead_of_a_list_is_refused(saved: dict[Kind, Saved]):
     with pytest.raises(ValueError, match=r"takes a list of texts, not the one text 'good film'"):
         load_folder(saved["sentence_classification"].folder).predict("good film")
+
+
+@pytest.mark.parametrize("texts", [{"text": ["good film"]}, pandas.DataFrame({"text": ["good film"]})])
+def test_a_table_instead_of_a_list_is_refused(saved: dict[Kind, Saved], texts: Any):
+    with pytest.raises(ValueError, match=r"takes a list of texts, not a (dict|DataFrame); name a column"):
+        load_folder(saved["sentence_classification"].folder).predict(texts)
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path):

@@ -7,6 +7,7 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+import numpy
 import pandas
 import pytest
 
@@ -71,6 +72,28 @@ def test_words_lists_paths_and_numbers_become_the_words_of_the_command(tmp_path:
 def test_an_unknown_argument_is_refused_with_its_near_miss() -> None:
     with pytest.raises(ValueError, match="Did you mean encoder"):
         options_of({"encoders": "minilm"})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pandas.DataFrame({"text": ["a"], "label": ["b"]}), pandas.Series(["sst2"]), numpy.array(["sst2"]), b"a",
+        {"text": ["a"]}, {"sst2"}, iter(["sst2"]), [{"text": "a"}], [pandas.DataFrame({"text": ["a"]})], [["sst2"]],
+    ],
+    ids=lambda value: type(value[0] if isinstance(value, list) else value).__name__,
+)  # fmt: skip
+def test_tables_and_mappings_are_no_words_and_the_line_says_what_is(value: object) -> None:
+    for name in (field.name for field in fields(SweepOptions)):
+        wanted = rf"^{name} is a \w+; write (a word or a list of words|one word or number)"
+        with pytest.raises(ValueError, match=wanted) as refused:
+            options_of({name: value})
+        assert "\n" not in str(refused.value)
+        assert ("new-task" in str(refused.value)) == (name == "task")
+
+
+def test_paths_and_numpys_numbers_are_taken() -> None:
+    options = options_of({"task": Path("a.yaml"), "trials": numpy.int64(3), "register": True})
+    assert as_words(options) == ["--task=a.yaml", "--trials=3", "--register"]
 
 
 def test_a_wrong_searcher_is_refused() -> None:

@@ -176,7 +176,9 @@ def test_one_column_is_not_taken_for_both_texts_of_a_pair(folders, tmp_path):
     assert "--text names a twice" in refused(folders["pair_regression"], source, "--text", "a", "--text", "a")
 
 
-@pytest.mark.parametrize(("line", "fault"), [("[1]", "line 2 is no JSON object"), ('{"text"', "line 2 is no JSON (")])
+@pytest.mark.parametrize(
+    ("line", "fault"), [("[1]", "in.jsonl, line 2: not a JSON object"), ('{"text"', "in.jsonl, line 2: not JSON: ")]
+)
 def test_a_line_of_jsonl_that_cannot_be_read_is_named(folders, tmp_path, line, fault):
     source = tmp_path / "in.jsonl"
     source.write_text(f'{{"text": "good"}}\n{line}\n', encoding="utf-8")

@@ -40,11 +40,14 @@ def test_the_size_is_what_the_task_declares_and_unknown_elsewhere(
     [
         ("train[-1000:]", 1000), ("dev[:400]", 400), ("train[100:300]", 200), ("train[-300:-100]", 200),
         ("train[1000:]", None), ("dev[:-400]", None), ("train[10:-10]", None), ("train[-10:10]", None),
-        ("train[:10%]", None), ("train[-10%:]", None),
+        ("train[:10%]", None), ("train[-10%:]", None), ("{from: train, fraction: 0.1, seed: 0}", None),
+        ("{from: dev, fold: 0, of: 5, seed: 0}", None),
     ],
 )  # fmt: skip
 def test_a_slices_size_is_what_it_carves_off_a_long_split(cell: OpenCell, slice_: str, size: int | None):
     assert of(cell, "cola", slice_) == size
+    own = replace(get("cola"), test_from=slice_)
+    assert declared_test_examples(replace(cell, task=own, data=DataSpec("cola"))) == size, "of a task file"
     if size is not None:
         _, carved = slices.parse_slice(slice_).carve([Example(str(number)) for number in range(5000)])
         assert len(carved) == size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import datasets
 import pyarrow
@@ -290,3 +291,53 @@ def test_a_file_with_all_splits_gives_test_only_to_whoever_may_open_it(tmp_path)
     assert [example.texts for example in open_test(DataSpec(str(tmp_path / "task.yaml"))).examples] == [("4",)]
     carved = text.replace(", dev: c", "").replace("splits:", "dev_from: train[-1:]\nsplits:")
     assert pairs(load(tmp_path, carved, all__csv="part,text,label\na,1,bad\nd,4,good\nb,2,good\n")) == [("1", "bad")]
+
+
+JSON = CSV.replace("csv", "jsonl")
+AMBIGUOUS = {
+    "a column named twice": (
+        CSV,
+        "text,label,text\na,bad,1\n",
+        r"train\.csv, line 1: two columns are named 'text'",
+    ),
+    "a space before a quote": (CSV, 'text,label\n"a",bad\nb, "good"\n', r"line 3, field 2: a space before a quote"),
+    "an open quote": (CSV, 'text,label\n"a,bad\nb,good\n', r"line 2: broken row \(unexpected end of data\)\. Close"),
+    "a null character": (CSV, "text,label\na\0,bad\n", r"line 2: a null character, .* encoding: utf-16-le"),
+    "a key twice": (JSON, '{"text": "a", "text": "b", "label": "bad"}\n', r"line 1: the key 'text' is given twice"),
+    "NaN": (JSON, '{"text": NaN, "label": "bad"}\n', r"line 1, field 'text': nan is neither text nor a number"),
+    "a number without end": (JSON, '{"text": -1e999, "label": "bad"}\n', r"field 'text': -inf is neither text"),
+    "no label": (JSON, '{"text": "a", "label": null}\n', r"line 1, field 2 \(label\): Unknown label ''"),
+    "NaN as label": (JSON, '{"text": "a", "label": NaN}\n', r"field 2 \(label\): Unknown label 'nan'"),
+}
+
+
+@pytest.mark.parametrize("what", AMBIGUOUS)
+def test_what_can_be_read_in_two_ways_is_refused_with_its_place(what, tmp_path):
+    text, contents, wanted = AMBIGUOUS[what]
+    with pytest.raises(ValueError, match=wanted) as refused:
+        load(tmp_path, text, **{"train__jsonl" if text is JSON else "train__csv": contents})
+    assert "\n" not in str(refused.value)
+
+
+def test_a_column_named_twice_is_taken_by_its_number_and_hurts_nobody_who_does_not_want_it(tmp_path):
+    contents = "text,label,text,x,x,,\na,bad,b,1,2,3,4\n"
+    numbered = CSV.replace("text: text", "text: 2")
+    assert pairs(load(tmp_path, numbered, train__csv=contents)) == [("b", "bad")]
+    assert pairs(load(tmp_path, CSV, train__csv=contents.replace("text,x", "other,x"))) == [("a", "bad")]
+
+
+def test_a_missing_value_is_an_empty_text_where_those_are_kept_and_a_label_that_may_be_skipped(tmp_path):
+    rows = '{"text": NaN, "label": "bad"}\n{"text": "a", "label": null}\n{"text": "b", "label": "good"}\n'
+    data = load(tmp_path, JSON + "empty: skip\nskip_labels: ['']\n", train__jsonl=rows)
+    assert pairs(data) == [("b", "good")]
+    assert data.notes[0] == "train: 1 row with an empty text left out"
+
+
+@pytest.mark.parametrize("score", ["5.0000001", "-1e-9", "5.000000000000001"])
+def test_a_score_outside_its_range_is_shown_as_it_is_written(score, tmp_path):
+    text = (
+        "name: own\nkind: sentence_regression\nformat: csv\nfiles: {train: train.csv, dev: train.csv}\n"
+        "columns: {text: text, label: label}\nrange: [0, 5]\n"
+    )
+    with pytest.raises(ValueError, match=rf"the score {re.escape(score)} is outside 0 to 5\. Correct it"):
+        load(tmp_path, text, train__csv=f"text,label\na,{score}\n")
