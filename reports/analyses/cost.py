@@ -79,7 +79,7 @@ def ratio_rows(cells: Sequence[CellSummary]) -> list[tuple[Value, ...]]:
         if mode == FROZEN and tuned is not None:
             each = [(cell.cost.seconds_of_a_final or 0.0, _seconds_of_a_trial(cell)) for cell in (frozen, tuned)]
             costs = [value for cold, hot in zip(*each, strict=True) for value in (cold, hot, hot / cold)]
-            rows.append((encoder, task, *(variant or [None]), *costs, LECTURE))
+            rows.append((encoder, task, "".join(variant) or None, *costs, LECTURE))
     return rows
 
 
