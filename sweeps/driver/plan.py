@@ -192,7 +192,8 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     workers = worker_count(resources.cpus, gpus)
     wall = sum(cell.estimated_seconds for cell in planned) / workers
     left_out = [strays_in_words(planner.strays)] if planner.strays else []
-    notes += [*spec.missing(), *test_lines(cells), *fault_lines(cells), *kept_lines(planner), *left_out, *closed_lines(ledger, planner)]
+    notes += [*spec.missing(), *test_lines(cells), *fault_lines(cells)]
+    notes += [*kept_lines(planner), *left_out, *closed_lines(ledger, planner)]
     notes.append(
         f"estimated from a measured {rate / 1e9:.0f} GFLOP/s a trial, for cores that nothing else uses; expect a "
         "factor of two either way"

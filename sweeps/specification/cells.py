@@ -31,7 +31,6 @@ from meltpoint.tasks.core.registry import is_task_file
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Kind, Task, TrainingData
 
-
 _ON_DEV_ALONE = (
     "finals are scored on dev alone, by which their setting was chosen, so that their scores are too good; --test-from "
     "'train[-10%:]' carves a test off train"
