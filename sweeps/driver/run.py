@@ -141,7 +141,7 @@ def _sweep(
         ledger.clean_states(records)
         planner.recall(ledger.unfinished())
         tracker = Tracker(spec.name, uri, storage, say, ledger.attempt)
-        tracker.open(cells, spec.model_dump_json())
+        tracker.open(cells, spec.model_dump_json(), planner.is_complete())
         tracker.catch_up(planner.counted(), planner.proposal_of)
         with Progress(lambda: list(planner.cells.values()), console) as progress:
             driver = SweepDriver(planner, ledger, tracker, progress, Scorer(ledger.folder), resources)
