@@ -69,7 +69,8 @@ def remove_sweep(storage: StoragePath, name: str, found: Removable) -> None:
             check_removable(found.folder)
         remove(ledger.specification if is_whole else found.folder)  # first: what an interruption leaves is no sweep
     if is_whole:
-        for path in list(ledger.folder.iterdir()):
+        parts: list[StoragePath] = list(ledger.folder.iterdir())
+        for path in parts:
             if path.name != ledger.drivers.name:  # last: by it the same command knows the rest of a sweep
                 remove(path)
         remove(ledger.folder)
