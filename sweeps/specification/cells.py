@@ -277,7 +277,7 @@ def fault_lines(cells: Sequence[OpenCell]) -> list[str]:
 
 
 def test_lines(cells: Sequence[OpenCell]) -> list[str]:
-    """What follows where nothing is scored on test, once a task."""
+    """The consequence of a test split that cannot be scored, a line for each task without one."""
     by_task = {cell.task_name: sources.check(cell.data) for cell in cells}
     return [f"{task}: {WITHOUT_TEST[state]}" for task, state in by_task.items() if state in WITHOUT_TEST]
 
