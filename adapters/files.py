@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 from uuid import uuid4
 
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
@@ -93,6 +94,53 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(opened)
+
+
+def check_removable(folder: Path) -> None:
+    """Check that a folder can be removed with all in it, before any of it is.
+
+    Each file and folder is renamed, and back: the system asks for the same rights as for its removal (rename(2)). Links
+    are not followed, and a folder with one is not removed: what it leads to would be left, or is another's.
+
+    Raises:
+        OSError: one line with the path, the reason, and that nothing was removed.
+    """
+
+    def refuse(error: OSError) -> NoReturn:
+        raise OSError(f"{error.filename} cannot be removed ({error.strerror}), so nothing was") from None
+
+    paths = [
+        Path(place, name)
+        for place, folders, names in os.walk(folder, topdown=False, onerror=refuse) for name in (*names, *folders)
+    ]  # fmt: skip
+    for path in (*paths, folder):
+        if path.is_symlink():
+            raise OSError(
+                f"{path} is a link to {path.readlink()}, and links are not followed: nothing was removed. Remove the "
+                "link and what it leads to by hand"
+            )
+    for path in (*paths, folder):
+        aside = _beside(path)
+        try:
+            path.rename(aside)
+            aside.rename(path)
+        except OSError as error:
+            refuse(error)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all in it.
+
+    Raises:
+        OSError: something in it cannot be removed; one line with how much is left.
+    """
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        left = sum(not path.is_dir() for path in folder.rglob("*"))
+        raise OSError(
+            f"{error.filename} cannot be removed ({error.strerror}); {left} files are left in {folder}"
+        ) from None
 
 
 def give_usual_mode(path: Path) -> None:

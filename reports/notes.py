@@ -16,8 +16,8 @@ from meltpoint.tasks.core.counts import counted, plural, some
 
 SELECTION = (
     "Selection: the best epoch of a trial by dev, the earliest among equals; the best setting of a cell by dev, among "
-    "equals the one of fewer epochs, then the earlier; stopped trials are no candidates. Test was opened once a "
-    "finalist, after that."
+    "equals the one of fewer epochs, then the earlier; stopped trials are no candidates. A test split is opened "
+    "once a finalist, after that."
 )
 
 

@@ -16,7 +16,8 @@ def data_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
     """One line a task: `sst2: 6 920 examples to train on, 872 of dev, 1 821 of test`."""
     for task in dict.fromkeys(cell.task for cell in cells):
         cell = next(one for one in cells if one.task == task)
-        test = "test is not opened" if cell.test_examples is None else f"{counted(cell.test_examples)} of test"
+        unopened = "no test split" if cell.test_state == "absent" else "test is not opened"
+        test = unopened if cell.test_examples is None else f"{counted(cell.test_examples)} of test"
         sizes = f"{counted(cell.train_examples)} examples to train on, {counted(cell.dev_examples)} of dev"
         yield f"{task}: {sizes}, {test}"
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -67,6 +70,30 @@ def checkout() -> Path:
 def file_name() -> Callable[[str], str]:
     """A name for a file or folder as this locale can write it: under an ASCII locale, without the other letters."""
     return lambda text: text.encode(sys.getfilesystemencoding(), "ignore").decode()
+
+
+@pytest.fixture
+def unremovable() -> Callable[[Path], AbstractContextManager[None]]:
+    """Keeps a file or folder from being removed: by its folder's mode, or for root, whom no mode stops, by chattr."""
+
+    @contextmanager
+    def kept(path: Path) -> Iterator[None]:
+        if os.geteuid():
+            mode = path.parent.stat().st_mode
+            path.parent.chmod(0o555)
+            try:
+                yield
+            finally:
+                path.parent.chmod(mode)
+            return
+        if shutil.which("chattr") is None or subprocess.run(["chattr", "+i", path], check=False).returncode:
+            pytest.skip("this file system has no files that root cannot remove (chattr +i)")
+        try:
+            yield
+        finally:
+            subprocess.run(["chattr", "-i", path], check=True)
+
+    return kept
 
 
 @pytest.fixture(scope="session")

@@ -296,6 +296,18 @@ def test_cache_rm_leaves_an_entry_that_is_in_use_and_says_so(tmp_path, kept):
     assert kept_ids(tmp_path) == ["ab00"]
 
 
+def test_cache_rm_leaves_an_entry_whole_whose_files_cannot_be_removed_and_takes_the_others(tmp_path, kept, unremovable):
+    folder = tmp_path / "runs" / "cache" / "features" / "ab00"
+    before, others = sorted(folder.iterdir()), set(kept_ids(tmp_path)) - {"ab00"}
+    with unremovable(before[0]):
+        said = CliRunner().invoke(app, ["cache", "rm", "--all", "--storage", str(tmp_path / "runs")])
+    assert (said.exit_code, {line.split()[0] for line in said.stdout.splitlines()}) == (1, others)
+    assert f"ab00: {before[0]} cannot be removed" in said.stderr
+    assert (kept_ids(tmp_path), sorted(folder.iterdir())) == (["ab00"], before)
+    assert cache(tmp_path, "rm", "ab00")[0] == 0
+    assert (kept_ids(tmp_path), folder.exists()) == ([], False)
+
+
 def test_what_the_command_line_gives_by_default_is_what_the_sweeps_take_by_default():
     assert resources_of(SweepOptions()) == Resources()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -81,6 +82,15 @@ def tiny_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_splits(folder, {"train": 32, "dev": 16, "test": 24}, row)
     path = folder / "tiny_reviews.yaml"
     path.write_text(TASK_YAML, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def without_test(tiny_task: Path, tmp_path: Path) -> Path:
+    """The same task file, which names no test split."""
+    shutil.copytree(tiny_task.parent, tmp_path / "without-test")
+    path = tmp_path / "without-test" / tiny_task.name
+    path.write_text(TASK_YAML.replace(", test: test.tsv", ""), encoding="utf-8")
     return path
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.features.entries import bytes_of, entries, remove
+from meltpoint.adapters.features.entries import bytes_of, entries, make_room
 from meltpoint.adapters.features.layout import FeatureKey
 from meltpoint.adapters.features.opening import needed_bytes
 
@@ -80,7 +80,7 @@ def _make_room(folder: Path, key: FeatureKey, needed: int, budget: Budget) -> bo
     for entry in others:
         if _fits(folder, used + needed, needed, budget):
             break
-        if remove(folder, entry.id):
+        if make_room(folder, entry.id):
             used -= entry.bytes
     return _fits(folder, used + needed, needed, budget)
 

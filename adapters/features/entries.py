@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from meltpoint.adapters.files import acquire, write_atomically
+from meltpoint.adapters.files import acquire, check_removable, remove_folder, write_atomically
 
 
 @dataclass(frozen=True)
@@ -80,12 +79,26 @@ def entries(cache: Path) -> list[Entry]:
 
 
 def remove(cache: Path, entry_id: str) -> bool:
-    """Delete an entry; returns False, and deletes nothing, if a process has it open."""
+    """Delete an entry; returns False, and deletes nothing, if a process has it open.
+
+    Raises:
+        OSError: a file of it cannot be deleted, so that nothing was; one line.
+    """
+    folder = cache / entry_id
     with locked(cache / f"{entry_id}.lock", wait=False) as free:
-        if free:
-            (cache / entry_id / "entry.json").unlink(missing_ok=True)  # first: without it, the rest is not an entry
-            shutil.rmtree(cache / entry_id, ignore_errors=True)
+        if free and folder.exists():
+            check_removable(folder)
+            (folder / "entry.json").unlink(missing_ok=True)  # first: without it, the rest is not an entry
+            remove_folder(folder)
     return free
+
+
+def make_room(cache: Path, entry_id: str) -> bool:
+    """Delete an entry that nobody asked for to be deleted; False if it stays, for whatever reason."""
+    try:
+        return remove(cache, entry_id)
+    except OSError:
+        return False
 
 
 def bytes_of(folder: Path) -> int:

@@ -80,7 +80,8 @@ def _score_notes(
         covered = next(one.covers for one in found.values() if one.low is not None)
         yield f"The interval covers {covered}; ± is the standard deviation over seeds."
     yield from (f"No interval on {split}: {one.reason}." for split, one in found.items() if one.low is None)
-    yield "Dev chose setting, epoch and seed: its score is too good. Test was opened afterwards, once a finalist."
+    opened = " Test was opened afterwards, once a finalist." if final.test_fingerprint else " Nothing else is scored."
+    yield f"Dev chose setting, epoch and seed: its score is too good.{opened}"
     for split, scores in (("dev", final.dev_metrics), ("test", final.test or {})):
         others = [f"{name} {score_text(value, name)}" for name, value in scores.items() if name != final.metric]
         if others:

@@ -14,6 +14,7 @@ from meltpoint.sweeps.results.finalist_export import Form
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.worker.retrain import Retrained, TrainedModel
 from meltpoint.tasks import kinds
+from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.score_text import scores_text
 
@@ -79,7 +80,9 @@ def _data(model: TrainedModel) -> Iterator[str]:
 
 def _limits(done: Retrained, form: Form) -> Iterator[str]:
     if done.test is None:
-        yield "It has no score on test: `meltpoint train FILE --test` opens it."
+        state = sources.check(done.model.order.data)
+        remedy = {"absent": "there is none", "hidden": "the labels are hidden"}
+        yield f"It has no score on test: {remedy.get(state, '`meltpoint train FILE --test` opens it')}."
     yield length_limit(done.setting)
     yield from (f"{note}." for note in done.model.input_notes)
     yield from precision_limit(form, done.model.precision)

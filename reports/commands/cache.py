@@ -46,7 +46,7 @@ def cache_remove(
     done = remove_entries(storage_path(storage), ids or [], task, everything, cache_dir_of(cache_dir))
     for entry in done.removed:
         print(f"{entry.id} {entry.bytes}")
-    for entry in done.busy:
-        complain(f"{entry.id} is in use; stop the sweep that reads it first.")
-    if done.busy:
+    for why in done.kept:
+        complain(why)
+    if done.kept:
         raise typer.Exit(FAILED)

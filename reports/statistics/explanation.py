@@ -35,7 +35,7 @@ ASSUMPTIONS = (
     "as fewer.".replace("%", " %")
 )
 
-NO_TEST_SIZE = " (test is not opened, and either its size is not declared or its labels are hidden)"
+NO_TEST_SIZE = " (test is not opened: its size is not declared, its labels are hidden, or there is none)"
 
 T = TypeVar("T", bound=Hashable)
 

@@ -180,6 +180,7 @@ class SweepDriver:
         trial = self.running.get(event.trial)
         if trial is None:
             return
+        trial.seconds = event.seconds
         match event:
             case Started():
                 trial.started = event

@@ -35,7 +35,8 @@ def head_start(spec: SweepSpec, resources: Resources, console: Console) -> Clust
     if not _is_done(ledger):
         cells = sum(len(block.keys()) for block in spec.products())
         line = f"{spec.name}: opening {some(cells, 'cell')}; torch, Ray and MLflow start, which takes some seconds."
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        for said in filter(None, (line, cluster.unused)):
+            console.print(said, highlight=False, markup=False, soft_wrap=True)
         cluster.begin()
     return cluster
 

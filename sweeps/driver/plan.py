@@ -32,14 +32,16 @@ from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.closing import Closing, opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.test_rounds import TestRounds, read_rounds
-from meltpoint.sweeps.specification.cells import OpenCell, fault_lines, length_lines, open_cells
+from meltpoint.sweeps.specification.cells import OpenCell, fault_lines, length_lines, open_cells, test_lines
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.lengths import CellLength
 from meltpoint.sweeps.specification.sweep_spec import Resources, Searcher, SweepSpec
 from meltpoint.sweeps.specification.test_size import declared_test_examples
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
+from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.sources import TestState
 
 SHARE_OF_PEAK = 0.45  # of the matmul rate that a training step reaches, evaluation and padding included
 START_UP_SECONDS = 7.0  # Ray and the workers' first imports (docs/log.md)
@@ -66,6 +68,7 @@ class PlannedCell:
         searched: searched parameter → its range, as `log_uniform [1e-05, 0.0001]`.
         closed: how its search ended for good (`Closing.as_json`); None while it is open.
         notes: on its data and its lengths of training, as in tables.
+        test_state: of its test split, as `sources.check` finds it.
     """
 
     encoder: str
@@ -88,6 +91,7 @@ class PlannedCell:
     searched: Mapping[str, str] = field(default_factory=dict)
     closed: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
+    test_state: TestState = "labelled"
 
     @property
     def search_trials(self) -> int:
@@ -188,7 +192,8 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     workers = worker_count(resources.cpus, gpus)
     wall = sum(cell.estimated_seconds for cell in planned) / workers
     left_out = [strays_in_words(planner.strays)] if planner.strays else []
-    notes += [*spec.missing(), *fault_lines(cells), *kept_lines(planner), *left_out, *closed_lines(ledger, planner)]
+    notes += [*spec.missing(), *test_lines(cells), *fault_lines(cells)]
+    notes += [*kept_lines(planner), *left_out, *closed_lines(ledger, planner)]
     notes.append(
         f"estimated from a measured {rate / 1e9:.0f} GFLOP/s a trial, for cores that nothing else uses; expect a "
         "factor of two either way"
@@ -235,6 +240,7 @@ def _planned(progress: CellProgress, closing: Closing | None, rate: float) -> Pl
         cell.encoder, cell.mode, cell.task_name, cell.head, cell.head_source, cell.variant, total, cell.seeds,
         len(defaults), answered, seconds, cell.length, cell.metric, progress.study.searcher, cell.dev_examples,
         declared_test_examples(cell), cell.train_examples, searched_ranges(cell.space), closed, cell.notes,
+        sources.check(cell.data),
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.mlflow_model import finalist_models
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
-from meltpoint.sweeps.specification.cells import fault_lines, length_lines, open_cells
+from meltpoint.sweeps.specification.cells import fault_lines, length_lines, open_cells, test_lines
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import StoragePath, storage_folder
@@ -141,7 +141,7 @@ def _sweep(
         ledger.clean_states(records)
         planner.recall(ledger.unfinished())
         tracker = Tracker(spec.name, uri, storage, say, ledger.attempt)
-        tracker.open(cells, spec.model_dump_json())
+        tracker.open(cells, spec.model_dump_json(), planner.is_complete())
         tracker.catch_up(planner.counted(), planner.proposal_of)
         with Progress(lambda: list(planner.cells.values()), console) as progress:
             driver = SweepDriver(planner, ledger, tracker, progress, Scorer(ledger.folder), resources)
@@ -216,7 +216,8 @@ def _train(
         if driver.share.part.is_limited:
             progress.say(f"The sweep {driver.share.part}.")
         progress.say(f"{progress.planned()}.")
-        for line in fault_lines([one.cell for one in driver.planner.cells.values()]):
+        cells = [one.cell for one in driver.planner.cells.values()]
+        for line in (*test_lines(cells), *fault_lines(cells)):
             progress.say(f"{line}.")
         with cluster_watch.watched(cluster_watch.parts(), cut_off):
             _run_all(driver, is_local=resources.address is None)

@@ -25,7 +25,8 @@ class RunningTrial:
     Attributes:
         began: when it was handed out, then when a worker took it up, in seconds since 1970.
         resource_use: what it has used so far, as its worker last said.
-        counted_from: the same on the monotonic clock, so that a trial's seconds are right where the other one is set.
+        seconds: of its worker so far, as it last said; None before, and where it does not say.
+        counted_from: `began` on the monotonic clock, for a trial whose worker cannot say how long it took.
         percent: how much of its schedule is trained, 0 to 100, as its worker last said.
         started: its worker's first event; None before.
         epochs: those that its worker has reported so far.
@@ -37,6 +38,7 @@ class RunningTrial:
     started: Started | None = None
     epochs: list[EpochRecord] = field(default_factory=list)
     resource_use: ResourceUse | None = None
+    seconds: float | None = None
     counted_from: float = field(default_factory=time.monotonic)
     percent: float = 0.0
 
@@ -66,7 +68,10 @@ class RunningTrial:
         last_phase = modes.get(order.mode).phases(order.setting)[-1].name
         best = best_epoch(self.epochs, metric, last_phase)
         # What a worker used between its last word and its loss is not known, so that nothing is.
-        use = NOTHING_KNOWN if outcome.cause in ("worker", "memory") else self.resource_use or NOTHING_KNOWN
+        is_lost = outcome.cause in ("worker", "memory")
+        use = NOTHING_KNOWN if is_lost else self.resource_use or NOTHING_KNOWN
+        # By the worker's clock: a driver that was halted hears of a trial's end when it runs again.
+        seconds = None if is_lost else self.seconds
         return TrialRecord(
             id=order.id, number=order.number, encoder=order.encoder, mode=order.mode, task=order.task, head=order.head,
             variant=order.variant, role=order.role, seed=order.seed, setting=order.setting,
@@ -78,7 +83,7 @@ class RunningTrial:
             input_notes=list(started.input_notes) if started else [], storage_notes=list(outcome.notes),
             data_fingerprint=order.data_fingerprint, documents_fingerprint=order.documents_fingerprint,
             encoder_fingerprint=order.encoder_fingerprint, code_version=code_version(),
-            started_at=self.began, seconds=time.monotonic() - self.counted_from,
+            started_at=self.began, seconds=time.monotonic() - self.counted_from if seconds is None else seconds,
             trained_together=started.trained_together if started else 1,
             task_parameters=started.task_parameters if started else None,
             trained_parameters=started.trained_parameters if started else None, **use.model_dump(),

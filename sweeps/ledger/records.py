@@ -145,7 +145,8 @@ class TrialRecord(TrialDescription):
         peak_memory_bytes, peak_memory_kind, energy_joules, energy_source, energy_share: as in `ResourceUse`; None where
             nothing tells, of trials lost with their worker, and in records from before they were recorded.
         started_at: when a worker took it up; trials of one order have the same.
-        seconds: from then to its end; trials of one order share that time.
+        seconds: from then to its end, by its worker's clock and without its waits for the driver; of a trial that was
+            lost with its worker, by the driver's. Trials of one order share that time.
         resumed_after_epochs: how many of its epochs earlier attempts had trained and saved; it went on from there.
         micro_batch_size: the most rows that went through the model at once, where a batch of the setting did not fit
             the GPU: the gradients are the batch's, the last bits and the masks of dropout are others. None: whole ones.

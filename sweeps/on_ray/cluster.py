@@ -11,7 +11,15 @@ from types import TracebackType
 from typing import Any
 
 from meltpoint.sweeps.machine.gpu_limits import FORKS_WORKERS
-from meltpoint.sweeps.machine.ray_address import SUBMIT, TOKEN_REMEDY, cluster_address, join_fault, token_state
+from meltpoint.sweeps.machine.ray_address import (
+    PROXY_SWITCH,
+    SUBMIT,
+    TOKEN_REMEDY,
+    cluster_address,
+    join_fault,
+    token_state,
+    unused_proxy,
+)
 from meltpoint.sweeps.machine.signals import sigterm_kept
 from meltpoint.sweeps.on_ray import patches
 from meltpoint.sweeps.on_ray.cluster_watch import RAY_SETTINGS
@@ -53,10 +61,14 @@ class Cluster:
         address: a running cluster, or None for a local one.
         cpus: of a local cluster; None for the machine's.
         encoder: (word, kind of task) that a local cluster's workers load at once, while the driver still prepares.
+
+    Attributes:
+        unused: a line about what of the environment it does not use; "" of nothing.
     """
 
     def __init__(self, address: str | None, cpus: int | None = None, encoder: tuple[str, str] | None = None) -> None:
         self.address, self.cpus, self.encoder = address, cpus, encoder
+        self.unused = unused_proxy(address)  # before `begin` turns it off
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._started, self._ended = threading.Event(), threading.Event()
@@ -74,6 +86,8 @@ class Cluster:
                 check_answers(self.address)
             for name, value in {**SETTINGS, **(JOIN_SETTINGS if self.address else LOCAL_SETTINGS)}.items():
                 os.environ.setdefault(name, value)
+            if self.address is None:
+                os.environ[PROXY_SWITCH] = "0"  # all of it is on 127.0.0.1, where no proxy leads
             if self.encoder is not None and self.address is None and may_fork():
                 self.fork_server.open(*self.encoder)
             self._thread = threading.Thread(target=self._start, name="ray-start", daemon=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ def train_on_ray(config: dict[str, Any]) -> None:
     Args:
         config: of `WorkOrder.as_config`.
     """
+    began = time.monotonic()
     from ray import tune
 
     from meltpoint.sweeps.worker.fitness import unfit
@@ -35,7 +37,7 @@ def train_on_ray(config: dict[str, Any]) -> None:
     from meltpoint.sweeps.worker.worker import run
 
     make_room(work.first.cell)
-    for events in run(work):
+    for events in run(work, began):
         tune.report(result_of(events))
     drop_garbage()
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from meltpoint.adapters.features.entries import Entry, entries, remove
+from meltpoint.adapters.features.entries import Entry, entries, make_room, remove
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.storage.files import StoragePath, storage_path
 from meltpoint.sweeps.storage.layout import cache_folder, features_folder, first_phases_folder
@@ -21,11 +21,11 @@ class Removal:
 
     Attributes:
         removed: the removed entries.
-        busy: the entries that were kept because a process has them open.
+        kept: why others were kept, a line each: a process has them open, or a file cannot be deleted.
     """
 
     removed: tuple[Entry, ...]
-    busy: tuple[Entry, ...]
+    kept: tuple[str, ...]
 
 
 def feature_folder(storage: StoragePath, cache_dir: str | None = None) -> Path:
@@ -69,9 +69,16 @@ def remove_entries(
     folder = feature_folder(storage, cache_dir)
     existing = entries(folder)
     chosen = existing if everything else [_find(existing, one) for one in ids] if ids else _of_task(existing, str(task))
-    outcomes = {entry.id: remove(folder, entry.id) for entry in dict.fromkeys(chosen)}
-    removed = tuple(entry for entry in existing if outcomes.get(entry.id) is True)
-    return Removal(removed, tuple(entry for entry in existing if outcomes.get(entry.id) is False))
+    removed, kept = [], []
+    for entry in dict.fromkeys(chosen):
+        try:
+            if remove(folder, entry.id):
+                removed.append(entry)
+            else:
+                kept.append(f"{entry.id} is in use; stop the sweep that reads it first.")
+        except OSError as error:
+            kept.append(f"{entry.id}: {error}.")
+    return Removal(tuple(removed), tuple(kept))
 
 
 def trim(resources: Resources) -> int:
@@ -85,13 +92,14 @@ def trim(resources: Resources) -> int:
     """
     cache, freed = cache_folder(storage_path(resources.storage), resources.cache_dir), 0
     for path in first_phases_folder(cache).glob("*.safetensors"):
-        with suppress(FileNotFoundError):  # another sweep of this storage may delete it at the same time
-            freed += path.stat().st_size
+        with suppress(OSError):  # another sweep of this storage may delete it at the same time
+            size = path.stat().st_size
             path.unlink()
+            freed += size
     existing = entries(features_folder(cache))
     used = sum(entry.bytes for entry in existing)
     for entry in existing:
-        if used > resources.cache_keep_bytes and remove(features_folder(cache), entry.id):
+        if used > resources.cache_keep_bytes and make_room(features_folder(cache), entry.id):
             used, freed = used - entry.bytes, freed + entry.bytes
     return freed
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from meltpoint.adapters.files import check_removable
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import read_sweep
@@ -35,7 +36,8 @@ def removable(storage: StoragePath, name: str, only_checkpoints: bool) -> Remova
         ValueError: there is no such sweep; or its weights are still needed, since it is not done.
     """
     ledger = Ledger(sweep_folder(storage, name))
-    if not ledger.specification.exists():
+    is_rest = ledger.drivers.is_dir()  # of a removal that was cut off
+    if not ledger.specification.exists() and (only_checkpoints or not is_rest):
         read_sweep(ledger)  # says which sweeps there are
     if only_checkpoints and (state := summarise(ledger).state) != "done":
         raise ValueError(
@@ -58,12 +60,17 @@ def remove_sweep(storage: StoragePath, name: str, found: Removable) -> None:
 
     Raises:
         ValueError: another process drives the sweep.
+        OSError: a file cannot be removed, or is a link, so that nothing was; or it went wrong in the midst.
     """
     ledger = Ledger(sweep_folder(storage, name))
-    if found.folder != ledger.folder:
-        with ledger.driving():
-            remove(found.folder)
-        return
+    is_whole = found.folder == ledger.folder
     with ledger.driving():
-        remove(ledger.specification)  # first, so that what an interruption leaves is no sweep
-    remove(ledger.folder)
+        if isinstance(found.folder, Path) and found.folder.exists():
+            check_removable(found.folder)
+        remove(ledger.specification if is_whole else found.folder)  # first: what an interruption leaves is no sweep
+    if is_whole:
+        parts: list[StoragePath] = list(ledger.folder.iterdir())
+        for path in parts:
+            if path.name != ledger.drivers.name:  # last: by it the same command knows the rest of a sweep
+                remove(path)
+        remove(ledger.folder)

@@ -31,6 +31,16 @@ from meltpoint.tasks.core.registry import is_task_file
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Kind, Task, TrainingData
 
+_ON_DEV_ALONE = (
+    "finals are scored on dev alone, by which their setting was chosen, so that their scores are too good; --test-from "
+    "'train[-10%:]' carves a test off train"
+)
+WITHOUT_TEST: dict[sources.TestState, str] = {
+    "absent": f"there is no test split: {_ON_DEV_ALONE}",
+    "hidden": f"the test labels are hidden: predictions are written for the server, and {_ON_DEV_ALONE}",
+}
+"""State of a test split → what it means for a sweep, where nothing can be scored on it."""
+
 
 @dataclass(frozen=True)
 class OpenCell:
@@ -267,6 +277,12 @@ def length_lines(cells: Sequence[OpenCell], only_cut: bool = False) -> list[str]
 def fault_lines(cells: Sequence[OpenCell]) -> list[str]:
     """The faults of the tasks' data that bear on a conclusion, once a task."""
     return list(dict.fromkeys(f"{cell.task_name}: {line}" for cell in cells for line in cell.warnings))
+
+
+def test_lines(cells: Sequence[OpenCell]) -> list[str]:
+    """The consequence of a test split that cannot be scored, a line for each task without one."""
+    by_task = {cell.task_name: sources.check(cell.data) for cell in cells}
+    return [f"{task}: {WITHOUT_TEST[state]}" for task, state in by_task.items() if state in WITHOUT_TEST]
 
 
 def _documents(space: Space, data: TrainingData) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -178,10 +177,14 @@ def append_line(path: StoragePath, document: dict[str, object]) -> None:
 
 
 def remove(path: StoragePath) -> None:
-    """Remove a file, or a folder with all in it, if it is there."""
+    """Remove a file, or a folder with all in it, if it is there; of a link, the link.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
     if isinstance(path, Path):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
+        if path.is_dir() and not path.is_symlink():
+            files.remove_folder(path)
         else:
             path.unlink(missing_ok=True)
         return

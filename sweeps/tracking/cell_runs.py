@@ -58,7 +58,8 @@ class CellRuns:
         self._renewed: dict[CellKey, Run | None] = {}  # cell → the run that is to replace its own
 
     def open(
-        self, experiment: str, cells: Sequence[OpenCell], found: Mapping[tuple[str, ...], Run], now: int
+        self, experiment: str, cells: Sequence[OpenCell], found: Mapping[tuple[str, ...], Run], now: int,
+        is_over: bool = False,
     ) -> None:  # fmt: skip
         """Find or create each cell's run, and write what it should have and has not.
 
@@ -66,6 +67,7 @@ class CellRuns:
             experiment: the experiment's id.
             found: the runs that there are.
             now: when the sweep was opened, in milliseconds since 1970.
+            is_over: whether nothing is left to train, so that a run that has ended stays so.
         """
         self.experiment = experiment
         self.cells = {cell.key: cell for cell in cells}
@@ -73,7 +75,7 @@ class CellRuns:
         for run in found.values():
             self._recall_best(run)
         for cell in cells:
-            self._open(cell, found.get(cell.key), now)
+            self._open(cell, found.get(cell.key), now, is_over)
 
     def _recall_best(self, run: Run) -> None:
         """Take up a trial's run that is marked as its cell's best."""
@@ -82,11 +84,11 @@ class CellRuns:
             if key is not None:
                 self.best[key] = (run.data.metrics["best_dev"], run.info.run_id)
 
-    def _open(self, cell: OpenCell, run: Run | None, now: int) -> None:
-        if run is not None:
-            self.client.update_run(run.info.run_id, status="RUNNING")
-        else:
+    def _open(self, cell: OpenCell, run: Run | None, now: int, is_over: bool) -> None:
+        if run is None:
             run = self._create(cell, now)
+        elif not is_over:
+            self.client.update_run(run.info.run_id, status="RUNNING")
         self._know(cell, run)
         if not run.data.params:
             self._fill(cell, run.info.run_id)
@@ -145,7 +147,7 @@ class CellRuns:
         endings: Mapping[CellKey, CellEnding],
         runs: Mapping[str, str],
     ) -> None:
-        """End the cells' runs with their summary metrics, tags, artifacts and results.
+        """End the cells' runs with their summary metrics, tags, artifacts and results, as far as they are new.
 
         Args:
             artifacts: file name → text, for each cell.
@@ -156,27 +158,37 @@ class CellRuns:
         now, status = milliseconds(closed_at), "finished" if done else "interrupted"
         for key, figures in cells:
             ending = endings.get(key, CellEnding())
-            run_id = self._with_room_for(key, ending)
+            run = self._with_room_for(key, ending)
+            run_id, kept = run.info.run_id, run.data
             said = [RunTag(name, value) for name, value in {STATUS: status, **tags.get(key, {})}.items()]
-            said += self._note(key, run_id, ending, runs)
-            metrics = [Metric(name, value, now, 0) for name, value in figures.items()]
-            self.writer.log(run_id, metrics, setting_params(ending.setting), said)
+            said = [
+                tag for tag in [*said, *self._note(key, run_id, ending, runs)] if kept.tags.get(tag.key) != tag.value
+            ]
+            metrics = [
+                Metric(name, value, now, 0) for name, value in figures.items() if kept.metrics.get(name) != value
+            ]
+            params = [param for param in setting_params(ending.setting) if param.key not in kept.params]
+            is_new = bool(metrics or params or said)
+            if is_new:
+                self.writer.log(run_id, metrics, params, said)
             self._files(run_id, {**artifacts, **ending.texts}, ending)
             self._mark(key, ending, runs)
             if ending.model is not None:
                 self._register(key, run_id, ending)
-            self.writer.end(run_id, "FINISHED" if done else "KILLED", now)
+            end = "FINISHED" if done else "KILLED"
+            if is_new or run.info.status != end:
+                self.writer.end(run_id, end, now)
 
-    def _with_room_for(self, key: CellKey, ending: CellEnding) -> str:
+    def _with_room_for(self, key: CellKey, ending: CellEnding) -> Run:
         """The cell's run; a new one in its place where it has another setting, since MLflow changes no parameter."""
         run_id, cell = self.parents[key], self.cells[key]
-        kept = self.client.get_run(run_id)
+        kept: Run = self.client.get_run(run_id)
         wanted = {param.key: param.value for param in [*cell_params(cell), *setting_params(ending.setting)]}
         if all(wanted.get(name) == value for name, value in kept.data.params.items()):
-            return run_id
+            return kept
         return self._replace(cell, kept)
 
-    def _replace(self, cell: OpenCell, kept: Run) -> str:
+    def _replace(self, cell: OpenCell, kept: Run) -> Run:
         """Put a new run in the place of a cell's run; it counts as the cell's once it has the trials."""
         new = self._renewed.setdefault(cell.key, None) or self._create(cell, kept.info.start_time, role="renewed")
         self._renewed[cell.key] = new
@@ -189,7 +201,7 @@ class CellRuns:
         self.client.delete_run(kept.info.run_id)
         self._know(cell, new)
         del self._renewed[cell.key]
-        return run_id
+        return new
 
     def _all(self, condition: str) -> list[Run]:
         found, token = [], None

@@ -1,4 +1,4 @@
-"""MLflow's dashboard for a storage's store: an MLflow server as a child process, until Ctrl-C."""
+"""MLflow's dashboard for a storage's store: an MLflow server as a child process, until Ctrl-C or its parent's end."""
 
 from __future__ import annotations
 
@@ -39,12 +39,24 @@ ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 """Wildcard address to listen on → the loopback address with which a browser on this machine reaches it."""
 
 
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""The signals that end the dashboard as Ctrl-C does; SIGHUP is that of a terminal which is closed."""
+
+GUARD = """exec 3<&0 </dev/null
+{ read -r _ <&3; trap '' TERM; kill -TERM 0; sleep 10; kill -KILL 0; } &
+exec 3<&-
+exec "$@"
+"""
+"""A shell's script that becomes the command behind it, beside a guard that ends their process group once standard input
+is closed: the kernel closes it with the process that started them, also where that was killed by SIGKILL."""
+
+
 class Terminated(KeyboardInterrupt):
-    """Raised on SIGTERM, which ends the dashboard as Ctrl-C does."""
+    """Raised on `ENDING`."""
 
 
 def serve(storage: StoragePath, tracking_uri: str | None, host: str, port: int, name: str | None = None) -> int:
-    """Show a store in MLflow's dashboard until Ctrl-C or SIGTERM; for a tracking server, only print its address.
+    """Show a store in MLflow's dashboard until it is ended; for a tracking server, only print its address.
 
     Each sweep's address opens its view of cells.
 
@@ -71,7 +83,7 @@ def serve(storage: StoragePath, tracking_uri: str | None, host: str, port: int, 
     check_store(uri)
     check_port(host, port)
     lines = where(uri, address(host, port), name, end="  (Ctrl-C ends it)")
-    with _terminable(), sign_in(host) as variables:
+    with _terminable(), _marked(host, port), sign_in(host) as variables:
         return _run(command(storage, host, port), environment(uri, host, port) | variables, host, port, lines)
 
 
@@ -134,9 +146,29 @@ def check_port(host: str, port: int) -> None:
     except socket.gaierror as error:
         raise ValueError(f"--host {host}: no such address ({error.strerror}); 127.0.0.1 is this machine.") from None
     except OSError as error:
-        raise ValueError(
-            f"Port {port} on {host} is not available ({error.strerror}); name another one with --port."
-        ) from None
+        raise _unavailable(host, port, error) from None
+
+
+@contextmanager
+def _marked(host: str, port: int) -> Iterator[None]:
+    """Let another `ui` find the port taken while the server, which takes 10 to 30 s, does not listen there yet.
+
+    By the UDP port of the same number, which MLflow does not use, and which the kernel frees with this process.
+
+    Raises:
+        ValueError: another one has it.
+    """
+    family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as mark:
+        try:
+            mark.bind(address)
+        except OSError as error:
+            raise _unavailable(host, port, error) from None
+        yield
+
+
+def _unavailable(host: str, port: int, error: OSError) -> ValueError:
+    return ValueError(f"Port {port} on {host} is not available ({error.strerror}); name another one with --port.")
 
 
 def command(storage: StoragePath, host: str, port: int) -> list[str]:
@@ -186,8 +218,9 @@ def _run(
     Args:
         lines: printed once it answers.
     """
+    guarded = ["/bin/sh", "-c", GUARD, "sh", *arguments]
     child = subprocess.Popen(
-        arguments, env=variables, stdin=subprocess.DEVNULL, stdout=STANDARD_ERROR, start_new_session=True
+        guarded, env=variables, stdin=subprocess.PIPE, stdout=STANDARD_ERROR, start_new_session=True
     )
     try:
         if not _wait_for_answer(child, host, port):
@@ -251,16 +284,18 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Turn SIGTERM into an exception while the server runs, so that the server is always ended."""
+    """Turn `ENDING` into an exception while the server runs, so that it is ended; `nohup` goes on without terminal."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise Terminated
 
-    before = signal.signal(signal.SIGTERM, end)
+    heeded = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in heeded}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _say(text: str) -> None:

@@ -148,7 +148,7 @@ def ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
     values = {"seconds": record.seconds} | ({} if record.dev is None else {"best_dev": record.dev})
     values |= cost_metrics(record)
     values |= {f"test/{name}": value for name, value in (record.test or {}).items()}
-    if record.test is not None:
+    if record.test:  # empty: scored, and there is no labelled test
         values["test_score"] = record.test[record.metric]
     if record.best_epoch is not None:
         values["best_epoch"] = float(record.best_epoch)

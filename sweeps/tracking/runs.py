@@ -152,16 +152,19 @@ class Runs:
 
     # The experiment and the cells' runs.
 
-    def open(self, cells: Iterable[OpenCell], specification: str, opened_at: float) -> None:
+    def open(
+        self, cells: Iterable[OpenCell], specification: str, opened_at: float, is_over: bool = False
+    ) -> None:  # fmt: skip
         """Find or create the experiment and the cells' runs, and look up the runs of earlier trials.
 
         Args:
             specification: the sweep's specification, for the experiment's tags.
             opened_at: when the sweep was opened, in seconds since 1970.
+            is_over: whether nothing is left to train.
         """
         self.experiment = self._find_experiment() or self._create_experiment(specification)
         self.cells.version = self.cells.version or server_version(self.uri)
-        self.cells.open(self.experiment, list(cells), self._take_stock(), milliseconds(opened_at))
+        self.cells.open(self.experiment, list(cells), self._take_stock(), milliseconds(opened_at), is_over)
 
     @property
     def parents(self) -> dict[CellKey, str]:

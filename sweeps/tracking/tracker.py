@@ -79,10 +79,14 @@ class Tracker:
         self._deadline = math.inf  # `time.monotonic()` after which no call waits
         self._thread: threading.Thread | None = None
 
-    def open(self, cells: Iterable[OpenCell], specification: str) -> None:
-        """Find or create the experiment and the cells' runs, and look up the runs of earlier trials."""
+    def open(self, cells: Iterable[OpenCell], specification: str, is_over: bool = False) -> None:
+        """Find or create the experiment and the cells' runs, and look up the runs of earlier trials.
+
+        Args:
+            is_over: whether nothing is left to train, so that cells' runs that have ended stay so.
+        """
         opened, now = list(cells), time.time()
-        self._open = lambda runs: runs.open(opened, specification, now)
+        self._open = lambda runs: runs.open(opened, specification, now, is_over)
         self._thread = threading.Thread(target=self._write_all, name="mlflow-writer", daemon=True)
         self._thread.start()
         # Starts early: MLflow takes seconds to import, and to create its first tables.

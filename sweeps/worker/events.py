@@ -13,11 +13,18 @@ from meltpoint.sweeps.worker.outcome import TrialOutcome
 
 
 class _OfTrial(BaseModel):
-    """An event of one trial; `trial` is its identity."""
+    """An event of one trial.
+
+    Attributes:
+        trial: its identity.
+        seconds: of its worker, since it took the order up, by the worker's own clock and without its waits for the
+            driver (`ResourceMeter.seconds`); None where it says nothing of it.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     trial: str
+    seconds: float | None = None
 
 
 class Started(_OfTrial):

@@ -1,10 +1,11 @@
-"""The meter of a worker's order: how much memory and energy its trials use."""
+"""The meter of a worker's order: how much time, memory and energy its trials use."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -15,17 +16,22 @@ from meltpoint.sweeps.machine.peak_memory import GpuPeak, PeakMemory, ProcessPea
 
 
 class ResourceMeter:
-    """Memory and energy of the trials of one order.
+    """Time, memory and energy of the trials of one order.
 
     The time between two readings belongs to the trials that trained in it, each an even part, so that the energy of an
     order's trials adds up to the counter's, whoever left early and whatever was tried and did not fit the memory.
+
+    Args:
+        began: when the worker took the order up, by the clock; None for now.
+        clock: seconds; one that nobody sets.
 
     Attributes:
         energy: the counter; None before `begin`, and where there is none.
         share: the part of its energy that counts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, began: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock, self.began = clock, clock() if began is None else began
         self.energy: EnergyCounter | None = None
         self.memory: PeakMemory | None = None
         self.share = 0.0
@@ -43,6 +49,16 @@ class ResourceMeter:
     def open(self, memory: PeakMemory, energy: EnergyCounter | None, share: float) -> None:
         """Count from here with these."""
         self.memory, self.energy, self.share = memory, energy, share
+
+    def seconds(self) -> float:
+        """The seconds that the worker has had the order, without those in which it waited for the driver."""
+        return self.clock() - self.began
+
+    def skip(self, since: float) -> None:
+        """Leave out the time since then, by `seconds`: the worker waited for a driver that is halted or busy."""
+        self.began += self.seconds() - since
+        if self.energy is not None:
+            self.energy.joules()
 
     def lap(self, trials: Sequence[str]) -> None:
         """These trials trained side by side since the last lap."""

@@ -39,6 +39,7 @@ from meltpoint.sweeps.worker.recorded import (
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import hardware_record, save_weights, training
 from meltpoint.tasks import get
+from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Example, Kind
@@ -137,7 +138,8 @@ def retrain(
         plain: write it as a plain folder of transformers instead (`adapters.exported_transformers`).
 
     Raises:
-        ValueError: bad input, or transformers has no class for the model; one line with the remedy.
+        ValueError: bad input, no labelled test to score, or transformers has no class for the model; one line with the
+            remedy.
         ArithmeticError: the loss was not finite.
     """
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -146,6 +148,8 @@ def retrain(
         raise ValueError("--transformers says how --out is written; name a folder with --out.")
     with tempfile.TemporaryDirectory(prefix="meltpoint-train-") as folder:
         order, facts = prepared(path, seed, data_dir, folder)
+        if with_test:
+            check_test(order)
         trainer = training([order], claim_device(int(order.cpus), order.gpus))
         if plain:  # refused before hours of training, not after
             head_weights(trainer.model, trainer.data.task, order.head, order.setting)
@@ -183,12 +187,20 @@ def _chosen_before(trial: TrialState, facts: Mapping[str, Any], seed: int, metri
     return next((one.epoch for one in earlier if one.epoch == named or one.dev[metric] == recorded), None)
 
 
-def _on_test(order: Order, trained: Trainer) -> OnExamples:
-    """The predictions on test.
+def check_test(order: Order) -> None:
+    """Check, before anything is trained, that a test split can be scored.
 
     Raises:
-        ValueError: the task has no test split here.
+        ValueError: there is none here, or its labels are hidden.
     """
+    state = sources.check(order.data)
+    if state in ("absent", "hidden"):
+        why = "has no test split here" if state == "absent" else "keeps its test labels hidden, so that none is scored"
+        raise ValueError(f"--test: {order.task} {why}; leave --test out.")
+
+
+def _on_test(order: Order, trained: Trainer) -> OnExamples:
+    """The predictions on test."""
     opened = open_test(order.data)
     (result,) = predict_test(order, trained, opened)
     return result, opened.examples

@@ -145,10 +145,14 @@ def bundles(orders: Sequence[Order]) -> list[list[Order]]:
     return list(groups.values())
 
 
-def run(work: WorkOrder) -> Iterator[list[Event]]:
+def run(work: WorkOrder, began: float | None = None) -> Iterator[list[Event]]:
     """Train an order's trials: for each `Started`, `EpochEnded` each epoch, and `TrialEnded` whatever happens.
 
     NaN, out of memory and errors of a setting are outcomes, not exceptions: the worker lives on.
+
+    Args:
+        work: the order.
+        began: `time.monotonic()` when the worker took it up; None for now.
 
     Returns:
         The events that happened at once, a list at a time.
@@ -156,9 +160,12 @@ def run(work: WorkOrder) -> Iterator[list[Event]]:
     Raises:
         torch.AcceleratorError: the GPU failed, and this process can use it no more; the trials' endings say so first.
     """
-    meter = ResourceMeter()
+    meter = ResourceMeter(began)
     for orders in bundles(work.orders):
-        yield from _run_stack(orders, meter)
+        for events in _run_stack(orders, meter):
+            seconds = meter.seconds()
+            yield [event.model_copy(update={"seconds": seconds}) for event in events]
+            meter.skip(seconds)
 
 
 def _run_stack(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Event]]:
@@ -212,7 +219,7 @@ def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Event
     check_room(trainer, scratch_of(storage_path(first.checkpoint)))
     # Trials side by side have short epochs, and would have to find the same company again.
     saves = first.saving_share > 0 and len(orders) == 1
-    saved = EpochCheckpoints(first) if saves else None
+    saved = EpochCheckpoints(first, meter.seconds) if saves else None
     past = Resumed() if saved is None else saved.resume(trainer)
     yield _started(trainer, orders, past, () if saved is None else tuple(saved.notes))
     for epoch in past.epochs:

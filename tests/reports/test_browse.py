@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,6 +162,91 @@ def test_rm_takes_the_weights_alone_of_a_finished_sweep(storage: Path) -> None:
     assert "1 file, 0.0 MB" in result.stderr
     assert not weights.exists()
     assert len(Ledger(storage / "first").records()) == 6
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """A sweep's files by their names, but for those of its drivers, of whom `rm` is one."""
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if not name.startswith("driver")}
+
+
+def link_the_sweep(folder: Path) -> str:
+    folder.rename(folder.parent.parent / "elsewhere")
+    folder.symlink_to(folder.parent.parent / "elsewhere", target_is_directory=True)
+    return f"{folder} is a link to"
+
+
+def link_a_folder_of_it(folder: Path) -> str:
+    elsewhere = folder.parent.parent / "weights"
+    elsewhere.mkdir()
+    (elsewhere / "weights.safetensors").write_bytes(b"0")
+    (folder / "checkpoints").symlink_to(elsewhere, target_is_directory=True)
+    return f"{folder / 'checkpoints'} is a link to"
+
+
+def link_to_nothing(folder: Path) -> str:
+    (folder / "trials" / "gone.json").symlink_to(folder.parent / "nowhere")
+    return f"{folder / 'trials' / 'gone.json'} is a link to"
+
+
+@pytest.mark.parametrize("obstacle", [link_the_sweep, link_a_folder_of_it, link_to_nothing])
+def test_rm_follows_no_link_and_then_removes_nothing(storage: Path, obstacle: Callable[[Path], str]) -> None:
+    inside = (storage / "runs").absolute()
+    inside.mkdir()
+    folder = (storage / "first").rename(inside / "first")
+    why, before = obstacle(folder), contents(folder)
+    result = CliRunner().invoke(app, ["rm", "first", "--yes", "--storage", str(inside)])
+    assert (result.exit_code, "removed" in result.stderr.replace("nothing was removed", "")) == (1, False)
+    assert why in result.stderr
+    assert contents(folder) == before
+    assert len(Ledger(folder).records()) == 6 or obstacle is link_to_nothing
+
+
+@pytest.mark.parametrize("place", ["trials/x.json", "trials", "checkpoints/a/weights.safetensors", "sweep.json", "."])
+def test_rm_removes_nothing_where_a_file_cannot_be_removed_and_all_once_it_can(
+    storage: Path, place: str, unremovable: Callable[[Path], AbstractContextManager[None]]
+) -> None:
+    folder = storage / "first"
+    (folder / "checkpoints" / "a").mkdir(parents=True)
+    (folder / "checkpoints" / "a" / "weights.safetensors").write_bytes(b"0")
+    record = next((folder / "trials").glob("*.json"))
+    path = record if place == "trials/x.json" else folder / place
+    before, words = contents(folder), ["rm", "first", "--yes", "--storage", str(storage)]
+    with unremovable(path):
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code != 0
+        assert str(path) in result.stderr
+        assert contents(folder) == before
+        assert len(Ledger(folder).records()) == 6
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert not folder.exists()
+
+
+def test_what_a_removal_that_went_wrong_in_its_midst_has_left_is_said_and_removed_by_the_same_command(
+    storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, unlink = ["rm", "first", "--yes", "--storage", str(storage)], os.unlink
+    record = next((storage / "first" / "trials").glob("*.json")).name
+
+    def refusing(path: str, **options: int) -> None:
+        if Path(path).name == record:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        unlink(path, **options)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", refusing)
+        result = CliRunner().invoke(app, words)
+    assert result.exit_code == 1
+    assert re.search(rf"{record} cannot be removed \(Input/output error\); \d files are left in", result.stderr)
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert not (storage / "first").exists()
+
+
+def test_rm_takes_no_folder_that_was_never_a_sweep(storage: Path) -> None:
+    (storage / "cache").mkdir()
+    (storage / "cache" / "notes.txt").write_text("mine")
+    assert CliRunner().invoke(app, ["rm", "cache", "--yes", "--storage", str(storage)]).exit_code == 2
+    assert (storage / "cache" / "notes.txt").exists()
 
 
 def test_rm_refuses_a_sweep_that_is_driven_and_weights_that_are_needed(storage: Path, make_cell, make_sweep) -> None:

@@ -47,6 +47,7 @@ class Planned:
     train_examples: int = 6920
     dev_examples: int = 872
     test_examples: int | None = None
+    test_state: str = "labelled"
     searched: dict[str, str] = field(
         default_factory=lambda: {"learning_rate": "log_uniform [1e-05, 0.0001]", "bilstm.hidden_size": "choice [9, 99]"}
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,6 +160,30 @@ def test_a_cell_that_is_closed_again_with_the_same_setting_keeps_its_run(runs, c
     before = cell_run(runs, cell)
     close(runs, cell, ending)
     assert cell_run(runs, cell).info.run_id == before.info.run_id
+
+
+def rows(storage: Path) -> list[str]:
+    """All that a store holds."""
+    with closing(sqlite3.connect(storage / "mlflow.db")) as store:
+        return list(store.iterdump())
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_later_command_that_finds_nothing_new_writes_nothing(runs, storage, cells, proposal, make_record, done):
+    train(runs, proposal, make_record(proposal))
+    ending = CellEnding(proposal.setting, "one", proposal.id)
+    told = [{cell.key: {"meltpoint.warnings": "few seeds"} for cell in cells}, {cell.key: ending for cell in cells}]
+
+    def closed(runs: Runs, at: float, dev: float = 0.1 + 0.2) -> list[str]:
+        figures = [(cell.key, {"best_dev": dev, "seeds": 2.0}) for cell in cells]
+        runs.close(figures, done, {"report.md": "# A sweep"}, told[0], at, told[1])
+        return rows(storage)
+
+    before = closed(runs, BEGAN + 10)
+    later = Runs(runs.sweep, runs.uri, storage)
+    later.open(cells, "{}", BEGAN + 60, is_over=True)
+    assert closed(later, BEGAN + 61) == before
+    assert len(closed(later, BEGAN + 62, dev=0.9)) == len(before) + len(cells), "a new score is a row of each cell"
 
 
 def test_a_call_that_fails_while_a_cells_run_is_replaced_is_made_good_by_the_next_try(

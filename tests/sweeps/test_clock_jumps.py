@@ -22,7 +22,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.worker.events import TrialEnded
-from meltpoint.sweeps.worker.outcome import failed
+from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialOutcome, failed, lost_worker
 from meltpoint.sweeps.worker.work_order import WorkOrder
 from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, assert_whole, command, mlflow_runs, records
 
@@ -67,6 +67,21 @@ def test_a_trials_seconds_are_those_that_passed(make_driver, jump):
     (record,) = driver.ledger.records()
     assert 0 <= record.seconds <= time.monotonic() - began
     assert before <= record.started_at <= after
+
+
+@pytest.mark.parametrize(
+    ("outcome", "seconds"),
+    [(TrialOutcome(status="finished"), 2.4), (STOPPED_EARLY, 2.4), (failed("setting", "it broke"), 2.4),
+     (lost_worker("it died"), 70.0)],
+)  # fmt: skip
+def test_the_workers_clock_counts_and_the_drivers_where_the_worker_was_lost(make_driver, outcome, seconds):
+    driver = make_driver()
+    work = driver.next_order()
+    driver.on_start(work)
+    trial = driver.running[work.first.id]
+    trial.counted_from -= 70.0  # the driver was halted for so long
+    trial.seconds = 2.4
+    assert trial.record(outcome).seconds == pytest.approx(seconds, abs=1.0)
 
 
 def test_a_time_budget_is_neither_ended_nor_made_longer(make_driver, jump):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import json
 import os
@@ -10,11 +11,12 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from meltpoint.sweeps.tracking.runs import Runs
 from meltpoint.tests.local_servers import free_ports
 
 DEADLINE_SECONDS = 150.0
+TERMINAL: list[int] = []
 SERVE = "import sys; from pathlib import Path; from meltpoint.sweeps.tracking.dashboard import serve; "
 SERVE += "sys.exit(serve(Path(sys.argv[1]), None, '127.0.0.1', int(sys.argv[2])))"
 
@@ -41,7 +44,24 @@ def storage(tmp_path_factory: pytest.TempPathFactory, file_name: Callable[[str],
 
 
 @pytest.fixture
-def served(storage: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
+def terminal() -> Iterator[int]:
+    """The other end of a terminal, which is in `TERMINAL`; closing it is closing the terminal."""
+    other, TERMINAL[:] = (pair := os.openpty())[0], pair[1:]
+    yield other
+    with suppress(OSError):
+        os.close(other)
+    os.close(TERMINAL.pop())
+
+
+def in_the_terminal() -> None:
+    """A new session with the terminal. A shell's background jobs ignore SIGINT, and so would all that they start."""
+    os.setsid()
+    fcntl.ioctl(TERMINAL[0], termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.fixture
+def served(storage: Path, terminal: int) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
     """A process that serves the store, its port, and the line that it printed once it was up."""
     port = free_ports(1)[0]
     process = subprocess.Popen(
@@ -49,8 +69,7 @@ def served(storage: Path) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
-        # A shell's background jobs ignore SIGINT, and so would all that they start.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=in_the_terminal,
     )
     try:
         yield process, port, line_with("Dashboard", process)
@@ -113,10 +132,11 @@ def is_alive(process: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux's /proc to see the server's processes")
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, None])
 def test_it_serves_the_stores_experiments_and_a_signal_ends_it_with_all_it_started(
-    served: tuple[subprocess.Popen[str], int, str], storage: Path, ending: signal.Signals
+    served: tuple[subprocess.Popen[str], int, str], storage: Path, terminal: int, ending: signal.Signals | None
 ) -> None:
+    """Also SIGKILL, and the end of its terminal (None)."""
     process, port, line = served
     assert line == f"Dashboard  http://127.0.0.1:{port}  (Ctrl-C ends it)\n"
     status, text = ask(port, f"127.0.0.1:{port}")
@@ -128,10 +148,18 @@ def test_it_serves_the_stores_experiments_and_a_signal_ends_it_with_all_it_start
     assert len(started) >= 2
     with pytest.raises(ValueError, match="name another one with --port"):
         dashboard.check_port("127.0.0.1", port)
-    process.send_signal(ending)
-    assert process.wait(timeout=DEADLINE_SECONDS) == 0
+    if ending is None:
+        os.close(terminal)
+    else:
+        process.send_signal(ending)
+    killed = ending == signal.SIGKILL
+    assert process.wait(timeout=DEADLINE_SECONDS) == (-signal.SIGKILL if killed else 0)
+    deadline = time.monotonic() + (dashboard.STOP_SECONDS + 5 if killed else 0)
+    while (left := [child for child in started if is_alive(child)]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
     assert not listens(port)
-    assert [child for child in started if is_alive(child)] == []
+    dashboard.check_port("127.0.0.1", port)
     assert process.stdout is not None
     assert process.stdout.read() == ""
 
@@ -159,6 +187,45 @@ def test_a_taken_port_is_refused_before_a_server_starts(storage: Path) -> None:
         taken.listen()
         with pytest.raises(ValueError, match="name another one with --port"):
             dashboard.serve(storage, None, "127.0.0.1", taken.getsockname()[1])
+
+
+def test_a_port_is_taken_from_the_moment_another_dashboard_starts_there(storage: Path) -> None:
+    port = free_ports(1)[0]
+    with (
+        dashboard._marked("127.0.0.1", port),
+        pytest.raises(ValueError, match="name another one with --port"),
+    ):
+        dashboard.serve(storage, None, "127.0.0.1", port)
+
+
+@pytest.mark.parametrize(("ignored", "left"), [(True, True), (False, False)], ids=["nohup", "a terminal"])
+def test_a_server_ends_with_the_terminal_but_not_under_nohup(ignored: bool, left: bool) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        with dashboard._terminable():
+            assert (signal.getsignal(signal.SIGHUP) == signal.SIG_IGN) is left
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux's /proc to see the server's processes")
+def test_a_guarded_process_group_ends_with_the_process_that_started_it() -> None:
+    """The process that is guarded, and its child, ignore that the other one is gone."""
+    starts = "import subprocess, sys, time; from meltpoint.sweeps.tracking.dashboard import GUARD; "
+    starts += "sleeps = ['sh', '-c', 'sleep 60 & echo $$ $!; wait']; "
+    starts += "subprocess.Popen(['/bin/sh', '-c', GUARD, 'sh', *sleeps], stdin=-1, start_new_session=True); "
+    starts += "time.sleep(60)"
+    parent = subprocess.Popen([sys.executable, "-c", starts], stdout=subprocess.PIPE, encoding="utf-8")
+    assert parent.stdout is not None
+    started = [int(word) for word in parent.stdout.readline().split()]
+    assert len(started) == 2
+    assert all(map(is_alive, started))
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 20
+    while any(map(is_alive, started)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(is_alive, started))
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,16 @@ def test_values_that_are_no_numbers_long_errors_and_many_epochs_are_written(runs
     assert run.info.status == "FAILED"
 
 
+def test_a_finalist_of_a_task_without_a_labelled_test_is_written_whole(runs, proposal, make_record):
+    record = make_record(proposal, test={})
+    runs.begin(proposal, code_version(), BEGAN)
+    runs.write(proposal.id, record.epochs, record)
+    (run,) = of_trial(runs, proposal.id)
+    assert (run.info.status, run.data.metrics["best_dev"]) == ("FINISHED", record.dev)
+    assert not any(name.startswith("test") for name in run.data.metrics)
+    assert runs.lacking([record]) == []
+
+
 def test_a_trial_that_was_cut_off_before_its_setting_came_gets_it_when_it_is_taken_up(
     runs, storage, cells, proposal, make_record
 ):

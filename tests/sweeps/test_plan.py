@@ -9,12 +9,14 @@ import pytest
 from meltpoint.adapters import encoders
 from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.adapters.settings import complete
+from meltpoint.reports.plan_view import data_lines
 from meltpoint.sweeps.driver import plan
 from meltpoint.sweeps.driver.plan import SHARE_OF_PEAK, plan_sweep, price_of
 from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.search.cell_operations import expected_epochs, head_weights
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.tasks.core import sources
 
 RATE = 1e9 / SHARE_OF_PEAK
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
@@ -89,6 +91,29 @@ def test_a_busy_machine_is_said_to_stretch_the_estimate(load: float, said: str, 
     assert "dev has 200 examples" in about_data
     assert "for cores that nothing else uses" in notes[0]
     assert notes[1:] == ([f"the machine is busy {said} times the estimate"] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("state", "said"), [("absent", "there is no test split"), ("hidden", "the test labels are hidden")]
+)
+def test_a_plan_says_that_nothing_will_be_scored_on_test_and_what_follows(
+    frozen_spec: SweepSpec, without_test: Path, tmp_path: Path, monkeypatch, state: str, said: str
+):
+    monkeypatch.setattr(plan, "multiply_rate", lambda threads, gpus: RATE)
+    if state == "hidden":
+        monkeypatch.setattr(sources, "check", lambda data: state)
+    planned = plan_sweep(frozen_spec.model_copy(update={"tasks": (str(without_test),)}), Resources(str(tmp_path)))
+    (line,) = [note for note in planned.notes if said in note]
+    assert "scored on dev alone" in line
+    assert "--test-from" in line
+    assert {cell["test_state"] for cell in planned.as_json()["cells"]} == {state}
+    sizes = list(data_lines(planned.cells))
+    assert [line.endswith("no test split") for line in sizes] == [state == "absent"]
+
+
+def test_a_plan_with_a_test_split_says_nothing_of_it(frozen_spec: SweepSpec, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(plan, "multiply_rate", lambda threads, gpus: RATE)
+    assert not any("dev alone" in note for note in plan_sweep(frozen_spec, Resources(str(tmp_path))).notes)
 
 
 def test_more_trials_of_a_frozen_cell_cost_their_heads_only(minilm, tmp_path: Path, monkeypatch):

@@ -11,17 +11,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import ray.tune
 from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.adapters.hardware import Hardware
+from meltpoint.adapters.training.state_file import read_about
 from meltpoint.sweeps.driver.running_trial import RunningTrial
+from meltpoint.sweeps.ledger.ledger import STATES
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN, ResourceUse
 from meltpoint.sweeps.machine.peak_memory import ProcessPeak
+from meltpoint.sweeps.on_ray.trainable import EVENTS, train_on_ray
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.worker import resource_meter, worker
-from meltpoint.sweeps.worker.events import EpochEnded, Started, TrialEnded
+from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialOutcome, lost_worker
 from meltpoint.sweeps.worker.resource_meter import ResourceMeter
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
@@ -178,6 +182,30 @@ def test_a_real_trial_tells_its_peak_its_energy_and_what_it_trained_and_the_reco
     assert told == use.model_dump()
     assert record.trained_parameters == started.trained_parameters
     assert TrialRecord.model_validate_json(record.model_dump_json()) == record
+
+
+def test_a_trials_seconds_are_its_workers_though_the_driver_is_halted_meanwhile(tuned, monkeypatch) -> None:
+    """Ray's `report` returns once the driver asks for the next result."""
+    _, order = tuned
+    order = order.model_copy(update={"saving_share": 1.0})
+    reported, halted = [], 0.0
+
+    def report(result: dict[str, list[Event]]) -> None:
+        nonlocal halted
+        reported.extend(result[EVENTS])
+        time.sleep(1.5)
+        halted += 1.5
+
+    monkeypatch.setattr(ray.tune, "report", report)
+    began = time.monotonic()
+    train_on_ray(WorkOrder(orders=(order,)).as_config())
+    took = time.monotonic() - began
+    *_, ended = reported
+    assert isinstance(ended, TrialEnded)
+    assert [event.seconds for event in reported] == sorted(event.seconds for event in reported)
+    assert sum(e.epoch.train_seconds for e in reported if isinstance(e, EpochEnded)) < ended.seconds <= took - halted
+    (state,) = Path(order.checkpoint).glob(STATES)
+    assert 0 < read_about(state)["seconds"] <= ended.seconds
 
 
 @pytest.mark.parametrize(("pace", "opened"), [(1.0, 1), (0.75, 2), (0.5, 3), (9.0, 0)])

@@ -29,6 +29,7 @@ from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker.recorded import Circumstances, reasons
 from meltpoint.sweeps.worker.retrain import retrain
+from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 
@@ -170,6 +171,26 @@ def test_a_model_that_transformers_has_no_class_for_is_refused_before_it_is_trai
     assert not (tmp_path / "kept").exists()
     lacking = CliRunner().invoke(app, ["train", str(exported), "--transformers"])
     assert (lacking.exit_code, "name a folder with --out" in lacking.stderr) == (2, True)
+
+
+def test_a_test_split_that_cannot_be_scored_is_refused_before_anything_is_trained(
+    exported: Path, without_test: Path, monkeypatch: pytest.MonkeyPatch
+):
+    change(exported, data={"task": str(without_test)})
+    said = CliRunner().invoke(app, ["train", str(exported), "--seed", "7", "--test"])
+    assert (said.exit_code, "epoch" in said.stderr) == (2, False)
+    assert "--test: tiny_reviews has no test split here; leave --test out." in said.stderr
+    monkeypatch.setattr(sources, "check", lambda data: "hidden")
+    said = CliRunner().invoke(app, ["train", str(exported), "--seed", "7", "--test"])
+    assert (said.exit_code, "epoch" in said.stderr) == (2, False)
+    assert "keeps its test labels hidden" in said.stderr
+
+
+def test_a_card_sends_nobody_to_a_test_split_that_is_not_there(exported: Path, without_test: Path, tmp_path: Path):
+    change(exported, data={"task": str(without_test)})
+    said = CliRunner().invoke(app, ["train", str(exported), "--seed", "7", "--out", str(tmp_path / "kept")])
+    assert said.exit_code == 0
+    assert "no score on test: there is none" in (tmp_path / "kept" / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_seed_without_a_recorded_score_is_compared_with_nothing(exported: Path):

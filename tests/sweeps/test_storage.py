@@ -14,6 +14,7 @@ from urllib.parse import urlparse
 
 import pytest
 
+from meltpoint.sweeps.results.removal import removable, remove_sweep
 from meltpoint.sweeps.storage import files, object_store
 from meltpoint.sweeps.storage.files import StoragePath, readable_storage, storage_folder
 from meltpoint.sweeps.storage.object_path import ObjectPath
@@ -342,3 +343,30 @@ def test_a_storage_that_this_user_may_not_read_is_no_empty_one(tmp_path: Path, m
     with pytest.raises(ValueError, match="this user may not read that folder; ask its owner"):
         readable_storage(str(tmp_path))
     readable_storage(str(tmp_path / "new"))
+
+
+def test_rm_in_an_object_store_says_what_stopped_it_and_the_same_command_removes_the_rest(s3, monkeypatch):
+    storage = ObjectPath.of(f"s3://{BUCKET}/rm-{time.monotonic_ns()}")
+    names = ["sweep.json", "trials/a.json", "trials/b.json", "checkpoints/a/weights.safetensors"]
+    for name in names:
+        files.write(storage / "first" / name, "{}")
+
+    def remove_first() -> None:
+        remove_sweep(storage, "first", removable(storage, "first", only_checkpoints=False))
+
+    unlink = ObjectPath.unlink
+
+    def refusing(path: ObjectPath, missing_ok: bool = False) -> None:
+        if path.name == "b.json":
+            raise object_store.StoreError(f"{path} cannot be removed (AccessDenied)")
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ObjectPath, "unlink", refusing)
+        with pytest.raises(object_store.StoreError, match=r"trials/b\.json cannot be removed"):
+            remove_first()
+    assert (storage / "first" / "trials" / "b.json").is_file()
+    remove_first()
+    assert not list((storage / "first").files())
+    with pytest.raises(ValueError, match="No sweep 'first'"):
+        remove_first()
