@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import product
@@ -26,24 +26,27 @@ from meltpoint.adapters.families.huggingface import attention as transformers_at
 from meltpoint.adapters.families.huggingface import cls_only, fused_qkv, master_weights, residual_norm, sentence_files
 from meltpoint.adapters.families.huggingface.files import fingerprint, weight_files
 from meltpoint.adapters.families.huggingface.gelu import replace_gelus
+from meltpoint.adapters.families.huggingface.groups import find_groups
 from meltpoint.adapters.families.huggingface.location import locate
 from meltpoint.adapters.families.huggingface.native_head import TransformersHead
 from meltpoint.adapters.families.huggingface.no_classifier import leave_without_labels
 from meltpoint.adapters.families.huggingface.pretrained import quiet, read
+from meltpoint.adapters.families.huggingface.reading import (
+    UNBOUNDED,
+    length_of_change,
+    longest_input,
+    position_padding,
+    positions_after_padding,
+    rows_to_check,
+)
 from meltpoint.adapters.families.huggingface.specialise import restore
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, compact
 from meltpoint.adapters.layers.quick_dropout import replace_dropouts
 
-_UNBOUNDED = 100_000
-"""transformers writes 1e30 as a tokenizer's longest input where it does not know it."""
-
 _ROUNDING = 1e-4
 """How far a short cut's states may lie from the whole way's, in float32."""
-
-_ODD_PIECES = 24
-"""The most special pieces of the rows that are checked, the lowest ids first."""
 
 
 class HuggingFaceEncoder(Encoder):
@@ -74,13 +77,13 @@ class HuggingFaceEncoder(Encoder):
         self.fingerprint = fingerprint
         self.revision = revision
         self.pooling = pooling
-        self.max_pieces = _longest_input(model, tokenizer)
+        self.max_pieces = longest_input(model, tokenizer)
         self.tokenizer = PieceTokenizer(tokenizer, self.max_pieces, _takes_segments(model), prompts)
-        self._position_padding = _position_padding(model)
-        self.separate_above = self._own_change = _length_of_change(model.config)
+        self._position_padding = position_padding(model)
+        self.separate_above = self._own_change = length_of_change(model.config)
         self._dropout: float | None = None
         self.padding_free = self._leaves_out = self._always_masks = False
-        rows = self._rows_to_check(tokenizer)
+        rows = rows_to_check(model, self.tokenizer, tokenizer)
         alone = self._read_plainly(rows)
         _make_dropouts_real(model)
         replace_dropouts(model)
@@ -89,11 +92,13 @@ class HuggingFaceEncoder(Encoder):
         if model.is_backend_compatible():
             model.set_attn_implementation(transformers_attention.register())
         self._choose_reading(rows, alone)
-        self._group_of = self._find_groups()
+        with torch.enable_grad():
+            states = self(self._batch("a b"))
+        self._group_of = find_groups(model, states)
         self._take_up_short_cuts()
         if self.padding_free and not self._reads(rows, alone):
             self.padding_free = self._leaves_out = False
-        self._choose_attention(_UNBOUNDED)
+        self._choose_attention(UNBOUNDED)
         sizes = {states.shape[-1] for states in alone[0]}
         self.dim, self._layers = min(sizes), len(alone[0])
         if len(sizes) > 1:
@@ -134,7 +139,7 @@ class HuggingFaceEncoder(Encoder):
         segments = {} if batch.segments is None else {"token_type_ids": unpadded.unpad(batch.segments)[None]}
         positions = unpadded.positions()
         if self._position_padding is not None:
-            positions = unpadded.unpad(_positions_after_padding(batch.pieces, self._position_padding))[None]
+            positions = unpadded.unpad(positions_after_padding(batch.pieces, self._position_padding))[None]
         more = {"position_ids": positions, UNPADDED: unpadded, **segments}
         return tuple(states[0] for states in self._run(input_ids=unpadded.unpad(batch.pieces)[None], **more))
 
@@ -189,7 +194,7 @@ class HuggingFaceEncoder(Encoder):
 
     def is_mended(self, rows: Sequence[Row]) -> bool:
         """As `Encoder.is_mended`: of RoBERTa's kin, rows with the piece that they take for padding."""
-        if self.separate_above < _UNBOUNDED or self._always_masks:
+        if self.separate_above < UNBOUNDED or self._always_masks:
             return True
         padding = self._position_padding
         return padding is not None and any(padding in pieces for row in rows for pieces in row.inputs)
@@ -244,52 +249,11 @@ class HuggingFaceEncoder(Encoder):
         """Linear layers read by their masters."""
         return master_weights.in_float32(self.model)
 
-    def _find_groups(self) -> dict[str, int]:
-        """The name of each parameter, and the number of its layer group, 0 for the embeddings.
-
-        A layer has the parameters, of those in lists of modules, that its output is the first to depend on, whether the
-        family keeps them in one list or (XLM, FlauBERT) in one for each part of a layer. Outside lists, those that the
-        first layer's output depends on lie below or beside it (also DeBERTa's relative positions, which every layer
-        reads), the rest above (ModernBERT's final norm).
-        """
-        listed = {
-            id(p) for module in self.model.modules() if isinstance(module, nn.ModuleList) for p in module.parameters()
-        }
-        named = sorted(self.model.named_parameters(), key=lambda pair: id(pair[1]) not in listed)
-        with torch.enable_grad():
-            states = self(self._batch("a b"))
-        found = _first_layers(states)
-        first = {name: found[id(parameter)] for name, parameter in named if id(parameter) in found}
-        below = 1 if len(states) > 2 else 0  # a single layer's output is already past the norm
-        top = max(first.get(name, 0) for name, parameter in named if id(parameter) in listed)
-        groups = {}
-        for name, parameter in named:
-            if id(parameter) in listed:
-                groups[name] = first[name] if name in first else _first_beside(name, first)
-            else:
-                number = min(first.get(name, 0), top)
-                groups[name] = 0 if number <= below else number
-        return groups
-
     def _batch(self, *texts: str) -> Batch:
         """Sentences without labels."""
         framed = [self.tokenizer.sentence(text, self.max_pieces) for text in texts]
         rows = [Row(0, 0, tuple(pieces), tuple(segments), (), None) for pieces, segments, _ in framed]
         return _collated(rows, self.tokenizer)
-
-    def _rows_to_check(self, tokenizer: Any) -> list[Row]:
-        """Rows of several lengths, one of them with every piece that a family may take for padding or count apart."""
-        tables = [module for module in self.model.modules() if isinstance(module, nn.Embedding)]
-        odd = {*range(5), *(table.padding_idx for table in tables), *tokenizer.all_special_ids} - {None}
-        known = self.model.get_input_embeddings().num_embeddings
-        a, b = self.tokenizer.word("a"), self.tokenizer.word("b")
-        special = [*a, *sorted(piece for piece in odd if piece < known)[:_ODD_PIECES], *b]
-        rows = []
-        for pieces in ([*a, *b], special, [*special, *a, *b], [*b, *a]):
-            size = self.max_pieces - len(self.tokenizer.frame(())[0])
-            framed, segments, _ = self.tokenizer.frame(pieces[:size])
-            rows.append(Row(0, 0, tuple(framed), tuple(segments), (), None))
-        return rows
 
     def _read_plainly(self, rows: Sequence[Row]) -> list[tuple[Tensor, ...]]:
         """Every layer's states of each row, read alone, with its mask, as transformers reads a text."""
@@ -428,69 +392,3 @@ def _takes_segments(model: Any) -> bool:
     """True if the encoder embeds a second segment."""
     known = "token_type_ids" in inspect.signature(model.forward).parameters
     return known and getattr(model.config, "type_vocab_size", 0) >= 2
-
-
-def _position_tables(model: nn.Module) -> list[nn.Embedding]:
-    """The embeddings of absolute positions."""
-    named = [module for name, module in model.named_modules() if name.endswith("position_embeddings")]
-    return [module for module in named if isinstance(module, nn.Embedding)]
-
-
-def _position_padding(model: nn.Module) -> int | None:
-    """The piece that RoBERTa's kin do not count when they number positions, from the next number on; None elsewhere."""
-    return max((table.padding_idx for table in _position_tables(model) if table.padding_idx is not None), default=None)
-
-
-def _positions_after_padding(pieces: Tensor, padding: int) -> Tensor:
-    """RoBERTa's positions, (batch, pieces): a literal padding piece within a text has none of its own either."""
-    is_counted = (pieces != padding).long()
-    return is_counted.cumsum(1) * is_counted + padding
-
-
-def _length_of_change(config: Any) -> int:
-    """The length above which a family reads the whole batch in another way, as its short texts would not be alone."""
-    if getattr(config, "attention_type", None) == "block_sparse":  # BigBird
-        return int((5 + 2 * config.num_random_blocks) * config.block_size)
-    ropes = getattr(config, "rope_parameters", None) or {}
-    parts = [
-        part for part in (ropes, *ropes.values()) if isinstance(part, dict) and part.get("rope_type") == "longrope"
-    ]
-    return min((int(part["original_max_position_embeddings"]) for part in parts), default=_UNBOUNDED)
-
-
-def _first_layers(states: Sequence[Tensor]) -> dict[int, int]:
-    """The id of each parameter and the number of the first of the states that depend on it, by autograd's graph."""
-    first: dict[int, int] = {}
-    seen = set()
-    for number, state in enumerate(states):
-        nodes = [state.grad_fn]
-        while nodes:
-            node = nodes.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            if hasattr(node, "variable"):  # a leaf of the graph
-                first[id(node.variable)] = number
-            nodes.extend(below for below, _ in node.next_functions)
-    return first
-
-
-def _first_beside(name: str, first: Mapping[str, int]) -> int:
-    """The first layer of the parameters nearest to one that nothing depends on (Longformer's global attention)."""
-    while name:
-        name = name.rpartition(".")[0]
-        near = [number for other, number in first.items() if other.startswith(f"{name}.")]
-        if near:
-            return min(near)
-    return 0
-
-
-def _longest_input(model: Any, tokenizer: Any) -> int:
-    """The longest input in subword tokens: the position embeddings, less those that RoBERTa keeps for padding."""
-    limit = int(getattr(model.config, "max_position_embeddings", _UNBOUNDED))
-    padding = _position_padding(model)
-    reserved = 0 if padding is None else padding + 1
-    limit = min([limit, *(table.num_embeddings - reserved for table in _position_tables(model))])
-    known = tokenizer.model_max_length  # whatever tokenizer_config.json has under that name
-    is_length = isinstance(known, int | float) and 0 < known < _UNBOUNDED
-    return min(limit, int(known)) if is_length else limit
