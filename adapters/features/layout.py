@@ -53,17 +53,20 @@ class FeatureKey:
             share an entry.
         precision: "fp32" stores float32; "bf16" computes under autocast and stores bfloat16.
         pieces: "all", or only the "first" ones that a linear or mlp head reads: [CLS], or each word's first piece.
+        mended: whether older entries of these rows may be wrong (`Encoder.is_mended`).
     """
 
     encoder_fingerprint: str
     rows_digest: str
     precision: Precision
     pieces: Pieces
+    mended: bool = False
 
     @property
     def id(self) -> str:
         """The entry's name, 16 hex digits. Other versions of torch, and of the CPU kernels, may round differently."""
-        written = json.dumps([FORMAT, torch.__version__, ops.version(), asdict(self)], sort_keys=True)
+        facts = {name: value for name, value in asdict(self).items() if name != "mended" or value}
+        written = json.dumps([FORMAT, torch.__version__, ops.version(), facts], sort_keys=True)
         return hashlib.sha256(written.encode()).hexdigest()[:16]
 
     @property
@@ -75,7 +78,7 @@ class FeatureKey:
 def feature_key(encoder: Encoder, split: EncodedSplit, kind: Kind, precision: Precision, pieces: Pieces) -> FeatureKey:
     """The key of a split's features; the encoder must still have the weights that it was loaded with."""
     assert all(bool(row.word_starts) == kinds.get(kind).labels_words for row in split.rows), f"rows are not of {kind}"
-    return FeatureKey(encoder.fingerprint, rows_digest(split.rows), precision, pieces)
+    return FeatureKey(encoder.fingerprint, rows_digest(split.rows), precision, pieces, encoder.is_mended(split.rows))
 
 
 def rows_digest(rows: Sequence[Row]) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from meltpoint.adapters import ops
 from meltpoint.adapters.data.batch import Batch, Row
@@ -23,18 +26,24 @@ from meltpoint.adapters.families.huggingface import attention as transformers_at
 from meltpoint.adapters.families.huggingface import cls_only, fused_qkv, master_weights, residual_norm, sentence_files
 from meltpoint.adapters.families.huggingface.files import fingerprint, weight_files
 from meltpoint.adapters.families.huggingface.gelu import replace_gelus
+from meltpoint.adapters.families.huggingface.groups import find_groups
 from meltpoint.adapters.families.huggingface.location import locate
 from meltpoint.adapters.families.huggingface.native_head import TransformersHead
 from meltpoint.adapters.families.huggingface.no_classifier import leave_without_labels
 from meltpoint.adapters.families.huggingface.pretrained import quiet, read
+from meltpoint.adapters.families.huggingface.reading import (
+    UNBOUNDED,
+    length_of_change,
+    longest_input,
+    position_padding,
+    positions_after_padding,
+    rows_to_check,
+)
 from meltpoint.adapters.families.huggingface.specialise import restore
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, compact
 from meltpoint.adapters.layers.quick_dropout import replace_dropouts
-
-_UNBOUNDED = 100_000
-"""transformers writes 1e30 as a tokenizer's longest input where it does not know it."""
 
 _ROUNDING = 1e-4
 """How far a short cut's states may lie from the whole way's, in float32."""
@@ -51,6 +60,10 @@ class HuggingFaceEncoder(Encoder):
         pooling: how a sentence's vector is made of its states, if it was trained with a pooling.
         prompts: the prefixes that it was trained with.
         sentence_files: what makes a sentence encoder of it, for `save` (`sentence_files.read_files`).
+
+    Attributes:
+        separate_above: the length of a batch, in pieces, above which rows of one length are read at a time: 0 where
+            padding changes the states beside it (FNet, ConvBERT).
     """
 
     family = "hf"
@@ -61,24 +74,36 @@ class HuggingFaceEncoder(Encoder):
         prompts: Prompts | None = None, sentence_files: Mapping[str, bytes] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        _make_dropouts_real(model)
-        replace_dropouts(model)
-        replace_gelus(model)
         self.model = model
-        self.eval()
         self.fingerprint = fingerprint
         self.revision = revision
         self.pooling = pooling
         self._sentence_files = sentence_files or {}
-        self.max_pieces = _longest_input(model, tokenizer)
+        self.max_pieces = longest_input(model, tokenizer)
         self.tokenizer = PieceTokenizer(tokenizer, self.max_pieces, _takes_segments(model), prompts)
-        self._first_position = _first_position(model)
-        self.padding_free = self._leaves_out = False
-        states, self._above = self._probe()
+        self._position_padding = position_padding(model)
+        self.separate_above = self._own_change = length_of_change(model.config)
+        self._dropout: float | None = None
+        self.padding_free = self._leaves_out = self._always_masks = False
+        rows = rows_to_check(model, self.tokenizer, tokenizer)
+        alone = self._read_plainly(rows)
+        _make_dropouts_real(model)
+        replace_dropouts(model)
+        replace_gelus(model)
+        self.eval()
+        if model.is_backend_compatible():
+            model.set_attn_implementation(transformers_attention.register())
+        self._choose_reading(rows, alone)
+        with torch.enable_grad():
+            states = self(self._batch("a b"))
+        self._group_of = find_groups(model, states)
         self._take_up_short_cuts()
-        self.dim = states[0].shape[-1]
-        self._layers = len(states)
-        if any(state.shape[-1] != self.dim for state in states):
+        if self.padding_free and not self._reads(rows, alone):
+            self.padding_free = self._leaves_out = False
+        self._choose_attention(UNBOUNDED)
+        sizes = {states.shape[-1] for states in alone[0]}
+        self.dim, self._layers = min(sizes), len(alone[0])
+        if len(sizes) > 1:
             raise ValueError(
                 f"{revision} has layers of several sizes ({type(model).__name__}); such encoders are not supported."
             )
@@ -88,9 +113,9 @@ class HuggingFaceEncoder(Encoder):
         unpadded = self._unpadded(batch)
         if unpadded is not None:
             return tuple(_in_rows(self._run_unpadded(batch, unpadded), unpadded))
-        mask = {"attention_mask": batch.piece_mask.long()} if batch.padded else {}
-        segments = {} if batch.segments is None else {"token_type_ids": batch.segments}
-        return self._run(input_ids=batch.pieces, **mask, **segments)
+        if batch.padded and batch.pieces.shape[1] > self.separate_above:
+            return self._run_by_length(batch)
+        return self._run_rows(batch.pieces, batch.segments, batch.piece_mask if batch.padded else None)
 
     def top(self, batch: Batch) -> Tensor:
         """The last layer's states: (batch, pieces, dim), or (batch, 1, dim) of the first pieces alone."""
@@ -104,6 +129,8 @@ class HuggingFaceEncoder(Encoder):
         """The form of a batch without its padding; None if it has none, or has to be read with it."""
         if batch.places is None or not self.padding_free or not is_worthwhile(batch.pieces):
             return None
+        if batch.pieces.shape[1] > self.separate_above:
+            return None
         return Unpadded(batch.places, batch.lengths, batch.cls_only and self._leaves_out)
 
     def _run_unpadded(self, batch: Batch, unpadded: Unpadded) -> tuple[Tensor, ...]:
@@ -112,12 +139,47 @@ class HuggingFaceEncoder(Encoder):
         The top layer's are (batch, dim) where each row's first one will be read alone.
         """
         segments = {} if batch.segments is None else {"token_type_ids": unpadded.unpad(batch.segments)[None]}
-        positions = unpadded.positions() + self._first_position
+        positions = unpadded.positions()
+        if self._position_padding is not None:
+            positions = unpadded.unpad(positions_after_padding(batch.pieces, self._position_padding))[None]
         more = {"position_ids": positions, UNPADDED: unpadded, **segments}
         return tuple(states[0] for states in self._run(input_ids=unpadded.unpad(batch.pieces)[None], **more))
 
+    def _run_by_length(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Every layer's states, 0 where padded; rows of one length are read together, without padding."""
+        order, longest = batch.piece_mask.sum(1).argsort(stable=True), batch.pieces.shape[1]
+        groups, start = [], 0
+        for length, count in Counter(batch.lengths).items():  # ascending
+            rows = order[start : start + count]
+            segments = None if batch.segments is None else batch.segments[rows, :length]
+            states = self._run_rows(batch.pieces[rows, :length], segments, None)
+            groups.append([functional.pad(layer, (0, 0, 0, longest - length)) for layer in states])
+            start += count
+        places = order.argsort()
+        return tuple(torch.cat(layer)[places] for layer in zip(*groups, strict=True))
+
+    def _run_rows(self, pieces: Tensor, segments: Tensor | None, mask: Tensor | None) -> tuple[Tensor, ...]:
+        """Every layer's states of padded rows with their mask, or of rows of one length (None)."""
+        if mask is None and self._always_masks:
+            mask = torch.ones_like(pieces)
+        masked = {} if mask is None else {"attention_mask": mask.long()}
+        typed = {} if segments is None else {"token_type_ids": segments}
+        return self._run(input_ids=pieces, **masked, **typed)
+
     def _run(self, **inputs: Any) -> tuple[Tensor, ...]:
-        return tuple(self.model(**inputs, output_hidden_states=True, return_dict=True).hidden_states)
+        length = inputs["input_ids"].shape[1]
+        self._choose_attention(length)
+        states = self.model(**inputs, output_hidden_states=True, return_dict=True).hidden_states
+        return tuple(layer if layer.shape[1] <= length else layer[:, :length] for layer in states)  # BigBird's blocks
+
+    def _choose_attention(self, length: int) -> None:
+        """Let BigBird attend as a fresh one does at this length; its own change to full attention is for ever."""
+        if getattr(self.model.config, "attention_type", None) != "block_sparse":
+            return
+        with torch.random.fork_rng(devices=[]):  # it makes modules anew, with the old ones' weights
+            self.model.set_attention_type("block_sparse" if length > self._own_change else "original_full")
+        if self._dropout is not None:
+            self.set_dropout(self._dropout)
 
     def save(self, folder: Path) -> None:
         """Write the encoder and its tokenizer in the hub's layout, so that `hf:FOLDER` reads them back.
@@ -132,6 +194,13 @@ class HuggingFaceEncoder(Encoder):
         for path in weight_files(folder):
             give_usual_mode(path)
 
+    def is_mended(self, rows: Sequence[Row]) -> bool:
+        """As `Encoder.is_mended`: of RoBERTa's kin, rows with the piece that they take for padding."""
+        if self.separate_above < UNBOUNDED or self._always_masks:
+            return True
+        padding = self._position_padding
+        return padding is not None and any(padding in pieces for row in rows for pieces in row.inputs)
+
     @property
     def layers(self) -> int:
         """Number of layers that `forward` returns, embeddings included."""
@@ -142,13 +211,12 @@ class HuggingFaceEncoder(Encoder):
 
         Layers that share their weights (ALBERT) are one group.
         """
-        stack = [list(layer.parameters()) for layer in _layer_stack(self.model)]
-        inside = {id(parameter) for layer in stack for parameter in layer}
-        outside = {name: p for name, p in self.model.named_parameters() if id(p) not in inside}
-        bottom = [parameter for name, parameter in outside.items() if name not in self._above]
-        stack[-1].extend(outside[name] for name in self._above)
-        named = [("embeddings", bottom), *((f"layer_{number}", layer) for number, layer in enumerate(stack, 1))]
-        return [LayerGroup(name, tuple(parameters)) for name, parameters in named if parameters]
+        parameters = dict(self.model.named_parameters())
+        groups: dict[int, list[nn.Parameter]] = {}
+        for name, number in self._group_of.items():
+            groups.setdefault(number, []).append(parameters[name])
+        names = ["embeddings" if 0 in groups else "layer_1", *(f"layer_{number}" for number in range(1, len(groups)))]
+        return [LayerGroup(name, tuple(groups[number])) for name, number in zip(names, sorted(groups), strict=True)]
 
     def set_dropout(self, ratio: float) -> None:
         """Set every dropout inside the encoder, attention's too; it acts in training mode only.
@@ -156,6 +224,7 @@ class HuggingFaceEncoder(Encoder):
         Most families hold an `nn.Dropout` and hand its ratio to the fused attention; some (ModernBERT) keep the ratio
         of the attention as a plain number on the module.
         """
+        self._dropout = ratio
         for module in self.model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = ratio
@@ -182,27 +251,52 @@ class HuggingFaceEncoder(Encoder):
         """Linear layers read by their masters."""
         return master_weights.in_float32(self.model)
 
-    def _probe(self) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
-        """One forward pass: every layer's states, and the names of the parameters that lie above the layer stack.
-
-        What the first layer's output depends on lies below or beside it (also DeBERTa's relative positions, which
-        every layer reads); the rest outside the stack lies above it (ModernBERT's final norm).
-        """
-        batch = self._batch("a b")
-        inside = {id(parameter) for parameter in _layer_stack(self.model).parameters()}
-        outside = {name: p for name, p in self.model.named_parameters() if id(p) not in inside}
-        with torch.enable_grad():
-            states = self(batch)
-            first = states[1] if len(states) > 2 else states[0]  # a single layer's output is already past the norm
-            reached = torch.autograd.grad(first.sum(), list(outside.values()), allow_unused=True)
-        above = tuple(name for name, gradient in zip(outside, reached, strict=True) if gradient is None)
-        return tuple(state.detach() for state in states), above
-
     def _batch(self, *texts: str) -> Batch:
         """Sentences without labels."""
         framed = [self.tokenizer.sentence(text, self.max_pieces) for text in texts]
         rows = [Row(0, 0, tuple(pieces), tuple(segments), (), None) for pieces, segments, _ in framed]
-        return collate(rows, range(len(rows)), self.tokenizer.pad_piece, "sentence_classification")
+        return _collated(rows, self.tokenizer)
+
+    def _read_plainly(self, rows: Sequence[Row]) -> list[tuple[Tensor, ...]]:
+        """Every layer's states of each row, read alone, with its mask, as transformers reads a text."""
+        found = []
+        for row in rows:
+            batch = _collated([row], self.tokenizer)
+            try:
+                with torch.no_grad():
+                    found.append(self._run_rows(batch.pieces, batch.segments, batch.piece_mask))
+            except Exception as error:  # a family's code raises whatever comes of a value that it does not know
+                reason = " ".join(str(error).split())[:200]
+                raise ValueError(f"{self.revision}: transformers cannot read a text with it ({reason}).") from error
+        return found
+
+    def _choose_reading(self, rows: Sequence[Row], alone: Sequence[tuple[Tensor, ...]]) -> None:
+        """Pad rows where that leaves their states as they are alone; else read those of one length at a time.
+
+        A mask is left out where nothing is padded, unless the family then finds padding itself (XLM: its pad piece).
+        """
+        for separate_above, always_masks in product((self._own_change, 0), (False, True)):
+            self.separate_above, self._always_masks = separate_above, always_masks
+            if self._reads(rows, alone):
+                return
+        raise ValueError(
+            f"{self.revision}: the states of a text depend on the other texts of its batch "
+            f"({type(self.model).__name__}); such encoders are not supported."
+        )
+
+    def _reads(self, rows: Sequence[Row], alone: Sequence[tuple[Tensor, ...]]) -> bool:
+        """True if the rows' states, together and one of them alone, are those that transformers gives of each alone."""
+        for chosen in (range(len(rows)), [1]):
+            batch = _collated([rows[number] for number in chosen], self.tokenizer)
+            with torch.no_grad():
+                states = torch.stack(self(batch))
+            for place, number in enumerate(chosen):
+                expected = torch.stack(alone[number])[:, 0]
+                near = _ROUNDING * max(1.0, float(expected.nan_to_num().abs().max()))
+                found = states[:, place, : expected.shape[1]]
+                if not torch.allclose(found, expected, rtol=0.0, atol=near, equal_nan=True):
+                    return False
+        return True
 
     def _take_up_short_cuts(self) -> None:
         """Enable the faster variants that give the same hidden states on two rows."""
@@ -222,9 +316,9 @@ class HuggingFaceEncoder(Encoder):
 
         Its attention has to be ours, and to see whole rows: two short ones would not show a window.
         """
-        config, parameters = self.model.config, inspect.signature(self.model.forward).parameters
+        config, parameters = self.model.config.to_dict(), inspect.signature(self.model.forward).parameters
         windows = ("sliding_window", "local_attention", "attention_window")
-        if any(getattr(config, name, None) for name in windows) or "position_ids" not in parameters:
+        if any(config.get(name) for name in windows) or "position_ids" not in parameters:
             return False
         if not self.model.is_backend_compatible():  # its attention is not ours
             return False
@@ -271,7 +365,7 @@ def load(reference: EncoderReference) -> HuggingFaceEncoder:
     """
     folder, revision = locate(reference)
     digest = fingerprint(reference, folder)
-    model, tokenizer = read(folder, reference.word, torch.float32, _attention_kernel)
+    model, tokenizer = read(folder, reference.word, torch.float32)
     pooling, prompts = sentence_files.read_pooling(folder) or reference.pooling, sentence_files.read_prompts(folder)
     files = sentence_files.read_files(folder)
     encoder = HuggingFaceEncoder(model, tokenizer, digest, revision, pooling, prompts, files)
@@ -279,9 +373,8 @@ def load(reference: EncoderReference) -> HuggingFaceEncoder:
     return encoder
 
 
-def _attention_kernel(model_class: Any) -> str | None:
-    """Ours where the family lets attention be replaced, else transformers' choice: torch's kernel where it can."""
-    return transformers_attention.register() if model_class.is_backend_compatible() else None
+def _collated(rows: Sequence[Row], tokenizer: PieceTokenizer) -> Batch:
+    return collate(rows, range(len(rows)), tokenizer.pad_piece, "sentence_classification")
 
 
 def _layer_stack(model: nn.Module) -> nn.ModuleList:
@@ -302,23 +395,3 @@ def _takes_segments(model: Any) -> bool:
     """True if the encoder embeds a second segment."""
     known = "token_type_ids" in inspect.signature(model.forward).parameters
     return known and getattr(model.config, "type_vocab_size", 0) >= 2
-
-
-def _position_tables(model: nn.Module) -> list[nn.Embedding]:
-    """The embeddings of absolute positions."""
-    named = [module for name, module in model.named_modules() if name.endswith("position_embeddings")]
-    return [module for module in named if isinstance(module, nn.Embedding)]
-
-
-def _first_position(model: nn.Module) -> int:
-    """The number of a row's first position: 0, or what follows those that RoBERTa keeps for padding."""
-    return max((table.padding_idx + 1 for table in _position_tables(model) if table.padding_idx is not None), default=0)
-
-
-def _longest_input(model: Any, tokenizer: Any) -> int:
-    """The longest input in subword tokens: the position embeddings, less those that RoBERTa keeps for padding."""
-    limit = int(getattr(model.config, "max_position_embeddings", _UNBOUNDED))
-    limit = min([limit, *(table.num_embeddings - _first_position(model) for table in _position_tables(model))])
-    known = tokenizer.model_max_length  # whatever tokenizer_config.json has under that name
-    is_length = isinstance(known, int | float) and 0 < known < _UNBOUNDED
-    return min(limit, int(known)) if is_length else limit

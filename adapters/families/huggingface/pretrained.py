@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -14,9 +14,6 @@ import transformers
 from torch import nn
 
 from meltpoint.adapters.families.huggingface.supported import supported_config
-
-Attention = Callable[[Any], str | None]
-"""Model class → the value of `attn_implementation` to load it with, None for transformers' choice."""
 
 AGAIN = "Copy or download the whole folder again."
 
@@ -37,16 +34,13 @@ def _check(folder: Path, word: str, files: tuple[tuple[str, int, int], ...]) -> 
     read(folder, word, "auto")  # weights in the file's dtype are memory-mapped, not copied
 
 
-def read(
-    folder: Path, word: str, dtype: torch.dtype | Literal["auto"], attention: Attention | None = None
-) -> tuple[Any, Any]:
+def read(folder: Path, word: str, dtype: torch.dtype | Literal["auto"]) -> tuple[Any, Any]:
     """Load the bare encoder, without a pooler, and its tokenizer.
 
     Args:
         folder: the folder of its files.
         word: the encoder's name on the command line, for messages.
         dtype: of the weights; "auto" for the file's dtype.
-        attention: selects the attention implementation; None for transformers' default.
 
     Raises:
         ValueError: it is no text encoder, a file cannot be read, or the files do not belong together; one line.
@@ -54,7 +48,7 @@ def read(
     with quiet():
         config = supported_config(folder, word)
         tokenizer = read_tokenizer(folder, word)
-        model = _read_model(config, folder, word, dtype, attention)
+        model = _read_model(config, folder, word, dtype)
     pieces, rows = max(tokenizer.get_vocab().values()) + 1, model.get_input_embeddings().weight.shape[0]
     if pieces > rows:
         raise ValueError(
@@ -94,19 +88,16 @@ def read_tokenizer(folder: Path, word: str) -> Any:
     return tokenizer
 
 
-def _read_model(
-    config: Any, folder: Path, word: str, dtype: torch.dtype | Literal["auto"], attention: Attention | None
-) -> Any:
+def _read_model(config: Any, folder: Path, word: str, dtype: torch.dtype | Literal["auto"]) -> Any:
     """Load the bare encoder without a pooler; every weight must be in the file."""
     classes: Any = transformers.MODEL_MAPPING[type(config)]
     model_class = classes[0] if isinstance(classes, tuple) else classes
     takes_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
-    kernel = {"attn_implementation": attention(model_class) if attention else None}
     pooler = {"add_pooling_layer": False} if takes_pooler else {}
     try:
         model, report = model_class.from_pretrained(
             folder, config=config, use_safetensors=True, dtype=dtype, local_files_only=True,
-            output_loading_info=True, ignore_mismatched_sizes=True, **kernel, **pooler,
+            output_loading_info=True, ignore_mismatched_sizes=True, **pooler,
         )  # fmt: skip
     except MemoryError:
         raise
