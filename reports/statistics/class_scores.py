@@ -97,14 +97,14 @@ def class_scores(runs: Sequence[ScoredExamples], split: str) -> ClassScores:
 
 def _names(run: ScoredExamples, kind: TaskKind) -> list[str]:
     """The labels, or the types of span that occur."""
-    if not kind.labels_words:
+    if not kind.has_spans:
         return list(run.labels)
     return sorted({type_ for prefix, type_ in split_labels(run.labels) if prefix != "O"})
 
 
 def _rows(run: ScoredExamples, kind: TaskKind, names: Sequence[str]) -> list[tuple[float, float, float]]:
     """(precision, recall, F1) of each class."""
-    if kind.labels_words:
+    if kind.has_spans:
         gold, predicted = run.nested(run.gold), run.nested(run.predicted)
         found = [span_scores(gold, predicted, run.labels, name) for name in names]
         return [(one.precision, one.recall, one.f1) for one in found]
@@ -118,7 +118,7 @@ def _rows(run: ScoredExamples, kind: TaskKind, names: Sequence[str]) -> list[tup
 
 def _examples(run: ScoredExamples, kind: TaskKind, names: Sequence[str]) -> list[int]:
     """The number of gold examples, or spans, of each class."""
-    if kind.labels_words:
+    if kind.has_spans:
         labels = split_labels(run.labels)
         begun = [labels[tag][1] for tag in run.gold.tolist() if labels[tag][0] == "B"]
         return [begun.count(name) for name in names]

@@ -68,6 +68,7 @@ TASK_TABLE: dict[str, list[tuple[object, str]]] = {
     "dev_from": [("train[-2:]", CHANGES)],
     "test_from": [("train[-2:]", CHANGES)],
     "class_weights": [((1.0, 3.0), CHANGES)],
+    "conll_columns": [((1, 2), "read by `predict`; the examples that are read there count, by their fingerprint")],
 }  # fmt: skip
 
 
