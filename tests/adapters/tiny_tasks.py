@@ -12,7 +12,7 @@ PLACES = ("London", "Paris", "harbour", "bank")
 
 LABELS: Mapping[str, tuple[str, ...]] = {
     "tags": ("O", "B-LOC", "I-LOC"), "score": (), "label": ("no", "yes"), "labels": ("no", "yes"),
-    "grade": ("low", "middle", "high"), "classes": ("other", "place"),
+    "grade": ("low", "middle", "high"), "classes": ("other", "place", "rest"),
 }  # fmt: skip
 METRICS = {
     "tags": "span_f1", "score": "pearson", "label": "accuracy", "labels": "micro_f1", "grade": "quadratic_kappa",
