@@ -22,9 +22,9 @@ TagScheme = Literal["iob1", "iob2", "bioes", "bilou", "brackets"]
 SUFFIXES = (".conll", ".conllu", ".gold_conll", ".iob", ".iob2", ".bio", ".bioes", ".bilou")
 """Endings of column files, for commands that are not told the format."""
 DOCUMENT_START = "-DOCSTART-"
-_BOUNDARY = re.compile(r"#(begin|end) document\b|#[ \t]*newdoc\b")
+_BOUNDARY = re.compile(r"#(begin|end) document\b|# newdoc\b(?!\t)")
 """Lines around documents: of OntoNotes' files (CoNLL-2012), and of CoNLL-U."""
-_COMMENT = re.compile(r"#[ \t]*[^\s=]+[ \t]*=[ \t]|#[ \t]*newpar\b")
+_COMMENT = re.compile(r"#[ \t]*[^\s=]+ = |# newpar\b(?!\t)")
 """CoNLL-U's comments: `# sent_id = 0`."""
 _LINE_ENDS = re.compile("[\r\f\v]|^\ufeff", re.MULTILINE)
 """Characters that end a line for other programs, or begin a file: inside a word they are damage."""
@@ -208,7 +208,7 @@ def split_columns(path: Path, text: str) -> ColumnFile:
     """Split a text into sentences of words with their columns, whatever the columns are.
 
     Where a line of a word has a tab, tabs separate the columns of the whole file, and a word or tag may have a space
-    inside; else spaces do. Other white space, such as U+00A0, is part of a word.
+    inside; else spaces do. At a line's end both are ignored. Other white space, such as U+00A0, is part of a word.
 
     Raises:
         ValueError: a line that cannot be a word or a comment, or is not clearly the one.
@@ -216,7 +216,7 @@ def split_columns(path: Path, text: str) -> ColumnFile:
     lines = _lines(path, text)
     has_hash = "#" in text and any(line.startswith("#") for line in lines)
     plain = _word_lines(lines) if has_hash or "\t" in text else []
-    split = _split_at_tabs if any("\t" in line for line in plain) else _split_at_spaces
+    split = _split_at_tabs if any("\t" in line.rstrip(" \t") for line in plain) else _split_at_spaces
     others = [split(line) for line in plain] if has_hash else []
     widths = set(map(len, others))
     behind = {column for columns in others for column in columns[1:]}
@@ -269,11 +269,11 @@ def _word_lines(lines: Iterable[str]) -> list[str]:
 
 
 def _split_at_tabs(line: str) -> list[str]:
-    return [column.strip(" ") for column in line.split("\t")]
+    return [column.strip(" ") for column in line.rstrip(" \t").split("\t")]
 
 
 def _split_at_spaces(line: str) -> list[str]:
-    columns = line.split(" ")
+    columns = line.rstrip(" \t").split(" ")
     return [column for column in columns if column] if "" in columns else columns
 
 

@@ -71,6 +71,8 @@ READ = {
     "a no-break space inside a token, between spaces": ("1\u00a0000 O\nU\u2003S\u2028A\u0085 O\n",
                                                         [("1\u00a0000", "U\u2003S\u2028A\u0085")]),
     "spaces around tabs and at the end": ("Ann \t B-PER  \nran\tO \n", [("Ann", "ran")]),
+    "tabs at the end": ("Ann\tB-PER\t\nran\tO\n", [("Ann", "ran")]),
+    "a tab at the end, behind spaces": ("Ann B-PER\nran O \t\n", [("Ann", "ran")]),
     "several spaces between columns": ("Ann   NNP  B-PER\nran   VB   O\n", [("Ann", "ran")]),
     "a tag with a space": ("York\tB-NEW YORK\n", [("York",)]),
     "carriage returns alone": ("Ann B-PER\rran O\r\rHe O\r", [("Ann", "ran"), ("He",)]),
@@ -89,6 +91,7 @@ READ = {
     "GermEval's comments": ("#\thttp://a.org/x [2009-10-17]\nAnn\tB-PER\tO\nran\tO\tO\n", [("Ann", "ran")]),
     "# as a token": ("# O\n1 O\n\nNo O\n# #\n", [("#", "1"), ("No", "#")]),
     "# as a token between tabs": ("# x = 3\n#\tO\n#tag\tO\n# 1\tO\n", [("#", "#tag", "# 1")]),
+    "# in words that look like comments' names": ("#a=\tO\n#newdoc\tO\nnewpar\tO\n", [("#a=", "#newdoc", "newpar")]),
     "# as the only tokens": ("#\tO\n#a\tX\n", [("#", "#a")]),
 }  # fmt: skip
 
@@ -104,13 +107,12 @@ REFUSED = {
     "a tag alone": ("Ann B-PER\nO\n", "line 2: 1 column, not 2 as in line 1"),
     "tags alone": ("B-PER\nO\n", "line 1: 1 column, not at least 2"),
     "a tag behind a tab": ("Ann\tB-PER\n\tO\n", "line 2: the word is empty"),
-    "a word before a tab": ("Ann\tB-PER\nran\t\n", "line 2: the tag is empty"),
+    "a word before a tab": ("Ann\tB-PER\nran\t\n", "line 2: 1 column, not 2 as in line 1"),
     "a word alone among tabs": ("Ann\tB-PER\nNew York\n", "line 2: 1 column, not 2 as in line 1. Tabs separate"),
     "spaces among tabs": ("Ann\tB-PER\nran O\n", "line 2: 1 column, not 2 as in line 1. Tabs separate"),
     "a space inside a token, between spaces": ("Ann B-PER\nNew York O\n", "line 2: 3 columns, not 2 as in line 1"),
     "other numbers of columns in sentences": ("Ann NN O\n\nran O\n", "line 3: 2 columns, not 3 as in line 1"),
-    "a tab too many": ("Ann\tO\nran\tO\t\n", "line 2: 3 columns, not 2 as in line 1"),
-    "a tab behind spaces": ("Ann O\nran O\t\n", "line 1: 1 column, not at least 2|line 2: 2 columns, not 1"),
+    "a tab too many": ("Ann\tO\nran\t\tO\n", "line 2: 3 columns, not 2 as in line 1"),
     "a carriage return among line feeds": ("Ann O\rran O\nHe O\n", r"line 1: the character U\+000D inside the line"),
     "doubled carriage returns": ("Ann O\r\r\nran O\r\r\n", r"line 1: the character U\+000D inside the line"),
     "a form feed before a word": ("Ann O\n\n\fran O\n", r"line 3: the character U\+000C inside the line"),
@@ -129,7 +131,7 @@ def test_what_is_not_clear_is_refused_with_its_line_by_all_three(case, tmp_path)
     contents, wanted = REFUSED[case]
     file = written(tmp_path, contents, labels=SPANS)
     readers = [trained, looked_at]
-    if case not in ("tags alone", "a word before a tab"):  # `predict` needs no tags
+    if case != "tags alone":  # for `predict` they are words without tags
         readers.append(predicted)
     for read in readers:
         with pytest.raises(ValueError, match=wanted) as refused:
@@ -157,7 +159,6 @@ def test_any_file_as_it_was_written_is_read_alike_by_all_three(
         [(f"{word} {word}" if inner and has_tabs else word, tag if has_tabs else tag.split()[0]) for word, tag in one]
         for one in sentences
     ]
-    # A line of a sentence that begins with "# x = " would be a comment; no word of these has that.
     lines = [gaps[0]]
     for number, sentence in enumerate(wanted, 1):
         lines += [separator.join([word, *(["x"] * more), tag]) for word, tag in sentence]
