@@ -295,8 +295,11 @@ def _check_widths(path: Path, sentences: Sequence[Sentence], layout: ConllLayout
     for sentence in sentences:
         line, columns = sentence.rows[0] if varies else first
         width = layout.width or len(columns)
-        if width < need or len({position % width for position in own}) < len(own):
-            raise _wrong_width(path, line, columns, f"at least {max(need, width + 1)}")
+        if width < need:
+            raise _wrong_width(path, line, columns, f"at least {need}")
+        if len({position % width for position in own}) < len(own):
+            column = layout.word % width
+            raise ValueError(f"{path}, line {line}: words and tags are both column {column}. Correct columns.")
         for number, columns in sentence.rows:
             if len(columns) != width:
                 raise _wrong_width(path, number, columns, f"{width}" if layout.width else f"{width} as in line {line}")

@@ -220,6 +220,14 @@ def test_sentences_may_have_numbers_of_columns_of_their_own_where_both_are_count
         trained(written(tmp_path, "a X * *\nb O *\n", (0, 1)))
 
 
+def test_words_and_tags_are_different_columns(tmp_path):
+    for columns in ((0, 0), (1, -1), (-2, 0)):
+        with pytest.raises(
+            ValueError, match=r"train\.conll, line 1: words and tags are both column \d\. Correct columns"
+        ):
+            trained(written(tmp_path, "Ann O\n", columns))
+
+
 def test_documents_begin_at_their_marks_and_only_there(tmp_path):
     path = tmp_path / "a.conll"
     path.write_text("Ann O\n-DOCSTART- O\nBob O\n\nran O\n-DOCSTART- O\n\nHe O\n", encoding="utf-8")
