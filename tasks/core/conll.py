@@ -31,7 +31,7 @@ _LINE_ENDS = re.compile("[\r\f\v]|^\ufeff", re.MULTILINE)
 _NOT_A_WORD = re.compile(r"\d+[-.]\d+")
 """CoNLL-U's numbers of a multi-word line (1-2) and of an empty node (1.1)."""
 
-Row = tuple[int, list[str]]
+Row = tuple[int, tuple[str, ...]]
 """The number of a line, and its columns."""
 
 
@@ -93,7 +93,7 @@ ENTITY = ("B-", "I-", "E-", "S-", "L-", "U-")
 
 
 def _starts(tags: Sequence[str]) -> Iterator[bool]:
-    """Whether each word is the first of an entity, as conlleval and seqeval see it in IOB1, IOB2, BIOES and BILOU."""
+    """True for each first word of an entity, as conlleval and seqeval see it in IOB1, IOB2, BIOES and BILOU."""
     previous = "O"
     for tag in tags:
         if tag == "O":
@@ -268,13 +268,13 @@ def _word_lines(lines: Iterable[str]) -> list[str]:
     return [line for line in maybe if line[0] != "#"] or maybe
 
 
-def _split_at_tabs(line: str) -> list[str]:
-    return [column.strip(" ") for column in line.rstrip(" \t").split("\t")]
+def _split_at_tabs(line: str) -> tuple[str, ...]:
+    return tuple([column.strip(" ") for column in line.rstrip(" \t").split("\t")])
 
 
-def _split_at_spaces(line: str) -> list[str]:
+def _split_at_spaces(line: str) -> tuple[str, ...]:
     columns = line.rstrip(" \t").split(" ")
-    return [column for column in columns if column] if "" in columns else columns
+    return tuple([column for column in columns if column] if "" in columns else columns)
 
 
 def _is_boundary(line: str) -> bool:
