@@ -163,7 +163,8 @@ def save_folder(
         save_file(weights, beside)
     document = {
         "kind": task.kind, "task": task.name, "metric": task.metric, "labels": task.labels,
-        "label_range": task.label_range, "mode": mode, "head": head, "setting": dict(setting),
+        "label_range": task.label_range, "conll_columns": task.conll_columns, "mode": mode, "head": head,
+        "setting": dict(setting),
         "precision": precision, "encoder_family": model.encoder.family, **facts,
     }  # fmt: skip
     (folder / FACTS).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -232,11 +233,12 @@ class _Stored(BaseModel):
     setting: dict[str, Any]
     precision: Literal["auto", "bf16", "fp32"]
     encoder_family: str = "hf"
+    conll_columns: tuple[int, int] | None = None
 
 
 def _task(stored: _Stored) -> Task:
     """The task with the attributes that predictions need, without data."""
     return Task(
         name=stored.task, kind=stored.kind, metric=stored.metric, folder="", readers={}, labels=stored.labels,
-        label_range=stored.label_range,
+        label_range=stored.label_range, conll_columns=stored.conll_columns,
     )  # fmt: skip

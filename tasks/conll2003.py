@@ -42,6 +42,7 @@ TASK = Task(
         columns=("tokens", "ner_tags"),
     ),
     tokenised=True,
+    conll_columns=(LAYOUT.word, LAYOUT.tag),
     test_examples=3453,
     description="named entities in news: PER, ORG, LOC, MISC",
 )

@@ -36,7 +36,7 @@ class CrfHead(Head):
 
 
 class Crf(CrfHead, Linear):
-    """A linear head whose labels are scored as a path; serves sequence labelling only."""
+    """A linear head whose labels are scored as a path; serves labels of words only."""
 
     summary = "each word's first piece → linear → conditional random field"
 

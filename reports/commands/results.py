@@ -231,7 +231,7 @@ def analyse(
 @exit_on_error()
 def predict(
     model: Annotated[Path, typer.Argument(help="A folder of `export --model`.", show_default=False)],
-    file: Annotated[Path, typer.Argument(help="Texts: csv, tsv, jsonl, parquet or txt.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="Texts: csv, tsv, jsonl, parquet, txt or conll.", show_default=False)],
     out: Annotated[Path | None, typer.Option(help="A file of one of these formats; else JSON lines, printed.")] = None,
     text: Annotated[
         list[str] | None, typer.Option("--text", help="The texts' column, twice for pairs; usual names are found.")

@@ -7,7 +7,7 @@ predicted when it was opened for them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,8 @@ def cell_class_scores(cell: CellSummary, folder: StoragePath | None) -> ClassSco
 def class_scores(runs: Sequence[ScoredExamples], split: str) -> ClassScores:
     """The classes of several runs on the same examples."""
     kind = kinds.get(runs[0].kind)
+    if kind.labels_words and not kind.has_spans:  # a file has the labels that occur in it
+        runs = _with_labels(runs, sorted({label for run in runs for label in run.labels}))
     names = _names(runs[0], kind)
     of_runs = [_rows(run, kind, names) for run in runs]
     means = np.mean(np.array(of_runs, dtype=np.float64).reshape(len(runs), len(names), 3), axis=0)
@@ -90,21 +92,30 @@ def class_scores(runs: Sequence[ScoredExamples], split: str) -> ClassScores:
         ClassRow(name, float(precision), float(recall), float(f1), examples)
         for name, (precision, recall, f1), examples in zip(names, means, _examples(runs[0], kind, names), strict=True)
     )
-    counts = [confusion_counts(run, run.labels) for run in runs] if kind.target in ("label", "grade") else []
+    counts = [confusion_counts(run, run.labels) for run in runs] if kind.target in ("label", "grade", "classes") else []
     matrix = np.mean(counts, axis=0) if counts else None
     return ClassScores(split, rows, matrix, len(runs))
 
 
+def _with_labels(runs: Sequence[ScoredExamples], labels: Sequence[str]) -> list[ScoredExamples]:
+    """The same runs with these labels, which have all of theirs."""
+    found = []
+    for run in runs:
+        places = np.array([labels.index(label) for label in run.labels], dtype=np.int32)
+        found.append(replace(run, labels=tuple(labels), gold=places[run.gold], predicted=places[run.predicted]))
+    return found
+
+
 def _names(run: ScoredExamples, kind: TaskKind) -> list[str]:
     """The labels, or the types of span that occur."""
-    if not kind.labels_words:
+    if not kind.has_spans:
         return list(run.labels)
     return sorted({type_ for prefix, type_ in split_labels(run.labels) if prefix != "O"})
 
 
 def _rows(run: ScoredExamples, kind: TaskKind, names: Sequence[str]) -> list[tuple[float, float, float]]:
     """(precision, recall, F1) of each class."""
-    if kind.labels_words:
+    if kind.has_spans:
         gold, predicted = run.nested(run.gold), run.nested(run.predicted)
         found = [span_scores(gold, predicted, run.labels, name) for name in names]
         return [(one.precision, one.recall, one.f1) for one in found]
@@ -118,7 +129,7 @@ def _rows(run: ScoredExamples, kind: TaskKind, names: Sequence[str]) -> list[tup
 
 def _examples(run: ScoredExamples, kind: TaskKind, names: Sequence[str]) -> list[int]:
     """The number of gold examples, or spans, of each class."""
-    if kind.labels_words:
+    if kind.has_spans:
         labels = split_labels(run.labels)
         begun = [labels[tag][1] for tag in run.gold.tolist() if labels[tag][0] == "B"]
         return [begun.count(name) for name in names]

@@ -166,6 +166,7 @@ READERS: Mapping[Target, Callable[[StoragePath, Kind], ScoredExamples]] = {
     "grade": _classified,
     "score": _regressed,
     "tags": _labelled,
+    "classes": _labelled,
 }
 
 

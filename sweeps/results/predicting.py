@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meltpoint.sweeps.results.prediction_files import PREDICTION, format_of, read_pieces, writing
+from meltpoint.sweeps.results.prediction_files import CONLL, PREDICTION, format_of, read_pieces, writing
 from meltpoint.tasks import kinds
+from meltpoint.tasks.core.conll import ConllLayout
 from meltpoint.tasks.core.kind import INPUT_COLUMNS
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.user_rows import scalar_text
@@ -58,7 +60,7 @@ def predict_file(
 
     Args:
         model: of any kind of task.
-        file: csv, tsv, jsonl, parquet, or txt with a text a line.
+        file: csv, tsv, jsonl, parquet, txt with a text a line, or a column file (`conll`), of the task's columns.
         out: a file of one of these formats, which is written whole or not at all; None prints JSON lines.
         columns: those that hold the texts (two for pairs); usual names are found where none is given.
         probabilities: whether a column `probability.LABEL` a label is written too; classification only.
@@ -74,9 +76,12 @@ def predict_file(
     if probabilities and not model.gives_probabilities:
         raise ValueError(f"--probabilities: a model of {model.task.of_kind.words} gives none; leave it out.")
     joins = model.task.of_kind.has_labels and out is not None and format_of(out) in TABULAR
+    layout = _layout(model, file, columns)
     done = 0
     with writing(out, sys.stdout) as write:
-        for piece in read_pieces(file, rows):
+        for piece in read_pieces(file, rows, layout):
+            if layout is not None:
+                columns = (str(layout.word % len(piece.columns)),)
             names = _text_columns(file, piece, columns, 2 if model.task.of_kind.is_pair else 1)
             found = _with_predictions(model, piece, names, probabilities, file, done)
             if joins:
@@ -85,6 +90,36 @@ def predict_file(
             done += len(piece)
             tell(done)
     return done
+
+
+def _layout(model: ExportedModel, file: Path, named: Sequence[str]) -> ConllLayout | None:
+    """The columns of a column file: those of the files that the model was trained on; None for other files.
+
+    Raises:
+        ValueError: the model reads texts, the column is no number, or a file of texts has the looks of a column file.
+    """
+    if format_of(file) != CONLL:
+        _refuse_columns(model, file)
+        return None
+    if not model.task.of_kind.labels_words:
+        raise ValueError(
+            f"{file} is a file of tagged words by its ending, and this model reads texts; take txt, or csv."
+        )
+    word, tag = model.task.conll_columns or (0, -1)
+    if named and not named[0].isdecimal():
+        raise ValueError(f"--text {named[0]}: a column of {file} is a number from 0; the words' is {word} by default.")
+    return ConllLayout(int(named[0]) if named else word, tag, needs_tag=False)
+
+
+def _refuse_columns(model: ExportedModel, file: Path) -> None:
+    """Refuse words in columns whose file ends as one of texts does: each line would be read as a sentence."""
+    if not model.task.of_kind.labels_words or format_of(file) != "txt" or not file.exists():
+        return
+    with file.open(encoding="utf-8-sig", errors="replace") as lines:
+        rows = [line.split() for line in itertools.islice(lines, ROWS) if line.strip() and line[0] not in "#-"]
+    names = {label.removeprefix("B-") for label in model.task.labels}
+    if rows and all(len(row) > 1 and (row[-1] in names or row[-1][2:] in names) for row in rows):
+        raise ValueError(f"{file} looks like a word a line with its tag, and txt is a text a line; name it .conll.")
 
 
 def _text_columns(file: Path, piece: pandas.DataFrame, named: Sequence[str], count: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Tables of texts for `meltpoint predict`, in and out: csv, tsv, jsonl, parquet and plain text, read in pieces."""
+"""Texts for `meltpoint predict`, in and out: csv, tsv, jsonl, parquet, plain text, and columns of words; in pieces."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from meltpoint.adapters.files import replacing
 from meltpoint.tasks.core.arrow_rows import check_names
+from meltpoint.tasks.core.conll import SUFFIXES, ConllLayout, read_columns
 from meltpoint.tasks.core.readers import NAMED_TWICE, SEPARATORS, Record, named_twice, unreadable
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.streams import stream_lines, stream_table
@@ -23,6 +24,8 @@ if TYPE_CHECKING:  # it takes half a second to import
     import pandas
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "txt")
+CONLL = "conll"
+"""The format of column files, whose sentences are a row each: for each column, by its number, a list of its cells."""
 TEXT = "text"
 """The column of a plain text file."""
 
@@ -34,21 +37,28 @@ def format_of(path: Path) -> str:
         ValueError: another ending.
     """
     form = path.suffix.lstrip(".").lower()
+    if f".{form}" in SUFFIXES:
+        return CONLL
     if form not in FORMATS:
-        raise ValueError(f"{path}: {unknown(form or 'none', 'ending', FORMATS)}")
+        raise ValueError(f"{path}: {unknown(form or 'none', 'ending', (*FORMATS, CONLL))}")
     return form
 
 
-def read_pieces(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
+def read_pieces(path: Path, rows: int, layout: ConllLayout | None = None) -> Iterator[pandas.DataFrame]:
     """The table of a file in pieces of so many rows, by the readers of a task's files.
 
     Cells of csv and tsv are texts, as they stand there. Values of jsonl keep their types: pandas' own reader makes 1 of
     one row 1.0.
 
+    Args:
+        layout: of a column file; where None is given, the words are in its first column.
+
     Raises:
         ValueError: the file is missing, empty or broken, or has two columns of one name; one line that names it.
     """
     form = format_of(path)
+    if form == CONLL:
+        return _read_conll(path, rows, layout or ConllLayout(needs_tag=False))
     if form == "parquet":
         return _read_parquet(path, rows)
     if form == "txt":
@@ -110,6 +120,16 @@ def _read_parquet(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
         raise ValueError(f"{path} is not a readable parquet file ({error}). Write it again.") from None
 
 
+def _read_conll(path: Path, rows: int, layout: ConllLayout) -> Iterator[pandas.DataFrame]:
+    import pandas
+
+    sentences = read_columns(path, layout).sentences
+    width = min(len(columns) for sentence in sentences for _, columns in sentence.rows)
+    for start in range(0, len(sentences), rows):
+        piece = sentences[start : start + rows]
+        yield pandas.DataFrame({str(index): [one.column(index) for one in piece] for index in range(width)})
+
+
 class Writer(Protocol):
     """A function that takes the next piece of a table."""
 
@@ -132,13 +152,28 @@ def writing(out: Path | None, standard_output: TextIO) -> Iterator[Writer]:
             yield _ParquetWriter(beside, stack)
             return
         file = stack.enter_context(beside.open("w", encoding="utf-8", newline=""))
-        yield (lambda piece: _write_jsonl(piece, file)) if form == "jsonl" else _DelimitedWriter(file, form)
+        write = {"jsonl": _write_jsonl, CONLL: _write_conll}.get(form)
+        yield (lambda piece: write(piece, file)) if write else _DelimitedWriter(file, form)
 
 
 def _write_jsonl(piece: pandas.DataFrame, file: TextIO) -> None:
     for row in piece.to_dict(orient="records"):
         file.write(json.dumps({key: _plain(value) for key, value in row.items()}, ensure_ascii=False, default=str))
         file.write("\n")
+
+
+def _write_conll(piece: pandas.DataFrame, file: TextIO) -> None:
+    """A word a line with a tab before each further list of the row, its prediction last, and a blank line behind."""
+    for row in piece.to_dict(orient="records"):
+        cells = [_plain(value) for value in row.values()]
+        tags = cells[-1]
+        if not isinstance(tags, list):
+            raise ValueError("conll is for predictions of words; write jsonl, or another format.")
+        words = [cell for cell in cells if isinstance(cell, list) and len(cell) == len(tags)]
+        lines = ["\t".join(map(str, line)) for line in zip(*words, strict=True)]
+        if any(line.count("\t") + 1 != len(words) or len(line.splitlines()) > 1 for line in lines):
+            raise ValueError("a word has a tab or a line end, which conll cannot hold; write jsonl.")
+        file.write("\n".join([*lines, "", ""]))
 
 
 def _plain(value: Any) -> Any:

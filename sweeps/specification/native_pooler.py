@@ -22,7 +22,7 @@ def pooler_notes(reference: EncoderReference, head: str, kind: Kind, space: Spac
         return ()
     if not native.has_pooler(kind):
         if _may_be(space, NONE):
-            where = "for sequence labelling" if kinds.get(kind).labels_words else f"of {reference.word}"
+            where = "for labels of words" if kinds.get(kind).labels_words else f"of {reference.word}"
             raise ValueError(f"{POOLER} is none, but the head {where} has no pooler to leave out; take pretrained.")
         return ()
     if native.ships_pooler(kind) or not _may_be(space, PRETRAINED):

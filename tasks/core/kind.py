@@ -8,9 +8,9 @@ from typing import Literal
 Input = Literal["sentence", "pair", "words"]
 """What an example holds: one text, two texts, or the words of a sentence."""
 
-Target = Literal["label", "labels", "grade", "score", "tags"]
-"""What is predicted: one label, any number of labels, one of several ordered labels, one number in a range, or a tag
-for each word; each has a loss in `adapters/objectives/`."""
+Target = Literal["label", "labels", "grade", "score", "tags", "classes"]
+"""What is predicted: one label, any number of labels, one of several ordered labels, one number in a range, a tag for
+each word, of spans, or a class for each word; each has a loss in `adapters/objectives/`."""
 
 INPUT_COLUMNS: dict[Input, tuple[str, ...]] = {"sentence": ("text",), "pair": ("text_a", "text_b"), "words": ("words",)}
 TAGS, LABEL = "tags", "label"
@@ -43,6 +43,11 @@ class TaskKind:
     def labels_words(self) -> bool:
         """True if examples are sentences of words, each of which is labelled."""
         return self.input == "words"
+
+    @property
+    def has_spans(self) -> bool:
+        """True if the words' tags are of spans, in IOB2."""
+        return self.target == "tags"
 
     @property
     def is_pair(self) -> bool:

@@ -126,6 +126,7 @@ class Task:
         dev_from, test_from: the part of train (or, for test, of dev) that is carved off as that split, in the grammar
             of `core.carving`; None where the split has files of its own. `DataSpec.test_from` goes before the latter.
         class_weights: a weight a label, for settings with `class_weights: task`; () for none.
+        conll_columns: the columns of words and of tags where the files are column files, for `predict`; else None.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Task:
     dev_from: str | None = None
     test_from: str | None = None
     class_weights: tuple[float, ...] = ()
+    conll_columns: tuple[int, int] | None = None
 
     @property
     def of_kind(self) -> TaskKind:

@@ -32,8 +32,6 @@ from meltpoint.tasks.core.user_rows import (
 LeftOut = Counter[str]
 """Why rows were left out → how many."""
 
-CHECKED_AS_WRITTEN = ("iob2", "iob1")
-"""Tag schemes whose tags are labels of the task; the others become those."""
 EMPTY, KEPT = "an empty text", "an empty text kept"
 
 
@@ -48,8 +46,8 @@ def read_user_files(folder: Path, split: UserSplit, layout: UserFileLayout) -> l
         raise ValueError(f"{folder / split.names[0]} is missing. Put the files there, or correct the name.")
     left_out: LeftOut = Counter()
     if layout.format == "conll":
-        examples = _conll(paths, layout)
-    elif layout.of_kind.labels_words:
+        return _conll(paths, layout)
+    if layout.of_kind.labels_words:
         examples = list(_tagged_rows(paths, split, layout, left_out))
     else:
         examples = list(_labelled_rows(folder, paths, split, layout, left_out))
@@ -64,19 +62,25 @@ def notes_of(left_out: LeftOut) -> list[str]:
     return [note if why == KEPT else f"{note} left out" for why, note in notes.items()]
 
 
-def _conll(paths: list[Path], layout: UserFileLayout) -> list[Example]:
-    word, tag = (int(layout.columns.get(name, default)[0]) for name, default in (("words", ("0",)), ("tags", ("-1",))))
-    shape = ConllLayout(word, tag, None, layout.tag_scheme, layout.encoding)
-    files = [read_conll(path, layout.labels, shape) for path in paths]
+def _conll(paths: list[Path], layout: UserFileLayout) -> ReadExamples:
+    files = [read_conll(path, layout.labels, conll_layout(layout)) for path in paths]
     if len(files) == 1:
         return files[0]
-    return [
+    joined = [
         Example(
             f"{number}.{one.id}", words=one.words, label=one.label, group=f"{number}.{one.group}" if one.group else ""
         )
         for number, examples in enumerate(files)
         for one in examples
     ]
+    notes = [f"{path.name}: {note}" for path, one in zip(paths, files, strict=True) for note in one.notes]
+    return ReadExamples(joined, notes)
+
+
+def conll_layout(layout: UserFileLayout) -> ConllLayout:
+    """The columns of a user's column file: by default the first has the words, the last the tags."""
+    word, tag = (int(layout.columns.get(name, default)[0]) for name, default in (("words", ("0",)), ("tags", ("-1",))))
+    return ConllLayout(word, tag, None, layout.tag_scheme if layout.of_kind.has_spans else None, layout.encoding)
 
 
 def _labelled_rows(
@@ -213,7 +217,7 @@ def tagged_example(
             f"{path}, line {line}: {some(len(tokens), 'word')} but {some(len(cells), 'tag')}. Give one tag per word."
         )
     try:
-        tags = cells if layout.tag_scheme in CHECKED_AS_WRITTEN else to_iob2(cells, layout.tag_scheme)
+        tags = cells if layout.tag_scheme == "iob1" else to_iob2(cells, layout.tag_scheme)
     except ValueError as error:
         raise ValueError(f"{path}, line {line}, field '{tags_column}': {error}") from None
     ids = [_class(Record(path, line, [tag], {tags_column: 0}), tags_column, layout.labels) for tag in tags]

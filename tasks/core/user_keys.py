@@ -210,7 +210,7 @@ class UserTask(_Strict):
         raw = [spelling for spelling, _ in self.spellings()]
         if self.range is not None or len(self.label_names()) < 2 or len(set(raw)) < len(raw):
             raise ValueError(f"labels: a {self.kind} task takes a list of two or more different labels, and no range.")
-        if self.of_kind.labels_words:
+        if self.of_kind.has_spans:
             self._check_tags(self.label_names())
         twice = next((label for label in self.skip_labels if label in raw), None)
         if twice is not None:
@@ -219,7 +219,10 @@ class UserTask(_Strict):
     def _check_tags(self, labels: tuple[str, ...]) -> None:
         for label in labels:
             if not re.fullmatch(r"O|[BI]-.+", label):
-                raise ValueError(f"labels: '{label}' is no IOB2 name; write O, B-X and I-X.")
+                raise ValueError(
+                    f"labels: '{label}' is no IOB2 name; write O, B-X and I-X, whatever scheme the files have "
+                    "(tag_scheme); tags of words that are no spans take kind: word_tagging."
+                )
             if label.startswith("I-") and f"B-{label[2:]}" not in labels:
                 raise ValueError(f"labels: I-{label[2:]} needs B-{label[2:]} too.")
         if self.tag_scheme != "iob2" and any(raw != name for raw, name in self.labels):
@@ -280,7 +283,9 @@ class UserTask(_Strict):
         if is_tagged and self.empty == "keep":
             raise ValueError("empty: a sentence without words cannot be labelled. Write skip or refuse.")
         if is_tagged and (self.label_files or self.skip_labels):
-            raise ValueError("label_files, skip_labels: not for sequence_labelling. Remove them.")
+            raise ValueError(f"label_files, skip_labels: not for {self.kind}. Remove them.")
+        if not self.of_kind.has_spans and self.tag_scheme != "iob2":
+            raise ValueError("tag_scheme: only spans have one, of kind: sequence_labelling. Remove it.")
 
     def _check_columns(self) -> None:
         needed = tuple(name for name in self.of_kind.columns if name != LABEL or self.label_files is None)

@@ -18,7 +18,7 @@ from meltpoint.tasks.core.metrics import default
 from meltpoint.tasks.core.paths import expanded
 from meltpoint.tasks.core.readers import read_text
 from meltpoint.tasks.core.task import SPLITS, HubSource, Split, Task
-from meltpoint.tasks.core.user_formats import hub_example, read_user_files
+from meltpoint.tasks.core.user_formats import conll_layout, hub_example, read_user_files
 from meltpoint.tasks.core.user_keys import Columns, Files, Hub, LabelFiles, SplitNames, UserTask
 from meltpoint.tasks.core.user_layout import EmptyTexts, Format, UserFileLayout, UserSplit
 from meltpoint.tasks.core.user_remedies import WANTED
@@ -88,6 +88,8 @@ def _task(user_task: UserTask, folder: Path) -> Task:
     layout = _layout(user_task)
     splits = _splits(user_task)
     hub = _hub_source(user_task.hub, layout) if user_task.hub else None
+    scheme = user_task.tag_scheme
+    columns = conll_layout(layout) if user_task.format == "conll" else None
     return Task(
         name=user_task.name,
         kind=user_task.kind,
@@ -104,6 +106,8 @@ def _task(user_task: UserTask, folder: Path) -> Task:
         test_from=user_task.test_from,
         beside=user_task.also,
         class_weights=_weights(user_task),
+        notes=() if scheme == "iob2" else (f"tags are {scheme} in the files, and converted to IOB2",),
+        conll_columns=None if columns is None else (columns.word, columns.tag),
     )
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from meltpoint.tasks.core.conll import read_columns
 from meltpoint.tasks.core.kind import LABEL
-from meltpoint.tasks.core.readers import Record, data_bytes, decoded
-from meltpoint.tasks.core.user_formats import joined_text, label_spellings
+from meltpoint.tasks.core.readers import Record
+from meltpoint.tasks.core.user_formats import conll_layout, joined_text, label_spellings
 from meltpoint.tasks.core.user_layout import UserFileLayout
 from meltpoint.tasks.core.user_rows import SPLIT, numbered_rows, read_records, value_at, with_labels
-from meltpoint.tasks.inspection.conll_shape import split_sentences
 
 Texts = tuple[str, ...]
 Counted = tuple[str, Texts, str | list[str]]
@@ -104,11 +104,9 @@ def _items(value: object) -> list[str]:
 
 
 def _conll_rows(path: Path, layout: UserFileLayout) -> Iterator[Counted]:
-    word, tag = (int(layout.columns[key][0]) for key in ("words", "tags"))
-    need = max(word, tag) + 1
-    for sentence in split_sentences(decoded(path, data_bytes(path), layout.encoding).split("\n")):
-        columns = [row for row in sentence if len(row) >= need]
-        yield "", tuple(row[word] for row in columns), [row[tag] for row in columns]
+    shape = conll_layout(layout)
+    for sentence in read_columns(path, shape).sentences:
+        yield "", tuple(sentence.column(shape.word)), sentence.column(shape.tag)
 
 
 def shared_texts(first: SplitCounts, second: SplitCounts) -> int:

@@ -95,8 +95,8 @@ def _label_files(places: Sequence[Place]) -> tuple[dict[Split, Path], list[Place
 def _roles(place: Place, shape: FileShape, *, has_label_file: bool) -> Roles:
     if shape.format == "folders":
         return Roles("sentence_classification", {})
-    if shape.format == "conll":
-        return Roles("sequence_labelling", {})
+    if shape.roles is not None:
+        return shape.roles
     names, rows = list(shape.names), list(shape.rows)
     if has_label_file:
         # Any label will do to find the texts beside it.
@@ -149,11 +149,14 @@ def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
     columns = {key: value for key, value in roles.columns.items() if key != LABEL or "label_files" not in draft.keys}
     if shape.format == "conll":
         draft.keys["columns"] = keys["columns"]
-        draft.keys["tag_scheme"] = keys["tag_scheme"]
     elif shape.format not in {"lines", "folders"}:
         draft.keys["columns"] = columns
     for remark in roles.remarks:
         draft.remark("columns", remark)
+    if roles.tag_scheme:
+        draft.keys["tag_scheme"] = roles.tag_scheme
+    if roles.tag_scheme not in ("", "iob2"):
+        draft.remark("tag_scheme", f"the tags are {roles.tag_scheme} in the files, and converted to IOB2")
     if roles.label_separator not in ("", ","):
         draft.keys["label_separator"] = roles.label_separator
     if any(isinstance(value, list) for key, value in columns.items() if key != LABEL):
@@ -254,8 +257,10 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
         )
     elif _has_label_columns(draft):
         pass  # the columns are the labels
-    elif kinds.get(kind).labels_words:
+    elif kinds.get(kind).has_spans:
         draft.keys["labels"] = _tags(seen, str(draft.keys.get("tag_scheme", "iob2")))
+    elif kinds.get(kind).labels_words:
+        draft.keys["labels"] = sorted(seen)
     else:
         hidden = sorted(label for label in seen if label.strip().lower() in NO_LABELS)
         labels = sorted(set(seen) - set(hidden), key=_label_order)
@@ -284,7 +289,7 @@ def _label_order(label: str) -> tuple[bool, float, str]:
 
 def _tags(seen: Mapping[str, int], scheme: str) -> list[str]:
     """The IOB2 labels of tags: O, then B- and I- of each type."""
-    found = re.compile(r"\(([^()*]+)") if scheme == "brackets" else re.compile(r"[BIES]-(.+)")
+    found = re.compile(r"\(([^()*]+)") if scheme == "brackets" else re.compile(r"[BIESLU]-(.+)")
     types = sorted({match[1] for tag in seen if (match := found.match(tag))})
     return ["O", *(f"{prefix}-{one}" for one in types for prefix in "BI")]
 

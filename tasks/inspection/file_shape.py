@@ -6,17 +6,19 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 from meltpoint.tasks.core.arrow_rows import Row, dataset_rows
 from meltpoint.tasks.core.compressed import without_suffix
+from meltpoint.tasks.core.conll import SUFFIXES
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.readers import csv_rows, data_bytes, decoded, records, text_of, with_line_feeds
 from meltpoint.tasks.core.user_rows import json_row
-from meltpoint.tasks.inspection.conll_shape import conll_shape
+from meltpoint.tasks.inspection.conll_shape import ConllShape, conll_shape
 from meltpoint.tasks.inspection.places import Place
+from meltpoint.tasks.inspection.roles import Roles
 from meltpoint.tasks.inspection.text_shape import (
     TableShape,
     encoding_of,
@@ -47,6 +49,7 @@ class FileShape:
         names: the names of its columns, or their numbers.
         rows: its first rows: column → text, list, or None.
         remarks: (key of a task file, what a person should know of the guess there).
+        roles: what its columns are for, where its shape says it; else None.
     """
 
     format: str
@@ -54,6 +57,7 @@ class FileShape:
     names: tuple[str, ...] = ()
     rows: Sequence[Row] = ()
     remarks: tuple[tuple[str, str], ...] = field(default=())
+    roles: Roles | None = None
 
 
 def shape_of(place: Place) -> FileShape:
@@ -74,7 +78,7 @@ def shape_of(place: Place) -> FileShape:
     shape = _of_text(place.path, text)
     keys = shape.keys if encoding == "utf-8" else {"encoding": encoding, **shape.keys}
     doubts = [("encoding", doubt) for doubt in _doubt(text, data, encoding)]
-    return FileShape(shape.format, keys, shape.names, shape.rows, (*shape.remarks, *doubts))
+    return replace(shape, keys=keys, remarks=(*shape.remarks, *doubts))
 
 
 def _doubt(text: str, data: bytes, encoding: str) -> list[str]:
@@ -115,10 +119,10 @@ def _of_folders(folder: Path) -> FileShape:
 def _of_text(path: Path, text: str) -> FileShape:
     if text.lstrip()[:1] in "[{" and without_suffix(path).suffix.lower() in {".json", ".jsonl", ".ndjson"}:
         return _of_rows("jsonl", {}, _json_rows(path, text))
-    conll = conll_shape(text)
+    conll = conll_shape(text, is_named=without_suffix(path).suffix.lower() in SUFFIXES)
     if conll is not None:
-        keys = {"columns": {"words": conll.word_column, "tags": conll.tag_column}, "tag_scheme": conll.scheme}
-        return FileShape("conll", keys)
+        columns = {"words": conll.word_column, "tags": conll.tag_column}
+        return FileShape("conll", {"columns": columns}, roles=_roles(conll))
     pattern = _pattern(text, PATTERNS[:2])
     table = None if pattern else table_shape(text)
     if table is not None:
@@ -129,6 +133,12 @@ def _of_text(path: Path, text: str) -> FileShape:
     pattern = pattern or _pattern(text, PATTERNS[2:]) or "(?P<text>.+)"
     rows = [match.groupdict() for line in _lines(text) if (match := re.fullmatch(pattern, line))]
     return FileShape("lines", {"pattern": pattern}, tuple(rows[0]) if rows else (), rows)
+
+
+def _roles(conll: ConllShape) -> Roles:
+    others = [str(column) for column in range(conll.width) if column not in (conll.word_column, conll.tag_column)]
+    remark = f"the tags could also be another column of 0 to {conll.width - 1}" if len(others) > 1 else ""
+    return Roles(conll.kind, {}, remarks=(remark,) if remark else (), tag_scheme=conll.scheme or "")
 
 
 def _of_table(path: Path, text: str, table: TableShape) -> FileShape:

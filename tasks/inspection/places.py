@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from meltpoint.tasks.core import conll
 from meltpoint.tasks.core.compressed import without_suffix
 from meltpoint.tasks.core.paths import is_file, is_folder
 from meltpoint.tasks.core.task import Split
@@ -19,8 +20,7 @@ SPLIT_WORDS: dict[str, Split] = {
 }
 """Words of a name, or values of a split column → the split."""
 
-TAGGED = (".conll", ".gold_conll", ".iob", ".iob2", ".bio", ".bioes")
-SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".label", *TAGGED)
+SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".label", *conll.SUFFIXES)
 """The suffixes of the files of a folder that is asked for; a file that is named may have any."""
 
 PlaceForm = Literal["file", "folders", "datasets"]

@@ -10,6 +10,7 @@ from meltpoint.tasks.core.arrow_rows import Row
 from meltpoint.tasks.core.kind import LABEL
 from meltpoint.tasks.core.task import Kind
 from meltpoint.tasks.inspection import names as known
+from meltpoint.tasks.inspection.conll_shape import TAG, scheme_of
 from meltpoint.tasks.inspection.places import split_word
 from meltpoint.tasks.inspection.text_shape import is_number
 
@@ -34,6 +35,7 @@ class Roles:
         split_column: the column that says the split, or "".
         remarks: which other columns could have been meant.
         label_separator: the text between several labels in one cell, or "".
+        tag_scheme: the scheme of the tags of spans, or "".
     """
 
     kind: Kind
@@ -41,6 +43,7 @@ class Roles:
     split_column: str = ""
     remarks: tuple[str, ...] = field(default=())
     label_separator: str = ""
+    tag_scheme: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,12 @@ def _tagged(names: Sequence[str], rows: Sequence[Row]) -> Roles | None:
         ]
         fitting.sort(key=lambda name: name.lower() not in known.TAGS_NAMES)
         if fitting:
-            return Roles("sequence_labelling", {"words": word, "tags": fitting[0]})
+            tags: list[list[object]] = [row[fitting[0]] for row in rows]  # type: ignore[misc]
+            columns = {"words": word, "tags": fitting[0]}
+            texts = [[str(tag) for tag in sentence] for sentence in tags]
+            if all(isinstance(tag, str) and not TAG.fullmatch(tag) for sentence in tags for tag in sentence):
+                return Roles("word_tagging", columns)
+            return Roles("sequence_labelling", columns, tag_scheme=scheme_of(texts))
     return None
 
 

@@ -93,7 +93,7 @@ def _classes(draft: Draft) -> Iterator[str]:
     skipped = draft.keys.get("skip_labels", ())
     assert isinstance(skipped, Sequence)
     train = {label for label in draft.counts["train"].labels if label not in skipped} if draft.counts else set()
-    if "range" in draft.keys or kinds.get(str(draft.keys["kind"])).labels_words:
+    if "range" in draft.keys or kinds.get(str(draft.keys["kind"])).has_spans:
         return
     for split, counts in draft.counts.items():
         there = {label for label in counts.labels if label not in skipped}

@@ -9,5 +9,5 @@ KIND = TaskKind(
     input="words",
     target="tags",
     metrics=("span_f1", "span_precision", "span_recall", "word_accuracy"),
-    summary="a tag for each word of a sentence",
+    summary="spans of a sentence, as a tag for each word",
 )

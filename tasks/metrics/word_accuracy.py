@@ -16,4 +16,4 @@ def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Any]) -> floa
     return float((left == right).mean())
 
 
-METRIC = Metric("word_accuracy", ("tags",), compute, "share of words with the right tag")
+METRIC = Metric("word_accuracy", ("tags", "classes"), compute, "share of words with the right tag")

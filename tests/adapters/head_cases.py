@@ -98,7 +98,7 @@ def make_batch(
     width = width or max(LENGTHS[row] for row in rows)
     mask = torch.arange(width) < torch.tensor([LENGTHS[row] for row in rows])[:, None]
     states, pieces = everything[None, rows, :width], torch.ones(len(rows), width, dtype=torch.int64)
-    if kind != "sequence_labelling":
+    if not kinds.get(kind).labels_words:
         labels = LABELS[kinds.get(kind).target][rows]
         pair = kind.startswith("pair")
         parts, cuts = PARTS[rows, :width] if pair else None, CUTS[rows] if pair and separate else None

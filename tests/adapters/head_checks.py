@@ -12,6 +12,7 @@ from meltpoint.adapters.data.pairing import CONTEXT, PAIRING
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import CLASS_WEIGHTS, COMMON, FOCAL_GAMMA, THRESHOLD, Value
 from meltpoint.adapters.layers.affine import first_states
+from meltpoint.tasks import kinds as task_kinds
 from meltpoint.tasks.core.task import KINDS
 from meltpoint.tests.adapters.head_cases import CUTS, DROPOUTS, OUTPUTS, Case, make_lanes, small_setting
 
@@ -86,7 +87,7 @@ def kinds(case: Case) -> str | None:
 def shapes(case: Case) -> str | None:
     states, batch = case.batch()
     head = case.build()
-    wanted = (3, 3, 5, OUTPUTS) if case.kind == "sequence_labelling" else (3, 3, head.outputs)
+    wanted = (3, 3, 5, OUTPUTS) if task_kinds.get(case.kind).labels_words else (3, 3, head.outputs)
     for autocast in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             scores = head(states.bfloat16() if autocast else states, batch)

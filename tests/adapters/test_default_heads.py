@@ -11,6 +11,7 @@ from meltpoint.adapters import encoders, modes
 from meltpoint.adapters.compatibility import check_possible
 from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.tasks.core.task import KINDS, Kind
+from meltpoint.tasks.kinds import reading
 
 BERT, ELMO = FamilyTraits(), FamilyTraits(joins_pairs=False, of_transformers=False)
 POOLED = FamilyTraits(has_pooling=True)
@@ -41,7 +42,7 @@ def test_the_default_heads_are_those_of_the_papers(mode: str, traits: FamilyTrai
 
 @pytest.mark.parametrize("mode", modes.names())
 def test_one_vector_a_sentence_gets_a_linear_classifier_in_every_mode(mode: str) -> None:
-    kinds = [kind for kind in KINDS if kind != "sequence_labelling"]
+    kinds = [kind for kind in KINDS if kind not in reading("words")]
     assert {modes.get(mode).default_heads.of(SENTENCES, kind).name for kind in kinds} == {"sentence_vectors"}
 
 

@@ -19,6 +19,7 @@ Make = Callable[..., Any]
 FAMILIES = ("hf", "elmo", "skipthoughts")
 SENTENCES = "skipthoughts"
 EVERY = list(itertools.product(FAMILIES, heads.names(), KINDS))
+OF_WORDS = ("sequence_labelling", "word_tagging")
 
 
 def is_possible(family: str, head: str, kind: Kind) -> bool:
@@ -27,11 +28,9 @@ def is_possible(family: str, head: str, kind: Kind) -> bool:
     if kind not in serves.kinds or (serves.is_native and family != "hf"):
         return False
     if family == SENTENCES:  # one vector a sentence: nothing to label, nothing to align
-        return (
-            kind != "sequence_labelling" and serves.reads == "first" and (kind[:4] != "pair" or serves.separate_pairs)
-        )
+        return kind not in OF_WORDS and serves.reads == "first" and (kind[:4] != "pair" or serves.separate_pairs)
     if family == "elmo":  # no [CLS], and one sentence at a time
-        return kind == "sequence_labelling" or (serves.reads == "all" and (kind[:4] != "pair" or serves.separate_pairs))
+        return kind in OF_WORDS or (serves.reads == "all" and (kind[:4] != "pair" or serves.separate_pairs))
     return True
 
 
@@ -84,7 +83,7 @@ def test_what_is_possible_trains_with_its_encoder(
 def test_what_is_impossible_is_refused_in_one_line_that_names_what_is_not(
     words: dict[str, str], family: str, head: str, kind: Kind
 ):
-    with pytest.raises(ValueError, match=r"cannot serve|reads|has none|leave out sequence-labelling tasks") as refused:
+    with pytest.raises(ValueError, match=r"cannot serve|reads|has none|leave out tasks of words") as refused:
         check_possible(encoders.resolve(words[family], kind), head, kind)
     line = str(refused.value)
     assert "\n" not in line
@@ -95,4 +94,4 @@ def test_what_is_impossible_is_refused_in_one_line_that_names_what_is_not(
 
 def test_there_is_a_possible_head_for_every_kind_but_words_of_sentence_vectors():
     served = {(family, kind) for family, _, kind in POSSIBLE}
-    assert set(itertools.product(FAMILIES, KINDS)) - served == {(SENTENCES, "sequence_labelling")}
+    assert set(itertools.product(FAMILIES, KINDS)) - served == {(SENTENCES, kind) for kind in OF_WORDS}

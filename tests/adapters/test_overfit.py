@@ -52,7 +52,7 @@ def tagged(number: int) -> Example:
 
 def thirty_two(kind: Kind) -> list[Example]:
     """Sixteen sentences of praise and sixteen of blame; pairs that agree or not; sentences that name cities."""
-    if kind == "sequence_labelling":
+    if kinds.get(kind).labels_words:
         return [tagged(number) for number in range(32)]
     if kinds.get(kind).input == "sentence":
         of_target = {

@@ -12,9 +12,12 @@ PLACES = ("London", "Paris", "harbour", "bank")
 
 LABELS: Mapping[str, tuple[str, ...]] = {
     "tags": ("O", "B-LOC", "I-LOC"), "score": (), "label": ("no", "yes"), "labels": ("no", "yes"),
-    "grade": ("low", "middle", "high"),
+    "grade": ("low", "middle", "high"), "classes": ("other", "place", "rest"),
 }  # fmt: skip
-METRICS = {"tags": "span_f1", "score": "pearson", "label": "accuracy", "labels": "micro_f1", "grade": "quadratic_kappa"}
+METRICS = {
+    "tags": "span_f1", "score": "pearson", "label": "accuracy", "labels": "micro_f1", "grade": "quadratic_kappa",
+    "classes": "word_accuracy",
+}  # fmt: skip
 """By what is predicted."""
 
 
@@ -36,6 +39,7 @@ def tiny_examples(kind: Kind, count: int) -> list[Example]:
         of_target: Mapping[str, Label] = {
             "tags": tuple(int(word in PLACES) for word in words), "score": place // 2 * 2.5, "label": place // 2,
             "labels": (place // 2, place % 2), "grade": min(place, 2),
+            "classes": tuple(int(word in PLACES) for word in words),
         }  # fmt: skip
         label, texts = of_target[kinds.get(kind).target], (" ".join(words),)
         if kinds.get(kind).is_pair:

@@ -71,6 +71,26 @@ def test_of_spans_each_type_is_a_class(tmp_path):
         assert row.examples == own["support"]
 
 
+def test_of_words_each_class_counts_also_one_that_only_some_finals_predict(tmp_path):
+    gold = [["NOUN", "VERB"], ["NOUN"]]
+    guesses = [[["NOUN", "VERB"], ["VERB"]], [["ADJ", "VERB"], ["NOUN"]]]
+    runs = []
+    for number, guess in enumerate(guesses):
+        path = tmp_path / f"{number}.jsonl"
+        lines = [json.dumps({"id": "x", "gold": one, "prediction": own}) for one, own in zip(gold, guess, strict=True)]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        runs.append(read_scored(path, "word_tagging"))
+    found = class_scores(runs, "dev")
+    assert found.labels == ("ADJ", "NOUN", "VERB")
+    flat = [tag for one in gold for tag in one]
+    flats = [[tag for one in guess for tag in one] for guess in guesses]
+    wanted = [sk.f1_score(flat, own, labels=found.labels, average=None, zero_division=0) for own in flats]
+    assert [row.f1 for row in found.rows] == pytest.approx(np.mean(wanted, axis=0))
+    assert [row.examples for row in found.rows] == [0, 2, 1]
+    assert found.confusion.sum() == 3
+    assert runs[0].score("word_accuracy") == pytest.approx(2 / 3)
+
+
 def test_a_matrix_of_many_classes_is_not_printed():
     found = class_scores(drawn("sentence_classification", tuple("abcdefghijklm"), examples=80), "dev")
     assert confusion_rows(found) == []

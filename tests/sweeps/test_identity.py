@@ -68,6 +68,7 @@ TASK_TABLE: dict[str, list[tuple[object, str]]] = {
     "dev_from": [("train[-2:]", CHANGES)],
     "test_from": [("train[-2:]", CHANGES)],
     "class_weights": [((1.0, 3.0), CHANGES)],
+    "conll_columns": [((1, 2), "read by `predict`; the examples that are read there count, by their fingerprint")],
 }  # fmt: skip
 
 
@@ -151,7 +152,7 @@ YAML_TABLE: dict[str, list[tuple[str, object, str]]] = {
     "columns.label": [("sentence", "text", REFUSED), ("pair", "label", REFUSED)],
     "columns.text_a": [("pair", "second", CHANGES)],
     "columns.text_b": [("pair", "other", CHANGES)],
-    "columns.words": [("words", "1", CHANGES)],
+    "columns.words": [("words", "1", REFUSED), ("words", "-2", SAME_EXAMPLES)],
     "columns.tags": [("words", "0", REFUSED), ("words", "-1", SAME_EXAMPLES)],
     "header": [("sentence", "false", REFUSED)],
     "quoting": [("sentence", "true", CHANGES), ("pair", "true", CHANGES)],

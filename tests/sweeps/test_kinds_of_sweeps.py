@@ -1,4 +1,4 @@
-"""Whole sweeps of scores, of several labels and of ordered classes of single texts, by a task file alone."""
+"""Whole sweeps of scores, of several labels, of ordered classes and of classes of words, by a task file alone."""
 
 from __future__ import annotations
 
@@ -48,6 +48,14 @@ format: csv
 columns: {text: text, label: stars}
 labels: ["1", "2", "3"]
 """
+SPEECH = """\
+name: speech
+kind: word_tagging
+files: {train: train.conllu, dev: dev.conllu, test: test.conllu}
+format: conll
+columns: {words: 1, tags: 3}
+labels: [DET, NOUN, AUX, ADJ, CCONJ]
+"""
 RARE = (
     STARS.replace("name: stars\nkind: ordinal_", "name: rare\nkind: sentence_")
     + """\
@@ -61,6 +69,9 @@ UNLIKE = (
     "focal_gamma={uniform: [0, 3], first: 2}", "--searcher", "random",
 )  # fmt: skip
 """Drawn by the sweep's seed alone: what TPE proposes depends on which trial ends first."""
+
+
+TAGS = ("DET", "NOUN", "AUX", "ADJ", "CCONJ", "ADJ")
 
 
 def sentences(count: int, seed: int) -> list[tuple[str, int]]:
@@ -84,11 +95,16 @@ def write(folder: Path, kind: str) -> Path:
             scores = [f"{text},{good - 1 + 0.01 * number}" for number, (text, good) in enumerate(rows)]
             lines = ["Request,Normalized Score", *scores]
             (folder / f"{split}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        elif kind == "speech":
+            numbered = [enumerate(zip(text.split(), TAGS, strict=True), 1) for text, _ in rows]
+            lines = ["".join(f"{n}\t{word}\t_\t{tag}\n" for n, (word, tag) in one) for one in numbered]
+            (folder / f"{split}.conllu").write_text("# newdoc\n" + "\n".join(lines), encoding="utf-8")
         else:
             lines = ["text,stars", *(f"{text},{good + 1}" for text, good in rows)]
             (folder / f"{split}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     path = folder / "task.yaml"
-    path.write_text({"politeness": POLITE, "emotions": EMOTIONS, "stars": STARS, "rare": RARE}[kind], encoding="utf-8")
+    tasks = {"politeness": POLITE, "emotions": EMOTIONS, "stars": STARS, "rare": RARE, "speech": SPEECH}
+    path.write_text(tasks[kind], encoding="utf-8")
     return path
 
 
@@ -166,6 +182,28 @@ def test_the_winner_of_several_labels_is_exported_and_predicts_lists(tiny_encode
     assert [set(filter(None, row.partition(",")[2].strip('"').split(","))) for row in rows[1:]] == [
         set(one) for one in model.predict(["the film was lovely and great", "the meal was dull"])
     ]
+
+
+@pytest.mark.slow
+def test_classes_of_words_are_swept_reported_exported_and_predicted_from_columns(tiny_encoder, quick_space, tmp_path):
+    summary, shown = swept("speech", tmp_path, tiny_encoder, quick_space, MODES, "linear", trials=2)
+    assert "word_accuracy" in shown
+    frozen, tuned = summary.cells
+    compared = Comparer(summary.folder).compare(tuned, frozen)
+    assert compared is not None
+    assert compared.low is not None, compared.reason
+    assert "the most frequent tag of each word" in summary.baselines["speech"].scores
+    base = [sys.executable, "-m", "meltpoint.launch"]
+    done = run([*base, "export", "speech", "--model", "--storage", str(tmp_path / "runs")])
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs" / "speech" / "exports").glob("*fine_tuning*.model")
+    model, out = load_folder(folder), tmp_path / "out.conll"
+    assert model.task.conll_columns == (1, 3)
+    assert predict_file(model, tmp_path / "dev.conllu", out) == 18
+    found = [sentence.splitlines() for sentence in out.read_text("utf-8").split("\n\n") if sentence]
+    words = [[line.split("\t")[1] for line in sentence] for sentence in found]
+    assert words == [text.split() for text, _ in sentences(18, 1)]
+    assert [[line.split("\t")[4] for line in sentence] for sentence in found] == model.predict(words)
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ def test_a_mode_says_its_symbol_and_its_default_head() -> None:
         "multi_label_classification: native (ELMo: pooling)", "ordinal_classification: native (ELMo: pooling)",
         "pair_classification: native (ELMo: bi_attention)", "pair_regression: native (ELMo: bi_attention)",
         "sentence_classification: native (ELMo: pooling)", "sentence_regression: native (ELMo: pooling)",
-        "sequence_labelling: native (ELMo: crf)",
+        "sequence_labelling: native (ELMo: crf)", "word_tagging: native (ELMo: crf)",
     ]  # fmt: skip
 
 
@@ -113,6 +113,7 @@ def test_the_frozen_mode_names_the_head_of_sentence_encoders() -> None:
         "pair_classification: esim (sentence encoders: pooling)", "pair_regression: esim (sentence encoders: pooling)",
         "sentence_classification: bcn (sentence encoders: pooling)",
         "sentence_regression: bcn (sentence encoders: pooling)", "sequence_labelling: bilstm (ELMo: bilstm_crf)",
+        "word_tagging: bilstm (ELMo: bilstm_crf)",
     ]  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from meltpoint.tests.tiny_parts import BAD, GOOD, save_tiny_bert
 
 LABELS = {"pair_regression": (), "sentence_regression": (), "sequence_labelling": ("O", "B-X", "I-X")}
 TEXTS: dict[str, list[Any]] = {
-    "sequence_labelling": [["the", "film"], ["was", "good", "."]],
+    **{name: [["the", "film"], ["was", "good", "."]] for name in kinds.reading("words")},
     **{name: ["the film was good", "a bad meal"] for name in KINDS if kinds.get(name).input == "sentence"},
 }
 PAIRS = [("the film", "a film"), ("the meal", "no meal")]
@@ -70,7 +70,7 @@ def frame_of(kind: Kind) -> tuple[pandas.DataFrame, list[Any]]:
     if kind.startswith("pair"):
         return pandas.DataFrame(PAIRS, columns=["text_a", "text_b"]), list(PAIRS)
     texts = TEXTS[kind]
-    return pandas.DataFrame({"words" if kind == "sequence_labelling" else "text": texts}), texts
+    return pandas.DataFrame({"words" if kinds.get(kind).labels_words else "text": texts}), texts
 
 
 def test_it_predicts_as_the_exported_model_does(models: tuple[Kind, Path, Path]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from meltpoint.launch import app
 from meltpoint.sweeps.results.predicting import predict_file
 from meltpoint.sweeps.results.prediction_files import FORMATS, read_pieces, writing
 from meltpoint.tasks import kinds
+from meltpoint.tasks.core.conll import ConllLayout
 from meltpoint.tasks.core.task import KINDS, Kind, Task
 from meltpoint.tests.tiny_parts import BAD, GOOD, save_tiny_bert
 
@@ -112,6 +114,43 @@ def test_pairs_scores_and_labels_of_words_are_predicted_too(folders, tmp_path):
     assert [len(line["prediction"]) for line in lines] == [2, 3]
     predict_file(load_folder(folders["sequence_labelling"]), words, tmp_path / "labels.csv")
     assert len(pandas.read_csv(tmp_path / "labels.csv")["prediction"][1].split()) == 3
+
+
+@pytest.mark.parametrize("kind", ["sequence_labelling", "word_tagging"])
+def test_columns_of_words_are_predicted_from_the_columns_that_the_model_was_trained_on(folders, tmp_path, kind):
+    source = tmp_path / "in.conllu"
+    source.write_text("# sent_id = 0\n1\tNew film\tX\n2\twas\tX\n\n1\tgood\tX\n", encoding="utf-8")
+    model = replace(load_folder(folders[kind]), task=replace(load_folder(folders[kind]).task, conll_columns=(1, -1)))
+    tags = model.predict([["New film", "was"], ["good"]])
+    assert predict_file(model, source, tmp_path / "out.conll", rows=1) == 2
+    first, second = tags
+    assert (tmp_path / "out.conll").read_text("utf-8") == (
+        f"1\tNew film\tX\t{first[0]}\n2\twas\tX\t{first[1]}\n\n1\tgood\tX\t{second[0]}\n\n"
+    )
+    predict_file(model, source, tmp_path / "out.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text("utf-8").splitlines()]
+    assert [(row["1"], row["prediction"]) for row in rows] == [(["New film", "was"], tags[0]), (["good"], tags[1])]
+    (pieces,) = read_pieces(tmp_path / "out.conll", 9, ConllLayout(1, needs_tag=False))
+    assert list(pieces["3"]) == tags
+    predict_file(replace(model, task=replace(model.task, conll_columns=None)), source, tmp_path / "x.jsonl", ["1"])
+    assert (tmp_path / "x.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
+
+
+def test_columns_of_words_that_cannot_be_meant_are_refused_in_one_line(folders, tmp_path):
+    words, texts = folders["sequence_labelling"], folders["sentence_classification"]
+    columns = tmp_path / "in.conll"
+    columns.write_text("# sent_id = 0\nthe O\nfilm S-X\n\nwas O\n", encoding="utf-8")
+    assert "this model reads texts; take txt, or csv" in refused(texts, columns)
+    assert "a column of" in refused(words, columns, "--text", "words")
+    assert "line 2: 2 columns, not at least 3" in refused(words, columns, "--text", "2")
+    assert "conll is for predictions of words" in refused(
+        texts, written(tmp_path / "a.csv"), "--out", tmp_path / "o.conll"
+    )
+    assert not (tmp_path / "o.conll").exists()
+    columns.rename(tmp_path / "in.txt")
+    assert "txt is a text a line; name it .conll" in refused(words, tmp_path / "in.txt")
+    (tmp_path / "in.jsonl").write_text('{"words": ["a\\tb"]}\n', encoding="utf-8")
+    assert "a word has a tab" in refused(words, tmp_path / "in.jsonl", "--out", tmp_path / "o.conll")
 
 
 def refused(*words: str | Path) -> str:

@@ -138,7 +138,7 @@ tag_scheme: iob1
 
 
 def test_conll_columns_and_tag_scheme(tmp_path):
-    data = load(tmp_path, TAGS, train__conll="p53\tI-GENE\nbinds O\nA I-GENE\nB B-GENE\n\nx O\n")
+    data = load(tmp_path, TAGS, train__conll="p53\tI-GENE\nbinds\tO\nA\tI-GENE\nB\tB-GENE\n\nx\tO\n")
     assert [(e.words, e.label) for e in data.train] == [(("p53", "binds", "A", "B"), (1, 0, 1, 1)), (("x",), (0,))]
     swapped = TAGS + "columns: {words: 1, tags: 0}\n"
     assert load(tmp_path, swapped, train__conll="O a\nI-GENE b\n").train[0].words == ("a", "b")

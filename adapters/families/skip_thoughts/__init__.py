@@ -39,9 +39,7 @@ def reference(source: str, kind: Kind) -> EncoderReference:
     if not source.strip():
         raise ValueError(f"'{FAMILY}:' needs a folder behind it, as in {FAMILY}:models/skip-thoughts.")
     if kinds.get(kind).labels_words:
-        raise ValueError(
-            "Skip-thoughts has one vector per sentence and none per word; leave out sequence-labelling tasks."
-        )
+        raise ValueError("Skip-thoughts has one vector per sentence and none per word; leave out tasks of words.")
     variant, folder = Variant.parse(source)
     return EncoderReference(
         f"{FAMILY}:{check_folder(folder, variant)}#{variant}", str(folder),

@@ -58,11 +58,11 @@ class EncoderStage:
 def load_inputs(options: AnalysisOptions) -> tuple[list[tuple[str, TrainingData]], list[str]]:
     """The (encoder, data) pairs to analyse, and notes on the tasks that are left out.
 
-    All inputs are validated here, before any states are computed. A sweep's sequence-labelling tasks have no mean state
+    All inputs are validated here, before any states are computed. A sweep's tasks of words have no mean state
     and are left out, unless they are given by name.
 
     Raises:
-        ValueError: data is missing, or the task is sequence labelling; a cell has no finalist with weights; or the
+        ValueError: data is missing, or the task labels words; a cell has no finalist with weights; or the
             exported folder is of another task, has a frozen encoder, or is not an exported model.
     """
     pairs = options.pairs()
@@ -80,7 +80,8 @@ def load_inputs(options: AnalysisOptions) -> tuple[list[tuple[str, TrainingData]
 
 
 def _labels_words(options: AnalysisOptions, encoder: str, task: str) -> bool:
-    return any(kinds.get(cell.header.kind).target in ("tags", "labels") for cell in options.cells(encoder, task))
+    found = (kinds.get(cell.header.kind) for cell in options.cells(encoder, task))
+    return any(kind.labels_words or kind.has_labels for kind in found)
 
 
 def _labelled(options: AnalysisOptions, task: str) -> TrainingData:
