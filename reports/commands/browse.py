@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from meltpoint.reports.commands.results import read_summary
+from meltpoint.reports.commands.results import read_summary, read_view
 from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
 from meltpoint.sweeps.command_line.options import AsJson, NameArgument, Storage
 
@@ -25,8 +25,8 @@ def show(
     from meltpoint.sweeps.storage.files import storage_path
     from meltpoint.sweeps.storage.layout import sweep_folder
 
-    summary = read_summary(name, storage)
-    record = find_trial(Ledger(sweep_folder(storage_path(storage), name)).records(), name, trial)
+    summary = read_view(name, storage)
+    record = find_trial(Ledger(sweep_folder(storage_path(storage), name)).records({}), name, trial)
     if as_json:
         print_json(record.model_dump(mode="json"))
         return

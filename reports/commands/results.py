@@ -27,6 +27,8 @@ from meltpoint.sweeps.command_line.options import (
     Tasks,
 )
 from meltpoint.sweeps.jobs import ADDRESS
+from meltpoint.tasks.core.bounded import regular
+from meltpoint.tasks.core.paths import exists
 
 if TYPE_CHECKING:
     from meltpoint.sweeps.results.summary import SweepSummary
@@ -43,14 +45,14 @@ def status(
         show_sweeps(storage, as_json)
         return
     if address is not None or (ADDRESS in os.environ and not is_here(name, storage)):
-        status_of_job(name, storage, address, as_json, read_summary)
+        status_of_job(name, storage, address, as_json, read_view)
         return
     if watch and not as_json:
         from meltpoint.reports.watching import watch as follow
 
-        follow(lambda: read_summary(name, storage), Console(highlight=False))
+        follow(lambda: read_view(name, storage), Console(highlight=False))
         return
-    summary = read_summary(name, storage)
+    summary = read_view(name, storage)
     if as_json:
         print_json(summary.as_json())
         return
@@ -74,8 +76,13 @@ def show_sweeps(storage: str, as_json: bool) -> None:
         print(f"No sweep in {storage} yet; start one with `meltpoint sweep`, or name another --storage.")
 
 
-def read_summary(name: str, storage: str) -> SweepSummary:
-    """The summary of a sweep in a storage.
+def read_view(name: str, storage: str) -> SweepSummary:
+    """As `read_summary`, to be shown: damaged records are left out and named."""
+    return read_summary(name, storage, leaves_out=True)
+
+
+def read_summary(name: str, storage: str, leaves_out: bool = False) -> SweepSummary:
+    """The summary of a sweep in a storage; arguments and errors as of `summarise`.
 
     Raises:
         ValueError: there is no such sweep, or one of its files is damaged.
@@ -85,7 +92,7 @@ def read_summary(name: str, storage: str) -> SweepSummary:
     from meltpoint.sweeps.storage.files import readable_storage
     from meltpoint.sweeps.storage.layout import sweep_folder
 
-    return summarise(Ledger(sweep_folder(readable_storage(storage), name)))
+    return summarise(Ledger(sweep_folder(readable_storage(storage), name)), leaves_out)
 
 
 @exit_on_error()
@@ -114,17 +121,19 @@ def report(
     if watch:
         place = out or sweep_folder(readable_storage(storage), name) / "report.html"
         renew_page(
-            lambda: read_summary(name, storage), place, beside, dashboard, lambda line: print(line, file=sys.stderr)
+            lambda: read_view(name, storage), place, beside, dashboard, lambda line: print(line, file=sys.stderr)
         )
         return
+    summary = read_view(name, storage)
     if table_format is None and out is None and sys.stdout.isatty():
         from meltpoint.reports.results import results_of
         from meltpoint.reports.screen import show_summary
 
-        summary = read_summary(name, storage)
         show_summary(summary, Console(highlight=False), results_of(summary, beside))
         return
-    text = make(read_summary(name, storage), (table_format or TableFormat.md).value, beside, dashboard)
+    for line in summary.damaged:  # a CSV file has no room for it
+        print(line, file=sys.stderr)
+    text = make(summary, (table_format or TableFormat.md).value, beside, dashboard)
     if out is None:
         print(text, end="")
         return
@@ -244,8 +253,9 @@ def predict(
 
     for named in (file, *([out] if out else [])):
         format_of(named)
-    if not file.exists():
+    if not exists(file):
         raise ValueError(f"{file} is missing.")
+    regular(file)
     from meltpoint.adapters.exported_model import load_folder  # torch, which takes seconds
     from meltpoint.sweeps.results.predicting import predict_file
 

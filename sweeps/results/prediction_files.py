@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from meltpoint.adapters.files import replacing
+from meltpoint.tasks.core.bounded import regular
 from meltpoint.tasks.core.registry import unknown
 
 if TYPE_CHECKING:  # it takes half a second to import
@@ -45,7 +46,7 @@ def read_pieces(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
     read = {"csv": _read_delimited, "tsv": _read_delimited, "jsonl": _read_jsonl, "parquet": _read_parquet,
             "txt": _read_text}[format_of(path)]  # fmt: skip
     try:
-        yield from read(path, rows)
+        yield from read(regular(path), rows)
     except FileNotFoundError:
         raise ValueError(f"{path} is missing.") from None
     except UnicodeDecodeError as error:

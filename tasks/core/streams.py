@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from meltpoint.tasks.core.bounded import regular
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.readers import Record, empty, not_utf8, unreadable
 
@@ -40,7 +41,7 @@ def stream_csv(path: Path, columns: Sequence[str]) -> Iterator[Record]:
 def _lines(path: Path) -> Iterator[str]:
     """Yield the lines with their line ends, decoded one by one; a byte order mark is dropped."""
     try:
-        file = path.open("rb")
+        file = regular(path).open("rb")
     except OSError as error:
         raise unreadable(path, error) from None
     with file:

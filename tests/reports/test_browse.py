@@ -59,7 +59,7 @@ def run(*words: str) -> str:
 def test_every_sweep_of_a_storage_is_listed_also_a_damaged_one(storage: Path, words: tuple[str, ...]) -> None:
     (storage / "broken").mkdir()
     (storage / "broken" / "sweep.json").write_text("{", encoding="utf-8")
-    (storage / "unreadable" / "sweep.json").mkdir(parents=True)  # opening it fails as another user's file does
+    (storage / "unreadable" / "sweep.json").mkdir(parents=True)
     rows = {row["name"]: row for row in json.loads(run(*words, "--storage", str(storage), "--json"))}
     assert set(rows) == {"first", "second", "broken", "unreadable"}
     assert (rows["first"]["cells"], rows["first"]["cells_done"], rows["first"]["trials"]) == (2, 2, 2)
@@ -67,9 +67,25 @@ def test_every_sweep_of_a_storage_is_listed_also_a_damaged_one(storage: Path, wo
     assert rows["broken"]["state"] == "damaged"
     assert "sweep.json" in rows["broken"]["fault"]
     assert rows["unreadable"]["state"] == "damaged"
-    assert "directory" in rows["unreadable"]["fault"]
+    assert "sweep.json is damaged" in rows["unreadable"]["fault"]
     text = run(*words, "--storage", str(storage))
     assert all(name in text for name in rows)
+
+
+@pytest.mark.parametrize("dev", ["NaN", "3.5"])
+def test_a_damaged_record_is_named_and_left_out_and_everything_else_is_shown(storage: Path, dev: str) -> None:
+    best = storage / "first" / "trials" / "fine_tuning.sst2.0.json"
+    best.write_text(best.read_text().replace('"dev": 0.8', f'"dev": {dev}'))
+    rows = {row["name"]: row for row in json.loads(run("list", "sweeps", "--storage", str(storage), "--json"))}
+    assert best.name in rows["first"]["fault"]
+    assert (rows["first"]["trials"], rows["second"]["trials"]) == (1, 1)
+    for words in (("status", "first"), ("report", "first"), ("report", "first", "--format", "csv")):
+        result = CliRunner().invoke(app, [*words, "--storage", str(storage)])
+        assert result.exit_code == 0, result.output
+        assert f"Leftout:{best}isnotatrial'srecord" in "".join(result.output.split())
+        assert "350.0" not in result.output
+    refused = CliRunner().invoke(app, ["export", "first", "--storage", str(storage)])
+    assert (refused.exit_code, best.name in refused.output) == (2, True)
 
 
 def test_a_storage_without_sweeps_says_how_to_begin(tmp_path: Path) -> None:

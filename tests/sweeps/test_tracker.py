@@ -342,20 +342,39 @@ def test_closing_writes_everything_first_and_ends_the_thread(slow, cells, make_r
     assert not tracker._thread.is_alive()
 
 
-def test_a_write_that_fails_in_a_way_nobody_foresaw_is_trouble_and_holds_nobody_up(
-    slow, eager, cells, make_record, monkeypatch
+AUTOFLUSH = "(raised as a result of Query-invoked autoflush; consider using a session.no_autoflush block …)"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ZeroDivisionError("division by zero"), "(division by zero)"),
+        (RuntimeError(f"{AUTOFLUSH}\n(sqlite3.OperationalError) database or disk is full\n[SQL: …]"),
+         "((sqlite3.OperationalError) database or disk is full)"),
+        (RuntimeError(f"INTERNAL_ERROR: {AUTOFLUSH}\n(psycopg2.errors.DiskFull) no space"),
+         "((psycopg2.errors.DiskFull) no space)"),
+    ],
+)  # fmt: skip
+def test_a_write_that_fails_in_a_way_nobody_foresaw_is_trouble_with_its_reason_and_holds_nobody_up(
+    slow, eager, cells, make_record, monkeypatch, error, reason
 ):
     tracker, runs = slow
     begin = runs.begin
     first, second = (Proposal(word * 16, 0, "search", cells[0], {}, 0) for word in "ab")
-    monkeypatch.setattr(runs, "begin", lambda one, *more: 1 / 0 if one is first else begin(one, *more))
+
+    def begin_second(proposal: Proposal, *more: object) -> None:
+        if proposal is first:
+            raise error
+        begin(proposal, *more)
+
+    monkeypatch.setattr(runs, "begin", begin_second)
     for proposal in (first, second):
         tracker.begin(proposal, code_version(), BEGAN)
         tell(tracker, make_record(proposal))
     runs.may_go_on.set()
     tracker.flush()
     assert tracker.run_of(first.id) is None
-    assert "division by zero" in tracker.trouble
+    assert reason in tracker.trouble
     assert runs.calls == [("begin", second.id), ("write", second.id, [1, 2], True)]
 
 
