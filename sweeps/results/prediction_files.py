@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from meltpoint.adapters.files import replacing
 from meltpoint.tasks.core.bounded import regular
+from meltpoint.tasks.core.printable import printable
 from meltpoint.tasks.core.registry import unknown
 
 if TYPE_CHECKING:  # it takes half a second to import
@@ -137,8 +138,8 @@ def writing(out: Path | None, standard_output: TextIO) -> Iterator[Writer]:
 
 def _write_jsonl(piece: pandas.DataFrame, file: TextIO) -> None:
     for row in piece.to_dict(orient="records"):
-        file.write(json.dumps({key: _plain(value) for key, value in row.items()}, ensure_ascii=False, default=str))
-        file.write("\n")
+        text = json.dumps({key: _plain(value) for key, value in row.items()}, ensure_ascii=False, default=str)
+        file.write(f"{printable(text)}\n")
 
 
 def _plain(value: Any) -> Any:

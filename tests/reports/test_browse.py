@@ -88,6 +88,27 @@ def test_a_damaged_record_is_named_and_left_out_and_everything_else_is_shown(sto
     assert (refused.exit_code, best.name in refused.output) == (2, True)
 
 
+EVIL = "[red]e\x1b]0;title\x07\x9b31m\u202e\n✗ forged.cell failed"
+"""A name as a folder or a configuration may have it."""
+
+
+def test_names_with_control_characters_and_markup_are_shown_as_they_are_and_forge_no_line(
+    tmp_path: Path, make_cell, make_sweep
+) -> None:
+    cell = make_cell(encoder=f"hf:/{EVIL}", head="[b]h", notes=(EVIL,), input_notes=(EVIL,), failed=(EVIL,), planned=3)
+    stored(tmp_path, make_sweep(cell), replace(cell, finals=cell.search))
+    for words in (
+        ("status",), ("status", "first"), ("report", "first"), ("report", "first", "--format", "csv"),
+        ("best", "first"), ("compare", "first", "first"), ("show", "first", cell.best.id), ("export", "first"),
+        ("status", "first", "--json"), ("best", "first", "--json"),
+    ):  # fmt: skip
+        result = CliRunner().invoke(app, [*words, "--storage", str(tmp_path)])
+        assert not set(result.output) & set("\x1b\x07\x9b\u202e"), words
+        forged = any(line.startswith("✗ forged") for line in result.output.splitlines())
+        assert not forged or "csv" in words, "a cell of CSV may have several lines"
+        assert result.exit_code == 0, result.output
+
+
 def test_a_storage_without_sweeps_says_how_to_begin(tmp_path: Path) -> None:
     assert "meltpoint sweep" in run("status", "--storage", str(tmp_path))
 
