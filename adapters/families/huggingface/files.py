@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +27,11 @@ BESIDE_WEIGHTS = (
     "vocab.txt", "vocab.json", "merges.txt", "*.model", *SENTENCE_FILES,
 )  # fmt: skip
 """The files that loading reads beside the weights; any of them may affect the states, or a sentence's vector."""
+WIDTHS = {"hidden_size", "d_model", "dim", "emb_dim", "n_embd"}
+"""Names in configurations of the size of a hidden state, which some tensor has as its length."""
+SIZES = re.compile("layers?$|size$|dim$|heads$")
+AGAIN = 64
+"""How often a layer or a row may be used again: ALBERT runs each of its layers up to 24 times."""
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -62,7 +68,7 @@ def check_folder(folder: Path) -> Path:
     """
     if not is_folder(folder):
         raise ValueError(f"There is no folder {folder}; pass the folder of an encoder, or a hub id, as hf:… .")
-    read_config(folder)
+    config = read_config(folder)
     weights = weight_files(folder)
     if not weights:
         supported_config(folder, str(folder))  # a more specific error, for example for an image model
@@ -72,10 +78,30 @@ def check_folder(folder: Path) -> Path:
         raise ValueError(f"{folder} lacks {absent[0]}, which its index of weights names; copy the folder again.")
     for path in weights:
         _check_whole(path)
+    _check_sizes(folder, config, weights)
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         supported_config(folder, str(folder))
         raise ValueError(f"{folder} holds no tokenizer (tokenizer.json); save the encoder's tokenizer there as well.")
     return folder
+
+
+def _check_sizes(folder: Path, config: Mapping[str, Any], weights: Sequence[Path]) -> None:
+    """Refuse a configuration of a model that is far larger than its weights, before anything of that size is made."""
+    shapes = []
+    for path in weights:
+        with safe_open(path, "np") as file:
+            shapes += [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 - no mapping
+    largest = max((size for shape in shapes for size in shape), default=0)
+    for name, value in config.items():
+        is_count = "layer" in name
+        most = largest if name in WIDTHS else AGAIN * (len(shapes) if is_count else max(1024, largest))
+        if isinstance(value, int) and (name in WIDTHS or SIZES.search(name)) and value > most:
+            if value < 2**24:  # transformers makes lists of that length
+                supported_config(folder, str(folder))  # a more specific error, for a model that is no encoder
+            raise ValueError(
+                f"{folder}: its config.json has a {name} of {value}, and its weights are {len(shapes)} tensors of at "
+                f"most {largest} rows or columns; copy or download the encoder again."
+            )
 
 
 def _check_whole(path: Path) -> None:
