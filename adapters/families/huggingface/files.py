@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,7 +68,7 @@ def check_folder(folder: Path) -> Path:
     """
     if not is_folder(folder):
         raise ValueError(f"There is no folder {folder}; pass the folder of an encoder, or a hub id, as hf:… .")
-    config = read_config(folder)
+    read_config(folder)
     weights = weight_files(folder)
     if not weights:
         supported_config(folder, str(folder))  # a more specific error, for example for an image model
@@ -78,29 +78,30 @@ def check_folder(folder: Path) -> Path:
         raise ValueError(f"{folder} lacks {absent[0]}, which its index of weights names; copy the folder again.")
     for path in weights:
         _check_whole(path)
-    _check_sizes(folder, config, weights)
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         supported_config(folder, str(folder))
         raise ValueError(f"{folder} holds no tokenizer (tokenizer.json); save the encoder's tokenizer there as well.")
     return folder
 
 
-def _check_sizes(folder: Path, config: Mapping[str, Any], weights: Sequence[Path]) -> None:
-    """Refuse a configuration of a model that is far larger than its weights, before anything of that size is made."""
+def check_sizes(folder: Path, word: str) -> None:
+    """Refuse a configuration of a model that is far larger than its weights, before anything of that size is made.
+
+    Raises:
+        ValueError: one line with the configuration's key.
+    """
     shapes = []
-    for path in weights:
+    for path in weight_files(folder):
         with safe_open(path, "np") as file:
             shapes += [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 - no mapping
     largest = max((size for shape in shapes for size in shape), default=0)
-    for name, value in config.items():
+    for name, value in read_config(folder).items():
         is_count = "layer" in name
         most = largest if name in WIDTHS else AGAIN * (len(shapes) if is_count else max(1024, largest))
         if isinstance(value, int) and (name in WIDTHS or SIZES.search(name)) and value > most:
-            if value < 2**24:  # transformers makes lists of that length
-                supported_config(folder, str(folder))  # a more specific error, for a model that is no encoder
             raise ValueError(
-                f"{folder}: its config.json has a {name} of {value}, and its weights are {len(shapes)} tensors of at "
-                f"most {largest} rows or columns; copy or download the encoder again."
+                f"{word}: its config.json has a {name} of {value}, and its weights are {len(shapes)} tensors of at "
+                f"most {largest} rows or columns. Copy or download it again."
             )
 
 

@@ -13,6 +13,7 @@ import torch
 import transformers
 from torch import nn
 
+from meltpoint.adapters.families.huggingface.files import check_sizes
 from meltpoint.adapters.families.huggingface.supported import supported_config
 
 Attention = Callable[[Any], str | None]
@@ -53,6 +54,7 @@ def read(
     """
     with quiet():
         config = supported_config(folder, word)
+        check_sizes(folder, word)
         tokenizer = read_tokenizer(folder, word)
         model = _read_model(config, folder, word, dtype, attention)
     pieces, rows = max(tokenizer.get_vocab().values()) + 1, model.get_input_embeddings().weight.shape[0]
