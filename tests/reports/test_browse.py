@@ -95,7 +95,7 @@ EVIL = "[red]e\x1b]0;title\x07\x9b31m\u202e\n✗ forged.cell failed"
 def test_names_with_control_characters_and_markup_are_shown_as_they_are_and_forge_no_line(
     tmp_path: Path, make_cell, make_sweep
 ) -> None:
-    cell = make_cell(encoder=f"hf:/{EVIL}", head="[b]h", notes=(EVIL,), input_notes=(EVIL,), failed=(EVIL,), planned=3)
+    cell = make_cell(encoder=f"hf:/{EVIL}", notes=(EVIL,), input_notes=(EVIL,), failed=(EVIL,), planned=3)
     stored(tmp_path, make_sweep(cell), replace(cell, finals=cell.search))
     for words in (
         ("status",), ("status", "first"), ("report", "first"), ("report", "first", "--format", "csv"),

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from mlflow.tracking import MlflowClient
@@ -348,16 +349,10 @@ def test_closing_writes_everything_first_and_ends_the_thread(slow, cells, make_r
 def test_a_write_that_fails_in_a_way_nobody_foresaw_is_trouble_with_its_reason_and_holds_nobody_up(
     slow, eager, cells, make_record, monkeypatch, before
 ):
-    tracker, runs = slow
-    begin = runs.begin
+    (tracker, runs), begin = slow, slow[1].begin
     first, second = (Proposal(word * 16, 0, "search", cells[0], {}, 0) for word in "ab")
-
-    def begin_second(proposal: Proposal, *more: object) -> None:
-        if proposal is first:
-            raise RuntimeError(f"{before}disk is full\n[SQL: …]")
-        begin(proposal, *more)
-
-    monkeypatch.setattr(runs, "begin", begin_second)
+    failing = Mock(side_effect=RuntimeError(f"{before}disk is full\n[SQL: …]"))
+    monkeypatch.setattr(runs, "begin", lambda one, *more: (failing if one is first else begin)(one, *more))
     for proposal in (first, second):
         tracker.begin(proposal, code_version(), BEGAN)
         tell(tracker, make_record(proposal))
