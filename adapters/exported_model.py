@@ -36,7 +36,6 @@ from meltpoint.adapters.training.evaluation import Evaluation, evaluate
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core.bounded import parse_json, read_bytes
 from meltpoint.tasks.core.metric import Prediction
-from meltpoint.tasks.core.metrics import METRICS
 from meltpoint.tasks.core.task import Example, Task
 
 CPU = torch.device("cpu")
@@ -223,8 +222,6 @@ def _check(stored: _Stored, weights: Path) -> None:
             raise ValueError(f"its {name} is {stated}, and its weights are of {value}")
     if stored.kind not in heads.get(stored.head).kinds:
         raise ValueError(f"its head, {stored.head}, does not serve {kinds.get(stored.kind).words}")
-    if stored.metric in METRICS and not METRICS[stored.metric].serves(stored.kind, len(stored.labels)):
-        raise ValueError(f"its metric, {stored.metric}, is none of {kinds.get(stored.kind).words}")
 
 
 def _known_kind(name: str) -> str:
