@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, FiniteFloat
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from meltpoint.adapters import encoders, heads
@@ -160,7 +160,7 @@ def save_folder(
     model.encoder.save(folder / ENCODER)
     weights = {k: v.contiguous().cpu() for k, v in model.state_dict().items() if not k.startswith("encoder.")}
     with replacing(folder / HEAD) as beside:
-        save_file(weights, beside)
+        save_file(weights, beside, {"kind": task.kind, "head": head, "mode": mode})
     document = {
         "kind": task.kind, "task": task.name, "metric": task.metric, "labels": task.labels,
         "label_range": task.label_range, "conll_columns": task.conll_columns, "mode": mode, "head": head,
@@ -184,6 +184,7 @@ def load_folder(folder: str | Path, device: str = "cpu") -> ExportedModel:
     try:
         stored = _Stored.model_validate(parse_json(read_bytes(path / FACTS)))
         weights = load_file(path / HEAD)
+        _check(stored, path / HEAD)
         task, mode, head = _task(stored), stored.mode, stored.head
         setting = complete(stored.setting, mode, head)
         precision = resolve_precision(stored.precision, place.type)
@@ -212,6 +213,21 @@ def _device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
         raise ValueError(f"device {name!r} is not here; write cpu, or see `meltpoint doctor`.")
     return device
+
+
+def _check(stored: _Stored, weights: Path) -> None:
+    """Refuse facts that are not of the weights beside them, or do not fit together.
+
+    Raises:
+        ValueError: another kind, head or mode than the weights were saved with, or what does not go together.
+    """
+    with safe_open(weights, "pt") as file:
+        saved = file.metadata() or {}  # None in folders of older versions
+    for name, value in saved.items():
+        if (stated := getattr(stored, name, value)) != value:
+            raise ValueError(f"its {name} is {stated}, and its weights are of {value}")
+    if stored.kind not in heads.get(stored.head).kinds:
+        raise ValueError(f"its head, {stored.head}, does not serve {kinds.get(stored.kind).words}")
 
 
 def _known_kind(name: str) -> str:

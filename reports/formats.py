@@ -9,6 +9,7 @@ from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.results.sweep_file import CellHeader
+from meltpoint.tasks.core.printable import printable
 from meltpoint.tasks.core.score_text import difference_text, score_text
 
 QUOTED = "quoted"
@@ -19,6 +20,12 @@ SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 UNITS = (("d", "h", 86400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1))
 """(unit, the next smaller unit, seconds of both)."""
+
+
+def markdown_text(text: str) -> str:
+    """A text as one line of Markdown that is no HTML, heading or quotation; `p < 0.05` stays as it is."""
+    line = re.sub("^(?=[#>])", r"\\", printable(" ".join(text.split())))
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#|\w+;)", "&amp;", line))
 
 
 def percent(fraction: float) -> str:

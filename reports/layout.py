@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from meltpoint.reports.formats import QUOTED, title
+from meltpoint.tasks.core.printable import printable
 
 NAME_WIDTH = 11
 """The width to which names are wrapped in a narrow table: about that of `85.1 ± 0.3`."""
@@ -61,7 +62,7 @@ class ScreenColumn(Generic[Item]):
     def shown(self, item: Item, step: int) -> Text:
         """The text of an item's cell; the higher the step, the narrower."""
         steps: list[Callable[[str], str]] = [str, self.narrow, *self.further]
-        return Text(steps[min(step, len(steps) - 1)](self.text(item)))
+        return Text(steps[min(step, len(steps) - 1)](printable(self.text(item))))
 
 
 def name_column(heading: str, name: Callable[[Item], str]) -> ScreenColumn[Item]:
@@ -78,7 +79,7 @@ def mode_column(mode: Callable[[Item], str]) -> ScreenColumn[Item]:
 
 def new_table(heading: str = "") -> Table:
     """An empty table without vertical borders; its heading is left-aligned."""
-    title = Text(heading, style="bold") if heading else None
+    title = Text(printable(heading), style="bold") if heading else None
     return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
 
 
@@ -89,7 +90,7 @@ def width_of(table: Table, console: Console) -> int:
 
 def say(console: Console, text: str, style: str = "") -> None:
     """Print a line of text without markup, wrapped at the console's width."""
-    console.print(Text(text, style=style), highlight=False)
+    console.print(Text(printable(text), style=style), highlight=False)
 
 
 def say_lines(lines: Iterable[str], console: Console) -> None:
@@ -97,9 +98,9 @@ def say_lines(lines: Iterable[str], console: Console) -> None:
     for line in lines:
         if console.is_terminal:
             indent = len(line) - len(line.lstrip())
-            console.print(Padding(Text(line.strip()), (0, 0, 0, indent)), highlight=False)
+            console.print(Padding(Text(printable(line.strip())), (0, 0, 0, indent)), highlight=False)
         else:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def show_groups(
@@ -133,7 +134,7 @@ def _show_item(item: Item, columns: Sequence[ScreenColumn[Item]], console: Conso
     first, *others = columns
     say(console, first.text(item), style="bold")
     facts = ", ".join(f"{column.heading} {text}" for column in others if (text := column.text(item)))
-    console.print(Padding(Text(facts), (0, 0, 0, 2)), highlight=False)
+    console.print(Padding(Text(printable(facts)), (0, 0, 0, 2)), highlight=False)
 
 
 def units_apart(text: str) -> str:

@@ -29,8 +29,8 @@ def notes(summary: SweepSummary) -> list[str]:
 
 
 def warning_notes(summary: SweepSummary) -> list[str]:
-    """The guards against a wrong conclusion that the sweep has tripped, a line each."""
-    return [f"Warning: {line}." for line in guard_lines(summary)]
+    """Damaged records, and the guards against a wrong conclusion that the sweep has tripped, a line each."""
+    return [*summary.damaged, *(f"Warning: {line}." for line in guard_lines(summary))]
 
 
 def task_notes(summary: SweepSummary) -> list[str]:

@@ -25,7 +25,7 @@ class SweepRow:
         encoders, modes, tasks: of its cells.
         started_at: when its first trial began, in seconds since 1970; None before.
         seconds: of training.
-        fault: why it cannot be read; "" otherwise.
+        fault: why it cannot be read, or which of its records; "" otherwise.
     """
 
     name: str
@@ -64,7 +64,7 @@ def sweep_rows(storage: StoragePath) -> list[SweepRow]:
 
 def _row(storage: StoragePath, name: str) -> SweepRow:
     try:
-        summary = summarise(Ledger(storage / name))
+        summary = summarise(Ledger(storage / name), leaves_out=True)
     except ValueError as error:
         return SweepRow(name, "damaged", fault=str(error))
     except OSError as error:  # another user's, say
@@ -82,7 +82,7 @@ def _of(summary: SweepSummary) -> SweepRow:
         trials_planned=sum(cell.counts["planned"] for cell in cells),
         encoders=_distinct([head.encoder for head in heads]), modes=_distinct([head.mode for head in heads]),
         tasks=_distinct([head.task for head in heads]), started_at=min(starts, default=None),
-        seconds=sum(cell.seconds for cell in cells),
+        seconds=sum(cell.seconds for cell in cells), fault="; ".join(summary.damaged),
     )  # fmt: skip
 
 

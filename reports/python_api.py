@@ -17,6 +17,7 @@ from meltpoint.reports.loaded_sweep import LoadedSweep
 from meltpoint.sweeps.command_line.errors import BAD_INPUT, DONE
 from meltpoint.sweeps.command_line.options import Overflow, SearcherName, SweepOptions, as_words
 from meltpoint.sweeps.command_line.submission import PYTHON
+from meltpoint.sweeps.machine.terminal import show
 from meltpoint.tasks.core.registry import unknown
 
 if TYPE_CHECKING:  # torch, which takes seconds
@@ -218,7 +219,7 @@ def _run(words: Sequence[str]) -> _Ended:
     with _process(words) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            print(line, end="", file=sys.stderr, flush=True)
+            show(line, err=True)
             if line.startswith("meltpoint: "):
                 ended.message = line.removeprefix("meltpoint: ").strip()
         ended.status = process.wait()
@@ -249,6 +250,6 @@ def _process(words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
         for line in process.stdout:  # its last tables may be more than a pipe holds
-            print(line, end="", file=sys.stderr, flush=True)
+            show(line, err=True)
         process.wait()
         raise

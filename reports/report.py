@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.tables import MAKERS, files_of
+from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.storage.files import StoragePath, write
 
@@ -43,17 +43,17 @@ def kept_files(results: SweepResults) -> dict[str, str]:
 
             files["report.html"] = html(results)
         except Exception as error:  # noqa: BLE001 - whatever it is, the tables and the exports must not be lost by it
-            print(
+            tell(
                 f"report.html was not written ({type(error).__name__}: {error}); `meltpoint report "
                 f"{results.summary.name} --format html` tries again.",
-                file=sys.stderr,
+                err=True,
             )
     return files
 
 
 def renew_page(
     read: Callable[[], SweepSummary], path: StoragePath, beside: str | None = None, dashboard: str | None = None,
-    tell: Callable[[str], None] = print, wait: Callable[[float], None] = time.sleep,
+    tell: Callable[[str], None] = tell, wait: Callable[[float], None] = time.sleep,
 ) -> SweepSummary:  # fmt: skip
     """Write a sweep's page, again and again while a process drives it; a reader sees the old page or the new one.
 

@@ -33,6 +33,7 @@ from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.machine.services import Check
+from meltpoint.sweeps.machine.terminal import Screen
 from meltpoint.sweeps.results.ensemble_record import Ensemble
 from meltpoint.sweeps.results.score_words import spread_text
 from meltpoint.sweeps.results.summary import SweepSummary
@@ -40,6 +41,7 @@ from meltpoint.sweeps.search.closing import in_words
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.specification.tracking_uri import is_database, redacted
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.printable import printable
 
 if TYPE_CHECKING:  # they import torch, which takes seconds and a table does not need
     from meltpoint.adapters.training.epoch_result import EpochResult
@@ -63,7 +65,8 @@ def show_summary(summary: SweepSummary, console: Console, results: SweepResults 
         say(console, line, style="yellow")
     for heading, lines in (("What the table shows", delta_lines(results)), ("What tuning bought", gain_lines(results))):
         if lines:
-            say(console, f"\n{heading}", style="bold")
+            say(console, "")
+            say(console, heading, style="bold")
         for line in lines:
             say(console, line)
     say(console, "")
@@ -124,21 +127,21 @@ def show_outcome(
         again: the command that resumes the sweep.
         results: of the outcome's summary, if they are computed already.
     """
-    stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+    stderr = Screen(stderr=True, soft_wrap=True)
     show_summary(outcome.summary, console, results)
     for cell in outcome.summary.cells:
         if cell.closed_early:
-            stderr.print(in_words(cell.header.key, cell.closed_early), markup=False)
+            stderr.print(printable(in_words(cell.header.key, cell.closed_early)))
     for trouble in outcome.troubles:
-        stderr.print(f"! {trouble}", markup=False)
+        stderr.print(printable(f"! {trouble}"))
     if outcome.state == "stopped":
         why = f" ({outcome.stop})" if outcome.stop is not None and str(outcome.stop) else ""
-        stderr.print(f"Stopped{why}; what finished is kept. It goes on with:\n  {again}", markup=False)
-    stderr.print(f"Tables     {outcome.folder / 'report.md'}", markup=False)
+        stderr.print(f"Stopped{why}; what finished is kept. It goes on with:\n  {again}")
+    stderr.print(f"Tables     {outcome.folder / 'report.md'}")
     if outcome.state == "done":
-        stderr.print(f"Page       {outcome.folder / 'report.html'}", markup=False)
-    stderr.print(f"Exports    {outcome.folder / 'exports'}", markup=False)
-    stderr.print(f"Dashboard  {outcome.dashboard or _ui_command(outcome, resources)}", markup=False)
+        stderr.print(f"Page       {outcome.folder / 'report.html'}")
+    stderr.print(f"Exports    {outcome.folder / 'exports'}")
+    stderr.print(f"Dashboard  {outcome.dashboard or _ui_command(outcome, resources)}")
 
 
 def _ui_command(outcome: Outcome, resources: Resources) -> str:
@@ -255,7 +258,7 @@ def _value(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ", ".join(_value(item) for item in value)
-    return " ".join(str(value).split())
+    return printable(" ".join(str(value).split()))
 
 
 def show_checks(checks: Sequence[Check], console: Console) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from meltpoint.reports.formats import duration
-from meltpoint.reports.layout import ScreenColumn, mode_column, name_column, on_two_lines, say, show_groups
+from meltpoint.reports.layout import ScreenColumn, mode_column, name_column, on_two_lines, say, say_lines, show_groups
 from meltpoint.reports.notes import code_notes, growth_notes, searched_again, warning_notes
 from meltpoint.sweeps.ledger.records import strays_in_words
 from meltpoint.sweeps.ledger.running_trials import RunningTrials
@@ -66,11 +66,10 @@ def show_status(summary: SweepSummary, console: Console) -> None:
     for cell in summary.cells:
         if cell.closed_early:
             line = f"{'.'.join(cell.header.key)}: closed after {cell.closed_early}, since {cell.closed_early.cause}"
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            say_lines([line], console)
         if cell.test_round > 1:
             say(console, f"{'.'.join(cell.header.key)}: {searched_again(cell.test_round)}.")
-        if cell.errors:
-            console.print("\n".join(error_lines(cell)), markup=False, highlight=False, soft_wrap=True)
+        say_lines(error_lines(cell), console)
 
 
 def running_lines(running: RunningTrials) -> list[str]:

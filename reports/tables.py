@@ -18,7 +18,7 @@ from meltpoint.reports.findings import (
     gain_rows,
     without_defaults,
 )
-from meltpoint.reports.formats import duration, marks, searched_names, setting_text, title
+from meltpoint.reports.formats import duration, markdown_text, marks, searched_names, setting_text, title
 from meltpoint.reports.notes import notes, searched_again, searched_less
 from meltpoint.reports.paper_comparison import paper_score
 from meltpoint.reports.report_json import document_text
@@ -58,7 +58,11 @@ def markdown(results: SweepResults) -> str:
     parts = [f"# Sweep {_plain(summary.name)}", _state(summary)]
     for block in table.blocks:
         parts += [f"## {_plain(block.encoder)}", _block(block)]
-    parts.append("\n".join(f"{marks([number])} {text}.  " for number, text in enumerate(table.footnotes, 1)).rstrip())
+    parts.append(
+        "\n".join(
+            f"{marks([number])} {markdown_text(text)}.  " for number, text in enumerate(table.footnotes, 1)
+        ).rstrip()
+    )
     parts += _findings(results)
     parts += ["## How to read it", _bullets(results.legend)]
     parts += ["## Cells", _cells(summary), *_cost(summary), "## Best settings", SETTINGS_NOTE, _settings(summary)]
@@ -97,7 +101,7 @@ def _block(block: EncoderBlock) -> str:
 
 
 def _matrix_row(row: TableRow) -> list[str]:
-    return [_plain(row.title), row.head, *(_shown(shown, row.is_paper) for shown in row.entries)]
+    return [_plain(row.title), _plain(row.head), *(_shown(shown, row.is_paper) for shown in row.entries)]
 
 
 def _shown(shown: TableEntry, is_paper: bool) -> str:
@@ -137,13 +141,13 @@ def _names(summary: SweepSummary) -> list[str]:
 
 
 def _key(head: CellHeader, names: int) -> list[str]:
-    return [_plain(head.encoder), title(head.mode), _plain(head.task), head.variant][:names]
+    return [_plain(head.encoder), title(head.mode), _plain(head.task), _plain(head.variant)][:names]
 
 
 def _cell_row(cell: CellSummary, names: int) -> list[str]:
     head, best = cell.header, cell.best
     return [
-        *_key(head, names), head.head, trials_text(cell.counts),
+        *_key(head, names), _plain(head.head), trials_text(cell.counts),
         best_dev_text(best),
         NOTHING if best is None or best.best_epoch is None else f"{best.best_epoch} of {len(best.epochs)}",
         spread_text(cell.dev, head.metric), spread_text(cell.test, head.metric), duration(cell.seconds),
@@ -171,12 +175,12 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> s
 
 
 def _bullets(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {' '.join(line.split())}" for line in lines)
+    return "\n".join(f"- {markdown_text(line)}" for line in lines)
 
 
 def _plain(text: str) -> str:
     """Text that is safe in a row of a Markdown table."""
-    return " ".join(text.split()).replace("|", "\\|")
+    return markdown_text(text).replace("|", "\\|")
 
 
 def comma_separated(results: SweepResults) -> str:

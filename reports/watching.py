@@ -9,7 +9,9 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from meltpoint.reports.layout import say_lines
 from meltpoint.reports.status_view import show_status
+from meltpoint.sweeps.machine.terminal import Screen
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.score_text import score_text
@@ -49,7 +51,7 @@ def _on_terminal(
 
 def _table(summary: SweepSummary, console: Console) -> RenderableType:
     """The output of `status` as one renderable of the console's width."""
-    inner = Console(width=console.width, force_terminal=True, color_system="truecolor", highlight=False)
+    inner = Screen(width=console.width, force_terminal=True, color_system="truecolor")
     with inner.capture() as captured:
         show_status(summary, inner)
     return Group(Text.from_ansi(captured.get()))
@@ -61,7 +63,7 @@ def _in_lines(read: Callable[[], SweepSummary], console: Console, wait: Callable
         summary = read()
         line = progress_line(summary)
         if line != before:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            say_lines([line], console)
         if summary.state != "running":
             return summary
         before = line

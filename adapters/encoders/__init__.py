@@ -26,7 +26,7 @@ from meltpoint.adapters.families.short_names import check_short_name, encoder_wo
 from meltpoint.adapters.families.unknown import HUB_ID, unknown_encoder
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.paths import expanded, is_folder
+from meltpoint.tasks.core.paths import exists, expanded
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
@@ -260,11 +260,11 @@ def _module(word: str) -> ModuleType:
 
 
 def _resolve_hugging_face(source: str) -> EncoderReference:
-    """Resolve `hf:SOURCE`: a folder if it exists or `SOURCE` cannot be a hub id, otherwise a hub id."""
+    """Resolve `hf:SOURCE`: a path if it exists or `SOURCE` cannot be a hub id, otherwise a hub id."""
     if not source.strip():
         raise ValueError("'hf:' needs a hub id or a folder behind it, as in hf:google-bert/bert-base-uncased.")
     folder = expanded(source)
-    if is_folder(folder) or source.startswith((".", "~")) or not HUB_ID.fullmatch(source):
+    if exists(folder) or source.startswith((".", "~")) or not HUB_ID.fullmatch(source):
         absolute = check_folder(folder.resolve())
         return EncoderReference(f"hf:{absolute}", str(absolute), pooling=read_pooling(absolute))
     identifier, _, revision = source.partition("@")

@@ -18,6 +18,7 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.encoding import at_rest, encode
 from meltpoint.adapters.features.layout import ENCODING_BATCH, feature_key
 from meltpoint.adapters.files import replacing
+from meltpoint.tasks.core.bounded import regular
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.task import Example, Kind
 
@@ -74,7 +75,7 @@ def _lines(text: Path) -> list[list[str]]:
     """Each line's words."""
     try:
         # `splitlines` would also split at separators inside a line, and the arrays' numbers be no longer the lines'.
-        lines = text.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+        lines = regular(text).read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{text} is not UTF-8 (byte {error.start}); convert it first: iconv -t utf-8.") from None
     except OSError as error:

@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from meltpoint.tasks.core.metrics import gain
 
-Seconds = Annotated[float, Field(ge=-1e11, le=1e11, allow_inf_nan=False)]
+Number = Annotated[float, Field(strict=True)]
+"""A number, and no text that may be read as one; a whole one too."""
+Seconds = Annotated[Number, Field(ge=-1e11, le=1e11, allow_inf_nan=False)]
 """A duration, or a moment since 1970: three thousand years; a longer one is damage, and sums of it have no calendar."""
 
 
@@ -37,14 +39,14 @@ class EpochResult(BaseModel):
     epoch: int
     phase: str
     step: int
-    train_loss: float
-    dev: dict[str, float]
-    train: dict[str, float] = Field(default_factory=dict)
+    train_loss: Number
+    dev: dict[str, Number]
+    train: dict[str, Number] = Field(default_factory=dict)
     encoder_frozen: bool = False
     frozen_groups: int = 0
     train_seconds: Seconds
     dev_seconds: Seconds
-    learning_rate: float
+    learning_rate: Number
 
 
 Result = TypeVar("Result", bound=EpochResult)

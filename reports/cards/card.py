@@ -12,6 +12,7 @@ import yaml
 from meltpoint.adapters import encoders
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.reports.cards.usage import LIBRARY, usage
+from meltpoint.reports.formats import markdown_text
 from meltpoint.sweeps.results.finalist_export import Form
 from meltpoint.sweeps.results.score_words import NOTHING
 from meltpoint.tasks import kinds
@@ -140,8 +141,8 @@ class ModelCard:
         return data.to_yaml()
 
     def _body(self) -> Iterator[str]:
-        yield f"# {self.name}\n"
-        yield f"{self.origin}\n"
+        yield f"# {markdown_text(self.name)}\n"
+        yield f"{markdown_text(self.origin)}\n"
         yield f"## Use\n\n{usage(self.form, self.kind, self.pipeline)}\n"
         yield from self._score_lines()
         yield from _section("Data", self.data)
@@ -159,7 +160,7 @@ class ModelCard:
             own = NOTHING if row.own is None else score_text(row.own, self.metric)
             yield f"| {row.split} | {examples} | {row.over_seeds} | {own} |"
         yield ""
-        yield from (f"- {line}" for line in self.score_notes)
+        yield from (f"- {markdown_text(line)}" for line in self.score_notes)
         yield ""
 
     def _licence(self) -> list[str]:
@@ -173,5 +174,5 @@ class ModelCard:
 
 def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
     yield f"## {title}\n"
-    yield from (f"- {line}" for line in lines)
+    yield from (f"- {markdown_text(line)}" for line in lines)
     yield ""

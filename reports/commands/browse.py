@@ -6,11 +6,12 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from meltpoint.reports.commands.results import read_summary
+from meltpoint.reports.commands.results import read_summary, read_view
 from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
 from meltpoint.sweeps.command_line.options import AsJson, NameArgument, Storage
+from meltpoint.sweeps.machine.terminal import Screen, tell
+from meltpoint.tasks.core.printable import printable
 
 
 @exit_on_error()
@@ -25,14 +26,14 @@ def show(
     from meltpoint.sweeps.storage.files import storage_path
     from meltpoint.sweeps.storage.layout import sweep_folder
 
-    summary = read_summary(name, storage)
-    record = find_trial(Ledger(sweep_folder(storage_path(storage), name)).records(), name, trial)
+    summary = read_view(name, storage)
+    record = find_trial(Ledger(sweep_folder(storage_path(storage), name)).records({}), name, trial)
     if as_json:
         print_json(record.model_dump(mode="json"))
         return
     from meltpoint.reports.layout import say_lines
 
-    say_lines(trial_lines(record, summary), Console(highlight=False))
+    say_lines(trial_lines(record, summary), Screen())
 
 
 @exit_on_error()
@@ -50,7 +51,7 @@ def best(
         return
     from meltpoint.reports.screen import show_rows
 
-    show_rows(best_rows(cells), Console(highlight=False))
+    show_rows(best_rows(cells), Screen())
 
 
 @exit_on_error()
@@ -69,10 +70,10 @@ def remove(
     size = f"{found.folder}: {some(found.files, 'file')}, {found.bytes / 1e6:.1f} MB"
     if not yes and not sys.stdin.isatty():
         raise ValueError(f"{size}. Nothing was removed; to remove it, add --yes.")
-    if not yes and not typer.confirm(f"Remove {size}?", err=True):
+    if not yes and not typer.confirm(printable(f"Remove {size}?"), err=True):
         raise typer.Exit(FAILED)
     remove_sweep(place, name, found)
-    print(f"removed {size}", file=sys.stderr)
+    tell(f"removed {size}", err=True)
 
 
 @exit_on_error()
@@ -92,4 +93,4 @@ def compare(
         return
     from meltpoint.reports.layout import say_lines
 
-    say_lines(lines(found), Console(highlight=False))
+    say_lines(lines(found), Screen())

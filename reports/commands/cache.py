@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from meltpoint.sweeps.command_line.errors import FAILED, complain, exit_on_error, print_json
 from meltpoint.sweeps.command_line.options import AsJson, CacheDir, Storage
+from meltpoint.sweeps.machine.terminal import Screen, tell
 
 cache = typer.Typer(no_args_is_help=True, help="The cached hidden states of frozen encoders: list, remove.")
 
@@ -27,7 +27,7 @@ def cache_list(storage: Storage = "runs", cache_dir: CacheDir = None, as_json: A
         return
     from meltpoint.reports.screen import show_rows
 
-    show_rows(shown(rows), Console(highlight=False))
+    show_rows(shown(rows), Screen())
 
 
 @cache.command("rm")
@@ -45,7 +45,7 @@ def cache_remove(
 
     done = remove_entries(storage_path(storage), ids or [], task, everything, cache_dir_of(cache_dir))
     for entry in done.removed:
-        print(f"{entry.id} {entry.bytes}")
+        tell(f"{entry.id} {entry.bytes}")
     for why in done.kept:
         complain(why)
     if done.kept:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from meltpoint.sweeps.command_line.errors import DONE, FAILED, complain, exit_on_error, print_json
 from meltpoint.sweeps.command_line.options import AsJson, JobAddress, NameArgument, SweepOptions, with_sweep_options
+from meltpoint.sweeps.machine.terminal import Screen, show, tell
 
 if TYPE_CHECKING:
     from meltpoint.sweeps.jobs.attempts import Job
@@ -74,15 +73,15 @@ def submit(
 
     there = JobEnvironment(kind, wheel, asked.files, variables)
     for line in (*asked.spec.missing(), *(large_files(there.tree) if there.tree else ())):
-        print(line, file=sys.stderr)
+        tell(line, err=True)
     job, attempt = send(client, asked.spec.name, asked.command, asked.storage, there, code_version(), driver_cpus)
     url = client.server.url
     if as_json:
         print_json({"job": job, "sweep": asked.spec.name, "attempt": attempt, "address": url})
         return
-    print(f"{job} is on its way at {url}; it needs this machine no more.")
+    tell(f"{job} is on its way at {url}; it needs this machine no more.")
     for command in ("logs -f", "status", "stop"):
-        print(f"  meltpoint {command} {asked.spec.name} --address {url}")
+        tell(f"  meltpoint {command} {asked.spec.name} --address {url}")
 
 
 @exit_on_error()
@@ -105,7 +104,7 @@ def logs(
     else:
         _write(client.log(job.name))
     if job.is_over:
-        print(in_words(job), file=sys.stderr)
+        tell(in_words(job), err=True)
     if follow and job.status != "SUCCEEDED":
         raise typer.Exit(FAILED)
 
@@ -120,7 +119,7 @@ def stop(name: NameArgument, address: JobAddress = None) -> None:
     client = _client(address)
     job = last_attempt(name, client.jobs())
     if job.is_over:
-        print(f"It had ended before: {in_words(job)}")
+        tell(f"It had ended before: {in_words(job)}")
         return
     began = time.monotonic()
     job = end(client, job)
@@ -130,8 +129,8 @@ def stop(name: NameArgument, address: JobAddress = None) -> None:
         complain(f"{job.name} is {job.status} after {seconds:.0f} s still; {pending}: {client.server.url}.")
         raise typer.Exit(FAILED)
     killed = ", killed, since it did not end by itself" if seconds > STOP_WAIT_SECONDS else ""
-    print(f"{in_words(job)} It took {seconds:.0f} s{killed}.")
-    print("What finished is kept; the same `meltpoint submit` goes on from there.")
+    tell(f"{in_words(job)} It took {seconds:.0f} s{killed}.")
+    tell("What finished is kept; the same `meltpoint submit` goes on from there.")
 
 
 def _client(address: str | None) -> JobClient:
@@ -159,8 +158,7 @@ def _variables(names: list[str]) -> dict[str, str]:
 
 
 def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    show(text)
 
 
 def in_words(job: Job) -> str:
@@ -200,8 +198,8 @@ def status_of_job(
     else:
         from meltpoint.reports.status_view import show_status
 
-        print(in_words(mine[-1]) if mine else f"{client.server.url} has no job of this sweep.")
-        show_status(summarise(name, visible), Console(highlight=False))
+        tell(in_words(mine[-1]) if mine else f"{client.server.url} has no job of this sweep.")
+        show_status(summarise(name, visible), Screen())
         _say_which_counts(mine[-1:])
 
 
@@ -228,7 +226,7 @@ def _ask_for_status(client: JobClient, name: str, job: Job, as_json: bool) -> No
         found = json.loads(answer.text) if answer.ok else {"name": name, "state": None, "cells": []}
         print_json({**found, "job": _as_json(job, client)})
     else:
-        print(in_words(job))
+        tell(in_words(job))
         _write(answer.text if answer.ok else f"No table: {answer.text}")
         _say_which_counts([job] if answer.ok else [])
     if not answer.ok and job.is_over:
@@ -238,7 +236,7 @@ def _ask_for_status(client: JobClient, name: str, job: Job, as_json: bool) -> No
 def _say_which_counts(jobs: list[Job]) -> None:
     """Say that the ledger is right where Ray says that a job failed, as it does of one that outlived its head."""
     if any(job.status == "FAILED" for job in jobs):
-        print("Where Ray and the table differ, the table is right: it is read from the files of the sweep.")
+        tell("Where Ray and the table differ, the table is right: it is read from the files of the sweep.")
 
 
 def _as_json(job: Job | None, client: JobClient) -> dict[str, Any] | None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from meltpoint.reports.commands.results import show_sweeps
 from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
 from meltpoint.sweeps.command_line.options import Address, AsJson, DataDir, Listable, OneEncoder, Storage, TrackingUri
+from meltpoint.sweeps.machine.terminal import Screen, tell
 
 ANY_ENCODER = "hf:ID"
 """An encoder without spaces of its own."""
@@ -33,7 +32,7 @@ def features(
     from meltpoint.adapters.features.writing import write_features  # torch, which takes seconds
 
     written = write_features(name, file, out, layers)
-    print(f"{written.in_words()} → {out}", file=sys.stderr)
+    tell(f"{written.in_words()} → {out}", err=True)
 
 
 @exit_on_error()
@@ -63,7 +62,7 @@ def list_names(
         return
     from meltpoint.reports.screen import show_rows
 
-    show_rows(rows, Console(highlight=False))
+    show_rows(rows, Screen())
 
 
 @exit_on_error()
@@ -90,7 +89,7 @@ def doctor(
     if as_json:
         print_json([vars(check) for check in results])
     else:
-        show_checks(results, Console(highlight=False))
+        show_checks(results, Screen())
     if not all(check.ok for check in results):
         raise typer.Exit(FAILED)
 

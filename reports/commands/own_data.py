@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from meltpoint.sweeps.command_line.errors import exit_on_error, print_json
 from meltpoint.sweeps.command_line.options import AsJson
+from meltpoint.sweeps.machine.terminal import show, tell
 
 
 @exit_on_error()
@@ -25,6 +25,6 @@ def new_task(
     if as_json:
         print_json(made.document())
     elif out is None:
-        print(made.text, end="")
+        show(made.text)
     if out is not None:
-        print(f"{out}: guesses; correct what is wrong, then: meltpoint plan --task {out} …", file=sys.stderr)
+        tell(f"{out}: guesses; correct what is wrong, then: meltpoint plan --task {out} …", err=True)

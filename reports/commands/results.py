@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from meltpoint.reports.commands.jobs import is_here, status_of_job
 from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
@@ -27,6 +26,9 @@ from meltpoint.sweeps.command_line.options import (
     Tasks,
 )
 from meltpoint.sweeps.jobs import ADDRESS
+from meltpoint.sweeps.machine.terminal import Screen, show, tell
+from meltpoint.tasks.core.bounded import regular
+from meltpoint.tasks.core.paths import exists
 
 if TYPE_CHECKING:
     from meltpoint.sweeps.results.summary import SweepSummary
@@ -43,20 +45,20 @@ def status(
         show_sweeps(storage, as_json)
         return
     if address is not None or (ADDRESS in os.environ and not is_here(name, storage)):
-        status_of_job(name, storage, address, as_json, read_summary)
+        status_of_job(name, storage, address, as_json, read_view)
         return
     if watch and not as_json:
         from meltpoint.reports.watching import watch as follow
 
-        follow(lambda: read_summary(name, storage), Console(highlight=False))
+        follow(lambda: read_view(name, storage), Screen())
         return
-    summary = read_summary(name, storage)
+    summary = read_view(name, storage)
     if as_json:
         print_json(summary.as_json())
         return
     from meltpoint.reports.status_view import show_status
 
-    show_status(summary, Console(highlight=False))
+    show_status(summary, Screen())
 
 
 def show_sweeps(storage: str, as_json: bool) -> None:
@@ -69,13 +71,18 @@ def show_sweeps(storage: str, as_json: bool) -> None:
     if as_json:
         print_json([row.as_json() for row in rows])
     elif rows:
-        show_rows([row.as_row() for row in rows], Console(highlight=False))
+        show_rows([row.as_row() for row in rows], Screen())
     else:
-        print(f"No sweep in {storage} yet; start one with `meltpoint sweep`, or name another --storage.")
+        tell(f"No sweep in {storage} yet; start one with `meltpoint sweep`, or name another --storage.")
 
 
-def read_summary(name: str, storage: str) -> SweepSummary:
-    """The summary of a sweep in a storage.
+def read_view(name: str, storage: str) -> SweepSummary:
+    """As `read_summary`, to be shown: damaged records are left out and named."""
+    return read_summary(name, storage, leaves_out=True)
+
+
+def read_summary(name: str, storage: str, leaves_out: bool = False) -> SweepSummary:
+    """The summary of a sweep in a storage; arguments and errors as of `summarise`.
 
     Raises:
         ValueError: there is no such sweep, or one of its files is damaged.
@@ -85,7 +92,7 @@ def read_summary(name: str, storage: str) -> SweepSummary:
     from meltpoint.sweeps.storage.files import readable_storage
     from meltpoint.sweeps.storage.layout import sweep_folder
 
-    return summarise(Ledger(sweep_folder(readable_storage(storage), name)))
+    return summarise(Ledger(sweep_folder(readable_storage(storage), name)), leaves_out)
 
 
 @exit_on_error()
@@ -113,23 +120,23 @@ def report(
 
     if watch:
         place = out or sweep_folder(readable_storage(storage), name) / "report.html"
-        renew_page(
-            lambda: read_summary(name, storage), place, beside, dashboard, lambda line: print(line, file=sys.stderr)
-        )
+        renew_page(lambda: read_view(name, storage), place, beside, dashboard, lambda line: tell(line, err=True))
         return
+    summary = read_view(name, storage)
     if table_format is None and out is None and sys.stdout.isatty():
         from meltpoint.reports.results import results_of
         from meltpoint.reports.screen import show_summary
 
-        summary = read_summary(name, storage)
-        show_summary(summary, Console(highlight=False), results_of(summary, beside))
+        show_summary(summary, Screen(), results_of(summary, beside))
         return
-    text = make(read_summary(name, storage), (table_format or TableFormat.md).value, beside, dashboard)
+    for line in summary.damaged:  # a CSV file has no room for it
+        tell(line, err=True)
+    text = make(summary, (table_format or TableFormat.md).value, beside, dashboard)
     if out is None:
-        print(text, end="")
+        show(text)
         return
     write(out, text)
-    print(out)
+    tell(out)
 
 
 @exit_on_error()
@@ -160,8 +167,8 @@ def export(
         from meltpoint.tasks.core.counts import some
 
         count = write_journal(read_summary(name, storage), optuna)
-        print(f"{some(count, 'trial')}; open with: optuna-dashboard {optuna}", file=sys.stderr)
-        print(optuna)
+        tell(f"{some(count, 'trial')}; open with: optuna-dashboard {optuna}", err=True)
+        tell(optuna)
         return
     from meltpoint.sweeps.ledger.ledger import Ledger
     from meltpoint.sweeps.results.export import export_cells
@@ -171,11 +178,11 @@ def export(
     summary, ledger = read_summary(name, storage), Ledger(sweep_folder(storage_path(storage), name))
     target = out or ledger.folder / "exports"
     for path in export_cells(ledger, summary, target, cell, export_format.value):
-        print(path)
+        tell(path)
     if model or transformers or onnx:
         from meltpoint.reports.finalist_folders import asked_forms, export_finalists
 
-        export_finalists(ledger, summary, target, cell, asked_forms(model, transformers, onnx), print)
+        export_finalists(ledger, summary, target, cell, asked_forms(model, transformers, onnx), tell)
 
 
 @exit_on_error(goes_on=True)
@@ -198,7 +205,7 @@ def ensemble(
     if as_json:
         print_json(made.model_dump(mode="json"))
     else:
-        show_ensemble(made, name, Console(highlight=False))
+        show_ensemble(made, name, Screen())
 
 
 @exit_on_error(goes_on=True)
@@ -222,10 +229,10 @@ def analyse(
         name, split_at_commas(analysis), readable_storage(storage), encoders=encoder_names(encoder or ()),
         tasks=task_names(task or ()), model=model, corpus=corpus,
         data_dir=str(data_dir.absolute()) if data_dir else None, max_train_examples=max_train_examples, out=out,
-        formats=split_at_commas(formats or ()), runs=runs, tell=lambda line: print(line, file=sys.stderr),
+        formats=split_at_commas(formats or ()), runs=runs, tell=lambda line: tell(line, err=True),
     )  # fmt: skip
     for path in written:
-        print(path)
+        tell(path)
 
 
 @exit_on_error()
@@ -244,16 +251,17 @@ def predict(
 
     for named in (file, *([out] if out else [])):
         format_of(named)
-    if not file.exists():
+    if not exists(file):
         raise ValueError(f"{file} is missing.")
+    regular(file)
     from meltpoint.adapters.exported_model import load_folder  # torch, which takes seconds
     from meltpoint.sweeps.results.predicting import predict_file
 
-    def tell(done: int) -> None:
-        print(f"{done} rows", file=sys.stderr)
+    def told(done: int) -> None:
+        tell(f"{done} rows", err=True)
 
-    rows = predict_file(load_folder(model, device), file, out, text or (), probabilities, tell=tell)
-    print(f"{rows} rows → {out or 'standard output'}", file=sys.stderr)
+    rows = predict_file(load_folder(model, device), file, out, text or (), probabilities, tell=told)
+    tell(f"{rows} rows → {out or 'standard output'}", err=True)
 
 
 @exit_on_error()
@@ -275,7 +283,7 @@ def train(
     from meltpoint.reports.screen import show_epoch
     from meltpoint.sweeps.worker.retrain import retrain  # torch, which takes seconds
 
-    talk = Console(stderr=True, highlight=False)
+    talk = Screen(stderr=True)
     where = str(data_dir.absolute()) if data_dir else None
     done = retrain(str(file), seed, test, where, lambda epoch: show_epoch(epoch, talk), out, transformers)
     if out is not None:
@@ -287,7 +295,7 @@ def train(
     if as_json:
         print_json(done.as_json())
     else:
-        print(f"dev {done.metric} {done.dev!r}" + ("" if done.test is None else f", test {done.test!r}"))
-    talk.print(done.comparison(), markup=False, soft_wrap=True)
+        tell(f"dev {done.metric} {done.dev!r}" + ("" if done.test is None else f", test {done.test!r}"))
+    talk.print(done.comparison(), soft_wrap=True)
     if done.same is False:
         raise typer.Exit(FAILED)

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
 
 from meltpoint.sweeps.command_line.errors import DONE, again, exit_on_error, print_json
 from meltpoint.sweeps.command_line.options import (
@@ -21,6 +20,7 @@ from meltpoint.sweeps.command_line.options import (
     SweepOptions,
     with_sweep_options,
 )
+from meltpoint.sweeps.machine.terminal import Screen
 
 if TYPE_CHECKING:
     from meltpoint.reports.results import SweepResults
@@ -53,7 +53,7 @@ def sweep(options: SweepOptions) -> None:
 
 def _run(spec: SweepSpec, resources: Resources) -> None:
     """Run a sweep, show its table, and end with its status."""
-    console = Console(stderr=True)
+    console = Screen(stderr=True)
     from meltpoint.sweeps.driver.early_start import head_start
     from meltpoint.sweeps.machine.signals import end_now, stoppable
     from meltpoint.sweeps.results.cache import trim
@@ -88,7 +88,7 @@ def _show(outcome: Outcome, resources: Resources, rendered: Sequence[SweepResult
     from meltpoint.reports.screen import show_outcome
 
     results = next((one for one in rendered if one.summary is outcome.summary), None)
-    show_outcome(outcome, resources, again(), Console(highlight=False), results)
+    show_outcome(outcome, resources, again(), Screen(), results)
 
 
 @exit_on_error()
@@ -109,7 +109,7 @@ def plan(options: SweepOptions, as_json: AsJson = False, explain: Explain = Fals
         return
     from meltpoint.reports.screen import show_explanation, show_plan
 
-    console = Console(highlight=False)
+    console = Screen()
     show_plan(planned, console)
     if explanation:
         show_explanation(explanation, console)

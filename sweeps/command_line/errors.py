@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import typer
 
 from meltpoint.sweeps.machine.signals import status_of
+from meltpoint.sweeps.machine.terminal import show, tell
 from meltpoint.sweeps.specification.tracking_uri import redacted
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
@@ -72,7 +73,7 @@ def exit_on_error(goes_on: bool = False) -> Iterator[None]:
 
 def complain(text: str) -> None:
     """Print one line on standard error, without passwords."""
-    print(f"meltpoint: {redacted(shortened(' '.join(text.split())))}", file=sys.stderr)
+    tell(f"meltpoint: {redacted(shortened(' '.join(text.split())))}", err=True)
 
 
 LONGEST_MESSAGE = 2000
@@ -92,4 +93,4 @@ def again() -> str:
 
 def print_json(document: object) -> None:
     """Print one JSON document on standard output."""
-    print(json.dumps(document, indent=1, ensure_ascii=False))
+    show(json.dumps(document, indent=1, ensure_ascii=False) + "\n")

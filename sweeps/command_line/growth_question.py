@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.tasks.core.counts import plural, some
 
@@ -36,7 +37,7 @@ def asked_to_grow(spec: SweepSpec, resources: Resources) -> Resources:
     import typer
 
     for line in question(ledger, then, spec):
-        typer.echo(line, err=True)
+        tell(line, err=True)
     if not typer.confirm("Go on?", err=True):
         raise ValueError(f"Nothing was changed; the sweep '{spec.name}' is as it was.")
     return replace(resources, grow=True)

@@ -16,6 +16,7 @@ from meltpoint.sweeps.driver.remaining_time import RemainingTime
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
 from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal, trial_label, trial_name
 from meltpoint.sweeps.search.selection import finals_of, spread
+from meltpoint.tasks.core.printable import printable
 from meltpoint.tasks.core.score_text import score_text
 
 REFRESH_SECONDS = 0.5
@@ -56,7 +57,7 @@ class Progress:
     def say(self, text: str) -> None:
         """One line of talk."""
         self.last_said = self.clock()
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
     def on_start(self, proposal: Proposal) -> None:
         """A trial began."""
@@ -146,7 +147,7 @@ class Progress:
             table.add_column(column, justify=justify, no_wrap=True)  # type: ignore[arg-type]
         for progress in self.cells():
             table.add_row(*row(progress))
-        running = [Text("  " + line, style="dim") for line in sorted(self.latest.values())]
+        running = [Text(printable(f"  {line}"), style="dim") for line in sorted(self.latest.values())]
         return Group(table, *running)
 
 

@@ -44,6 +44,7 @@ from meltpoint.sweeps.tracking.store_check import check_before_start
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.printable import printable
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def _sweep(
     spec: SweepSpec, resources: Resources, console: Console, writers: Writers, cluster: Cluster, leave: Leave
 ) -> Outcome:  # fmt: skip
     def say(line: str) -> None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
     storage = storage_folder(resources.storage)
     uri = resources.tracking_uri or default_uri(storage)

@@ -47,7 +47,7 @@ Say = Callable[[str], None]
 
 
 class LeaseLostError(Exception):
-    """Another driver has taken over the sweep; this one writes nothing more."""
+    """Another driver has taken over the sweep, or its folder is gone; this one writes nothing more."""
 
 
 def silence_seconds() -> float:
@@ -153,11 +153,15 @@ class Lease:
         """Check that this process still has the sweep.
 
         Raises:
-            LeaseLostError: another driver has it.
+            LeaseLostError: another driver has it, or its folder is gone.
         """
         if self.is_lost():
             claim = latest(self.claim.folder)
-            who = claim.owner() if claim is not None and claim.number > self.attempt else None
+            if claim is None or claim.number <= self.attempt:
+                parts = (self.claim.folder.parent, self.claim.folder, self.staging)
+                gone = next((one for one in parts if not is_there(one)), self.staging)
+                raise LeaseLostError(f"{gone} is gone: removed, renamed or moved; nothing was written after that.")
+            who = claim.owner()
             raise LeaseLostError(
                 f"another driver has taken over this sweep ({who or 'its files do not say which'}); this one, "
                 f"{self.owner}, wrote nothing after that, and its trials are ended."

@@ -166,17 +166,31 @@ class Ledger:
         else:
             remove(path)
 
-    def records(self) -> list[TrialRecord]:
+    def records(self, damaged: dict[str, str] | None = None) -> list[TrialRecord]:
         """All records, in the order in which the trials began.
+
+        Args:
+            damaged: gets the id of each file that is not a record, and a line that names it; None refuses it.
 
         Raises:
             ValueError: a file is not a record; the message names it.
         """
         inherited = leases.inherited(self.drivers)
+
+        def readable(path: StoragePath) -> TrialRecord | None:
+            try:
+                return self._read(path)
+            except ValueError as error:
+                if damaged is None:
+                    raise
+                damaged[path.stem] = str(error)
+                return None
+
         if self.index is not None:
-            read = self.index.records(self._read)
+            read = self.index.records(self._read, readable)
         else:
-            read = for_each(self._read, sorted(self.trials.glob("*.json"), key=str))
+            paths: list[StoragePath] = sorted(self.trials.glob("*.json"), key=str)
+            read = [record for record in for_each(readable, paths) if record is not None]
         late = [one for one in read if leases.is_late(one.id, one.driver_attempt, inherited)] if inherited else []
         self.left_out = sorted(record.id for record in late)
         kept = [record for record in read if record.id not in set(self.left_out)] if late else read
@@ -242,14 +256,8 @@ class Ledger:
 
     def readable_records(self) -> tuple[list[TrialRecord], list[str]]:
         """The records that can be read, and the ids of those that cannot."""
-        readable, damaged = [], []
-        paths: list[StoragePath] = sorted(self.trials.glob("*.json"), key=str)
-        for path in paths:
-            try:
-                readable.append(self._read(path))
-            except ValueError:
-                damaged.append(path.stem)
-        return readable, damaged
+        damaged: dict[str, str] = {}
+        return self.records(damaged), sorted(damaged)
 
     def set_aside(self, damaged: Iterable[str]) -> list[str]:
         """Move records that cannot be read to `damaged/`, so that their trials run again; returns a line per record.

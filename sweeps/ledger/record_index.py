@@ -51,7 +51,7 @@ SETTLED_NS = 2 * 10**9
 MOST_BYTES = 2**31
 BETWEEN = b"\x1e"
 FIELDS = {name: str(field) for name, field in TrialRecord.model_fields.items()}
-FORMAT = hashlib.sha256(repr((6, COMMON, OwnValues._fields, FIELDS)).encode()).hexdigest()
+FORMAT = hashlib.sha256(repr((7, COMMON, OwnValues._fields, FIELDS)).encode()).hexdigest()
 """Another version of the code, that keeps other fields or has other types of them, begins a new index."""
 
 
@@ -95,14 +95,17 @@ class RecordIndex:
         self.noted: dict[str, Entry] = {}
         self.due = BLOCK
 
-    def records(self, read: ReadFile) -> list[TrialRecord]:
+    def records(
+        self, read: ReadFile, first: Callable[[Path], TrialRecord | None] | None = None
+    ) -> list[TrialRecord]:  # fmt: skip
         """All records, in no order that counts: those of the index as it has them, then those that it lacks.
 
         Args:
             read: reads one file.
+            first: reads one that the index lacks, or returns None of one that is left out; None for `read`.
 
         Raises:
-            ValueError: as `read`.
+            ValueError: as `first`.
         """
         stamps = _stamps(self.folder)
         is_used = len(stamps) >= self.few
@@ -110,9 +113,10 @@ class RecordIndex:
             found, is_whole, count = self._load(stamps, read) if is_used else ({}, True, 0)
             missing = sorted(stamps.keys() - found.keys())
             settled = self._settled_before() if is_used and missing else 0
-            found |= {name: read(self.folder / name) for name in missing}
+            news = {name: (first or read)(self.folder / name) for name in missing}
+            found |= {name: record for name, record in news.items() if record is not None}
             is_rebuilt = is_used and (not is_whole or count > 2 * len(stamps) + BLOCK)
-            new = list(stamps) if is_rebuilt else missing if is_used else []
+            new = [name for name in (stamps if is_rebuilt else missing if is_used else ()) if name in found]
             new.sort(key=lambda name: found[name].started_at)  # as they are walked through: near in memory
             self._add([Entry.of(name, stamps[name], found[name]) for name in new], settled, is_rebuilt)
         self.files_read = len(missing)

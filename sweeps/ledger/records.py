@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Annotated, Literal, Protocol, Self
@@ -11,9 +12,10 @@ from typing import Annotated, Literal, Protocol, Self
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.adapters.training.epoch_result import EpochResult, Seconds, best_epoch
+from meltpoint.adapters.training.epoch_result import EpochResult, Number, Seconds, best_epoch
 from meltpoint.sweeps.ledger.resource_use import EnergySource, MemoryKind
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.metrics import limits
 from meltpoint.tasks.core.score_text import score_text
 
 TrialId = Annotated[str, Field(pattern=r"^[^./\x00][^/\x00]{0,199}$")]
@@ -30,6 +32,8 @@ a cell with the same encoder, mode and head, or the space's points in order."""
 GPU_TOLERANCE = 0.02
 """What a score of the same weights may differ by on a GPU: products of trials side by side are rounded by how many they
 are, and one prediction at the edge is a point or two of a small dev split. Other weights differ by more."""
+ROUNDING = 1e-6
+"""What a score may lie beyond its metric's range by: a correlation of 1 may be computed as the number above it."""
 CellKey = tuple[str, ...]
 """What tells cells apart within a sweep: (encoder, mode, task), and the variant behind them where there is one."""
 CELL = ("encoder", "mode", "task", "variant")
@@ -45,8 +49,33 @@ def reason(error: ValueError) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))[:60]
-        return f"{place}: {first['msg']}" if place else str(first["msg"])
+        text = str(first["msg"]).removeprefix("Value error, ")
+        return f"{place}: {text}" if place else text
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def check_scores(metric: str, scores: Iterable[Mapping[str, float]]) -> None:
+    """Refuse scores that lack a task's metric, or cannot be (`check_possible`).
+
+    Raises:
+        ValueError: the first such score.
+    """
+    found = list(scores)
+    if any(metric not in one for one in found):
+        raise ValueError(f"a score lacks its metric, {metric}")
+    check_possible(found)
+
+
+def check_possible(scores: Iterable[Mapping[str, float]]) -> None:
+    """Refuse scores that are no finite numbers, or lie beyond their metric's range.
+
+    Raises:
+        ValueError: the first such score.
+    """
+    for name, value in (item for one in scores for item in one.items()):
+        lowest, highest = limits(name)
+        if not (math.isfinite(value) and lowest - ROUNDING <= value <= highest + ROUNDING):
+            raise ValueError(f"{name} is {value}, which no score of that metric can be")
 
 
 def cell_key(encoder: str, mode: str, task: str, variant: str = "") -> CellKey:
@@ -73,7 +102,7 @@ class HardwareRecord(BaseModel):
     device: str
     name: str
     threads: int
-    gpu_share: float
+    gpu_share: FiniteFloat
     precision: str
     host: str
     cpu_kernels: bool | None = None
@@ -117,6 +146,9 @@ class TrialDescription(BaseModel):
         large = [name for name, value in setting.items() if isinstance(value, int) and not -(2**63) <= value < 2**63]
         if large:
             raise ValueError(f"{large[0]} is a number of more than 64 bits")
+        odd = [name for name, value in setting.items() if isinstance(value, float) and not math.isfinite(value)]
+        if odd:
+            raise ValueError(f"{odd[0]} is no finite number")
         return setting
 
     @property
@@ -161,11 +193,11 @@ class TrialRecord(TrialDescription):
     head: str
     status: Status
     metric: str
-    dev: FiniteFloat | None = None
-    dev_metrics: dict[str, float] = Field(default_factory=dict)
+    dev: Number | None = None
+    dev_metrics: dict[str, Number] = Field(default_factory=dict)
     best_epoch: int | None = None
     epochs: list[EpochRecord] = Field(default_factory=list)
-    test: dict[str, float] | None = None
+    test: dict[str, Number] | None = None
     test_fingerprint: str | None = None
     error: str | None = None
     answered_by: str | None = None
@@ -195,10 +227,17 @@ class TrialRecord(TrialDescription):
     micro_batch_size: int | None = None
 
     @model_validator(mode="after")
-    def _has_its_metric(self) -> Self:
-        scores = [epoch.dev for epoch in self.epochs] + ([self.test] if self.test else [])
-        if any(self.metric not in one for one in scores):
-            raise ValueError(f"a score lacks its metric, {self.metric}")
+    def _has_possible_scores(self) -> Self:
+        if self.best_epoch not in {None, *(epoch.epoch for epoch in self.epochs)}:
+            raise ValueError(f"its best epoch, {self.best_epoch}, is none of its epochs")
+        if self.status == "finished" and self.epochs and self.dev is None:
+            raise ValueError("it is finished and has no dev")
+        check_scores(self.metric, [*(epoch.dev for epoch in self.epochs), *([self.test] if self.test else [])])
+        own = {} if self.dev is None else {self.metric: self.dev}
+        check_possible([own, self.dev_metrics, *(epoch.train for epoch in self.epochs)])
+        for epoch in self.epochs:
+            if not (math.isfinite(epoch.train_loss) and math.isfinite(epoch.learning_rate)):
+                raise ValueError(f"epoch {epoch.epoch} has a train_loss or learning_rate that is no finite number")
         return self
 
     def is_its_dev(self, found: float) -> bool:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from meltpoint.tasks.core.printable import printable
+
 STOPPING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Kubernetes, Slurm and `ray job stop` send SIGTERM; Slurm's `--signal=USR1@120` gives notice before it."""
 NOTICES = {signal.SIGUSR1, signal.SIGUSR2}
@@ -158,7 +160,7 @@ def end_now(status: int) -> None:
 
 def say_now(text: str) -> None:
     """Write a line to standard error at once; safe in a signal handler, where a buffered stream is not."""
-    os.write(2, f"meltpoint: {text}\n".encode())
+    os.write(2, f"meltpoint: {printable(text)}\n".encode())
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:

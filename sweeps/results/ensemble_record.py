@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import TrialId, identity, reason
+from meltpoint.sweeps.ledger.records import TrialId, check_scores, identity, reason
 from meltpoint.sweeps.search.selection import Spread, spread
 from meltpoint.sweeps.storage.files import contents, write
 
@@ -64,8 +64,7 @@ class Ensemble(BaseModel):
 
     @model_validator(mode="after")
     def _has_its_metric(self) -> Self:
-        if any(self.metric not in scores for scores in (*self.dev, *self.test)):
-            raise ValueError(f"a score lacks its metric, {self.metric}")
+        check_scores(self.metric, (*self.dev, *self.test))
         return self
 
     @property

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from meltpoint.adapters.files import replacing
 from meltpoint.tasks.core.arrow_rows import check_names
+from meltpoint.tasks.core.bounded import regular
 from meltpoint.tasks.core.conll import SUFFIXES, ConllLayout, read_columns
+from meltpoint.tasks.core.printable import printable
 from meltpoint.tasks.core.readers import NAMED_TWICE, SEPARATORS, Record, named_twice, unreadable
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.streams import stream_lines, stream_table
@@ -109,7 +111,7 @@ def _read_parquet(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
     import pyarrow.parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with pyarrow.parquet.ParquetFile(regular(path)) as file:
             check_names(path, file.schema_arrow.names)
             for batch in file.iter_batches(batch_size=rows):
                 # By default an integer beside a null becomes a float, and beyond 2^53 another number.
@@ -158,8 +160,8 @@ def writing(out: Path | None, standard_output: TextIO) -> Iterator[Writer]:
 
 def _write_jsonl(piece: pandas.DataFrame, file: TextIO) -> None:
     for row in piece.to_dict(orient="records"):
-        file.write(json.dumps({key: _plain(value) for key, value in row.items()}, ensure_ascii=False, default=str))
-        file.write("\n")
+        text = json.dumps({key: _plain(value) for key, value in row.items()}, ensure_ascii=False, default=str)
+        file.write(f"{printable(text)}\n")
 
 
 def _write_conll(piece: pandas.DataFrame, file: TextIO) -> None:

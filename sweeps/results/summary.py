@@ -144,6 +144,7 @@ class SweepSummary:
         strays: records that belong to no cell of `sweep.json` (another metric, other data or code) and are ignored.
         growth: what was added to it under its name, the earliest first.
         openings: of its test splits, the earliest first.
+        damaged: a line for each record that could not be read and is left out.
         running: the trials that its workers have; None where that is not known, and of a sweep that does not run.
     """
 
@@ -160,6 +161,7 @@ class SweepSummary:
     growth: tuple[Growth, ...] = ()
     openings: tuple[SplitOpening, ...] = ()
     running: RunningTrials | None = None
+    damaged: tuple[str, ...] = ()
 
     def cell(self, key: CellKey) -> CellSummary:
         """The cell with this key."""
@@ -204,6 +206,7 @@ class SweepSummary:
         return {
             "name": self.name, "state": self.state, "left": left, "cluster": part,
             "running": None if self.running is None else self.running.as_json(), "test_openings": opened,
+            "damaged": list(self.damaged),
             "cells": cells,
         }  # fmt: skip
 
@@ -233,14 +236,18 @@ def _scores_json(finals: list[TrialRecord], dev: Spread | None, test: Spread | N
     }  # fmt: skip
 
 
-def summarise(ledger: Ledger) -> SweepSummary:
+def summarise(ledger: Ledger, leaves_out: bool = False) -> SweepSummary:
     """Summarise a sweep from the current files of its folder.
+
+    Args:
+        leaves_out: whether damaged records are left out and named, where nothing but a view depends on them.
 
     Raises:
         ValueError: there is no such sweep, or one of its files is damaged.
     """
     sweep = read_sweep(ledger)
-    past, strays = by_cell(ledger.records(), sweep.cells, sweep.codes)
+    damaged: dict[str, str] = {}
+    past, strays = by_cell(ledger.records(damaged if leaves_out else None), sweep.cells, sweep.codes)
     driven = ledger.is_driven()
     running: dict[CellKey, set[str]] = {}
     for order in ledger.unfinished() if driven else []:
@@ -258,7 +265,7 @@ def summarise(ledger: Ledger) -> SweepSummary:
     return SweepSummary(
         sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger), strays, part, ledger.folder,
         read_baselines(ledger), sweep.growth, tuple(logs.openings),
-        noted_running(ledger.drivers) if driven else None,
+        noted_running(ledger.drivers) if driven else None, tuple(f"Left out: {damaged[id]}" for id in sorted(damaged)),
     )  # fmt: skip
 
 

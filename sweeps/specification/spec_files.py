@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.specification.sweep_spec import SEARCHERS, Searcher
 from meltpoint.tasks.core.mistakes import first_mistake
-from meltpoint.tasks.core.paths import is_file
+from meltpoint.tasks.core.paths import exists
 from meltpoint.tasks.core.registry import unknown
 
 FOLDER = documents.SHIPPED / "papers"
@@ -160,7 +160,7 @@ def read(word: str) -> SpecFile:
     path = Path(word)
     if not word.endswith((".yaml", ".yml")):
         raise unknown(word, "specification", [*shipped(), "a FILE.yaml of your own"])
-    if not is_file(path):
+    if not exists(path):
         raise ValueError(f"--spec {word}: there is no such file; name one, or one of {', '.join(shipped())}.")
     return parse(path, word)
 

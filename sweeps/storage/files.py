@@ -57,8 +57,8 @@ def readable_storage(text: str) -> StoragePath:
     """The storage that `--storage` names, to be read; an object store is asked whether it is there.
 
     Raises:
-        ValueError: a folder that this user may not read; no such bucket, no or wrong credentials, or no answer in 10 s;
-            one line with the remedy.
+        ValueError: no folder, or one that this user may not read; no such bucket, no or wrong credentials, or no answer
+            in 10 s; one line with the remedy.
     """
     storage = storage_path(text)
     if isinstance(storage, ObjectPath):
@@ -66,6 +66,8 @@ def readable_storage(text: str) -> StoragePath:
             storage.with_patience(QUICK).is_dir()
         except StoreError as error:
             raise ValueError(f"--storage {error}.") from None
+    elif storage.exists() and not storage.is_dir():
+        raise ValueError(f"--storage {text}: is no folder; name one.")
     elif storage.is_dir() and not os.access(storage, os.R_OK | os.X_OK):
         raise ValueError(f"--storage {text}: this user may not read that folder; ask its owner, or name another one.")
     return storage

@@ -17,6 +17,7 @@ from types import FrameType
 from urllib.parse import urlsplit
 
 from meltpoint.sweeps.machine.services import tracking_store
+from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.specification.tracking_uri import default_uri, sqlite_file, without_sign_in
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.storage.layout import artifacts_folder
@@ -299,4 +300,4 @@ def _terminable() -> Iterator[None]:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    tell(text, err=True)

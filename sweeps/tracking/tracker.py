@@ -340,4 +340,6 @@ def _first_line(error: Exception) -> str:
         reason = inner if isinstance(inner, OSError) else reason
         inner = inner.__cause__ or inner.__context__
     text = (reason.strerror if isinstance(reason, OSError) else None) or str(reason).strip() or type(reason).__name__
-    return redacted(text).splitlines()[0][:160]
+    lines = redacted(text).splitlines()
+    # SQLAlchemy says first that a query wrote what was pending, and then why that failed.
+    return next((line for line in lines if "result of Query-invoked autoflush" not in line), lines[0])[:160]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meltpoint.tasks.core.bounded import parse_json
+from meltpoint.tasks.core.bounded import parse_json, regular
 from meltpoint.tasks.core.readers import named_twice, no_column
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def parquet_rows(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[in
     from pyarrow import parquet
 
     try:
-        names = parquet.read_schema(path).names
+        names = parquet.read_schema(regular(path)).names
         table = parquet.read_table(path, columns=_roots(path, columns, names))
     except FileNotFoundError:
         raise ValueError(f"{path} is missing. Put the file there, or correct its name in the task file.") from None
@@ -70,7 +70,7 @@ def _arrow_rows(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int
     import pyarrow
 
     try:
-        with pyarrow.OSFile(str(path)) as file:
+        with pyarrow.OSFile(str(regular(path))) as file:
             opened = pyarrow.ipc.open_file if file.read(6) == b"ARROW1" else pyarrow.ipc.open_stream
             file.seek(0)
             table = opened(file).read_all()

@@ -9,9 +9,9 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import yaml
 
@@ -28,6 +28,9 @@ DEEPEST = 64
 MOST_VALUES = 100_000
 """The most values of a YAML document, each alias counted as all that it stands for."""
 
+IRREGULAR = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
+"""The names of what is neither a regular file nor a device."""
+
 _HALF = re.compile("[\ud800-\udfff]")
 HALF = "half of a pair of UTF-16 codes (\\ud800 to \\udfff), which is no character"
 """The message for a text that cannot be written as UTF-8."""
@@ -40,25 +43,28 @@ def read_bytes(path: Path, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:
     """The contents of a file.
 
     Raises:
-        ValueError: it is larger than allowed.
+        ValueError: it is no regular file, or larger than allowed.
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
-        status = os.fstat(file.fileno())
-        if status.st_size <= most_bytes:
-            # A device or a pipe has no size; and a read of a limit makes room for all of it first.
-            data = file.read() if stat.S_ISREG(status.st_mode) else b"".join(_pieces(file, most_bytes))
+    with regular(path).open("rb") as file:
+        if os.fstat(file.fileno()).st_size <= most_bytes:
+            data = file.read()
             if len(data) <= most_bytes:
                 return data
     raise ValueError(f"{path} is larger than {_size(most_bytes)}, the most that is read. Divide it, or shorten it.")
 
 
-def _pieces(file: IO[bytes], most_bytes: int) -> Iterator[bytes]:
-    """The contents of a device or a pipe, until they are more than allowed."""
-    count = 0
-    while count <= most_bytes and (piece := file.read(2**16)):
-        count += len(piece)
-        yield piece
+def regular(path: Path) -> Path:
+    """The path of a file that is about to be read, unless a pipe or a device would be waited for, or read for ever.
+
+    Raises:
+        ValueError: a folder, a pipe, a device or a socket.
+        OSError: it is not there, or may not be looked at.
+    """
+    kind = stat.S_IFMT(path.stat().st_mode)
+    if kind != stat.S_IFREG:
+        raise ValueError(f"{path} is a {IRREGULAR.get(kind, 'device')}, and no regular file. Name a file.")
+    return path
 
 
 def _size(size_bytes: int) -> str:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from meltpoint.tasks.core.bounded import MOST_DATA_BYTES, MOST_DOCUMENT_BYTES, read_bytes
+from meltpoint.tasks.core.bounded import MOST_DATA_BYTES, MOST_DOCUMENT_BYTES, read_bytes, regular
 from meltpoint.tasks.core.counts import some
 
 MOST_GROWTH = 100
@@ -68,7 +68,7 @@ def read_data_bytes(path: Path, most_bytes: int = MOST_DATA_BYTES) -> bytes:
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     """The unpacked contents; errors of reading them become one line."""
-    path.open("rb").close()  # its own errors (missing, no permission) are the caller's
+    regular(path).open("rb").close()  # its own errors (missing, no permission) are the caller's
     try:
         if path.suffix.lower() == ".zip":
             with zipfile.ZipFile(path) as archive, archive.open(_only_member(path, archive)) as file:

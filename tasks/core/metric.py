@@ -32,6 +32,7 @@ class Metric:
         summary: one line for people, with the averaging.
         two_classes: True if it needs exactly two labels, of which the second is the positive one.
         lower_is_better: True of errors; every choice of a best one then takes the lowest.
+        lowest: the least possible value; the highest is 1, of an error infinite.
         of_probabilities: True if `compute` gets each example's probabilities of the labels instead of predictions.
         of_part: a part's name → `compute` of that part alone, for metrics that can be written `NAME.PART` (span F1 of
             one type of span); None for the others.
@@ -43,6 +44,7 @@ class Metric:
     summary: str = ""
     two_classes: bool = False
     lower_is_better: bool = False
+    lowest: float = 0.0
     of_probabilities: bool = False
     of_part: Callable[[str], Compute] | None = None
 

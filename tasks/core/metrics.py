@@ -95,6 +95,14 @@ def is_lower_better(name: str) -> bool:
     return name in METRICS and METRICS[name].lower_is_better
 
 
+@functools.cache
+def limits(name: str) -> tuple[float, float]:
+    """The lowest and highest value of a metric; no limits of one that this version does not know."""
+    if name not in METRICS:
+        return (-math.inf, math.inf)
+    return (METRICS[name].lowest, math.inf if is_lower_better(name) else 1.0)
+
+
 def gain(name: str, value: float) -> float:
     """A value or a difference by a metric, with the sign that makes higher better: the one to maximise and compare."""
     return -value if is_lower_better(name) else value

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from meltpoint import tasks
+from meltpoint.tasks.core.bounded import regular
 from meltpoint.tasks.core.carving import parse_cut
 from meltpoint.tasks.core.hub import load_hub_split
-from meltpoint.tasks.core.paths import expanded, is_file, is_folder, matching
+from meltpoint.tasks.core.paths import exists, expanded, is_file, is_folder, matching
 from meltpoint.tasks.core.pinned_files import pinned_folder, pinned_names
 from meltpoint.tasks.core.readers import first_present
 from meltpoint.tasks.core.task import DataSpec, Example, Split, Task
@@ -144,6 +145,8 @@ def _missing_file(folder: Path, names: str) -> Path | None:
 
 
 def _absent_file(path: Path, task: Task) -> ValueError:
+    if exists(path) and not is_folder(path):
+        regular(path)
     return ValueError(f"{path} is missing; {task.name} needs it. Put the original file there.")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from meltpoint.tasks.core.bounded import regular
 from meltpoint.tasks.core.readers import (
     Record,
     bare_lines,
@@ -57,7 +58,7 @@ def _pieces(path: Path, newline: str) -> Iterator[str]:
         newline: as that of `open`: "" for all three kinds of ends, or the only one.
     """
     try:
-        file = path.open(encoding="utf-8-sig", newline=newline)
+        file = regular(path).open(encoding="utf-8-sig", newline=newline)
     except OSError as error:
         raise unreadable(path, error) from None
     with file:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from meltpoint.tasks.core import conll
+from meltpoint.tasks.core.bounded import regular
 from meltpoint.tasks.core.compressed import without_suffix
-from meltpoint.tasks.core.paths import is_file, is_folder
+from meltpoint.tasks.core.paths import exists, is_file, is_folder
 from meltpoint.tasks.core.task import Split
 
 SPLIT_WORDS: dict[str, Split] = {
@@ -61,6 +62,8 @@ def _places(path: Path) -> Iterator[Place]:
     if is_file(path):
         yield Place(path, "file", _split_of(path))
         return
+    if exists(path) and not is_folder(path):
+        regular(path)
     if not is_folder(path):
         raise ValueError(f"{path} is missing. Name the files of your data, such as train.csv and dev.csv.")
     form = _form(path)

@@ -22,4 +22,4 @@ def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) 
     return float(np.sum(left * right)) / scale if scale > 0 else 0.0
 
 
-METRIC = Metric("matthews", ("label",), compute, "Matthews correlation, of any number of labels")
+METRIC = Metric("matthews", ("label",), compute, "Matthews correlation, of any number of labels", lowest=-1.0)

@@ -13,4 +13,4 @@ def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) 
     return correlation(floats(gold), floats(predicted))
 
 
-METRIC = Metric("pearson", ("score", "grade"), compute, "linear correlation")
+METRIC = Metric("pearson", ("score", "grade"), compute, "linear correlation", lowest=-1.0)

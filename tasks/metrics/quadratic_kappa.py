@@ -22,4 +22,4 @@ def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) 
     return 0.0 if math.isnan(kappa) else kappa
 
 
-METRIC = Metric("quadratic_kappa", ("grade",), compute, "Cohen's kappa with quadratic weights")
+METRIC = Metric("quadratic_kappa", ("grade",), compute, "Cohen's kappa with quadratic weights", lowest=-1.0)

@@ -13,4 +13,4 @@ def compute(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) 
     return correlation(ranks(floats(gold)), ranks(floats(predicted)))
 
 
-METRIC = Metric("spearman", ("score", "grade"), compute, "correlation of the ranks")
+METRIC = Metric("spearman", ("score", "grade"), compute, "correlation of the ranks", lowest=-1.0)

@@ -50,6 +50,8 @@ def test_a_licence_is_read_from_the_front_matter_of_the_encoders_own_card(minilm
     ("text", "expected"),
     [
         ("---\nlicense: mit\n---\n# A model", "mit"),
+        ("---\nlicense: |\n  mit`.\n\n  ## Limits\n\n  None.\n---\n", "mit'. ## Limits None."),
+        (f"---\nlicense: {'mit ' * 100}\n---\n", ("mit " * 25)),
         ("\ufeff---\r\nlicense: mit\r\n---\r\n", "mit"),
         ("# A model\n\nlicense: mit", None),
         ("---\nlicense: mit\n", None),

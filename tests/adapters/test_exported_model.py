@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import pandas
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from meltpoint.adapters import exported_model, heads, modes
 from meltpoint.adapters.data.tokenising import encode_split
@@ -112,6 +115,26 @@ def test_the_loaded_weights_are_the_saved_ones_bit_for_bit(saved: dict[Kind, Sav
     ours, loaded = one.trainer.model.state_dict(), load_folder(one.folder).model.state_dict()
     assert ours.keys() == loaded.keys()
     assert all(torch.equal(tensor, loaded[name]) for name, tensor in ours.items())
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["today's", "of an older version"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_whose_facts_were_changed_is_one_line(
+    saved: dict[Kind, Saved], kind: Kind, is_old: bool, tmp_path: Path
+):
+    folder = shutil.copytree(saved[kind].folder, tmp_path / "copy")
+    facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    if is_old:
+        save_file(load_file(folder / HEAD), folder / HEAD)  # it told nothing of its kind
+    others = [{"kind": other} for other in (*KINDS, "none") if other != kind]
+    for change in (*others, {"head": "none"}, {"mode": "none"}, {"labels": 3}):
+        (folder / FACTS).write_text(json.dumps(facts | change), encoding="utf-8")
+        if is_old and set(change) == {"kind"}:
+            with suppress(ValueError):
+                load_folder(folder)
+        else:
+            with pytest.raises(ValueError, match=rf"^{re.escape(str(folder))}[^\n]*$"):
+                load_folder(folder)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -240,7 +240,11 @@ def test_a_folder_is_read_once_and_again_when_a_file_in_it_changes(copy: Path, m
         encoders.check(reference)
 
 
-@pytest.mark.parametrize("change", [{"hidden_act": "x\0y"}, {"intermediate_size": 2**62}])
+@pytest.mark.parametrize("change", [
+    {"hidden_act": "x\0y"}, {"intermediate_size": 2**62}, {"num_hidden_layers": 2_000_000}, {"hidden_size": 2**24},
+    {"vocab_size": 2**40}, {"num_attention_heads": 2**30}, {"num_hidden_layers": 2**62},
+])  # fmt: skip
+@pytest.mark.timeout(60)
 def test_a_value_that_a_family_cannot_take_is_refused(copy: Path, change: dict[str, object]):
     config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
     (copy / "config.json").write_text(json.dumps(config | change))

@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -19,13 +22,17 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import read_predictions
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.ensemble_record import read_ensembles
+from meltpoint.sweeps.results.prediction_files import read_pieces
 from meltpoint.sweeps.search.closing import ClosingLogs, closing_of, opened_trials
 from meltpoint.sweeps.storage.layout import sweep_folder
 from meltpoint.sweeps.worker.recorded import checked_provenance
 from meltpoint.tasks.core import bounded
+from meltpoint.tasks.core.arrow_rows import parquet_rows
 from meltpoint.tasks.core.readers import read_lines
 from meltpoint.tasks.core.registry import unknown
+from meltpoint.tasks.core.streams import stream_csv
 from meltpoint.tasks.core.user_task import read_task_file
+from meltpoint.tasks.inspection.places import places_of
 from meltpoint.tests.fuzz import batch, watch
 from meltpoint.tests.fuzz.ledgers import rng_of
 from meltpoint.tests.fuzz.mutations import bomb
@@ -131,8 +138,38 @@ def test_a_file_beyond_its_limit_is_refused_before_it_is_read_and_an_endless_one
         documents.read(large)
     with pytest.raises(ValueError, match="larger than 4 GiB"):
         read_lines(large)
-    with pytest.raises(ValueError, match="larger than 1 MiB"):
-        bounded.read_bytes(Path("/dev/zero"), 2**20)
+
+
+READERS = {
+    "yaml": documents.read, "txt": read_lines, "csv.gz": read_lines, "zip": read_lines,
+    "csv": lambda path: list(stream_csv(path, ("a",))), "parquet": lambda path: list(parquet_rows(path, None)),
+    "tsv": lambda path: list(read_pieces(path, 10)), "jsonl": lambda path: places_of([path]),
+    "json": bounded.read_bytes,
+}  # fmt: skip
+"""Ending of a file's name → one of the functions that read such files."""
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("ending", READERS)
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "folder"])
+def test_what_is_no_regular_file_is_named_at_once_and_never_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, ending: str
+) -> None:
+    if (kind, ending) == ("folder", "jsonl"):
+        pytest.skip("new-task reads folders")
+    path = tmp_path / f"it.{ending}"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        monkeypatch.chdir(tmp_path)  # a socket's path has at most 107 characters
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path.name)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    with pytest.raises(ValueError, match=rf"{re.escape(str(path))} is a {kind}, and no regular file"):
+        READERS[ending](path)
 
 
 def test_a_long_line_is_refused_with_its_number(tmp_path: Path) -> None:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import ast
+import io
+import json
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from meltpoint.sweeps.command_line.errors import complain, print_json
+from meltpoint.sweeps.machine.terminal import Screen, tell
+from meltpoint.tests.house.architecture import modules
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(sys.executable).parent / "meltpoint"
@@ -76,6 +87,56 @@ def test_a_terminal_that_lacks_a_symbol_shows_a_question_mark() -> None:
     assert done.returncode == 0
     assert "feature_extraction" in shown
     assert "?" in shown
+
+
+PRINTERS = {"sweeps/machine/terminal.py"}
+"""The module that prints. Beside it, programs that only developers run, and one whose output another process reads."""
+OTHERS = {"launch.py", "adapters/ops.py", "sweeps/worker/locked_check.py"}
+BY_HAND = ("print", "Console", "typer.echo", "sys.stdout.write", "sys.stderr.write")
+
+
+def test_all_that_commands_print_goes_through_one_module() -> None:
+    found = {}
+    for name, path in modules().items():
+        place = path.relative_to(ROOT).as_posix()
+        if name.startswith("benchmarks") or place in PRINTERS | OTHERS:
+            continue
+        calls = [
+            node.func for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
+        ]
+        if by_hand := [call for call in map(ast.unparse, calls) if call in BY_HAND]:
+            found[place] = by_hand
+    assert found == {}
+
+
+CONTROLS = "a\x1b]0;title\x07b\x9b31mc\u202edc\u2066e\u2028f\rg\x7fh"
+
+
+def test_no_control_character_of_a_text_reaches_the_terminal_and_json_keeps_its_value(capsys) -> None:
+    names = {"name": CONTROLS, "second": ["x\ny"]}
+    tell(CONTROLS + "\nforged")
+    complain(CONTROLS)
+    print_json(names)
+    file = io.StringIO()
+    screen = Screen(file=file, force_terminal=True, width=200, color_system="truecolor")
+    table = Table(title=CONTROLS)
+    table.add_column("[red]head[/red]")
+    table.add_row(f"[bold]{CONTROLS}")
+    for shown in (f"[red]{CONTROLS} :smile:", Text(CONTROLS, style="red"), table):
+        screen.print(shown)
+    with Live(Text(CONTROLS), console=screen, auto_refresh=False) as live:
+        live.update(Text(CONTROLS), refresh=True)
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()[0]) > 0
+    assert json.loads(said.out.partition("\n")[2]) == names
+    drawn = file.getvalue()
+    assert "[red]" in drawn
+    assert "[bold]" in drawn
+    assert ":smile:" in drawn
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn)  # colours and moves, which rich adds
+    for text in (said.out, said.err, plain.replace("\r", "")):
+        assert re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]", text) == []
+    assert "\nforged" not in said.out
 
 
 def test_the_help_answers_at_once() -> None:

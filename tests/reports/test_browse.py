@@ -64,7 +64,7 @@ def run(*words: str) -> str:
 def test_every_sweep_of_a_storage_is_listed_also_a_damaged_one(storage: Path, words: tuple[str, ...]) -> None:
     (storage / "broken").mkdir()
     (storage / "broken" / "sweep.json").write_text("{", encoding="utf-8")
-    (storage / "unreadable" / "sweep.json").mkdir(parents=True)  # opening it fails as another user's file does
+    (storage / "unreadable" / "sweep.json").mkdir(parents=True)
     rows = {row["name"]: row for row in json.loads(run(*words, "--storage", str(storage), "--json"))}
     assert set(rows) == {"first", "second", "broken", "unreadable"}
     assert (rows["first"]["cells"], rows["first"]["cells_done"], rows["first"]["trials"]) == (2, 2, 2)
@@ -72,9 +72,46 @@ def test_every_sweep_of_a_storage_is_listed_also_a_damaged_one(storage: Path, wo
     assert rows["broken"]["state"] == "damaged"
     assert "sweep.json" in rows["broken"]["fault"]
     assert rows["unreadable"]["state"] == "damaged"
-    assert "directory" in rows["unreadable"]["fault"]
+    assert "sweep.json is damaged" in rows["unreadable"]["fault"]
     text = run(*words, "--storage", str(storage))
     assert all(name in text for name in rows)
+
+
+@pytest.mark.parametrize("dev", ["NaN", "3.5"])
+def test_a_damaged_record_is_named_and_left_out_and_everything_else_is_shown(storage: Path, dev: str) -> None:
+    best = storage / "first" / "trials" / "fine_tuning.sst2.0.json"
+    best.write_text(best.read_text().replace('"dev": 0.8', f'"dev": {dev}'))
+    rows = {row["name"]: row for row in json.loads(run("list", "sweeps", "--storage", str(storage), "--json"))}
+    assert best.name in rows["first"]["fault"]
+    assert (rows["first"]["trials"], rows["second"]["trials"]) == (1, 1)
+    for words in (("status", "first"), ("report", "first"), ("report", "first", "--format", "csv")):
+        result = CliRunner().invoke(app, [*words, "--storage", str(storage)])
+        assert result.exit_code == 0, result.output
+        assert f"Leftout:{best}isnotatrial'srecord" in "".join(result.output.split())
+        assert "350.0" not in result.output
+    refused = CliRunner().invoke(app, ["export", "first", "--storage", str(storage)])
+    assert (refused.exit_code, best.name in refused.output) == (2, True)
+
+
+EVIL = "[red]e\x1b]0;title\x07\x9b31m\u202e\n✗ forged.cell failed"
+"""A name as a folder or a configuration may have it."""
+
+
+def test_names_with_control_characters_and_markup_are_shown_as_they_are_and_forge_no_line(
+    tmp_path: Path, make_cell, make_sweep
+) -> None:
+    cell = make_cell(encoder=f"hf:/{EVIL}", notes=(EVIL,), input_notes=(EVIL,), failed=(EVIL,), planned=3)
+    stored(tmp_path, make_sweep(cell), replace(cell, finals=cell.search))
+    for words in (
+        ("status",), ("status", "first"), ("report", "first"), ("report", "first", "--format", "csv"),
+        ("best", "first"), ("compare", "first", "first"), ("show", "first", cell.best.id), ("export", "first"),
+        ("status", "first", "--json"), ("best", "first", "--json"),
+    ):  # fmt: skip
+        result = CliRunner().invoke(app, [*words, "--storage", str(tmp_path)])
+        assert not set(result.output) & set("\x1b\x07\x9b\u202e"), words
+        forged = any(line.startswith("✗ forged") for line in result.output.splitlines())
+        assert not forged or "csv" in words, "a cell of CSV may have several lines"
+        assert result.exit_code == 0, result.output
 
 
 def test_a_storage_without_sweeps_says_how_to_begin(tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ from scipy import stats
 
 from meltpoint.reports.cards.cell_card import cell_card
 from meltpoint.reports.cards.usage import usage
+from meltpoint.reports.results import results_of
 from meltpoint.reports.statistics.finals_scores import StoredScores
 from meltpoint.reports.statistics.mean_interval import MeanInterval, mean_interval, run_interval
+from meltpoint.reports.tables import markdown
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.tasks import kinds
@@ -84,6 +86,20 @@ def test_the_setting_is_there_exactly(make_cell: Any, make_sweep: Any) -> None:
     assert "Warning: the best setting trained 30 steps" in limits
     assert "- test was carved from dev." in text
     assert "No interval on test: no stored predictions" in text
+
+
+@pytest.mark.parametrize(
+    "name", ["x\n## Licence\nnone", "# Licence: none", "<script>alert(1)</script>", "e\x1b]0;t\x07"]
+)
+def test_no_name_or_note_forges_a_section_or_html(make_cell: Any, make_sweep: Any, name: str) -> None:
+    cell = make_cell(encoder=f"hf:/gone/{name}", finals=[(0.8, 0.79)], notes=(name,), input_notes=(name,))
+    card, report = cell_card(make_sweep(cell), cell, "model"), markdown(results_of(make_sweep(cell)))
+    assert card is not None
+    for text in (card.partition("\n---\n")[2], report):
+        assert "<script" not in text
+        assert "\x1b" not in text
+        assert sum(line.startswith("## Licence") for line in text.splitlines()) == (0 if text is report else 1)
+        assert not any(line.startswith("# Licence") for line in text.splitlines())
 
 
 def test_a_hidden_test_is_said_and_gives_no_score(make_cell: Any, make_sweep: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -147,6 +148,17 @@ def test_the_time_in_which_the_waiter_cannot_read_the_storage_is_no_silence(fold
     monkeypatch.setattr(Claim, "beat", unreachable)
     acquire(folder, say=lambda line: None)
     assert clock.slept >= 100 + 9
+
+
+@pytest.mark.parametrize("gone", ["", "drivers", "drivers/000001.staging"])
+def test_a_folder_that_is_gone_is_named_and_no_other_driver_is_blamed(tmp_path, gone):
+    sweep = tmp_path / "first"
+    ours = acquire(sweep / "drivers", say=print)
+    (sweep / gone).rename(tmp_path / "elsewhere")
+    message = rf"^{re.escape(str(sweep / gone))} is gone: removed, renamed or moved"
+    with pytest.raises(LeaseLostError, match=message), ours.placing(sweep / "note") as beside:
+        beside.write_text("new")
+    assert not (sweep / "note").exists()
 
 
 def test_a_lost_lease_writes_moves_and_removes_nothing_and_names_who_has_it(folder, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import math
 import os
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import storage_folder
+from meltpoint.tasks.core.metrics import limits
 
 
 @pytest.fixture
@@ -111,6 +113,42 @@ def test_an_empty_record_is_named_with_its_remedy(ledger):
     (ledger.trials / "abc.json").write_text("")  # as a power cut may leave a file
     with pytest.raises(ValueError, match=r"abc\.json is not a trial's record .* delete it"):
         ledger.records()
+
+
+IMPOSSIBLE = {
+    "dev": [math.nan, math.inf, 3.5, -0.5, "0.9", "high", True, None],
+    "dev_metrics": [{"accuracy": math.nan}, {"accuracy": 350.0}, {"pearson": -1.2}, {"mae": -0.1}],
+    "test": [{"accuracy": math.nan}, {"accuracy": 1.5}, {"accuracy": "0.5"}, "x"],
+    "epochs": [[], "x", None],
+    "seconds": [math.nan, math.inf, "12", None],
+    "best_epoch": [9, "x"],
+    "setting": [{"learning_rate": math.nan}],
+}
+"""Field of a record → values that no trial gives."""
+
+
+@pytest.mark.parametrize(("field", "value"), [(name, value) for name, all in IMPOSSIBLE.items() for value in all])
+def test_a_record_that_no_trial_gives_is_named_and_left_out_and_the_others_are_read(
+    ledger, proposal, make_record, field, value
+):
+    ledger.write(make_record(proposal))
+    document = make_record(proposal).model_dump(mode="json") | {"id": "odd", field: value}
+    (ledger.trials / "odd.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match=r"odd\.json is not a trial's record .* delete it"):
+        ledger.records()
+    damaged: dict[str, str] = {}
+    assert [record.id for record in ledger.records(damaged)] == [proposal.id]
+    assert list(damaged) == ["odd"]
+
+
+@pytest.mark.parametrize("name", ["accuracy", "span_f1.PER", "roc_auc", "pearson", "mae", "of_a_later_version"])
+def test_every_score_within_its_metrics_range_is_read(ledger, proposal, make_record, name):
+    lowest, highest = limits(name)
+    values = [max(lowest, -1e6), min(highest, 1e6), 0.0, min(highest + 1e-9, 1e6)]
+    for number, value in enumerate(values):
+        document = make_record(proposal, dev_metrics={name: value}).model_dump(mode="json") | {"id": str(number)}
+        (ledger.trials / f"{number}.json").write_text(json.dumps(document))
+    assert len(ledger.records()) == len(values)
 
 
 def test_a_damaged_record_is_set_aside_by_the_driver_and_kept(ledger):

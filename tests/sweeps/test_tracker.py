@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from mlflow.tracking import MlflowClient
@@ -342,20 +343,23 @@ def test_closing_writes_everything_first_and_ends_the_thread(slow, cells, make_r
     assert not tracker._thread.is_alive()
 
 
-def test_a_write_that_fails_in_a_way_nobody_foresaw_is_trouble_and_holds_nobody_up(
-    slow, eager, cells, make_record, monkeypatch
+@pytest.mark.parametrize(
+    "before", ["", "INTERNAL_ERROR: (raised as a result of Query-invoked autoflush; consider …)\n"]
+)
+def test_a_write_that_fails_in_a_way_nobody_foresaw_is_trouble_with_its_reason_and_holds_nobody_up(
+    slow, eager, cells, make_record, monkeypatch, before
 ):
-    tracker, runs = slow
-    begin = runs.begin
+    (tracker, runs), begin = slow, slow[1].begin
     first, second = (Proposal(word * 16, 0, "search", cells[0], {}, 0) for word in "ab")
-    monkeypatch.setattr(runs, "begin", lambda one, *more: 1 / 0 if one is first else begin(one, *more))
+    failing = Mock(side_effect=RuntimeError(f"{before}disk is full\n[SQL: …]"))
+    monkeypatch.setattr(runs, "begin", lambda one, *more: (failing if one is first else begin)(one, *more))
     for proposal in (first, second):
         tracker.begin(proposal, code_version(), BEGAN)
         tell(tracker, make_record(proposal))
     runs.may_go_on.set()
     tracker.flush()
     assert tracker.run_of(first.id) is None
-    assert "division by zero" in tracker.trouble
+    assert "(disk is full)" in tracker.trouble
     assert runs.calls == [("begin", second.id), ("write", second.id, [1, 2], True)]
 
 

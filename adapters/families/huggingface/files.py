@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +29,11 @@ BESIDE_WEIGHTS = (
 """The files that loading reads beside the weights; any of them may affect the states, or a sentence's vector."""
 ADAPTER = "adapter_config.json"
 """The file of peft, and of the library adapters, beside weights that are of no use without their base."""
+WIDTHS = {"hidden_size", "d_model", "dim", "emb_dim", "n_embd"}
+"""Names in configurations of the size of a hidden state, which some tensor has as its length."""
+SIZES = re.compile("layers?$|size$|dim$|heads$")
+AGAIN = 64
+"""How often a layer or a row may be used again: ALBERT runs each of its layers up to 24 times."""
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -83,6 +89,27 @@ def check_folder(folder: Path) -> Path:
         supported_config(folder, str(folder))
         raise ValueError(f"{folder} holds no tokenizer (tokenizer.json); save the encoder's tokenizer there as well.")
     return folder
+
+
+def check_sizes(folder: Path, word: str) -> None:
+    """Refuse a configuration of a model that is far larger than its weights, before anything of that size is made.
+
+    Raises:
+        ValueError: one line with the configuration's key.
+    """
+    shapes = []
+    for path in weight_files(folder):
+        with safe_open(path, "np") as file:
+            shapes += [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 - no mapping
+    largest = max((size for shape in shapes for size in shape), default=0)
+    for name, value in read_config(folder).items():
+        is_count = "layer" in name
+        most = largest if name in WIDTHS else AGAIN * (len(shapes) if is_count else max(1024, largest))
+        if isinstance(value, int) and (name in WIDTHS or SIZES.search(name)) and value > most:
+            raise ValueError(
+                f"{word}: its config.json has a {name} of {value}, and its weights are {len(shapes)} tensors of at "
+                f"most {largest} rows or columns. Copy or download it again."
+            )
 
 
 def _check_whole(path: Path) -> None:

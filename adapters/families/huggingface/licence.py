@@ -9,16 +9,18 @@ import yaml
 from meltpoint.tasks.core.bounded import parse_yaml, read_bytes
 
 CARD = "README.md"
+LONGEST = 100
+"""Characters of a licence that are kept; identifiers of the hub have at most 30."""
 
 
 def licence_of(folder: Path) -> str | None:
-    """The licence in a folder's `README.md`: an identifier of the hub (`apache-2.0`); None where there is none."""
+    """The licence in a folder's `README.md`: an identifier of the hub (`apache-2.0`), on one line; None for none."""
     try:
         front = parse_yaml(_front_matter(read_bytes(folder / CARD).decode()), yaml.BaseLoader)
     except (OSError, ValueError, yaml.YAMLError):
         return None
     stated = front.get("license") if isinstance(front, dict) else None
-    return stated.strip() or None if isinstance(stated, str) else None
+    return " ".join(stated.replace("`", "'").split())[:LONGEST] or None if isinstance(stated, str) else None
 
 
 def _front_matter(text: str) -> str:

@@ -13,6 +13,7 @@ import torch
 import transformers
 from torch import nn
 
+from meltpoint.adapters.families.huggingface.files import check_sizes
 from meltpoint.adapters.families.huggingface.supported import supported_config
 
 AGAIN = "Copy or download the whole folder again."
@@ -47,6 +48,7 @@ def read(folder: Path, word: str, dtype: torch.dtype | Literal["auto"]) -> tuple
     """
     with quiet():
         config = supported_config(folder, word)
+        check_sizes(folder, word)
         tokenizer = read_tokenizer(folder, word)
         model = _read_model(config, folder, word, dtype)
     pieces, rows = max(tokenizer.get_vocab().values()) + 1, model.get_input_embeddings().weight.shape[0]

@@ -22,6 +22,7 @@ UNFIT = {
     "xmod": "one that needs each text's language as an input",
 }
 
+MOST_LAYERS = 10_000
 COUNTS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 """Names in a configuration, whatever its model type calls them, of numbers that are 1 or more."""
 
@@ -50,6 +51,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         remedy = "pass a folder that transformers' save_pretrained wrote."
         raise ValueError(f'{path} names no model type ("model_type": "bert"); {remedy}')
+    deep = [
+        name for name, value in config.items() if "layer" in name and isinstance(value, int) and value > MOST_LAYERS
+    ]
+    if deep:  # transformers makes lists of that length
+        raise ValueError(f"{path} has a {deep[0]} of {config[deep[0]]}; copy or download the encoder again.")
     return config
 
 

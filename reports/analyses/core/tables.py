@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from meltpoint.reports.formats import markdown_text
 from meltpoint.reports.latex import booktabs, latex_text
 from meltpoint.sweeps.results.score_words import NOTHING
 from meltpoint.tasks.core.score_text import difference_text, in_points, score_text
@@ -104,7 +105,7 @@ class AnalysisTable:
         heads = [column.name for column in self.columns]
         rules = ["---:" if column.is_figure else "---" for column in self.columns]
         lines = [_bars(row) for row in ([_cell(text) for text in row] for row in (heads, *self.texts()))]
-        notes = [f"- {' '.join(note.split())}" for note in self.notes]
+        notes = [f"- {markdown_text(note)}" for note in self.notes]
         parts = [f"# {self.title}", "\n".join([lines[0], _bars(rules), *lines[1:]]), "\n".join(notes)]
         return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -130,4 +131,4 @@ def _bars(texts: Sequence[str]) -> str:
 
 def _cell(text: str) -> str:
     """Text that is safe in a row of a Markdown table."""
-    return " ".join(text.split()).replace("|", "\\|")
+    return markdown_text(text).replace("|", "\\|")
