@@ -52,11 +52,11 @@ def test_no_file_is_a_drawer_for_everything() -> None:
     assert [str(path.relative_to(ROOT)) for path in kept_files() if path.name in drawers] == []
 
 
-def test_no_source_file_is_longer_than_400_lines() -> None:
+def test_no_source_file_is_longer_than_420_lines() -> None:
     lengths = {
         path: len(path.read_text(encoding="utf-8").splitlines()) for path in kept_files() if path.suffix == ".py"
     }
-    assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > 400} == {}
+    assert {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > 420} == {}
 
 
 def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
