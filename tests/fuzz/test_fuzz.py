@@ -30,7 +30,7 @@ from meltpoint.tasks.core import bounded
 from meltpoint.tasks.core.arrow_rows import parquet_rows
 from meltpoint.tasks.core.readers import read_lines
 from meltpoint.tasks.core.registry import unknown
-from meltpoint.tasks.core.streams import stream_csv
+from meltpoint.tasks.core.streams import stream_table
 from meltpoint.tasks.core.user_task import read_task_file
 from meltpoint.tasks.inspection.places import places_of
 from meltpoint.tests.fuzz import batch, watch
@@ -142,7 +142,7 @@ def test_a_file_beyond_its_limit_is_refused_before_it_is_read_and_an_endless_one
 
 READERS = {
     "yaml": documents.read, "txt": read_lines, "csv.gz": read_lines, "zip": read_lines,
-    "csv": lambda path: list(stream_csv(path, ("a",))), "parquet": lambda path: list(parquet_rows(path, None)),
+    "csv": lambda path: list(stream_table(path, ("a",), header=False)), "parquet": lambda path: list(parquet_rows(path, None)),
     "tsv": lambda path: list(read_pieces(path, 10)), "jsonl": lambda path: places_of([path]),
     "json": bounded.read_bytes,
 }  # fmt: skip
