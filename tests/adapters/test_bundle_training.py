@@ -187,12 +187,12 @@ def test_a_trial_that_goes_on_from_anothers_first_phase_is_the_trial_that_traine
     assert second.trial.best == alone.trial.best
 
 
-def test_the_best_epoch_may_lie_in_the_shared_phase(make_trainer: Make, tmp_path):
+def test_the_result_is_of_the_second_phase_also_where_the_shared_one_was_better(make_trainer: Make, tmp_path):
     first_phases = SharedFirstPhases(tmp_path)
     trial = {"stack_and_finetune__stack_learning_rate": 0.05, "learning_rate": 1e-7, "encoder_dropout": 0.0}
     for trainer in (two_phases(make_trainer, **trial), two_phases(make_trainer, **trial)):
         told(trainer, first_phases.epochs(trainer, FACTS))
-        assert trainer.trial.best[1] <= 2
+        assert trainer.trial.best[1] > 2
         trainer.model.load_trained([trainer.trial.best_state])
         found = trainer.score(trainer.data.dev, trainer.data.dev_examples)
         assert found.metrics["accuracy"] == trainer.trial.best[0]

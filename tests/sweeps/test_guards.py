@@ -51,7 +51,8 @@ def cell(mode: str = "fine_tuning", steps: int = 500, dev: float = 0.8, warnings
     )  # fmt: skip
     best = TrialRecord(
         id="t", number=0, encoder="minilm", mode=mode, task="sst2", role="search", seed=0, setting={**SOUND, **setting},
-        head="linear", status="finished", metric="accuracy", dev=dev, best_epoch=3, epochs=[epoch],
+        head="linear", status="finished", metric="accuracy", dev=dev, best_epoch=3,
+        epochs=[epoch.model_copy(update={"epoch": 3}), epoch],
         data_fingerprint="d", code_version="0", started_at=1.0, seconds=1.0,
     )  # fmt: skip
     return CellSummary(header, {}, best, [best.model_copy(update={"role": "final"})], spread([dev, dev]), None)
