@@ -69,8 +69,8 @@ def test_a_moved_folder_has_the_same_fingerprint(copy: Path, tiny_folder: Folder
 
 
 def test_each_file_that_is_downloaded_is_in_the_fingerprint_and_no_other(copy: Path):
-    # The readme is read for the licence alone, and a folder with an adapter is refused.
-    others = {"*.safetensors", "*.safetensors.index.json", "README.md", "adapter_config.json"}
+    # The readme is read for the licence alone; a folder with an adapter is refused; of further modules no state is made.
+    others = {"*.safetensors", "*.safetensors.index.json", "README.md", hub.ADAPTER, *hub.sentence_files.DOWNLOADED}
     names = [pattern.replace("*", "spiece") for pattern in hub.DOWNLOADED if pattern not in others]
     found = [print_of(copy)]
     for name in names:
@@ -81,6 +81,7 @@ def test_each_file_that_is_downloaded_is_in_the_fingerprint_and_no_other(copy: P
         found.append(print_of(copy))
     assert len(set(found)) == len(names) + 1
     (copy / "README.md").write_text("about it")
+    (copy / "sentence_bert_config.json").write_text("{}")
     assert print_of(copy) == found[-1]
 
 
