@@ -69,7 +69,7 @@ def test_a_moved_folder_has_the_same_fingerprint(copy: Path, tiny_folder: Folder
 
 
 def test_each_file_that_is_downloaded_is_in_the_fingerprint_and_no_other(copy: Path):
-    # The readme is read for the licence alone; a folder with an adapter is refused; of further modules no state is made.
+    # The readme is read for the licence alone, an adapter is refused, further modules make no state.
     others = {"*.safetensors", "*.safetensors.index.json", "README.md", hub.ADAPTER, *hub.sentence_files.DOWNLOADED}
     names = [pattern.replace("*", "spiece") for pattern in hub.DOWNLOADED if pattern not in others]
     found = [print_of(copy)]

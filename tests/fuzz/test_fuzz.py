@@ -142,7 +142,8 @@ def test_a_file_beyond_its_limit_is_refused_before_it_is_read_and_an_endless_one
 
 READERS = {
     "yaml": documents.read, "txt": read_lines, "csv.gz": read_lines, "zip": read_lines,
-    "csv": lambda path: list(stream_table(path, ("a",), header=False)), "parquet": lambda path: list(parquet_rows(path, None)),
+    "csv": lambda path: list(stream_table(path, ("a",), header=False)),
+    "parquet": lambda path: list(parquet_rows(path, None)),
     "tsv": lambda path: list(read_pieces(path, 10)), "jsonl": lambda path: places_of([path]),
     "json": bounded.read_bytes,
 }  # fmt: skip
