@@ -203,7 +203,7 @@ def unread_sentence_encoder(reference: EncoderReference) -> str:
 
 
 def unread_files(reference: EncoderReference, kind: Kind) -> tuple[str, ...]:
-    """What an encoder's folder declares and is not read for a kind of task, a line each, for tables.
+    """The declarations of an encoder's folder that are not read for a kind of task, a line each, for tables.
 
     Raises:
         ValueError: the files are not available, or broken; one line with the remedy.

@@ -18,9 +18,8 @@ from meltpoint.tasks.core.conll import SUFFIXES, ConllLayout, read_columns
 from meltpoint.tasks.core.printable import printable
 from meltpoint.tasks.core.readers import NAMED_TWICE, SEPARATORS, Record, named_twice, unreadable
 from meltpoint.tasks.core.registry import unknown
-from meltpoint.tasks.core.streams import stream_lines, stream_table
+from meltpoint.tasks.core.streams import is_in_quotes, stream_lines, stream_table
 from meltpoint.tasks.core.user_rows import json_rows
-from meltpoint.tasks.inspection.text_shape import is_in_quotes
 
 if TYPE_CHECKING:  # it takes half a second to import
     import pandas

@@ -70,3 +70,8 @@ def _pieces(path: Path, newline: str) -> Iterator[str]:
         except UnicodeDecodeError:
             decoded(path, data_bytes(path))  # it names the line and the byte
             raise
+
+
+def is_in_quotes(cell: str) -> bool:
+    """True for a cell that begins and ends with a quote."""
+    return len(cell) > 1 and cell.startswith('"') and cell.endswith('"')

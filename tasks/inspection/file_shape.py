@@ -15,6 +15,7 @@ from meltpoint.tasks.core.compressed import without_suffix
 from meltpoint.tasks.core.conll import SUFFIXES
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.readers import csv_rows, data_bytes, decoded, records, text_of, with_line_feeds
+from meltpoint.tasks.core.streams import is_in_quotes
 from meltpoint.tasks.core.user_rows import json_row
 from meltpoint.tasks.inspection.conll_shape import ConllShape, conll_shape
 from meltpoint.tasks.inspection.places import Place
@@ -22,7 +23,6 @@ from meltpoint.tasks.inspection.roles import Roles
 from meltpoint.tasks.inspection.text_shape import (
     TableShape,
     encoding_of,
-    is_in_quotes,
     spread,
     table_shape,
 )

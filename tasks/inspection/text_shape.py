@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
+from meltpoint.tasks.core.streams import is_in_quotes
 from meltpoint.tasks.inspection.names import LABEL_NAMES, TEXT_NAMES
 
 Item = TypeVar("Item")
@@ -119,11 +120,6 @@ def _quoted_rows(text: str, delimiter: str, most: int | None = SAMPLE_ROWS) -> l
     if delimiter == "\t" and not any(all(map(is_in_quotes, column)) for column in columns):
         return []
     return rows
-
-
-def is_in_quotes(cell: str) -> bool:
-    """True for a cell that begins and ends with a quote."""
-    return len(cell) > 1 and cell.startswith('"') and cell.endswith('"')
 
 
 def _plain_rows(text: str, delimiter: str, most: int | None = SAMPLE_ROWS) -> list[list[str]]:

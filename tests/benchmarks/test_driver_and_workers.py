@@ -24,7 +24,7 @@ def record(started: float, seconds: float, computed: float = 0.0, **changes: obj
     )  # fmt: skip
     facts = {
         "id": str(started), "number": 0, "encoder": "e", "mode": "m", "task": "t", "head": "h", "role": "search",
-        "seed": 0, "setting": {}, "status": "finished", "metric": "accuracy", "epochs": [epoch],
+        "seed": 0, "setting": {}, "status": "finished", "metric": "accuracy", "epochs": [epoch], "dev": 0.5,
         "data_fingerprint": "", "code_version": "", "started_at": started, "seconds": seconds,
     }  # fmt: skip
     return TrialRecord.model_validate(facts | changes)

@@ -68,7 +68,7 @@ def test_the_recorded_gap_is_that_of_the_last_epoch_that_scores_train(make_cell)
     header = make_cell().header
     scored = record(header, 0, epochs=epochs(0.5, 0.6, 0.7, train={1: 0.5, 2: 0.9}))
     assert recorded_gap(scored) == pytest.approx(0.3)
-    assert recorded_gap(record(header, 1, epochs=epochs(0.5))) is None
+    assert recorded_gap(record(header, 1, epochs=epochs(0.5), best_epoch=1)) is None
 
 
 def test_the_cap_counts_every_phase(make_cell):

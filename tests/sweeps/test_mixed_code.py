@@ -174,7 +174,9 @@ def test_without_the_choice_on_record_trials_of_other_code_do_not_count(begun, o
 
 def test_a_trial_that_was_lost_runs_again_by_the_new_code_under_its_identity(begun, one_cell, cells, use_code):
     use_code(NEW)
-    lost = begun.records()[0].model_copy(update={"status": "failed", "cause": "worker", "dev": None, "epochs": []})
+    lost = begun.records()[0].model_copy(
+        update={"status": "failed", "cause": "worker", "dev": None, "epochs": [], "best_epoch": None}
+    )
     begun.write(lost)
     settled = opening.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
     proposal = planner_module.Planner(one_cell, own(cells), begun.records(), codes=settled.codes).next()

@@ -270,7 +270,7 @@ def test_the_cells_of_skip_thoughts_are_the_systems_whose_numbers_are_quoted():
               if own == task}  # fmt: skip
     named = ("pair", "hidden_size", "regression", "feats")
     systems = {
-        task: tuple(first[f"sentence_vectors.{name}"] for name in named) for task, first in firsts.items()
+        task: tuple(first.get(f"sentence_vectors.{name}") for name in named) for task, first in firsts.items()
     }  # fmt: skip
     assert systems["mrpc"] == ("kiros", 0, "distribution", True), "combine-skip + feats"
     assert systems["sick_r"] == ("kiros", 0, "distribution", False), "combine-skip"

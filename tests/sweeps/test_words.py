@@ -48,7 +48,7 @@ def opened(tmp_path: Path, quick_space: Path) -> Open:
 def trial_id(cell: OpenCell) -> str:
     """The identity of a cell's first trial."""
     spec = SweepSpec(name="words", encoders=(cell.encoder,), modes=(cell.mode,), tasks=("demo_sentiment",))
-    complete = settings.complete(cell.space.first(), cell.mode, cell.head)
+    complete = settings.complete(cell.space.first(), cell.mode, cell.head, cell.task.kind)
     return Planner(spec, [cell], []).trial_id(cell, complete, 0, "search")
 
 
@@ -69,7 +69,7 @@ def test_trials_of_another_word_tokenizer_are_other_trials(opened: Open):
 
 def test_an_exported_setting_keeps_the_rule_that_it_was_found_with(opened: Open):
     cell = opened("word_tokenizer=whitespace")
-    complete = settings.complete(cell.space.first(), cell.mode, cell.head)
+    complete = settings.complete(cell.space.first(), cell.mode, cell.head, cell.task.kind)
     exported = cell.space.fixed(complete, provenance={"dev": 0.5})
     assert with_word_tokenizer(exported, cell.reference, cell.task).first() == exported.first()
 

@@ -74,7 +74,7 @@ def outcome_of(order: Order) -> TrialOutcome:
 
 
 def without_times(events: list[Event]) -> list[dict[str, object]]:
-    timed = {"epoch": {"finished_at", "train_seconds", "dev_seconds"}, "resource_use": True}
+    timed = {"epoch": {"finished_at", "train_seconds", "dev_seconds"}, "resource_use": True, "seconds": True}
     return [event.model_dump(exclude=timed) for event in events]
 
 
@@ -254,9 +254,11 @@ def frozen_orders(spec, cells, tmp_path) -> list[Order]:
 
 def alone_or_not(events: list[Event], trial: str) -> list[dict[str, object]]:
     """What was reported of one trial, without times and neighbours."""
-    timed = {"epoch": {"finished_at", "train_seconds", "dev_seconds"}, "trained_together": True, "resource_use": True}
-    own = [event for event in events if event.trial == trial]
-    return [event.model_dump(exclude=timed | {"outcome": {"notes"}}) for event in own]
+    left_out = {
+        "epoch": {"finished_at", "train_seconds", "dev_seconds"}, "outcome": {"notes"}, "trained_together": True,
+        "resource_use": True, "seconds": True,
+    }  # fmt: skip
+    return [event.model_dump(exclude=left_out) for event in events if event.trial == trial]
 
 
 def test_trials_taken_up_together_say_each_what_it_says_alone(frozen_orders):

@@ -1,4 +1,4 @@
-"""What decides how a batch is read: positions, lengths, and the rows that show whether padding reaches the states."""
+"""The facts that decide how a batch is read: positions, lengths, and rows that show whether padding reaches states."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def read_prompts(folder: Path) -> Prompts:
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
-    """What makes a sentence encoder of a folder's encoder, byte for byte: path → contents, for `write_files`."""
+    """The files that make a sentence encoder of a folder's encoder: path → contents, for `write_files`."""
     modules = [folder / path for _, path in _parts(folder) if _INSIDE.fullmatch(path)]
     inside = (path for module in modules for path in module.glob("*") if path.suffix in COPIED)
     files = (folder / MODULES, folder / PROMPTS, *folder.glob(TRANSFORMER_CONFIGS), *inside)
