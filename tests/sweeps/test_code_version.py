@@ -221,13 +221,17 @@ def test_every_version_of_python_gives_the_same_digest():
     assert digest({"tasks/core/strings.py": STRINGS}) == EVERYWHERE
 
 
-def test_the_version_is_meltpoints_and_eight_characters_and_costs_less_than_a_second_once():
+def test_the_version_is_meltpoints_and_eight_characters_and_costs_once_less_than_four_parses_of_the_code():
+    before = time.process_time()
+    for text in SOURCES.values():
+        ast.parse(text)
+    parsing = time.process_time() - before  # of the same texts on this machine, however fast it is today
     code_version.cache_clear()
     before = time.process_time()
     found = code_version()
     spent = time.process_time() - before
     assert found == f"{meltpoint.__version__}+{OF_TODAY[:8]}"
-    assert spent < 1.0, "0.2 s on a free core"
+    assert spent < 4 * parsing
     again = time.process_time()
     assert code_version() == found
     assert time.process_time() - again < 0.01
