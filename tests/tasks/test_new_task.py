@@ -171,7 +171,7 @@ def test_a_hundred_thousand_rows_take_some_processor_seconds_and_no_torch(tmp_pa
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
     seconds, imported = done.stdout.split("\n")[:2]
     assert imported == ""
-    assert float(seconds) < 6, "1.5 s here; the machine may be three times slower"
+    assert float(seconds) < 15, "1.5 to 4.6 s on an idle machine; reading all rows for each row takes minutes"
 
 
 def test_a_saved_dataset_and_its_shards(tmp_path, monkeypatch):
