@@ -254,7 +254,7 @@ def test_a_broken_file_is_refused_in_one_line(saved: dict[Kind, Saved], tmp_path
 def test_the_weights_of_another_head_are_refused_and_never_left_random(saved: dict[Kind, Saved], tmp_path: Path):
     mixed = shutil.copytree(saved["sentence_classification"].folder, tmp_path / "mixed")
     shutil.copy(saved["pair_classification"].folder / HEAD, mixed / HEAD)
-    with pytest.raises(ValueError, match="is no exported model .*, and its weights are of "):
+    with pytest.raises(ValueError, match=r"is no exported model .*, and its weights are of "):
         load_folder(mixed)
 
 
