@@ -85,7 +85,11 @@ def make_cell() -> MakeCell:
             dev_examples=872, notes=notes, variant=variant, seeds=seeds, beside=columns,
         )  # fmt: skip
         common = {"input_notes": list(input_notes), "setting": setting or SETTING, "task_parameters": task_parameters}
-        tried = [record(header, number, dev=dev, **common) for number, dev in enumerate(search)]
+        unscored = {"epochs": [], "best_epoch": None}
+        tried = [
+            record(header, number, dev=dev, **common, **(unscored if dev is None else {}))
+            for number, dev in enumerate(search)
+        ]
         broken = [
             record(header, 50 + number, dev=None, status="failed", error=error) for number, error in enumerate(failed)
         ]
