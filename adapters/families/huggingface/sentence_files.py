@@ -15,7 +15,7 @@ SENTENCE_FILES = (MODULES, PROMPTS, f"*_Pooling/{CONFIG}")
 """They decide on sentence vectors and inputs, so they are downloaded, and hashed, with the encoder."""
 TRANSFORMER_CONFIGS, TOKENIZER = "sentence_*_config.json", "tokenizer_config.json"
 DOWNLOADED = (TRANSFORMER_CONFIGS, "[0-9]*_*/*.json")
-"""What else is downloaded: it is copied, or says that a folder is none that is read."""
+"""Further files that are downloaded: they are copied, or say that a folder is none that is read."""
 
 KINDS: dict[str, PoolingKind] = {"mean": "mean", "cls": "cls", "max": "max"}
 OLD_KEYS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
@@ -119,7 +119,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write what `read_files` found beside an encoder."""
+    """Write the files that `read_files` found beside an encoder."""
     for name, contents in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(contents)
