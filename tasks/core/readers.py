@@ -83,11 +83,6 @@ def unreadable(path: Path, error: OSError) -> ValueError:
     return ValueError(f"{path} cannot be read ({error.strerror}). Make it a readable file.")
 
 
-def not_utf8(path: Path, line: int, start: int, byte: int) -> ValueError:
-    """The error for a byte, `start` bytes into the file, that is not UTF-8."""
-    return not_decodable(path, line, start, byte, None)
-
-
 def not_decodable(path: Path, line: int, start: int, byte: int, encoding: str | None) -> ValueError:
     """The error for a byte, `start` bytes into the file, that an encoding does not have."""
     name, remedy = "UTF-8", "Convert the file to UTF-8, for example with iconv."
@@ -267,11 +262,7 @@ def csv_rows(
 ) -> Iterator[tuple[int, list[str]]]:  # fmt: skip
     """The rows of a csv file: (number of the last line, cells); lines without any cell are left out.
 
-    Args:
-        path: the file.
-        lines: with their ends, split at each `\\n`, `\\r\\n` and lone `\\r`.
-        separator: the character between two cells.
-        quote: the character around a cell.
+    `lines` have their ends, and are split at each `\\n`, `\\r\\n` and lone `\\r`.
 
     Raises:
         ValueError: a broken row, or a cell with a space before its quote, which then is no quote (RFC 4180).
