@@ -14,8 +14,6 @@ from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.tasks.core.metrics import gain
 
 FROZEN, TUNED, STACKED = "feature_extraction", "fine_tuning", "stack_and_finetune"
-DIFFERENCES = ((TUNED, FROZEN), (STACKED, TUNED))
-"""(minuend, subtrahend): those of Peters, Ruder & Smith 2019, table 2, and of arXiv 1907.05338."""
 ORDER = (FROZEN, TUNED, STACKED)
 """A comparison that is no row of the table subtracts the earlier mode, so that it is the same one where it is a row."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import combinations, zip_longest
 
 from meltpoint.adapters.settings import CONSTANT, SCHEDULE
 from meltpoint.reports.baseline_row import baseline_rows
-from meltpoint.reports.difference_rows import DIFFERENCES, Contrasts, in_one_table, place_of
+from meltpoint.reports.difference_rows import Contrasts, in_one_table, place_of
 from meltpoint.reports.differences import EnsembleOf, ModeVariant, RowPair, Split, over_seeds, side_title
 from meltpoint.reports.ensembles import heading, is_current, reservations
 from meltpoint.reports.notes import searched_again, searched_less
@@ -90,11 +90,11 @@ def _mode_row(
 def _chosen_pairs(
     sides: Sequence[ModeVariant], pairs: Sequence[RowPair], keys: Collection[ModeVariant | EnsembleOf]
 ) -> list[RowPair]:  # fmt: skip
-    """The usual differences within each variant, then the further ones, of rows that there are."""
-    variants = list(dict.fromkeys(side.variant for side in sides))
+    """All pairs of modes within each variant, the later minus the earlier; then the further ones that there are."""
     usual = [
-        RowPair(ModeVariant(upper, name), ModeVariant(lower, name)) for upper, lower in DIFFERENCES for name in variants
-    ]
+        RowPair(upper, lower) for lower, upper in combinations(sides, 2)
+        if upper.variant == lower.variant and upper.mode != lower.mode
+    ]  # fmt: skip
     return [pair for pair in dict.fromkeys([*usual, *pairs]) if {pair.upper, pair.lower} <= set(keys)]
 
 

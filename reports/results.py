@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import combinations, groupby
 
 from meltpoint.reports.difference_rows import place_of
 from meltpoint.reports.differences import Split
 from meltpoint.reports.legend import legend
 from meltpoint.reports.paper_comparison import paper_table_of, with_paper_numbers
 from meltpoint.reports.paper_tables import PaperTable
+from meltpoint.reports.recommendation import MARGIN, Recommendation, recommendations
 from meltpoint.reports.statistics.comparison import Comparer, Comparison
 from meltpoint.reports.table_values import Delta, Matrix
 from meltpoint.reports.tuning import TuningGain, tuning_gains
@@ -27,6 +28,7 @@ class SweepResults:
         paper: the paper's table, or None.
         paper_notes: remarks on the paper's numbers.
         gains: what tuning bought, cell by cell.
+        recommendations: one for each task with scored finals, the first thing that every view shows.
     """
 
     summary: SweepSummary
@@ -34,6 +36,7 @@ class SweepResults:
     paper: PaperTable | None
     paper_notes: tuple[str, ...]
     gains: tuple[TuningGain, ...]
+    recommendations: tuple[Recommendation, ...] = ()
 
     @property
     def family(self) -> list[Delta]:
@@ -46,29 +49,34 @@ class SweepResults:
         return [*self.paper_notes, *legend(self.summary, self.gains)]
 
 
-def results_of(summary: SweepSummary, beside: str | None = None, comparer: Comparer | None = None) -> SweepResults:
+def results_of(
+    summary: SweepSummary, beside: str | None = None, comparer: Comparer | None = None, margin: float = MARGIN
+) -> SweepResults:
     """Compute a sweep's results, also while it is running.
 
     Args:
         beside: the paper's table to compare with; None for the one of the sweep's specification file, if any.
         comparer: None for one of the sweep's stored predictions.
+        margin: of the recommendations, as a fraction.
 
     Raises:
         ValueError: the paper's table is unknown.
     """
     paper = paper_table_of(summary.spec, beside)
-    comparer = comparer or Comparer(summary.folder)
-    comparer = ComparedOnce(comparer)
-    compare_by_task(summary, comparer, paper.split if paper else "test")
+    split = paper.split if paper else "test"
+    comparer = ComparedOnce(comparer or Comparer(summary.folder, margin=margin))
+    compare_by_task(summary, comparer, split)
     shown = with_paper_numbers(summary, beside, comparer)
-    return SweepResults(summary, shown.table, paper, shown.notes, tuple(tuning_gains(summary, comparer)))
+    gains = tuple(tuning_gains(summary, comparer))
+    advice = recommendations(summary, shown.table.deltas, split, margin)
+    return SweepResults(summary, shown.table, paper, shown.notes, gains, advice)
 
 
 class ComparedOnce(Comparer):
     """A comparer that remembers its comparisons: a table asks for some of them twice."""
 
     def __init__(self, inner: Comparer) -> None:
-        super().__init__(inner.folder, inner.resamples)
+        super().__init__(inner.folder, inner.resamples, inner.margin)
         self._inner = inner
         self._known: dict[tuple[CellKey, CellKey | None, Split, str], Comparison | None] = {}
 
@@ -99,7 +107,9 @@ def compare_by_task(summary: SweepSummary, comparer: Comparer, split: Split) -> 
         return cell.header.task, cell.header.encoder, cell.header.variant, place_of(cell.header.mode)
 
     for _, cells in groupby(sorted(summary.cells, key=place), key=lambda cell: cell.header.task):
-        for lower, upper in pairwise(cells):
-            comparer.tuning(lower)
-            if lower.header.encoder == upper.header.encoder:
+        own = list(cells)
+        for cell in own:
+            comparer.tuning(cell)
+        for lower, upper in combinations(own, 2):
+            if (lower.header.encoder, lower.header.variant) == (upper.header.encoder, upper.header.variant):
                 comparer.compare(upper, lower, split)

@@ -33,6 +33,19 @@ ALPHA = 0.05
 
 
 @dataclass(frozen=True)
+class Behind:
+    """How far a cell may be behind the other one of a comparison.
+
+    Attributes:
+        p: one-sided p-value of "behind by the margin or more"; None without an interval.
+        bound: the most that it may be behind, at 95 %, one-sided; a fraction, below 0 where it is ahead.
+    """
+
+    p: float | None = None
+    bound: float | None = None
+
+
+@dataclass(frozen=True)
 class Comparison:
     """The difference of two cells of a task: `upper` − `lower`.
 
@@ -57,6 +70,7 @@ class Comparison:
         seeds_error, examples_error: the standard errors of its two parts; None like the interval.
         about_tuning: True where `upper` is a cell's best setting and `lower` the same cell's published one.
         is_unreadable: True where there is no p because stored predictions are missing or damaged.
+        upper_behind, lower_behind: how far either may be behind the other (non-inferiority).
     """
 
     upper: CellKey
@@ -80,6 +94,12 @@ class Comparison:
     examples_error: float | None = None
     about_tuning: bool = False
     is_unreadable: bool = False
+    upper_behind: Behind = Behind()
+    lower_behind: Behind = Behind()
+
+    def behind(self, cell: CellKey) -> Behind:
+        """How far this one of the two cells may be behind the other."""
+        return self.upper_behind if cell == self.upper else self.lower_behind
 
     @property
     def gain(self) -> float:
@@ -118,10 +138,11 @@ class Comparer:
     Args:
         folder: the sweep's folder; None where nothing is stored, so that no comparison has an interval.
         resamples: bootstrap resamples of the examples.
+        margin: by which a cell may be behind another one and still be level with it; a fraction.
     """
 
-    def __init__(self, folder: StoragePath | None, resamples: int = 4000) -> None:
-        self.folder, self.resamples = folder, resamples
+    def __init__(self, folder: StoragePath | None, resamples: int = 4000, margin: float = 0.01) -> None:
+        self.folder, self.resamples, self.margin = folder, resamples, margin
         self._stored = StoredScores(folder, resamples)
 
     def compare(

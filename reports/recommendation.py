@@ -1,0 +1,333 @@
+"""The recommendation for each task: the mode to take, and how certain that is. The first line of every view.
+
+Three certainties, decided per task on the split that the table shows (docs/statistics.md):
+
+- *sure*: the leader is better than every mode that gives the other answer to "to tune or not to tune?" (it trains the
+  encoder and they do not, or the other way round), each by an adjusted p below 0.05. Where all modes give the same
+  answer, better than every other one.
+- *level*: a cheaper mode is behind no other by the margin or more (a non-inferiority test, p below 0.05 after Holm's
+  adjustment over the table). The cheapest such mode is recommended, in place of the leader.
+- *provisional*: neither. The leader is recommended, with the seeds or examples that would make it sure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from meltpoint.reports.difference_rows import place_of
+from meltpoint.reports.differences import Split, over_seeds
+from meltpoint.reports.formats import bounds_text, symbol
+from meltpoint.reports.statistics.comparison import ALPHA, Comparison
+from meltpoint.reports.statistics.holm import holm
+from meltpoint.reports.table_values import Delta
+from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.search.selection import Spread
+from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.metrics import gain
+from meltpoint.tasks.core.score_text import difference_text, score_text
+
+Certainty = Literal["sure", "provisional", "level"]
+
+MARGIN = 0.01
+"""The default of `--margin`, as a fraction: modes within one point are level."""
+FROZEN = ("feature_extraction",)
+"""The modes that leave the encoder as it is."""
+VERBS = {
+    "feature_extraction": "Freeze", "fine_tuning": "Fine-tune", "stack_and_finetune": "Stack, then fine-tune",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One candidate of a task: a cell with finals.
+
+    Attributes:
+        cell: the cell.
+        score: its score over seeds, on the recommendation's split.
+        is_recommended: True for the winner: the one that every table marks.
+        seconds: to train its best setting once (`CellCost.seconds_of_a_final`); None where that is unknown.
+    """
+
+    cell: CellSummary
+    score: Spread
+    is_recommended: bool
+    seconds: float | None
+
+    @property
+    def mode(self) -> str:
+        """Its mode."""
+        return self.cell.header.mode
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What to do for a task.
+
+    Attributes:
+        task, metric, split: of the scores.
+        certainty: `sure`, `provisional` or `level`.
+        standings: the candidates, the best score first; at least one.
+        against: the candidate that the sentence compares the winner with; None if there is no other.
+        comparison: `upper` − `lower` of these two, in either order; None where they cannot be compared.
+        bound: level: the most that the winner may be behind, at 95 %; a fraction.
+        untold: other candidates that cannot be told from the winner.
+        margin: as a fraction.
+        several: True if the candidates have several encoders, which the words then name.
+    """
+
+    task: str
+    metric: str
+    split: Split
+    certainty: Certainty
+    standings: tuple[Standing, ...]
+    against: Standing | None = None
+    comparison: Comparison | None = None
+    bound: float | None = None
+    untold: tuple[Standing, ...] = ()
+    margin: float = MARGIN
+    several: bool = False
+
+    @property
+    def winner(self) -> Standing:
+        """The recommended candidate."""
+        return next(one for one in self.standings if one.is_recommended)
+
+    @property
+    def sentence(self) -> str:
+        """`Fine-tune it: 🔥 92.7, 15.3 above ❄ [+11.8, +18.9]: sure.`"""
+        winner = self.winner
+        head = f"{self._action(winner)}: {self.name(winner)} {self._score(winner)}"
+        head += " on dev" if self.split == "dev" else ""
+        if self.against is None:
+            return f"{head}, the only candidate: nothing to compare it with."
+        if self.certainty == "level":
+            return f"{head}, {self._at_most()}{self._share_of_cost()}: level."
+        head += f", {self._lead()}: {self.certainty}"
+        needs = self.needs
+        return f"{head}; {needs}." if needs else f"{head}."
+
+    @property
+    def needs(self) -> str:
+        """What would make a provisional recommendation sure, in words; "" where it is not provisional or not known."""
+        known = self.comparison
+        if self.certainty != "provisional" or known is None:
+            return ""
+        if known.reason:
+            return known.reason
+        if known.needed_seeds is not None:
+            return f"about {some(known.needed_seeds, 'seed')} would make it sure"
+        if known.needed_examples is not None:
+            seeds = f" and {some(known.with_seeds, 'seed')}" if known.with_seeds else ""
+            return f"about {some(known.needed_examples, 'test example')}{seeds} would make it sure"
+        return ""
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """Further sentences, the most important first: candidates that cannot be told from the winner."""
+        if not self.untold:
+            return ()
+        names = " and ".join(f"{self.name(one)} ({self._score(one)})" for one in self.untold)
+        return (f"{names} cannot be told from {self.name(self.winner)}.",)
+
+    def name(self, standing: Standing) -> str:
+        """`🔥`, with the variant and the encoder where there are several."""
+        head = standing.cell.header
+        parts = [head.encoder] if self.several else []
+        return " ".join([*parts, symbol(head.mode), *([head.variant] if head.variant else [])])
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs; scores and differences are fractions, `delta` is winner − `against`."""
+        known, winner = self.comparison, self.winner
+        sign = 1 if known is None or known.upper == winner.cell.header.key else -1
+        ends = [] if known is None or known.low is None or known.high is None else [sign * known.low, sign * known.high]
+        return {
+            "task": self.task, "metric": self.metric, "split": self.split, "certainty": self.certainty,
+            "sentence": self.sentence, "details": list(self.details), **_identity(winner),
+            "score": winner.score.mean, "std": winner.score.std, "seeds": winner.score.count,
+            "against": None if self.against is None else _identity(self.against),
+            "delta": None if known is None else sign * known.delta,
+            "low": min(ends, default=None), "high": max(ends, default=None),
+            "p": known and known.p_holm, "margin": self.margin, "at_most_behind": self.bound,
+            "ranking": [
+                {**_identity(one), "score": one.score.mean, "std": one.score.std, "seeds": one.score.count,
+                 "train_seconds": one.seconds, "is_recommended": one.is_recommended}
+                for one in self.standings
+            ],
+        }  # fmt: skip
+
+    def _action(self, standing: Standing) -> str:
+        head = standing.cell.header
+        what = head.encoder if self.several else "it"
+        return f"{VERBS[head.mode]} {what}" if head.mode in VERBS else f"Take {head.mode} of {head.encoder}"
+
+    def _score(self, standing: Standing) -> str:
+        return score_text(standing.score.mean, self.metric)
+
+    def _lead(self) -> str:
+        assert self.against is not None
+        lead = self.winner.score.mean - self.against.score.mean
+        words = difference_text(abs(lead), self.metric).lstrip("+")
+        text = f"{words} {'above' if lead >= 0 else 'below'} {self.name(self.against)}"
+        known = self.comparison
+        if known is None or known.low is None or known.high is None:
+            return text
+        turned = known.upper != self.winner.cell.header.key
+        low, high = (-known.high, -known.low) if turned else (known.low, known.high)
+        return f"{text} {bounds_text(low, high, self.metric)}"
+
+    def _at_most(self) -> str:
+        assert self.against is not None
+        assert self.bound is not None
+        if self.bound <= 0:
+            return f"behind {self.name(self.against)} by nothing"
+        points = difference_text(self.bound, self.metric).lstrip("+")
+        return f"at most {points} points behind {self.name(self.against)}"
+
+    def _share_of_cost(self) -> str:
+        assert self.against is not None
+        own, other = self.winner.seconds, self.against.seconds
+        if not own or not other or other < 1.5 * own:
+            return ""
+        return f" at 1/{round(other / own)} of the training cost"
+
+
+def recommendations(
+    summary: SweepSummary, deltas: Sequence[Delta], split: Split = "test", margin: float = MARGIN
+) -> tuple[Recommendation, ...]:
+    """A recommendation for each task that has a candidate, in the sweep's order of tasks.
+
+    The encoder and variant of the best score are taken; the certainty is about their modes, which the table compares.
+
+    Args:
+        deltas: the table's (`Matrix.deltas`), adjusted.
+        split: "dev" where the table shows dev even if there are test scores.
+        margin: modes closer than this are level; a fraction.
+    """
+    found = {(delta.comparison.upper, delta.comparison.lower): delta.comparison for delta in deltas if delta.in_family}
+    tasks = dict.fromkeys(cell.header.task for cell in summary.cells)
+    fields = [
+        _Field.of([cell for cell in summary.cells if cell.header.task == task], found, split, margin) for task in tasks
+    ]
+    raced = [field for field in fields if field is not None]
+    tested = [(field, rival, p) for field in raced for rival, p in field.within_margin()]
+    passed = holm([p for *_, p in tested])
+    level: dict[str, Standing] = {}
+    for (field, rival, _), p in zip(tested, passed, strict=True):  # of a task the cheapest comes first
+        if p < ALPHA:
+            level.setdefault(field.task, rival)
+    return tuple(field.recommendation(level.get(field.task)) for field in raced)
+
+
+@dataclass(frozen=True)
+class _Field:
+    """The candidates of one task, the best first, and their comparisons."""
+
+    standings: tuple[Standing, ...]
+    comparisons: Mapping[tuple[CellKey, CellKey], Comparison]
+    split: Split
+    margin: float
+
+    @classmethod
+    def of(
+        cls, cells: Sequence[CellSummary], comparisons: Mapping[tuple[CellKey, CellKey], Comparison], split: Split,
+        margin: float,
+    ) -> _Field | None:  # fmt: skip
+        for chosen in ("test", "dev") if split == "test" else ("dev",):
+            scores = [(cell, over_seeds(cell, chosen)) for cell in cells]
+            entered = [
+                Standing(cell, over, False, cell.cost.seconds_of_a_final) for cell, over in scores if over is not None
+            ]
+            # A task is ranked on test only when every cell that has finals has test scores.
+            if entered and (chosen == "dev" or len(entered) == sum(bool(cell.finals) for cell in cells)):
+                metric = cells[0].header.metric
+                entered.sort(key=lambda one: (-gain(metric, one.score.mean), _cost(one)))
+                return cls(tuple(entered), comparisons, chosen, margin)
+        return None
+
+    @property
+    def task(self) -> str:
+        return self.standings[0].cell.header.task
+
+    @property
+    def leader(self) -> Standing:
+        return self.standings[0]
+
+    @property
+    def rivals(self) -> list[Standing]:
+        """The other modes of the leader's encoder and variant."""
+        return [one for one in self.standings[1:] if _group(one) == _group(self.leader)]
+
+    def between(self, one: Standing, other: Standing) -> Comparison | None:
+        """Their comparison, whichever of them is its upper one."""
+        keys = one.cell.header.key, other.cell.header.key
+        return self.comparisons.get(keys) or self.comparisons.get(keys[::-1])
+
+    def within_margin(self) -> list[tuple[Standing, float]]:
+        """The modes that are cheaper than the leader, the cheapest first, each with the p of "behind by the margin".
+
+        It has to hold against every other mode, so that the largest p-value counts and needs no adjustment here
+        (an intersection-union test, Berger 1982).
+        """
+        group = [self.leader, *self.rivals]
+        cheaper = sorted((one for one in self.rivals if _cost(one) < _cost(self.leader)), key=_cost)
+        found = []
+        for one in cheaper:
+            each = [self._p_behind(one, other) for other in group if other is not one]
+            known = [p for p in each if p is not None]
+            found += [(one, max(known))] if len(known) == len(each) else []
+        return found
+
+    def _p_behind(self, one: Standing, other: Standing) -> float | None:
+        known = self.between(one, other)
+        return None if known is None else known.behind(one.cell.header.key).p
+
+    def recommendation(self, level: Standing | None) -> Recommendation:
+        """The recommendation, given the cheapest mode that is within the margin of all others."""
+        others = [one for one in self.rivals if _trains(one) != _trains(self.leader)] or self.rivals
+        beaten = {id(one): self._is_beaten(one) for one in self.rivals}
+        winner, against = self.leader, others[0] if others else None
+        bound: float | None = None
+        certainty: Certainty = "sure" if others and all(beaten[id(one)] for one in others) else "provisional"
+        if level is not None:
+            winner, certainty = level, "level"
+            ahead = [one for one in (self.leader, *self.rivals) if one is not level]
+            bounds = [(known.behind(level.cell.header.key).bound or 0.0, one) for one in ahead
+                      if (known := self.between(level, one)) is not None]  # fmt: skip
+            bound, against = max(bounds, key=lambda pair: pair[0])
+        elif certainty == "provisional":
+            against = next((one for one in others if not beaten[id(one)]), against)
+        untold = tuple(one for one in self.rivals if not beaten[id(one)] and one is not against)
+        standings = tuple(replace(one, is_recommended=one is winner) for one in self.standings)
+        several = len({one.cell.header.encoder for one in self.standings}) > 1
+        head = winner.cell.header
+        return Recommendation(
+            head.task, head.metric, self.split, certainty, standings, against,
+            None if against is None else self.between(winner, against), bound,
+            () if level is not None else untold, self.margin, several,
+        )  # fmt: skip
+
+    def _is_beaten(self, one: Standing) -> bool:
+        known = self.between(self.leader, one)
+        return known is not None and known.is_claimed
+
+
+def _cost(one: Standing) -> tuple[float, int]:
+    """What a mode costs to train; where that is unknown, the papers' order, ❄ first."""
+    return (one.seconds or 0.0, place_of(one.mode))
+
+
+def _trains(one: Standing) -> bool:
+    """True if the mode trains the encoder."""
+    return one.mode not in FROZEN
+
+
+def _group(one: Standing) -> tuple[str, str]:
+    return one.cell.header.encoder, one.cell.header.variant
+
+
+def _identity(one: Standing) -> dict[str, str]:
+    head = one.cell.header
+    return {"encoder": head.encoder, "mode": head.mode, "variant": head.variant}
