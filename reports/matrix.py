@@ -38,7 +38,7 @@ def matrix(
         pairs: further differences to show, if the sweep has both rows.
         comparer: to share what it has computed already; None for a new one.
     """
-    comparer = comparer or Comparer(summary.folder)
+    comparer = comparer or Comparer(summary.folder, cells=summary.cells)
     footnotes: dict[str, int] = {}
     encoders = dict.fromkeys(cell.header.encoder for cell in summary.cells)
     made = (_block(summary, encoder, split, pairs, comparer) for encoder in encoders)

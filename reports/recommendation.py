@@ -19,7 +19,7 @@ from typing import Any, Literal
 from meltpoint.reports.difference_rows import place_of
 from meltpoint.reports.differences import Split, over_seeds
 from meltpoint.reports.formats import bounds_text, symbol
-from meltpoint.reports.statistics.comparison import ALPHA, Comparison
+from meltpoint.reports.statistics.comparison import ALPHA, MARGIN, Comparison
 from meltpoint.reports.statistics.holm import holm
 from meltpoint.reports.table_values import Delta
 from meltpoint.sweeps.ledger.records import CellKey
@@ -31,8 +31,6 @@ from meltpoint.tasks.core.score_text import difference_text, score_text
 
 Certainty = Literal["sure", "provisional", "level"]
 
-MARGIN = 0.01
-"""The default of `--margin`, as a fraction: modes within one point are level."""
 FROZEN = ("feature_extraction",)
 """The modes that leave the encoder as it is."""
 VERBS = {
@@ -115,22 +113,49 @@ class Recommendation:
         known = self.comparison
         if self.certainty != "provisional" or known is None:
             return ""
-        if known.reason:
-            return known.reason
         if known.needed_seeds is not None:
             return f"about {some(known.needed_seeds, 'seed')} would make it sure"
         if known.needed_examples is not None:
             seeds = f" and {some(known.with_seeds, 'seed')}" if known.with_seeds else ""
             return f"about {some(known.needed_examples, 'test example')}{seeds} would make it sure"
-        return ""
+        return known.reason
 
     @property
     def details(self) -> tuple[str, ...]:
-        """Further sentences, the most important first: candidates that cannot be told from the winner."""
+        """Further sentences, the most important first: failed runs, modes that cannot be told apart, these models."""
+        return tuple(line for line in (*self._failures(), self._untold(), self.of_these_models) if line)
+
+    def _failures(self) -> list[str]:
+        known = self.comparison
+        if known is None:
+            return []
+        runs = {known.upper: known.failed_runs[0], known.lower: known.failed_runs[1]}
+        sides = [one for one in (self.winner, self.against) if one is not None and runs.get(one.cell.header.key)]
+        return [
+            f"{some(len(runs[one.cell.header.key]), 'run')} of {self.name(one)} failed (seed "
+            f"{', '.join(map(str, runs[one.cell.header.key]))}): more than 8 points below its best run."
+            for one in sides
+        ]
+
+    def _untold(self) -> str:
         if not self.untold:
-            return ()
+            return ""
         names = " and ".join(f"{self.name(one)} ({self._score(one)})" for one in self.untold)
-        return (f"{names} cannot be told from {self.name(self.winner)}.",)
+        return f"{names} cannot be told from {self.name(self.winner)}."
+
+    @property
+    def of_these_models(self) -> str:
+        """The same question of the exported models, over examples alone, which one seed can answer; "" if unknown."""
+        known = None if self.comparison is None else self.comparison.model
+        if known is None or self.comparison is None or self.against is None:
+            return ""
+        turned = self.comparison.upper != self.winner.cell.header.key
+        low, high = (-known.high, -known.low) if turned else (known.low, known.high)
+        delta = -known.delta if turned else known.delta
+        verdict = "cannot be told apart" if low <= 0 <= high else "sure" if known.p < ALPHA else "cannot be told apart"
+        interval = f"{difference_text(delta, self.metric)} {bounds_text(low, high, self.metric)}"
+        pair = f"{self.name(self.winner)} − {self.name(self.against)}"
+        return f"These two models, whatever another run gives: {pair} {interval}: {verdict}."
 
     def name(self, standing: Standing) -> str:
         """`🔥`, with the variant and the encoder where there are several."""

@@ -10,8 +10,8 @@ from meltpoint.reports.differences import Split
 from meltpoint.reports.legend import legend
 from meltpoint.reports.paper_comparison import paper_table_of, with_paper_numbers
 from meltpoint.reports.paper_tables import PaperTable
-from meltpoint.reports.recommendation import MARGIN, Recommendation, recommendations
-from meltpoint.reports.statistics.comparison import Comparer, Comparison
+from meltpoint.reports.recommendation import Recommendation, recommendations
+from meltpoint.reports.statistics.comparison import MARGIN, Comparer, Comparison
 from meltpoint.reports.table_values import Delta, Matrix
 from meltpoint.reports.tuning import TuningGain, tuning_gains
 from meltpoint.sweeps.ledger.records import CellKey
@@ -64,7 +64,7 @@ def results_of(
     """
     paper = paper_table_of(summary.spec, beside)
     split = paper.split if paper else "test"
-    comparer = ComparedOnce(comparer or Comparer(summary.folder, margin=margin))
+    comparer = ComparedOnce(comparer or Comparer(summary.folder, margin=margin, cells=summary.cells))
     compare_by_task(summary, comparer, split)
     shown = with_paper_numbers(summary, beside, comparer)
     gains = tuple(tuning_gains(summary, comparer))

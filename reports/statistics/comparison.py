@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,21 +15,28 @@ from meltpoint.reports.statistics import wording
 from meltpoint.reports.statistics.finals_scores import (
     FinalsScores,
     Problem,
+    ResampledScores,
     Split,
     StoredScores,
     UnreadableError,
     scores_by_seed,
 )
-from meltpoint.reports.statistics.hierarchical_bootstrap import estimate
+from meltpoint.reports.statistics.hierarchical_bootstrap import Replicates, Side, estimate, of_models
 from meltpoint.reports.statistics.holm import holm
 from meltpoint.reports.statistics.sample_sizes import Design, Needs
+from meltpoint.reports.statistics.seed_variance import Prior, failed, prior_of, welch
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.sweeps.search.selection import best_final
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core.metrics import gain, is_lower_better
+from meltpoint.tasks.core.score_text import in_points
 
 ALPHA = 0.05
 """A difference is claimed where its adjusted p-value is below this."""
+MARGIN = 0.01
+"""The default of `--margin`, as a fraction: modes within one point are level."""
+ONE_SEED = "one seed says nothing of another run"
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,16 @@ class Behind:
 
 
 @dataclass(frozen=True)
+class ModelDifference:
+    """The difference of two trained models, the cells' exported finalists: `upper` − `lower`, over examples alone."""
+
+    delta: float
+    low: float
+    high: float
+    p: float
+
+
+@dataclass(frozen=True)
 class Comparison:
     """The difference of two cells of a task: `upper` − `lower`.
 
@@ -53,15 +70,14 @@ class Comparison:
         upper, lower: the cells' keys.
         split: of both scores.
         metric: by which they are scored.
-        delta: the difference of the means over the seeds that both have, or over each one's where they share fewer than
-            two; a fraction.
+        delta: the difference of the means over each one's seeds; a fraction.
         low, high: its 95 % interval over seeds and examples; None where it cannot be computed (`reason`).
         p: two-sided p-value of "no difference", before adjustment; None like the interval.
         p_holm: adjusted for all comparisons of the table (Holm 1979); None before `adjusted`, or without p.
         p_sign_flip: exact two-sided sign-flip test over the pairs of seeds; None for fewer than two pairs.
         probability_better: P(A > B), the probability that one run of `upper` beats one of `lower` on new examples
             (Bouthillier et al. 2021, section 4); None like the interval.
-        seeds: pairs of seeds that both cells have.
+        seeds: of the cell that has fewer.
         examples: examples of the split (sentences, for labelling).
         needed_seeds: seeds with which a difference of this size would be claimed; None if no number of seeds would.
         reason: why there is no interval, in a few words; "" where there is one.
@@ -71,6 +87,9 @@ class Comparison:
         about_tuning: True where `upper` is a cell's best setting and `lower` the same cell's published one.
         is_unreadable: True where there is no p because stored predictions are missing or damaged.
         upper_behind, lower_behind: how far either may be behind the other (non-inferiority).
+        seeds_freedom: degrees of freedom of the seed part.
+        model: the same of the exported finalists, over examples alone; None without stored predictions.
+        failed_runs: the seeds of runs that failed, of `upper` and of `lower` (`seed_variance`).
     """
 
     upper: CellKey
@@ -96,6 +115,9 @@ class Comparison:
     is_unreadable: bool = False
     upper_behind: Behind = Behind()
     lower_behind: Behind = Behind()
+    seeds_freedom: float = 1.0
+    model: ModelDifference | None = None
+    failed_runs: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     def behind(self, cell: CellKey) -> Behind:
         """How far this one of the two cells may be behind the other."""
@@ -139,10 +161,15 @@ class Comparer:
         folder: the sweep's folder; None where nothing is stored, so that no comparison has an interval.
         resamples: bootstrap resamples of the examples.
         margin: by which a cell may be behind another one and still be level with it; a fraction.
+        cells: of the sweep, whose seeds' variances inform each other; with none, the recorded prior stands alone.
     """
 
-    def __init__(self, folder: StoragePath | None, resamples: int = 4000, margin: float = 0.01) -> None:
-        self.folder, self.resamples, self.margin = folder, resamples, margin
+    def __init__(
+        self, folder: StoragePath | None, resamples: int = 4000, margin: float = MARGIN,
+        cells: Sequence[CellSummary] = (),
+    ) -> None:  # fmt: skip
+        self.folder, self.resamples, self.margin, self.cells = folder, resamples, margin, cells
+        self._priors: dict[tuple[Split, str], Prior] = {}
         self._stored = StoredScores(folder, resamples)
 
     def compare(
@@ -173,44 +200,104 @@ class Comparer:
         self, split: Split, metric: str, upper: FinalsScores, lower: FinalsScores, scores: Sequence[dict[int, float]]
     ) -> Comparison:  # fmt: skip
         common = sorted(scores[0].keys() & scores[1].keys())
-        seeds = [common, common] if len(common) > 1 else [list(one) for one in scores]
-        means = [float(np.mean([one[seed] for seed in own])) for one, own in zip(scores, seeds, strict=True)]
+        values = [np.array(list(one.values())) for one in scores]
         plain = Comparison(
-            upper.cell.header.key, lower.cell.header.key, split, metric, means[0] - means[1], seeds=len(common),
+            upper.cell.header.key, lower.cell.header.key, split, metric, float(values[0].mean() - values[1].mean()),
+            seeds=min(map(len, values)), about_tuning=lower.of_default,
             p_sign_flip=sign_flip([scores[0][seed] - scores[1][seed] for seed in common]),
-            about_tuning=lower.of_default,
+            failed_runs=(failed_seeds(scores[0], metric), failed_seeds(scores[1], metric)),
         )  # fmt: skip
         try:
-            return self._with_interval(plain, upper, lower, common)
+            return self._with_interval(plain, upper, lower)
         except UnreadableError as problem:
             return replace(plain, reason=str(problem), is_unreadable=True)
         except Problem as problem:
             return replace(plain, reason=str(problem))
 
-    def _with_interval(
-        self, plain: Comparison, upper: FinalsScores, lower: FinalsScores, seeds: Sequence[int]
-    ) -> Comparison:  # fmt: skip
+    def _with_interval(self, plain: Comparison, upper: FinalsScores, lower: FinalsScores) -> Comparison:
         if upper.finals == lower.finals:
             raise Problem("the published setting is the best one" if lower.of_default else "both are the same finals")
-        if len(seeds) < 2:
-            raise Problem(_too_few(upper, lower))
         try:
             ahead, behind = (self._stored.scores(one, plain.split, plain.metric) for one in (upper, lower))
         except Problem as problem:
             raise UnreadableError(str(problem)) from None
         if ahead.digest != behind.digest:
             raise Problem("they are scored on different examples")
-        columns = [[one.seeds.index(seed) for seed in seeds] for one in (ahead, behind)]
-        found = estimate(
-            ahead.observed[columns[0]], behind.observed[columns[1]], ahead.resampled[:, columns[0]],
-            behind.resampled[:, columns[1]], ahead.examples,
-        )  # fmt: skip
+        units, prior = ahead.examples, self._prior(plain.split, plain.metric)
+        sides = [
+            Side(one.observed, one.resampled, prior.moderated(one.observed, plain.metric)) for one in (ahead, behind)
+        ]
+        models = _models(upper, ahead, lower, behind)
+        known = replace(plain, examples=ahead.examples, model=_model_difference(models))
+        if plain.seeds < 2:
+            parts = [(side.variance.value / side.seeds, max(1.0, side.variance.freedom)) for side in sides]
+            error, freedom = welch(parts)
+            return _with_needs(
+                replace(known, reason=ONE_SEED, seeds_error=error, seeds_freedom=freedom,
+                        examples_error=float(models.deviations.std())), 1,
+            )  # fmt: skip
+        found = estimate(*sides, units)
+        worse = behind if gain(plain.metric, found.delta) > 0 else ahead
+        behind_other = _behind(found.replicates, plain.metric, self.margin)
         compared = replace(
-            plain, delta=found.delta, low=found.low, high=found.high, p=found.p, examples=ahead.examples,
+            known, low=found.low, high=found.high, p=min(1.0, found.p + prior.all_failed(len(worse.seeds))),
             probability_better=_probability_better(plain.metric, found.probability_better),
-            seeds_error=found.seeds_error, examples_error=found.examples_error,
+            seeds_error=found.seeds_error, seeds_freedom=found.freedom, examples_error=found.examples_error,
+            upper_behind=_unless_failed(behind_other[0], prior, len(behind.seeds)),
+            lower_behind=_unless_failed(behind_other[1], prior, len(ahead.seeds)),
         )  # fmt: skip
         return _with_needs(compared, 1)
+
+    def _prior(self, split: Split, metric: str) -> Prior:
+        """The prior of the sweep's cells, each by this metric where it has it, else by its own."""
+        if (split, metric) not in self._priors:
+            cells = []
+            for cell in self.cells:
+                own = cell.header.metric
+                scores = scores_by_seed(cell.finals, split, metric) or scores_by_seed(cell.finals, split, own)
+                cells += [np.array(list(scores.values()))] if scores and in_points(own) else []
+            self._priors[split, metric] = prior_of(cells) if in_points(metric) else Prior()
+        return self._priors[split, metric]
+
+
+def failed_seeds(scores: Mapping[int, float], metric: str) -> tuple[int, ...]:
+    """The seeds of the runs that failed (`seed_variance.failed`)."""
+    if not in_points(metric):
+        return ()
+    return tuple(seed for seed, bad in zip(scores, failed(np.array(list(scores.values()))), strict=True) if bad)
+
+
+def _models(upper: FinalsScores, ahead: ResampledScores, lower: FinalsScores, behind: ResampledScores) -> Replicates:
+    """The difference of the two exported finalists."""
+    columns = [_exported(one, scores) for one, scores in ((upper, ahead), (lower, behind))]
+    return of_models(
+        float(ahead.observed[columns[0]]), float(behind.observed[columns[1]]), ahead.resampled[:, columns[0]],
+        behind.resampled[:, columns[1]], ahead.examples,
+    )  # fmt: skip
+
+
+def _exported(finals: FinalsScores, scores: ResampledScores) -> int:
+    """The column of the finalist that `export --model` writes."""
+    best = best_final([final for final in finals.finals if final.seed in scores.seeds])
+    return scores.seeds.index(best.seed) if best is not None else 0
+
+
+def _model_difference(models: Replicates) -> ModelDifference:
+    low, high = models.interval()
+    return ModelDifference(models.centre, low, high, models.p())
+
+
+def _behind(found: Replicates, metric: str, margin: float) -> tuple[Behind, Behind]:
+    """How far the upper and the lower cell may be behind; of scores in points alone, for which there is a margin."""
+    if not in_points(metric):
+        return Behind(), Behind()
+    low, high = found.interval(ALPHA)
+    return Behind(found.below(-margin, -1), -low), Behind(found.above(margin), high)
+
+
+def _unless_failed(one: Behind, prior: Prior, others_runs: int) -> Behind:
+    """With the chance that the other cell is no better because all of its runs failed."""
+    return one if one.p is None else replace(one, p=min(1.0, one.p + prior.all_failed(others_runs)))
 
 
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
@@ -255,7 +342,9 @@ def _with_needs(one: Comparison, factor: float) -> Comparison:
     """With the sizes that would do, at a level of ALPHA / factor."""
     assert one.seeds_error is not None
     assert one.examples_error is not None
-    design = Design(one.delta, one.seeds * one.seeds_error**2, one.examples_error**2, one.seeds, one.examples)
+    design = Design(
+        one.delta, one.seeds * one.seeds_error**2, one.examples_error**2, one.seeds, one.examples, one.seeds_freedom
+    )
     needs = design.needs(ALPHA / factor, 2 if one.is_claimed else one.seeds + 1)
     seeds = min(needs.seeds or one.seeds, one.seeds) if one.is_claimed else needs.seeds
     return replace(one, needed_seeds=seeds, needed_examples=needs.examples, with_seeds=needs.with_seeds)
@@ -264,9 +353,3 @@ def _with_needs(one: Comparison, factor: float) -> Comparison:
 def _probability_better(metric: str, higher: float) -> float:
     """P(A > B): of an error, the probability that A is lower; ties count a half, so that it is the complement."""
     return 1.0 - higher if is_lower_better(metric) else higher
-
-
-def _too_few(upper: FinalsScores, lower: FinalsScores) -> str:
-    if min(len(upper.finals), len(lower.finals)) < 2:
-        return "one seed: the seeds' part is unknown"
-    return "fewer than two seeds in common"

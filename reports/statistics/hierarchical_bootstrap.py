@@ -1,13 +1,12 @@
 """The interval and p-value of a difference over seeds and examples: a hierarchical paired bootstrap.
 
-**The design.** n seeds of two cells are scored on the same N test examples, so seeds and examples are crossed. Let d_s
-be the difference for seed s on these examples and D the mean of d_s. To first order
+**The design.** The runs of two cells, n seeds of each, are scored on the same N test examples, so seeds and examples
+are crossed. To first order the difference D of the cells' means has the variance
 
-    d_s = Δ + seed_s + examples + interaction_s,    variances  σ²_seed, σ²_examples / N, σ²_interaction / N,
-    Var D = σ²_seed / n + σ²_examples / N + σ²_interaction / (n N),
+    Var D = σ²_A / n_A + σ²_B / n_B + σ²_examples / N,    where σ²_A = σ²_seed + σ²_interaction / N of a cell,
 
 the model of multi-reader multi-case studies (Dorfman, Berbaum & Metz 1992; Obuchowski & Rockette 1995; Hillis 2007),
-with seeds as readers.
+with seeds as readers. The seeds of two modes share no more than their number, so they are not paired.
 
 **Why not the plain bootstrap** (draw seeds, then examples, take percentiles). It is biased in both directions: the
 spread of n drawn seeds is short of their variance by (n − 1) / n and knows no t quantile (with five seeds and nothing
@@ -16,29 +15,29 @@ else that varies, 84 % coverage), and the interaction is counted twice, once wit
 
 **The replicates** are D* = D + seed part + example part.
 
-- Seed part: t × sqrt(s² / n), t Student's with n − 1 degrees of freedom: two to ten values give no distribution of
-  their own to draw from. s² is the sample variance of the d_s, which estimates σ²_seed + σ²_interaction / N.
-- Example part: the same resamples of the examples for both cells and every seed: mean over seeds of the difference on
-  the resample, minus D. Its variance V estimates σ²_examples / N + σ²_interaction / (n N), whose second term the seed
-  part has already: R / n, where R is the mean, over resamples, of the variance between seeds of the seeds' own
-  deviations. So it is multiplied by sqrt(max(0, V − R / n) / V), and by sqrt(N / (N − 1)), because a bootstrap's
-  variance is short by (N − 1) / N.
+- Seed part: t × sqrt(s²_A / n_A + s²_B / n_B). Each s² is a moderated variance (`seed_variance`), which estimates
+  σ²_seed + σ²_interaction / N; t is Student's with Welch's degrees of freedom.
+- Example part: the same resamples of the examples for both cells and every seed: the difference of the means on the
+  resample, minus D. Its variance V estimates σ²_examples / N + the interaction's part, which the seed part has already:
+  I, the sum over both cells of the mean, over resamples, of the variance between seeds of the seeds' own deviations,
+  divided by n. So it is multiplied by sqrt(max(0, V − I) / V), and by sqrt(N / (N − 1)), because a bootstrap's variance
+  is short by (N − 1) / N.
 
 Both parts are independent. The seed part is not drawn: the distribution function of D* is the mean, over the
 resamples, of Student's at their distance, so it is smooth and its tails do not end at the last replicate. In either
 direction one replicate more is counted, half as far again from D as the farthest: the usual +1 of a Monte Carlo p-value
 (Davison & Hinkley 1997, section 4.2), for a tail that is not a step.
 
-**The least seed part.** A few seeds may agree by accident (accuracies are multiples of 1 / N), which makes s² nearly 0.
-But the variance of d_s is at least σ²_interaction / N, which the N examples measure well: R. So a tail is also computed
-with a seed part of variance R / n, normal because R is known well, and the larger of both tails counts: a difference
-has to be clear of the seeds as they were seen, and of the examples. (Raising s² itself to R would cost far more: by
-Gaussian simulation 99.6 to 100 % coverage for five, three and two seeds without an effect of seeds, in place of 98.0 to
-99.4 %. Subtracting R from s², as an estimate of σ²_seed alone would, covers as little as 86 to 93 % for two to five
-seeds.)
+**The least seed part.** A few seeds may agree by accident (accuracies are multiples of 1 / N), which makes s² small.
+But the seed part's variance is at least I, which the N examples measure well. So a tail is also computed with a seed
+part of variance I, normal because I is known well, and the larger of both tails counts: a difference has to be clear of
+the seeds as they were seen, and of the examples.
 
 The interval is from the 2.5th to the 97.5th percentile and p is twice the smaller tail beyond 0: the interval leaves 0
-out exactly where p < 0.05.
+out exactly where p < 0.05, before the share of failed runs is added to p (`seed_variance`).
+
+**This model.** One finalist of each cell, the exported one, over examples alone: the percentile interval of the paired
+bootstrap. One seed is enough for it, and it says nothing of another run of the same recipe.
 
 A sum of an estimated t and a known part is the Behrens–Fisher distribution; its intervals cover at least what they
 claim. `benchmarks.statistics_simulation` measures it; the figures are in `docs/statistics.md`.
@@ -52,6 +51,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from meltpoint.reports.statistics.seed_variance import SeedVariance, welch
 from meltpoint.tasks.core.metric import Floats
 
 TAIL = 0.025
@@ -61,16 +61,38 @@ FARTHER = 1.5
 
 
 @dataclass(frozen=True)
+class Side:
+    """One cell of a comparison.
+
+    Attributes:
+        observed: its runs' scores, (seeds,).
+        resampled: the same on resamples of the examples, (resamples, seeds).
+        variance: over seeds, of one run.
+    """
+
+    observed: Floats
+    resampled: Floats
+    variance: SeedVariance
+
+    @property
+    def seeds(self) -> int:
+        """The number of its runs."""
+        return len(self.observed)
+
+
+@dataclass(frozen=True)
 class Estimate:
     """A difference with its uncertainty.
 
     Attributes:
-        delta: the mean difference over the seeds, D.
+        delta: the difference of the means over the seeds, D.
         low, high: the 95 % interval.
         p: two-sided p-value of "no difference"; never 0.
-        seeds_error: standard error of the seed part, sqrt(s² / n), or the least one if that is larger.
+        seeds_error: standard error of the seed part, or the least one if that is larger.
+        freedom: degrees of freedom of the seed part.
         examples_error: standard deviation of the example part.
         probability_better: P(A > B) (`probability_better`).
+        replicates: the distribution behind them.
     """
 
     delta: float
@@ -78,46 +100,76 @@ class Estimate:
     high: float
     p: float
     seeds_error: float
+    freedom: float
     examples_error: float
     probability_better: float
+    replicates: Replicates
 
 
-def estimate(upper: Floats, lower: Floats, upper_resampled: Floats, lower_resampled: Floats, examples: int) -> Estimate:
-    """The difference of two cells, upper − lower.
+def estimate(upper: Side, lower: Side, units: int) -> Estimate:
+    """The difference of two cells, upper − lower, over seeds and examples.
 
     Args:
-        upper, lower: the scores of the seeds that both have, in the same order, (seeds,); two seeds or more.
-        upper_resampled, lower_resampled: the scores on the same resamples, (resamples, seeds).
-        examples: examples of the split, N.
+        upper, lower: on the same resamples, two seeds or more each.
+        units: examples of the split that are independent, N: groups, where examples belong to groups.
     """
-    differences = upper - lower
-    found = parts(differences, upper_resampled - lower_resampled, examples)
+    found = unpaired(upper, lower, units)
     low, high = found.interval()
-    better = probability_better(upper_resampled, lower_resampled)
+    better = probability_better(upper.resampled, lower.resampled)
     seeds_error = max(found.scale, found.least_scale)
-    return Estimate(found.centre, low, high, found.p(), seeds_error, float(found.deviations.std()), better)
+    examples_error = float(found.deviations.std())
+    return Estimate(found.centre, low, high, found.p(), seeds_error, found.freedom, examples_error, better, found)
+
+
+def unpaired(upper: Side, lower: Side, units: int) -> Replicates:
+    """D with its seed part, and the example part of each resample; arguments as of `estimate`."""
+    correction = units / max(1, units - 1)
+    sides = (upper, lower)
+    own = [side.resampled - side.observed for side in sides]
+    together = own[0].mean(axis=1) - own[1].mean(axis=1)
+    interaction = correction * sum(
+        float(np.mean(deviations.var(axis=1, ddof=1))) / side.seeds for deviations, side in zip(own, sides, strict=True)
+    )
+    scale, freedom = welch([(side.variance.value / side.seeds, side.variance.freedom) for side in sides])
+    centre = float(upper.observed.mean() - lower.observed.mean())
+    return Replicates(centre, scale, math.sqrt(interaction), freedom, _kept(together, interaction, correction))
+
+
+def of_models(upper: float, lower: float, upper_resampled: Floats, lower_resampled: Floats, units: int) -> Replicates:
+    """The difference of two trained models over examples alone.
+
+    Args:
+        upper, lower: their scores.
+        upper_resampled, lower_resampled: on the same resamples, (resamples,).
+        units: as of `estimate`.
+    """
+    correction = units / max(1, units - 1)
+    deviations = (upper_resampled - upper) - (lower_resampled - lower)
+    return Replicates(upper - lower, 0.0, 0.0, 1.0, math.sqrt(correction) * deviations)
+
+
+def _kept(together: Floats, interaction: float, correction: float) -> Floats:
+    """The example part: deviations on resamples without the share of their variance that is interaction."""
+    variance = correction * float(together.var())
+    kept = max(0.0, variance - interaction) / variance if variance > 0 else 0.0
+    return math.sqrt(correction * kept) * together
 
 
 def parts(differences: Floats, resampled: Floats, examples: int) -> Replicates:
-    """D with its seed part, and the example part of each resample.
+    """The mean of several runs with its seed part, and the example part of each resample; nothing is pooled.
 
     Args:
-        differences: d_s, (seeds,).
-        resampled: the differences on each resample, (resamples, seeds).
+        differences: the runs' scores, (seeds,).
+        resampled: the scores on each resample, (resamples, seeds).
         examples: N.
     """
     seeds = len(differences)
     correction = examples / max(1, examples - 1)
     deviations = resampled - differences
-    together = deviations.mean(axis=1)
-    interaction = correction * float(np.mean(deviations.var(axis=1, ddof=1))) / seeds  # R / n
-    variance = correction * float(together.var())
-    kept = max(0.0, variance - interaction) / variance if variance > 0 else 0.0
+    interaction = correction * float(np.mean(deviations.var(axis=1, ddof=1))) / seeds
     seen = float(differences.var(ddof=1)) / seeds
-    return Replicates(
-        float(differences.mean()), math.sqrt(seen), math.sqrt(interaction), seeds - 1,
-        math.sqrt(correction * kept) * together,
-    )  # fmt: skip
+    kept = _kept(deviations.mean(axis=1), interaction, correction)
+    return Replicates(float(differences.mean()), math.sqrt(seen), math.sqrt(interaction), seeds - 1, kept)
 
 
 def probability_better(upper_resampled: Floats, lower_resampled: Floats) -> float:
@@ -139,8 +191,8 @@ class Replicates:
 
     Attributes:
         centre: D.
-        scale: the standard error of the seed part as it was seen, sqrt(s² / n).
-        least_scale: the least one, sqrt(R / n).
+        scale: the standard error of the seed part.
+        least_scale: the least one, sqrt(I).
         freedom: degrees of freedom of the first.
         deviations: the example part, (resamples,).
     """
@@ -148,7 +200,7 @@ class Replicates:
     centre: float
     scale: float
     least_scale: float
-    freedom: int
+    freedom: float
     deviations: Floats
 
     def below(self, value: float, side: int) -> float:
@@ -157,18 +209,21 @@ class Replicates:
 
     def p(self) -> float:
         """Twice the smaller of the tails beyond 0."""
-        upwards = self._tail(self.centre + self._with_farther(1))  # P(D* ≥ 0), by the symmetry of t
         smallest = 2 / (len(self.deviations) + 1) if self._has_steps else float(np.finfo(np.float64).tiny)
-        return min(1.0, max(smallest, 2 * min(self.below(0.0, -1), upwards)))
+        return min(1.0, max(smallest, 2 * min(self.below(0.0, -1), self.above(0.0))))
 
-    def interval(self) -> tuple[float, float]:
-        """The 2.5th and the 97.5th percentile."""
+    def above(self, value: float) -> float:
+        """P(D* ≥ value), the replicate that is added being above."""
+        return self._tail(np.array(self.centre + self._with_farther(1) - value))
+
+    def interval(self, tail: float = TAIL) -> tuple[float, float]:
+        """The percentiles that leave a share of `tail` on either side."""
         if self._has_steps:
-            rank = math.ceil(TAIL * (len(self.deviations) + 1)) - 1
+            rank = math.ceil(tail * (len(self.deviations) + 1)) - 1
             ends = [np.sort(self._with_farther(side)) for side in (-1, 1)]
             return float(self.centre + ends[0][rank]), float(self.centre + ends[1][-1 - rank])
-        low = self._solved(lambda value: self.below(value, -1) - TAIL, -1)
-        high = self._solved(lambda value: TAIL - self._tail(self.centre + self._with_farther(1) - value), 1)
+        low = self._solved(lambda value: self.below(value, -1) - tail, -1)
+        high = self._solved(lambda value: tail - self.above(value), 1)
         return low, high
 
     @property

@@ -33,9 +33,10 @@ class Design:
 
     Attributes:
         delta: the difference.
-        seed_variance: variance of one seed's difference, s².
+        seed_variance: variance of the seed part with one seed a cell.
         example_variance: variance of the example part.
         seeds, examples: n and N.
+        freedom: degrees of freedom of the seed part; each further seed brings two, one a cell.
     """
 
     delta: float
@@ -43,6 +44,7 @@ class Design:
     example_variance: float
     seeds: int
     examples: int
+    freedom: float
 
     def p(self, seeds: Floats, examples: Floats) -> Floats:
         """The p-values of this difference with other sizes, by Welch's t: the example part has all the freedom.
@@ -55,7 +57,9 @@ class Design:
         of_seeds = self.seed_variance / seeds
         variance = of_seeds + self.example_variance * self.examples / examples
         with np.errstate(divide="ignore", invalid="ignore"):
-            freedom = np.where(of_seeds > 0, (seeds - 1) * (variance / of_seeds) ** 2, 1e9)
+            freedom = np.where(
+                of_seeds > 0, (self.freedom + 2 * (seeds - self.seeds)) * (variance / of_seeds) ** 2, 1e9
+            )
             distance = np.where(variance > 0, abs(self.delta) / np.sqrt(variance), np.inf)
         p: Floats = 2 * stdtr(freedom, -distance)
         return p

@@ -1,0 +1,144 @@
+"""The variance of a cell's score over seeds, from its own few runs and from the other cells of its sweep.
+
+Two runs say next to nothing about their variance: one degree of freedom, a factor of 12.7 in a 95 % interval. But the
+cells of a sweep have variances of one order, so each cell's is drawn towards the common one (Smyth 2004, "Linear models
+and empirical Bayes methods", section 4: the moderated t of limma). With s² of n runs, a prior s₀² of d₀ degrees of
+freedom gives
+
+    (d₀ s₀² + (n − 1) s²) / (d₀ + n − 1),   of d₀ + n − 1 degrees of freedom.
+
+- **s₀²** is the mean of the cells' s², each weighted by its degrees of freedom, together with `RECORDED` (standard
+  deviation 1.5 points, `RECORDED_FREEDOM`), which carries a sweep of two cells and has little weight among thirty. The
+  arithmetic mean is larger than Smyth's estimate, which goes by logarithms: of variances that differ, it is the side
+  to err on.
+- **d₀** is Smyth's estimate from the spread of log s² (his section 6.2), at most `MOST_FREEDOM` and at least
+  `LEAST_FREEDOM`; from fewer than `ENOUGH_CELLS` cells it is `MOST_FREEDOM`. Four degrees of freedom stand for
+  variances whose logarithms have a standard deviation of 0.8, as those of modes and tasks have.
+
+**Failed runs come first.** A fine-tuning run that ends at chance is no draw from the others' distribution. A cell whose
+runs spread over more than `FAILED_SPREAD` has a failed run. It is never pooled: it keeps its own s² with n − 1 degrees
+of freedom, and lends nothing to the prior. The share q of failed runs in the sweep has a second use: all n runs of a
+cell fail with a probability of qⁿ, and nobody could tell from these runs. So a claim that a cell is the worse one has
+at least this p.
+
+Only scores between 0 and 1 (those that are shown × 100) are pooled: errors have units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from meltpoint.tasks.core.metric import Floats
+from meltpoint.tasks.core.score_text import in_points
+
+RECORDED = 0.015**2
+"""The variance of a score over seeds in the tables of docs/results and of the demo: 261 cells, deviations of 0.4 to 2.1
+points (root mean square of a table, failed runs left out)."""
+RECORDED_FREEDOM = 4.0
+MOST_FREEDOM, LEAST_FREEDOM = 4.0, 1.0
+ENOUGH_CELLS = 6
+FAILED_SPREAD = 0.08
+"""Best minus worst run of a cell, as a fraction, from which on a run has failed: eight points."""
+
+
+@dataclass(frozen=True)
+class SeedVariance:
+    """A variance over seeds, and the degrees of freedom that it is known with."""
+
+    value: float
+    freedom: float
+
+
+@dataclass(frozen=True)
+class Prior:
+    """The distribution of variances of one sweep.
+
+    Attributes:
+        value: s₀².
+        freedom: d₀.
+        failed_share: q, the share of runs that failed.
+    """
+
+    value: float = RECORDED
+    freedom: float = MOST_FREEDOM
+    failed_share: float = 0.0
+
+    def moderated(self, scores: Floats, metric: str) -> SeedVariance:
+        """The variance of a cell's runs; of a cell with a failed run, and of an error, its own alone.
+
+        Args:
+            scores: (seeds,), two or more; or one, where pooling is possible.
+        """
+        own_freedom = len(scores) - 1
+        own = float(scores.var(ddof=1)) if own_freedom else 0.0
+        if not in_points(metric) or failed(scores).any():
+            return SeedVariance(own, own_freedom)
+        freedom = self.freedom + own_freedom
+        return SeedVariance((self.freedom * self.value + own_freedom * own) / freedom, freedom)
+
+    def all_failed(self, runs: int) -> float:
+        """The probability that all of so many runs failed."""
+        return float(self.failed_share**runs)
+
+
+def failed(scores: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """The runs that failed: those that are more than `FAILED_SPREAD` below the best of their cell.
+
+    Args:
+        scores: of runs of one cell, of a metric whose higher scores are better, (seeds,).
+    """
+    below: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = scores.max() - scores > FAILED_SPREAD
+    return below
+
+
+def prior_of(cells: Sequence[Floats]) -> Prior:
+    """The prior of a sweep.
+
+    Args:
+        cells: the scores of each cell's runs, (seeds,) each, of metrics between 0 and 1.
+    """
+    runs = sum(map(len, cells))
+    share = sum(int(failed(scores).sum()) for scores in cells) / runs if runs else 0.0
+    sound = [scores for scores in cells if len(scores) > 1 and not failed(scores).any()]
+    freedoms = np.array([len(scores) - 1 for scores in sound], dtype=np.float64)
+    variances = np.array([scores.var(ddof=1) for scores in sound], dtype=np.float64)
+    total = RECORDED_FREEDOM * RECORDED + float(freedoms @ variances)
+    return Prior(total / (RECORDED_FREEDOM + float(freedoms.sum())), prior_freedom(variances, freedoms), share)
+
+
+def prior_freedom(variances: Floats, freedoms: Floats) -> float:
+    """d₀ by the method of moments (Smyth 2004, section 6.2), within its limits."""
+    known = variances > 0  # runs that agree to the last example say nothing of the spread of log s²
+    if known.sum() < ENOUGH_CELLS:
+        return MOST_FREEDOM
+    from scipy.special import digamma, polygamma  # takes a second to import
+
+    half = freedoms[known] / 2
+    logs = np.log(variances[known]) - digamma(half) + np.log(half)
+    excess = float(logs.var(ddof=1) - polygamma(1, half).mean())  # trigamma(d₀ / 2)
+    if excess <= float(polygamma(1, MOST_FREEDOM / 2)):
+        return MOST_FREEDOM
+    return max(LEAST_FREEDOM, 2 * _inverse_trigamma(excess))
+
+
+def _inverse_trigamma(value: float) -> float:
+    from scipy.optimize import brentq
+    from scipy.special import polygamma
+
+    return float(brentq(lambda x: float(polygamma(1, x)) - value, 1e-3, 1e3))
+
+
+def welch(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The standard error and the degrees of freedom of a sum of independent variances (Welch 1947).
+
+    Args:
+        parts: (variance of the mean, its degrees of freedom) of each side.
+    """
+    variance = sum(value for value, _ in parts)
+    if variance == 0:
+        return 0.0, min(freedom for _, freedom in parts)
+    return math.sqrt(variance), variance**2 / sum(value**2 / freedom for value, freedom in parts if value > 0)
