@@ -1,9 +1,10 @@
-"""Simulations of the comparisons' statistics: false claims, power, and coverage of the intervals.
+"""Simulations of the recommendation's statistics: false claims, power, and coverage of the intervals.
 
-    python -m meltpoint.benchmarks.statistics_simulation [null] [power] [coverage] [--tables 1000] [--resamples 1000]
+    python -m meltpoint.benchmarks.statistics_simulation [claims] [level] [power] [metrics] [--tables 400]
 
-Prints Markdown tables; those of `docs/statistics.md` are its output. Every share has its simulation error: the half
-width of a 95 % interval of a share of so many repetitions.
+Prints Markdown tables; those of `docs/statistics.md` are its output. A table has three modes and 1, 4 or 12 tasks; its
+p-values are adjusted together, as a report's are. Every share has its simulation error: the half width of a 95 %
+interval of a share of so many repetitions.
 """
 
 from __future__ import annotations
@@ -17,123 +18,190 @@ from itertools import combinations
 
 import numpy as np
 
-from meltpoint.benchmarks.simulated_finals import KINDS, Finals
-from meltpoint.reports.statistics.comparison import ALPHA
+from meltpoint.benchmarks.simulated_finals import DIFFICULTY, KINDS, LIKING, Finals, intercept
+from meltpoint.reports.statistics.comparison import ALPHA, MARGIN
 from meltpoint.reports.statistics.example_statistics import scorer
-from meltpoint.reports.statistics.hierarchical_bootstrap import Estimate, estimate, parts
+from meltpoint.reports.statistics.hierarchical_bootstrap import Replicates, Side, estimate, of_models, unpaired
 from meltpoint.reports.statistics.holm import holm
-from meltpoint.reports.statistics.resampling import resampled
-from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
+from meltpoint.reports.statistics.resampling import counts_of
+from meltpoint.reports.statistics.seed_variance import Prior, prior_of
 from meltpoint.tasks.core.metric import Floats
 
-SEEDS = (3, 5, 10)
-TABLE = ("accuracy", "f1", "matthews", "pearson")
-"""The tasks of a simulated table, with three modes each: 12 comparisons."""
-LEVEL, EFFECT = 0.85, 0.02
-EXAMPLES, MORE_EXAMPLES = 400, 2000
-SEED_SPREADS = (0.1, 0.03)
-"""`Finals.seed_spread`: of an accuracy at `LEVEL`, 0.1 is about 0.8 points."""
-MOST_SPREAD = 0.4
+SEEDS, TASKS, EXAMPLES = (1, 2, 3, 5), (1, 4, 12), (200, 500, 2000)
+MODES = 3
+LEVEL, FAILED_LEVEL = 0.8, 0.5
+SPREAD = 0.012
+"""The usual standard deviation of a run, as a share of right answers: 1.2 points."""
+PER_LOGIT = 0.1
+"""Share of right answers a logit, at `LEVEL`, with examples as in `simulated_finals`."""
+PER_GROUP = 5
 
 
 @dataclass(frozen=True)
-class Side:
-    """The scores of a mode's runs: (seeds,) and, on resamples of the examples, (resamples, seeds)."""
+class Design:
+    """A kind of table.
+
+    Attributes:
+        examples, seeds, tasks: of each.
+        lead: by which the last mode is better than the others, a share of right answers.
+        log_spread: standard deviation of the logarithm of the seeds' deviation, drawn for each task and mode.
+        failing: the probability that a run fails and ends at `FAILED_LEVEL`.
+        grouped: examples come in groups of `PER_GROUP`, whose difficulty and liking they share.
+    """
+
+    examples: int
+    seeds: int
+    tasks: int = 1
+    lead: float = 0.0
+    log_spread: float = 0.0
+    failing: float = 0.0
+    grouped: bool = False
+
+    @property
+    def units(self) -> int:
+        """Independent examples, or groups of them."""
+        return self.examples // PER_GROUP if self.grouped else self.examples
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """The share of right answers of each mode's sound runs."""
+        return (LEVEL,) * (MODES - 1) + (LEVEL + self.lead,)
+
+    @property
+    def true_lead(self) -> float:
+        """The last mode's lead over another one, failed runs counted."""
+        return self.lead * (1 - self.failing)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One simulated task: each mode's runs, and their true shares of right answers, (modes, seeds)."""
 
     observed: Floats
     resampled: Floats
+    truth: Floats
 
 
-def sides(finals: Finals, draw: np.random.Generator, resamples: int) -> list[Side]:
-    """The scores of simulated finals, a side a mode."""
-    return [scored(runs, finals, resamples) for runs in finals.draw(draw)]
+def draw_task(design: Design, draw: np.random.Generator, resamples: int) -> Task:
+    """The runs of three modes on one set of examples, and their scores on resamples of its units."""
+    units, shape = design.units, (MODES, design.seeds, 1)
+    spread = SPREAD / PER_LOGIT * np.exp(draw.normal(scale=design.log_spread, size=(MODES, 1, 1)))
+    levels = np.array([intercept(level) for level in design.levels])[:, None, None]
+    seeds = levels + draw.normal(size=shape) * spread
+    seeds = np.where(draw.random(shape) < design.failing, intercept(FAILED_LEVEL), seeds)
+    logits = seeds + DIFFICULTY * draw.normal(size=units) + LIKING * draw.normal(size=(MODES, 1, units))
+    logits = np.repeat(logits, PER_GROUP, axis=2) if design.grouped else logits
+    right = (draw.logistic(size=logits.shape) < logits).astype(np.float64)
+    of_unit = right.reshape(*right.shape[:2], units, -1).sum(axis=3)
+    counts = np.concatenate(list(counts_of(units, resamples, "simulated")))
+    again = np.einsum("ru,msu->rms", counts, of_unit, optimize=True) / right.shape[2]
+    return Task(right.mean(axis=2), again, _share(seeds[..., 0]))
 
 
-def scored(runs: Sequence[ScoredExamples], finals: Finals, resamples: int) -> Side:
-    """The scores of a mode's runs, by the code that scores stored predictions."""
-    score = scorer(finals.metric, runs)
-    observed = score(np.ones((1, finals.examples)))[0]
-    return Side(observed, resampled(score, finals.examples, resamples, f"simulated {finals.metric}"))
+def _share(logits: Floats) -> Floats:
+    """The share of right answers over all examples of runs with these logits."""
+    from scipy.special import expit
+
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    shares: Floats = np.average(
+        expit(logits[..., None] + np.hypot(DIFFICULTY, LIKING) * nodes), axis=-1, weights=weights
+    )
+    return shares
 
 
-def compared(upper: Side, lower: Side, examples: int) -> Estimate:
-    """The estimate that a comparison would hold."""
-    return estimate(upper.observed, lower.observed, upper.resampled, lower.resampled, examples)
+def sides_of(task: Task, prior: Prior) -> list[Side]:
+    """The modes of a task, with moderated variances."""
+    return [
+        Side(task.observed[mode], task.resampled[:, mode], prior.moderated(task.observed[mode], "accuracy"))
+        for mode in range(MODES)
+    ]
 
 
-def p_value(upper: Side, lower: Side, examples: int) -> float:
-    """The p-value alone, which takes a tenth of the time."""
-    return parts(upper.observed - lower.observed, upper.resampled - lower.resampled, examples).p()
+def compared(design: Design, tasks: Sequence[Task]) -> tuple[list[Replicates], list[float]]:
+    """The distribution and the p-value of each pair of modes, task by task: later mode − earlier mode."""
+    prior = prior_of([scores for task in tasks for scores in task.observed])
+    found = []
+    for task in tasks:
+        if design.seeds == 1:
+            found += [
+                of_models(task.observed[b, 0], task.observed[a, 0], task.resampled[:, b, 0], task.resampled[:, a, 0],
+                          design.units)
+                for a, b in combinations(range(MODES), 2)
+            ]  # fmt: skip
+        else:
+            sides = sides_of(task, prior)
+            found += [unpaired(sides[b], sides[a], design.units) for a, b in combinations(range(MODES), 2)]
+    failed = 0.0 if design.seeds == 1 else prior.all_failed(design.seeds)
+    return found, [min(1.0, one.p() + failed) for one in found]
 
 
-def table_p_values(finals: Finals, draw: np.random.Generator, resamples: int) -> tuple[list[float], list[bool]]:
-    """The p-values of a table's comparisons, and which of the differences are real."""
-    p_values, real = [], []
-    for metric in TABLE:
-        found = sides(replace(finals, metric=metric), draw, resamples)
-        for one, other in combinations(range(len(found)), 2):
-            p_values.append(p_value(found[one], found[other], finals.examples))
-            real.append(finals.levels[one] != finals.levels[other])
-    return p_values, real
+def true_differences(design: Design, tasks: Sequence[Task]) -> list[float]:
+    """Of each pair: of the recipes, or, of one seed, of the two models themselves."""
+    if design.seeds == 1:
+        return [float(task.truth[b, 0] - task.truth[a, 0]) for task in tasks for a, b in combinations(range(MODES), 2)]
+    return [design.true_lead * (b == MODES - 1) for _ in tasks for _, b in combinations(range(MODES), 2)]
 
 
-def false_claims(finals: Finals, tables: int, resamples: int, seed: int = 0) -> float:
-    """The share of tables without any real difference in which some difference is claimed after Holm."""
-    draw = np.random.default_rng(seed)
-    found = [min(holm(table_p_values(finals, draw, resamples)[0])) < ALPHA for _ in range(tables)]
+def table(design: Design, draw: np.random.Generator, resamples: int) -> list[Task]:
+    """The tasks of one table."""
+    return [draw_task(design, draw, resamples) for _ in range(design.tasks)]
+
+
+def claims(design: Design, tables: int, resamples: int, seed: int = 0) -> tuple[float, float]:
+    """The share of tables with a false claim after Holm, and the share of intervals that hold the true difference.
+
+    A claim is false where the true difference has the other sign, or is 0.
+    """
+    draw, wrong, covered = np.random.default_rng(seed), [], []
+    for _ in range(tables):
+        tasks = table(design, draw, resamples)
+        found, p_values = compared(design, tasks)
+        true = true_differences(design, tasks)
+        claimed = [p < ALPHA for p in holm(p_values)]
+        wrong.append(any(c and one.centre * t <= 0 for c, one, t in zip(claimed, found, true, strict=True)))
+        low, high = found[0].interval()  # of the first pair alone: independent of other tables
+        covered.append(low <= true[0] <= high)
+    return float(np.mean(wrong)), float(np.mean(covered))
+
+
+def power(design: Design, tables: int, resamples: int, seed: int = 0) -> float:
+    """The share of tables in which the better mode is claimed over both others on the first task."""
+    draw, found = np.random.default_rng(seed), []
+    for _ in range(tables):
+        adjusted = holm(compared(design, table(design, draw, resamples))[1])
+        found.append(adjusted[1] < ALPHA and adjusted[2] < ALPHA)  # pairs (0, 2) and (1, 2)
     return float(np.mean(found))
 
 
-def power(finals: Finals, tables: int, resamples: int, seed: int = 0) -> tuple[float, float]:
-    """The share of real differences that are claimed: were each the only comparison, and after Holm."""
-    draw, alone, among = np.random.default_rng(seed), [], []
+def level_claims(design: Design, tables: int, resamples: int, seed: int = 0) -> float:
+    """The share of tables in which some task calls the first mode, the cheapest, level with all others."""
+    draw, found = np.random.default_rng(seed), []
     for _ in range(tables):
-        p_values, real = table_p_values(finals, draw, resamples)
-        alone += [p < ALPHA for p, is_real in zip(p_values, real, strict=True) if is_real]
-        among += [p < ALPHA for p, is_real in zip(holm(p_values), real, strict=True) if is_real]
-    return float(np.mean(alone)), float(np.mean(among))
+        tasks = table(design, draw, resamples)
+        prior = prior_of([scores for task in tasks for scores in task.observed])
+        pairs, _ = compared(design, tasks)
+        of_task = [pairs[3 * place : 3 * place + 2] for place in range(design.tasks)]  # the others − the first
+        tested = [max(pair.above(MARGIN) for pair in own) + prior.all_failed(design.seeds) for own in of_task]
+        found.append(min(holm(tested)) < ALPHA)
+    return float(np.mean(found))
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """The shares of 95 % intervals that hold the true difference, by method, and the mean width of ours."""
-
-    ours: float
-    hierarchical: float
-    examples_only: float
-    width: float
-
-
-def coverage(finals: Finals, repetitions: int, resamples: int, seed: int = 0) -> Coverage:
-    """The coverage of the intervals of the difference between the first two modes."""
-    draw, truth = np.random.default_rng(seed), true_difference(finals)
-    hits, widths = [], []
+def metric_coverage(finals: Finals, repetitions: int, resamples: int, seed: int = 0) -> tuple[float, float]:
+    """The coverage of the interval between the first two modes by another metric, and its mean width."""
+    draw, truth, hits, widths = np.random.default_rng(seed), true_difference(finals), [], []
     for _ in range(repetitions):
-        upper, lower = sides(finals, draw, resamples)[:2]
-        found = compared(upper, lower, finals.examples)
-        intervals = [(found.low, found.high), plain_hierarchical(upper, lower, draw), plain_examples(upper, lower)]
-        hits.append([low <= truth <= high for low, high in intervals])
+        scored = []
+        for runs in finals.draw(draw):
+            score = scorer(finals.metric, runs)
+            counts = counts_of(finals.examples, resamples, f"simulated {finals.metric}")
+            again = np.concatenate([score(chunk) for chunk in counts])
+            scored.append((score(np.ones((1, finals.examples)))[0], again))
+        prior = prior_of([observed for observed, _ in scored])
+        sides = [Side(observed, again, prior.moderated(observed, finals.metric)) for observed, again in scored]
+        found = estimate(sides[0], sides[1], finals.examples)
+        hits.append(found.low <= truth <= found.high)
         widths.append(found.high - found.low)
-    ours, hierarchical, examples_only = np.mean(hits, axis=0).tolist()
-    return Coverage(ours, hierarchical, examples_only, float(np.mean(widths)))
-
-
-def plain_hierarchical(upper: Side, lower: Side, draw: np.random.Generator) -> tuple[float, float]:
-    """Percentiles of the plain bootstrap: seeds are drawn with replacement, then examples."""
-    differences = upper.resampled - lower.resampled
-    seeds = draw.integers(differences.shape[1], size=differences.shape)
-    return percentiles(np.take_along_axis(differences, seeds, axis=1).mean(axis=1))
-
-
-def plain_examples(upper: Side, lower: Side) -> tuple[float, float]:
-    """Percentiles of the paired bootstrap over the examples alone, for the seeds as they are."""
-    return percentiles((upper.resampled - lower.resampled).mean(axis=1))
-
-
-def percentiles(replicates: Floats) -> tuple[float, float]:
-    """The 2.5th and the 97.5th percentile."""
-    low, high = np.quantile(replicates, (0.025, 0.975))
-    return float(low), float(high)
+    return float(np.mean(hits)), float(np.mean(widths))
 
 
 @lru_cache
@@ -153,70 +221,97 @@ def true_difference(finals: Finals) -> float:
     return float(means[0] - means[1])
 
 
+REGIMES = {
+    "equal": {}, "log-sd 0.5": {"log_spread": 0.5}, "one in twenty fails": {"failing": 0.05},
+}  # fmt: skip
+"""Words → how the seeds' variances are drawn."""
+
+
+def claims_table(tables: int, resamples: int) -> Iterator[str]:
+    """Markdown: false claims and coverage without any true difference of the recipes."""
+    yield "| seeds' variances | tasks | examples | groups | seeds | tables | a false claim | intervals that cover |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for words, regime in REGIMES.items():
+        for tasks in TASKS:
+            count = max(1, tables // (1 if tasks == 1 else 2))
+            for examples, grouped in ((200, False), (500, False), (500, True), (2000, False)):
+                for seeds in SEEDS:
+                    design = Design(examples, seeds, tasks, grouped=grouped, **regime)
+                    wrong, covered = claims(design, count, resamples, seeds)
+                    groups = design.units if grouped else "no"
+                    yield (
+                        f"| {words} | {tasks} | {examples} | {groups} | {seeds} | {count} | {share_text(wrong, count)} "
+                        f"| {share_text(covered, count)} |"
+                    )
+
+
+def level_table(tables: int, resamples: int) -> Iterator[str]:
+    """Markdown: how often the cheapest mode is called level, where it is behind by just the margin and where it is not.
+
+    The first is a false claim.
+    """
+    yield "| seeds' variances | tasks | examples | seeds | tables | behind by the margin: false | as good |"
+    yield "|---|---|---|---|---|---|---|"
+    for words, regime in REGIMES.items():
+        for tasks in (1, 12):
+            for examples in (500, 2000):
+                for seeds in SEEDS[1:]:
+                    base = Design(examples, seeds, tasks, **regime)
+                    lead = MARGIN / (1 - base.failing)
+                    false = level_claims(replace(base, lead=lead), tables, resamples, seeds)
+                    true = level_claims(base, tables, resamples, seeds)
+                    design = f"{words} | {tasks} | {examples} | {seeds} | {tables}"
+                    yield f"| {design} | {share_text(false, tables)} | {share_text(true, tables)} |"
+
+
+def power_table(tables: int, resamples: int) -> Iterator[str]:
+    """Markdown: how often the better mode is claimed over both others."""
+    yield "| lead | examples | seeds' variances | tasks | seeds | tables | claimed over both others |"
+    yield "|---|---|---|---|---|---|---|"
+    for lead, examples in ((0.15, 500), (0.05, 2000), (0.02, 2000)):
+        for words, regime in REGIMES.items():
+            for tasks in (1, 4):
+                for seeds in SEEDS[1:]:
+                    found = power(Design(examples, seeds, tasks, lead, **regime), tables, resamples, seeds)
+                    design = f"+{100 * lead:.0f} | {examples} | {words} | {tasks} | {seeds} | {tables}"
+                    yield f"| {design} | {share_text(found, tables)} |"
+
+
+def metrics_table(tables: int, resamples: int) -> Iterator[str]:
+    """Markdown: coverage by each metric."""
+    yield "| metric | examples | seeds | intervals | that cover | width |"
+    yield "|---|---|---|---|---|---|"
+    for metric in KINDS:
+        for seeds in SEEDS[1:]:
+            finals = Finals(metric, 400, seeds, (LEVEL + 0.02, LEVEL))
+            covered, width = metric_coverage(finals, tables, resamples, seeds)
+            yield f"| {metric} | 400 | {seeds} | {tables} | {share_text(covered, tables)} | {100 * width:.1f} |"
+
+
 def error(share: float, repetitions: int) -> float:
     """The simulation error of a share: 1.96 standard errors."""
     return 1.96 * math.sqrt(share * (1 - share) / repetitions)
 
 
-def null_table(tables: int, resamples: int) -> Iterator[str]:
-    """Markdown: false claims; half as many tables of modes that differ as of one and the same mode."""
-    yield f"| three modes × four tasks ({', '.join(TABLE)}), 12 comparisons | seeds | tables | with a false claim |"
-    yield "|---|---|---|---|"
-    for same_mode, title, count in (
-        (True, "one mode, other seeds", tables),
-        (False, "three modes, equally good", tables // 2),
-    ):
-        for seeds in SEEDS:
-            finals = Finals("", EXAMPLES, seeds, (LEVEL,) * 3, same_mode)
-            yield f"| {title} | {seeds} | {count} | {_share(false_claims(finals, count, resamples, seeds), count)} |"
-
-
-def power_table(tables: int, resamples: int) -> Iterator[str]:
-    """Markdown: power; a tenth of the tables, for each has eight real differences."""
-    yield "| examples | seed spread | seeds | tables | found alone | found after Holm over 12 |"
-    yield "|---|---|---|---|---|---|"
-    count = max(1, tables // 10)
-    for examples in (EXAMPLES, MORE_EXAMPLES):
-        for spread in SEED_SPREADS:
-            for seeds in SEEDS:
-                finals = Finals("", examples, seeds, (LEVEL + EFFECT, LEVEL, LEVEL), False, spread)
-                alone, among = power(finals, count, resamples, seeds)
-                design = f"{examples} | {spread} | {seeds} | {count}"
-                yield f"| {design} | {100 * alone:.0f} % | {100 * among:.0f} % |"
-
-
-def coverage_table(tables: int, resamples: int) -> Iterator[str]:
-    """Markdown: coverage for each metric, and where seeds vary more than the examples let see."""
-    yield "| metric | examples | seed spread | seeds | intervals | this method | width | plain | examples alone |"
-    yield "|---|---|---|---|---|---|---|---|---|"
-    designs = [(metric, EXAMPLES, SEED_SPREADS[0]) for metric in KINDS]
-    designs.append(("accuracy", MORE_EXAMPLES, MOST_SPREAD))
-    for metric, examples, spread in designs:
-        for seeds in SEEDS:
-            finals = Finals(metric, examples, seeds, (LEVEL + EFFECT, LEVEL), seed_spread=spread)
-            found = coverage(finals, tables, resamples, seeds)
-            shares = [_share(one, tables) for one in (found.ours, found.hierarchical, found.examples_only)]
-            design = [metric, examples, spread, seeds, tables]
-            yield f"| {' | '.join(map(str, [*design, shares[0], f'{100 * found.width:.1f}', *shares[1:]]))} |"
-
-
-def _share(share: float, repetitions: int) -> str:
+def share_text(share: float, repetitions: int) -> str:
+    """`1.2 % ± 0.7`."""
     return f"{100 * share:.1f} % ± {100 * error(share, repetitions):.1f}"
 
 
 PARTS: dict[str, Callable[[int, int], Iterator[str]]] = {
-    "null": null_table,
+    "claims": claims_table,
+    "level": level_table,
     "power": power_table,
-    "coverage": coverage_table,
+    "metrics": metrics_table,
 }
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help="null, power, coverage")
-    parser.add_argument("--tables", type=int, default=1000, help="simulated tables, or intervals, a row")
-    parser.add_argument("--resamples", type=int, default=1000)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--tables", type=int, default=400, help="simulated tables, or intervals, a row")
+    parser.add_argument("--resamples", type=int, default=500)
     options = parser.parse_args()
     for part in options.parts or PARTS:
         for line in PARTS[part](options.tables, options.resamples):
