@@ -98,7 +98,7 @@ def run(options: AnalysisOptions) -> list[Path]:
         ValueError: no sweep, a sweep without both modes, or a cell without finals.
     """
     sweep = options.needed_sweep(NAME)
-    comparer = Comparer(sweep.folder)
+    comparer = Comparer(sweep.folder, cells=sweep.cells)
     chosen = []
     for encoder, task in options.pairs():
         by_mode = {mode: best_on_dev(cells) for mode, cells in _by_mode(options, encoder, task).items()}

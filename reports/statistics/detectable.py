@@ -6,6 +6,8 @@ import math
 
 from scipy.stats import norm, t
 
+from meltpoint.reports.statistics.seed_variance import MOST_FREEDOM
+
 ALPHA, POWER = 0.05, 0.80
 """Two-sided level, and the share of true differences of that size that are found; the customary values."""
 
@@ -29,10 +31,10 @@ def smallest_difference(
     """The true difference in accuracy that a comparison of two cells finds with a probability of about `POWER`.
 
     Two-sided at `ALPHA`, before any adjustment for several comparisons. The part of the seeds has Student's quantiles,
-    since its variance is estimated from few runs, the part of the examples normal ones; their squares add up.
+    with the degrees of freedom of two moderated variances, the part of the examples normal ones; their squares add up.
 
     Args:
-        seeds: pairs of runs.
+        seeds: runs of each cell.
         examples: independent examples of the split.
         deviation: standard deviation of a score over seeds.
         disagreement: share of examples on which exactly one of the cells is right.
@@ -42,7 +44,8 @@ def smallest_difference(
     """
     if seeds < 2:
         return None
-    over_seeds = float(t.ppf(1 - ALPHA / 2, seeds - 1) + t.ppf(POWER, seeds - 1)) * deviation * math.sqrt(2 / seeds)
+    freedom = 2 * (MOST_FREEDOM + seeds - 1)
+    over_seeds = float(t.ppf(1 - ALPHA / 2, freedom) + t.ppf(POWER, freedom)) * deviation * math.sqrt(2 / seeds)
     return math.hypot(over_seeds, least_difference(examples, disagreement))
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 from seqeval.metrics import f1_score as span_f1
 from seqeval.metrics import precision_score as span_precision
 from seqeval.metrics import recall_score as span_recall
@@ -50,6 +50,7 @@ class Check:
 
 
 EXACT = 1e-9
+ERRORS = ("mae", "mse", "rmse")
 NEAR = 0.08
 """In widths of the interval: its ends from 1 000 other resamples vary by about 0.02 of them."""
 
@@ -87,6 +88,19 @@ class Sweep:
     def _of(self, cell: Document, role: str, setting: Any) -> list[Document]:
         found = [one for one in self._finished(cell) if one["role"] == role and one["setting"] == setting]
         return sorted(found, key=lambda one: int(one["seed"]))
+
+    def prior(self, metric: str, split: str) -> tuple[float, float, float]:
+        """The prior of the variances over seeds, each cell by this metric where it has it, else by its own."""
+        cells = []
+        for cell in self.cells:
+            own = cell["metric"]
+            scores = [
+                {**one.get("dev_metrics", {}), own: one["dev"]} if split == "dev" else one.get("test") or {}
+                for one in self.finals(cell)
+            ]
+            chosen = [one[metric] for one in scores if metric in one] or [one[own] for one in scores if own in one]
+            cells += [chosen] if chosen and own not in ERRORS else []
+        return prior_of(cells)
 
     def lines(self, cell: Document, final: Document, split: str) -> list[Document]:
         """A finalist's stored predictions; empty where there are none."""
@@ -191,47 +205,78 @@ class Interval:
     probability_better: float
 
 
+def moderated(scores: Sequence[float], prior: tuple[float, float, float], pooled: bool) -> tuple[float, float]:
+    """The variance of a cell's runs and its degrees of freedom: drawn towards the prior, unless a run failed."""
+    own, more = statistics.variance(scores), len(scores) - 1
+    if not pooled or max(scores) - min(scores) > 0.08:
+        return own, more
+    return (prior[1] * prior[0] + more * own) / (prior[1] + more), prior[1] + more
+
+
+def prior_of(cells: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    """s₀², d₀ and the share of failed runs, from the scores of each cell's runs (Smyth 2004, section 6.2)."""
+    runs = [(score, max(scores)) for scores in cells for score in scores]
+    share = sum(best - score > 0.08 for score, best in runs) / len(runs)
+    sound = [scores for scores in cells if len(scores) > 1 and max(scores) - min(scores) <= 0.08]
+    weighted = [((len(scores) - 1) * statistics.variance(scores), len(scores) - 1) for scores in sound]
+    value = (3 * 0.01**2 + sum(one for one, _ in weighted)) / (3 + sum(more for _, more in weighted))
+    varied = [(math.log(one / more), more / 2) for one, more in weighted if one > 0]
+    if len(varied) < 6:
+        return value, 4.0, share
+    logs = [log - float(special.digamma(half)) + math.log(half) for log, half in varied]
+    excess = statistics.variance(logs) - statistics.fmean(float(special.polygamma(1, half)) for _, half in varied)
+    candidates = [0.001 * step for step in range(1000, 4001)]
+    return value, min(candidates, key=lambda one: abs(float(special.polygamma(1, one / 2)) - excess)), share
+
+
 def interval(
-    metric: str, upper: Sequence[Sequence[Document]], lower: Sequence[Sequence[Document]], resamples: int, seed: int = 7
+    metric: str, upper: Sequence[Sequence[Document]], lower: Sequence[Sequence[Document]], resamples: int,
+    prior: tuple[float, float, float], seed: int = 7,
 ) -> Interval:  # fmt: skip
     """The documented method in loops.
 
     Args:
-        upper, lower: the predictions of each seed, the same seeds in the same order.
+        upper, lower: the predictions of each seed.
+        prior: of the sweep's variances over seeds.
     """
-    draw, size, seeds = random.Random(seed), len(upper[0]), len(upper)
+    draw, size = random.Random(seed), len(upper[0])
     scorers = [[draw_score(metric, lines) for lines in side] for side in (upper, lower)]
     everything = list(range(size))
-    seen = [scorers[0][s](everything) - scorers[1][s](everything) for s in range(seeds)]
-    delta, wins, together, between = statistics.fmean(seen), 0.0, [], []
+    seen = [[score(everything) for score in side] for side in scorers]
+    delta, wins, together = statistics.fmean(seen[0]) - statistics.fmean(seen[1]), 0.0, []
+    between: tuple[list[float], list[float]] = ([], [])
     for _ in range(resamples):
         drawn = [draw.randrange(size) for _ in everything]
         first, second = ([score(drawn) for score in side] for side in scorers)
-        own = [a - b - d for a, b, d in zip(first, second, seen, strict=True)]
-        together.append(statistics.fmean(own))
-        between.append(statistics.variance(own))
+        own = [[a - b for a, b in zip(now, then, strict=True)] for now, then in zip((first, second), seen, strict=True)]
+        together.append(statistics.fmean(own[0]) - statistics.fmean(own[1]))
+        for kept_here, deviations in zip(between, own, strict=True):
+            kept_here.append(statistics.variance(deviations))
         wins += statistics.fmean((a > b) + 0.5 * (a == b) for a in first for b in second)
     grown = size / (size - 1)
-    interaction = grown * statistics.fmean(between) / seeds
+    interaction = grown * sum(statistics.fmean(one) / len(side) for one, side in zip(between, seen, strict=True))
     of_examples = grown * statistics.pvariance(together)
     kept = math.sqrt(grown * max(0.0, of_examples - interaction) / of_examples) if of_examples else 0.0
     parts = [kept * one for one in together]
-    low_tail, high_tail = tails(
-        delta, parts, math.sqrt(statistics.variance(seen) / seeds), math.sqrt(interaction), seeds
-    )
+    known = [moderated(side, prior, metric not in ERRORS) for side in seen]
+    terms = [(value / len(side), freedom) for (value, freedom), side in zip(known, seen, strict=True)]
+    variance = sum(value for value, _ in terms)
+    freedom = variance**2 / sum(value**2 / more for value, more in terms if value) if variance else 1.0
+    low_tail, high_tail = tails(delta, parts, math.sqrt(variance), math.sqrt(interaction), freedom)
+    all_failed = prior[2] ** len(seen[1] if delta > 0 else seen[0])
     return Interval(
         delta, bisected(low_tail, delta, -1), bisected(high_tail, delta, 1),
-        min(1.0, 2 * min(low_tail(0.0), high_tail(0.0))), wins / resamples,
+        min(1.0, min(1.0, 2 * min(low_tail(0.0), high_tail(0.0))) + all_failed), wins / resamples,
     )  # fmt: skip
 
 
 Tail = Callable[[float], float]
 
 
-def tails(delta: float, parts: Sequence[float], seen: float, least: float, seeds: int) -> tuple[Tail, Tail]:
+def tails(delta: float, parts: Sequence[float], seen: float, least: float, freedom: float) -> tuple[Tail, Tail]:
     """P(D* ≤ value) and P(D* ≥ value)."""
     farthest = 1.5 * max(abs(one) for one in parts)
-    laws = [stats.t(seeds - 1, scale=seen or 1e-12), stats.norm(scale=least or 1e-12)]
+    laws = [stats.t(freedom, scale=seen or 1e-12), stats.norm(scale=least or 1e-12)]
     laws = laws if least > seen else laws[:1]
     below, above = np.array([*parts, -farthest]), np.array([*parts, farthest])
     return (
@@ -307,11 +352,9 @@ def interval_checks(
     name: str, resamples: int,
 ) -> Iterator[Check]:  # fmt: skip
     """A difference with its interval and p-value."""
-    by_seed = [{one["seed"]: one for one in side} for side in finals]
-    common = sorted(set(by_seed[0]) & set(by_seed[1]))
-    sides = list(zip(cells, by_seed, strict=True))
-    runs = [[sweep.lines(cell, own[seed], told["split"]) for seed in common] for cell, own in sides]
-    found = interval(told["metric"], runs[0], runs[1], resamples)
+    sides = list(zip(cells, finals, strict=True))
+    runs = [[sweep.lines(cell, final, told["split"]) for final in own] for cell, own in sides]
+    found = interval(told["metric"], runs[0], runs[1], resamples, sweep.prior(told["metric"], told["split"]))
     width = found.high - found.low
     yield Check(f"{name} delta", told["delta"], found.delta, EXACT)
     yield Check(f"{name} low", told["low"], found.low, max(EXACT, NEAR * width))

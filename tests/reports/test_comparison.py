@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meltpoint.reports.statistics.comparison import Comparer, Comparison, adjusted
+from meltpoint.reports.statistics.comparison import ONE_SEED, Comparer, Comparison, adjusted
 from meltpoint.sweeps.ledger.scored_examples import read_scored
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import spread
@@ -80,7 +80,7 @@ def test_a_large_difference_is_claimed_with_its_interval_in_the_modes_names(stor
 
 
 def test_a_small_difference_cannot_be_told_and_says_what_would_tell_it(stored):
-    found = Comparer(stored.folder, 500).compare(stored.cell(FIRE, 0.74), stored.cell(ICE, 0.7))
+    found = Comparer(stored.folder, 500).compare(stored.cell(FIRE, 0.71), stored.cell(ICE, 0.7))
     (one,) = adjusted([found])
     assert not one.is_claimed
     assert one.words.startswith("cannot be told with 5 seeds and 200 examples; ")
@@ -109,23 +109,52 @@ def test_each_file_is_read_once(stored, monkeypatch):
     assert len(paths) == len(set(paths)) == 15
 
 
-def test_seeds_in_common_are_paired_and_others_left_out(stored):
-    found = Comparer(stored.folder, 50).compare(stored.cell(FIRE, 0.8, seeds=4), stored.cell(ICE, 0.7, first=2))
-    assert (found.seeds, found.reason) == (2, "")
+def test_the_seeds_of_two_cells_need_not_be_the_same(stored):
+    found = Comparer(stored.folder, 50).compare(stored.cell(FIRE, 0.8, seeds=4), stored.cell(ICE, 0.7, first=7))
+    assert (found.seeds, found.reason) == (4, "")
+    assert found.p_sign_flip is None, "that test is of pairs"
 
 
-@pytest.mark.parametrize(
-    ("upper", "lower", "reason"),
-    [
-        ({"seeds": 1}, {"seeds": 1}, "one seed: the seeds' part is unknown"),
-        ({"seeds": 2}, {"seeds": 2, "first": 7}, "fewer than two seeds in common"),
-        ({"seeds": 2}, {"seeds": 2, "examples": 150}, "they are scored on different examples"),
-    ],
-)
-def test_what_cannot_be_paired_has_a_reason_and_no_interval(stored, upper, lower, reason):
-    found = Comparer(stored.folder, 50).compare(stored.cell(FIRE, 0.8, **upper), stored.cell(ICE, 0.7, **lower))
-    assert (found.reason, found.low, found.high, found.p) == (reason, None, None, None)
-    assert found.words == f"cannot be told: {reason}"
+def test_one_seed_tells_of_these_models_and_not_of_another_run(stored):
+    found = Comparer(stored.folder, 200).compare(stored.cell(FIRE, 0.9, seeds=1), stored.cell(ICE, 0.6, seeds=1))
+    assert (found.low, found.p, found.reason) == (None, None, ONE_SEED)
+    assert found.words == f"cannot be told: {ONE_SEED}"
+    assert found.model is not None
+    assert 0 < found.model.low < found.model.delta == pytest.approx(found.delta)
+    assert found.model.p < 0.05
+    assert found.needed_seeds == 2
+
+
+def test_other_examples_cannot_be_paired(stored):
+    cells = stored.cell(FIRE, 0.8), stored.cell(ICE, 0.7, examples=150)
+    found = Comparer(stored.folder, 50).compare(*cells)
+    assert (found.reason, found.low, found.p) == ("they are scored on different examples", None, None)
+    assert found.words == "cannot be told: they are scored on different examples"
+
+
+def test_other_cells_of_the_sweep_narrow_an_interval_of_two_seeds_and_a_failed_run_widens_it(stored):
+    cells = [stored.cell(mode, rate, seeds=2, examples=2000) for mode, rate in ((FIRE, 0.8), (ICE, 0.7))]
+    widths = []
+    for more in ([], cells):
+        found = Comparer(stored.folder, 200, cells=more).compare(*cells)
+        widths.append(found.high - found.low)
+    assert widths[1] < widths[0]
+    records = cells[0].finals
+    bad = records[1].model_copy(update={"seed": 1, "dev": 0.5})
+    lost = replace(cells[0], finals=[records[0], bad])
+    stored.write(f"minilm.{FIRE}.sst2.seed1.test", [place % 2 == 0 for place in range(2000)])
+    lost.finals[1].test["accuracy"] = 0.5
+    found = Comparer(stored.folder, 200, cells=[lost, cells[1]]).compare(lost, cells[1])
+    assert found.failed_runs == ((1,), ())
+    assert found.high - found.low > 10 * widths[0]
+
+
+@pytest.mark.parametrize(("rate", "is_level"), [(0.8, True), (0.7, False)])
+def test_a_cell_is_level_where_it_is_surely_behind_by_less_than_the_margin(stored, rate, is_level):
+    cells = [stored.cell(mode, one, examples=4000) for mode, one in ((FIRE, 0.8), (ICE, rate))]
+    found = Comparer(stored.folder, 200, margin=0.06).compare(*cells)
+    one = found.behind(cells[1].header.key)
+    assert (one.p < 0.05) == is_level == (one.bound < 0.06)
 
 
 @pytest.mark.parametrize(

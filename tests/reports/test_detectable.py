@@ -41,11 +41,14 @@ def share_found(seeds: int, examples: int, difference: float, deviation: float, 
     chances = [(disagreement + difference) / 2, (disagreement - difference) / 2, 1 - disagreement]
     better, worse, _ = draw.multinomial(examples, chances, size=repeats).T
     over_examples = (better - worse) / examples
-    runs = over_examples[:, None] + draw.normal(0.0, math.sqrt(2) * deviation, (repeats, seeds))
-    from_seeds = t.ppf(0.975, seeds - 1) * runs.std(axis=1, ddof=1) / math.sqrt(seeds)
+    runs = draw.normal(0.0, deviation, (2, repeats, seeds))
+    differences = over_examples + runs[0].mean(axis=1) - runs[1].mean(axis=1)
+    freedom = 4 + seeds - 1  # a moderated variance of each cell, whose prior is right
+    variances = (4 * deviation**2 + (seeds - 1) * runs.var(axis=2, ddof=1)) / freedom
+    from_seeds = t.ppf(0.975, 2 * freedom) * np.sqrt(variances.sum(axis=0) / seeds)
     spread = (better + worse) / examples - over_examples**2
     from_examples = norm.ppf(0.975) * np.sqrt(spread / examples)
-    return float(np.mean(np.abs(runs.mean(axis=1)) > np.hypot(from_seeds, from_examples)))
+    return float(np.mean(np.abs(differences) > np.hypot(from_seeds, from_examples)))
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])

@@ -33,7 +33,7 @@ HALF = 0.012
 @pytest.fixture
 def _fixed_intervals(monkeypatch):
     """Intervals of 1.2 points to each side, for sweeps without stored predictions."""
-    monkeypatch.setattr(guidelines, "Comparer", lambda folder: FixedComparer(HALF))
+    monkeypatch.setattr(guidelines, "Comparer", lambda folder, cells: FixedComparer(HALF))
 
 
 def finals(scores, test=True):
@@ -193,11 +193,11 @@ def test_the_table_has_a_row_a_task_and_one_for_the_kind(make_cell, make_sweep, 
     )
 
 
-def test_one_seed_is_told_as_too_few(make_cell, make_sweep, tmp_path):
+def test_without_predictions_nothing_can_be_told(make_cell, make_sweep, tmp_path):
     cells = [make_cell(ICE, finals=finals([0.8])), make_cell(FIRE, finals=finals([0.9, 0.91]))]
     (row,) = rows(ANALYSIS.run(options(make_sweep(*cells), tmp_path)))
     assert (row["advice"], row["low"], row["high"]) == ("cannot be told", "", "")
-    assert row["what would change it"].startswith("no interval: one seed")
+    assert row["what would change it"].startswith("no interval: no stored predictions")
     assert float(row["Δ"]) == pytest.approx(0.105)
 
 

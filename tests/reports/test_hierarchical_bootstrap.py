@@ -11,9 +11,28 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from meltpoint.reports.statistics.comparison import sign_flip
-from meltpoint.reports.statistics.hierarchical_bootstrap import Replicates, estimate, parts, probability_better
+from meltpoint.reports.statistics.hierarchical_bootstrap import (
+    Replicates,
+    Side,
+    estimate,
+    of_models,
+    parts,
+    probability_better,
+    unpaired,
+)
 from meltpoint.reports.statistics.holm import holm
 from meltpoint.reports.statistics.sample_sizes import Design
+from meltpoint.reports.statistics.seed_variance import (
+    LEAST_FREEDOM,
+    MOST_FREEDOM,
+    RECORDED,
+    Prior,
+    SeedVariance,
+    failed,
+    prior_freedom,
+    prior_of,
+    welch,
+)
 
 
 def crossed(seed: int, seeds: int, examples: int, resamples: int = 400, effect: float = 0.0, seed_spread: float = 0.02):
@@ -25,7 +44,9 @@ def crossed(seed: int, seeds: int, examples: int, resamples: int = 400, effect: 
     drawn = draw.integers(0, examples, (resamples, examples))
     scores = [side.mean(axis=0) for side in values]
     again = [np.stack([side[row].mean(axis=0) for row in drawn]) for side in values]
-    return scores[0], scores[1], again[0], again[1], examples
+    prior = Prior(seed_spread**2)
+    sides = [Side(own, many, prior.moderated(own, "accuracy")) for own, many in zip(scores, again, strict=True)]
+    return sides[0], sides[1], examples
 
 
 @settings(max_examples=60, deadline=None)
@@ -40,9 +61,8 @@ def test_the_interval_leaves_0_out_exactly_where_p_is_below_5_percent(seed, seed
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_exchanging_the_cells_turns_the_interval_round_and_keeps_p(seed):
-    upper, lower, upper_again, lower_again, size = crossed(seed, 4, 40, 100, 0.3)
-    one = estimate(upper, lower, upper_again, lower_again, size)
-    other = estimate(lower, upper, lower_again, upper_again, size)
+    upper, lower, size = crossed(seed, 4, 40, 100, 0.3)
+    one, other = estimate(upper, lower, size), estimate(lower, upper, size)
     assert (one.low, one.high, one.p) == pytest.approx((-other.high, -other.low, other.p), abs=1e-7)
     assert one.probability_better == pytest.approx(1 - other.probability_better)
 
@@ -124,19 +144,19 @@ def test_a_sign_flip_test_of_many_pairs_draws_its_assignments():
 
 
 def test_seeds_help_where_they_vary_and_examples_where_those_do():
-    seedy = Design(0.02, 0.03**2, 0.001**2, seeds=5, examples=1000)
+    seedy = Design(0.02, 0.03**2, 0.001**2, seeds=5, examples=1000, freedom=16)
     needs = seedy.needs(0.05, 6)
     assert needs.seeds is not None
     enough, fewer = (seedy.p(np.array(float(n)), np.array(1000.0)) for n in (needs.seeds, needs.seeds - 1))
     assert enough < 0.05 <= fewer
-    few_examples = Design(0.02, 0.001**2, 0.02**2, seeds=5, examples=400).needs(0.05, 6)
+    few_examples = Design(0.02, 0.001**2, 0.02**2, seeds=5, examples=400, freedom=16).needs(0.05, 6)
     assert few_examples.seeds is None
     assert few_examples.examples == pytest.approx(400 * 1.96**2, rel=0.02)
     assert few_examples.with_seeds == 5
 
 
 def test_where_both_parts_are_too_wide_more_of_both_are_named():
-    needs = Design(0.01, 0.05**2, 0.01**2, seeds=3, examples=400).needs(0.05, 4)
+    needs = Design(0.01, 0.05**2, 0.01**2, seeds=3, examples=400, freedom=12).needs(0.05, 4)
     assert needs.seeds is None
     assert needs.with_seeds is not None
     assert needs.with_seeds > 3
@@ -145,5 +165,65 @@ def test_where_both_parts_are_too_wide_more_of_both_are_named():
 
 
 def test_no_size_tells_apart_what_does_not_differ():
-    needs = Design(0.0, 0.01**2, 0.01**2, seeds=5, examples=400).needs(0.05)
+    needs = Design(0.0, 0.01**2, 0.01**2, seeds=5, examples=400, freedom=16).needs(0.05)
     assert (needs.seeds, needs.examples) == (None, None)
+
+
+def test_without_an_example_part_two_cells_are_welchs_test():
+    draw = np.random.default_rng(3)
+    values = draw.normal(0.02, 0.01, 5), draw.normal(0.0, 0.03, 4)
+    sides = [Side(own, np.tile(own, (50, 1)), SeedVariance(own.var(ddof=1), len(own) - 1)) for own in values]
+    found = unpaired(sides[0], sides[1], 100)
+    expected = stats.ttest_ind(*values, equal_var=False)
+    assert found.p() == pytest.approx(expected.pvalue)
+    assert found.interval() == pytest.approx(tuple(expected.confidence_interval()), abs=1e-7)
+
+
+def test_one_seed_tells_of_these_models_by_the_paired_bootstrap_over_examples():
+    draw = np.random.default_rng(0)
+    right = draw.random((2, 400)) < [[0.9], [0.7]]
+    again = [right[:, draw.integers(0, 400, 400)].mean(axis=1) for _ in range(3000)]
+    upper, lower = np.array(again).T
+    found = of_models(right[0].mean(), right[1].mean(), upper, lower, 400)
+    low, high = np.quantile(upper - lower, [0.025, 0.975])
+    assert found.interval() == pytest.approx((low, high), abs=0.003)
+    assert found.p() < 0.001
+
+
+def test_variances_are_drawn_towards_the_prior_as_limma_does():
+    """limma's squeezeVar: (d₀ s₀² + d s²) / (d₀ + d)."""
+    scores = np.array([0.80, 0.83, 0.82])
+    found = Prior(0.0004, 4.0).moderated(scores, "accuracy")
+    assert found.freedom == 6
+    assert found.value == pytest.approx((4 * 0.0004 + 2 * scores.var(ddof=1)) / 6)
+    assert Prior(0.0004, 4.0).moderated(scores, "mse") == SeedVariance(float(scores.var(ddof=1)), 2)
+
+
+def test_a_failed_run_is_found_first_and_never_pooled():
+    cells = [np.array([0.90, 0.91]), np.array([0.92, 0.55]), np.array([0.85, 0.86])]
+    assert failed(cells[1]).tolist() == [False, True]
+    prior = prior_of(cells)
+    assert prior.failed_share == 1 / 6
+    assert prior.value == prior_of([cells[0], cells[2], np.array([0.9])]).value
+    assert prior.moderated(cells[1], "accuracy").freedom == 1
+    assert prior.all_failed(2) == pytest.approx(1 / 36)
+
+
+def test_two_cells_rest_on_the_recorded_prior_and_thirty_on_their_own():
+    draw = np.random.default_rng(0)
+    few, many = (prior_of([draw.normal(0.8, 0.003, 2) for _ in range(count)]) for count in (2, 300))
+    assert few.value == pytest.approx(RECORDED * 3 / 5, rel=0.1)
+    assert many.value == pytest.approx(0.003**2, rel=0.5)
+
+
+@pytest.mark.parametrize(("log_spread", "low", "high"), [(0.0, MOST_FREEDOM, MOST_FREEDOM), (1.5, LEAST_FREEDOM, 2.0)])
+def test_the_priors_freedom_follows_how_much_variances_differ(log_spread, low, high):
+    draw = np.random.default_rng(1)
+    deviations = 0.01 * np.exp(draw.normal(scale=log_spread, size=400))
+    variances = np.array([draw.normal(scale=one, size=5).var(ddof=1) for one in deviations])
+    assert low <= prior_freedom(variances, np.full(400, 4.0)) <= high
+
+
+def test_welchs_freedom_is_between_the_smaller_side_and_both_together():
+    assert welch([(1.0, 5), (1.0, 5)]) == (pytest.approx(2**0.5), pytest.approx(10))
+    assert welch([(1.0, 5), (0.0, 5)])[1] == pytest.approx(5)

@@ -21,7 +21,7 @@ SPREADS = ("dev", "test")
 def document(ledger: Ledger, resamples: int) -> dict[str, Any]:
     """The part of `report --format json` that is computed again, from the comparisons."""
     summary = summarise(ledger)
-    comparer = Comparer(ledger.folder, resamples)
+    comparer = Comparer(ledger.folder, resamples, cells=summarise(ledger).cells)
     pairs = [
         (upper, lower)
         for lower in summary.cells

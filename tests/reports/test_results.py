@@ -64,10 +64,10 @@ def shown(results: SweepResults, width: int = 80) -> str:
 
 def test_markdown_has_a_line_for_each_difference_with_interval_adjusted_p_and_conclusion(results):
     section = files_of(results)["report.md"].partition("## What the table shows\n\n")[2].partition("\n\n")[0]
-    head, _, first, second = section.splitlines()
+    head, _, first, _, second = section.splitlines()
     assert head == "| encoder | task | Δ | value | 95 % interval | adjusted p | P(A > B) | conclusion |"
     assert first == (
-        "| minilm | sst2 | Δ 🔥 − ❄ | +10.0 | [+8.8, +11.2] | 0.002 | 0.98 | "
+        "| minilm | sst2 | Δ 🔥 − ❄ | +10.0 | [+8.8, +11.2] | 0.003 | 0.98 | "
         "fine-tuning is better than feature extraction |"
     )
     assert second.startswith(
@@ -94,7 +94,7 @@ def test_latex_has_the_interval_in_its_cell_and_the_conclusions_as_comments(resu
     assert r"& +0.5 [$-$0.7, +1.7] \\" in text
     (line,) = [line for line in text.splitlines() if "fine-tuning is better" in line]
     assert line == (
-        "% minilm sst2, Δ 🔥 − ❄: +10.0 [+8.8, +11.2], adjusted p 0.002, P(A > B) 0.98: "
+        "% minilm sst2, Δ 🔥 − ❄: +10.0 [+8.8, +11.2], adjusted p 0.003, P(A > B) 0.98: "
         "fine-tuning is better than feature extraction"
     )
 
