@@ -188,8 +188,12 @@ class SweepOptions:
     data_dir: DataDir = None
     max_train_examples: MaxTrainExamples = None
     max_dev_examples: Annotated[
-        int | None, _search_option("--max-dev-examples", help="Score epochs on a seeded sample of dev of this size.")
-    ] = None
+        str,
+        _search_option(
+            "--max-dev-examples",
+            help="Score epochs on a sample of dev of this size, or on all; auto samples a dev many times train.",
+        ),
+    ] = "auto"
     test_from: Annotated[
         str | None,
         _search_option("--test-from", help="Carve a labelled test off: train[-1000:], dev[:10%]; docs/tasks.md."),

@@ -6,7 +6,13 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from meltpoint.sweeps.command_line.option_values import encoder_name, encoder_names, split_at_commas, task_names
+from meltpoint.sweeps.command_line.option_values import (
+    dev_examples_of,
+    encoder_name,
+    encoder_names,
+    split_at_commas,
+    task_names,
+)
 from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.early_checks import check_overrides, check_spec
@@ -34,7 +40,7 @@ def asked_spec(options: SweepOptions) -> SweepSpec:
         name=options.name or "", overrides=tuple(options.overrides or ()),
         space=str(options.space.absolute()) if options.space else None,
         data_dir=str(options.data_dir.absolute()) if options.data_dir else None,
-        max_train_examples=options.max_train_examples, max_dev_examples=options.max_dev_examples,
+        max_train_examples=options.max_train_examples, max_dev_examples=dev_examples_of(options.max_dev_examples),
         test_from=options.test_from, seed=options.seed,
         searcher="tpe" if options.searcher is None else options.searcher.value, default_finals=options.default_finals,
     )  # fmt: skip

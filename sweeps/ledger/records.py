@@ -162,8 +162,11 @@ class TrialRecord(TrialDescription):
 
     Attributes:
         status: `finished`; `stopped` early by the space's rule or the time budget; `failed` with an `error`.
-        dev: the task's metric at `best_epoch`, on dev.
-        dev_metrics: every metric at that epoch.
+        dev: the task's metric at `best_epoch`, on dev: on what its epochs are scored on, or, once a final is scored, on
+            all of dev.
+        dev_metrics: every metric at that epoch, on the same examples.
+        dev_examples: how many examples all of dev has, of a final that was scored on them while its epochs were scored
+            on a sample; None otherwise.
         test: every metric on test, once it is scored; never of a search trial.
         test_fingerprint: of the test split that it was scored on (`locked.TestData`).
         data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `CellFacts`.
@@ -195,6 +198,7 @@ class TrialRecord(TrialDescription):
     metric: str
     dev: Number | None = None
     dev_metrics: dict[str, Number] = Field(default_factory=dict)
+    dev_examples: Count | None = None
     best_epoch: int | None = None
     epochs: list[EpochRecord] = Field(default_factory=list)
     test: dict[str, Number] | None = None
@@ -240,9 +244,16 @@ class TrialRecord(TrialDescription):
                 raise ValueError(f"epoch {epoch.epoch} has a train_loss or learning_rate that is no finite number")
         return self
 
+    @property
+    def dev_of_epoch(self) -> float | None:
+        """The score by which its epoch was chosen: `dev`, or the sample's where a final is scored on all of dev."""
+        best = (epoch.dev[self.metric] for epoch in self.epochs if epoch.epoch == self.best_epoch)
+        return self.dev if self.dev_examples is None else next(best, self.dev)
+
     def is_its_dev(self, found: float) -> bool:
-        """True if a score of saved weights on dev is the recorded one: exactly, or on a GPU within `GPU_TOLERANCE`."""
-        return self.dev is not None and abs(found - self.dev) <= self.dev_tolerance
+        """True if a score of saved weights on what epochs are scored on is the recorded one, on a GPU almost."""
+        recorded = self.dev_of_epoch
+        return recorded is not None and abs(found - recorded) <= self.dev_tolerance
 
     @property
     def dev_tolerance(self) -> float:

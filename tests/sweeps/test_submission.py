@@ -27,7 +27,7 @@ DRAWN: dict[str, Any] = {
     "searcher": st.none() | st.sampled_from(SearcherName), "default_finals": st.booleans(),
     "space": PATHS, "overrides": LISTS, "data_dir": PATHS,
     "max_train_examples": st.none() | st.integers(0, 10**6),
-    "max_dev_examples": st.none() | st.integers(0, 10**6),
+    "max_dev_examples": TEXTS,
     "test_from": st.none() | TEXTS, "seed": st.integers(-5, 2**40),
     "storage": TEXTS, "tracking_uri": st.none() | TEXTS, "address": st.none() | TEXTS,
     "cpus_per_trial": st.floats(0.01, 64), "gpus_per_trial": TEXTS, "time_budget": st.none() | TEXTS,
