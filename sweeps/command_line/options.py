@@ -172,12 +172,12 @@ class SweepOptions:
         SearcherName | None, _search_option(help="Who proposes settings; tpe, or as the --spec says.")
     ] = None
     default_finals: Annotated[
-        bool,
+        bool | None,
         _search_option(
             "--default-finals/--no-default-finals",
-            help="Run the published setting with the same seeds too: as many runs again as finals, at most.",
+            help="Run the published setting with the same seeds too; by default where that is under a tenth of the runs.",
         ),
-    ] = True
+    ] = None
     space: Annotated[Path | None, _search_option("--space", help="A space file, in place of the shipped spaces.")] = (
         None
     )

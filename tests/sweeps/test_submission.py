@@ -24,7 +24,7 @@ DRAWN: dict[str, Any] = {
     "name": st.none() | TEXTS, "encoder": LISTS, "mode": LISTS, "task": LISTS, "spec": st.none() | TEXTS,
     "replacing": LISTS,
     "head": st.none() | TEXTS, "trials": st.none() | st.integers(-3, 99), "seeds": st.none() | st.integers(0, 9),
-    "searcher": st.none() | st.sampled_from(SearcherName), "default_finals": st.booleans(),
+    "searcher": st.none() | st.sampled_from(SearcherName), "default_finals": st.none() | st.booleans(),
     "space": PATHS, "overrides": LISTS, "data_dir": PATHS,
     "max_train_examples": st.none() | st.integers(0, 10**6),
     "max_dev_examples": TEXTS,
