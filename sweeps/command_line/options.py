@@ -175,7 +175,7 @@ class SweepOptions:
         bool | None,
         _search_option(
             "--default-finals/--no-default-finals",
-            help="Run the published setting with the same seeds too; by default where that is under a tenth of the runs.",
+            help="Run the published setting with the same seeds too; by default where it is under a tenth of the runs.",
         ),
     ] = None
     space: Annotated[Path | None, _search_option("--space", help="A space file, in place of the shipped spaces.")] = (

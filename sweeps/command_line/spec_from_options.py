@@ -48,7 +48,7 @@ def are_cheap(blocks: Sequence[Block]) -> bool:
 
     The search answers one final of each setting. Runs are counted alike: within a cell they take about the same time.
     """
-    cells = [block for block in blocks for _ in block.keys()]
+    cells = [block for block in blocks for _ in block.keys()]  # noqa: SIM118
     finals = sum(block.seeds - 1 for block in cells)
     return LARGEST_SHARE_OF_DEFAULTS * (sum(block.trials for block in cells) + 2 * finals) > finals
 

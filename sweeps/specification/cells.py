@@ -189,7 +189,7 @@ def open_cells(spec: SweepSpec) -> list[OpenCell]:
         with within(block):
             product = itertools.product(block.encoders, block.modes, block.tasks)
             cells += [_open(spec, block, key, loaded[key[2]], lengths) for key in product]
-    warnings = {data.task.name: tuple(data_warnings(data)) for data in loaded.values()}
+    warnings = {data.task.name: tuple(data_warnings(replace(data, dev=data.all_dev))) for data in loaded.values()}
     return [replace(cell, warnings=warnings[cell.task_name]) for cell in cells]
 
 
