@@ -25,13 +25,11 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 Role = Literal["search", "final", "default"]
 """A trial of the search; the best setting with one of the finals' seeds; or the published setting with such a seed."""
 FINAL_ROLES: tuple[Role, ...] = ("final", "default")
-"""The roles of trials that are scored on test, in the order in which a cell's are run."""
+"""Those that are scored on test, in the order in which a cell's are run."""
 SuggestedBy = Literal["first", "random", "tpe", "sibling", "grid"]
-"""Where a search trial's setting comes from: the space's published one, a random draw, TPE's model, the best setting of
-a cell with the same encoder, mode and head, or the space's points in order."""
+"""Where a search trial's setting comes from; `sibling`: the best setting of a cell with the same encoder, mode, head."""
 GPU_TOLERANCE = 0.02
-"""What a score of the same weights may differ by on a GPU: products of trials side by side are rounded by how many they
-are, and one prediction at the edge is a point or two of a small dev split. Other weights differ by more."""
+"""What a score of the same weights may differ by on a GPU, where rounding changes with the trials side by side."""
 ROUNDING = 1e-6
 """What a score may lie beyond its metric's range by: a correlation of 1 may be computed as the number above it."""
 CellKey = tuple[str, ...]
@@ -162,11 +160,9 @@ class TrialRecord(TrialDescription):
 
     Attributes:
         status: `finished`; `stopped` early by the space's rule or the time budget; `failed` with an `error`.
-        dev: the task's metric at `best_epoch`, on dev: on what its epochs are scored on, or, once a final is scored, on
-            all of dev.
+        dev: the task's metric at `best_epoch`, on dev; of a scored final, on all of dev.
         dev_metrics: every metric at that epoch, on the same examples.
-        dev_examples: how many examples all of dev has, of a final that was scored on them while its epochs were scored
-            on a sample; None otherwise.
+        dev_examples: of a scored final whose epochs read a sample of dev: the number of all its examples; else None.
         test: every metric on test, once it is scored; never of a search trial.
         test_fingerprint: of the test split that it was scored on (`locked.TestData`).
         data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `CellFacts`.
@@ -252,8 +248,7 @@ class TrialRecord(TrialDescription):
 
     def is_its_dev(self, found: float) -> bool:
         """True if a score of saved weights on what epochs are scored on is the recorded one, on a GPU almost."""
-        recorded = self.dev_of_epoch
-        return recorded is not None and abs(found - recorded) <= self.dev_tolerance
+        return (own := self.dev_of_epoch) is not None and abs(found - own) <= self.dev_tolerance
 
     @property
     def dev_tolerance(self) -> float:
