@@ -27,7 +27,7 @@ Role = Literal["search", "final", "default"]
 FINAL_ROLES: tuple[Role, ...] = ("final", "default")
 """Those that are scored on test, in the order in which a cell's are run."""
 SuggestedBy = Literal["first", "random", "tpe", "sibling", "grid"]
-"""Where a search trial's setting comes from; `sibling`: the best setting of a cell with the same encoder, mode, head."""
+"""Where a search trial's setting comes from; `sibling`: the best of a cell with the same encoder, mode and head."""
 GPU_TOLERANCE = 0.02
 """What a score of the same weights may differ by on a GPU, where rounding changes with the trials side by side."""
 ROUNDING = 1e-6
@@ -38,8 +38,7 @@ CELL = ("encoder", "mode", "task", "variant")
 """A key's words, as records, orders and tags name them."""
 Status = Literal["finished", "stopped", "failed"]
 Cause = Literal["setting", "worker", "memory", "disk", "input"]
-"""Why a trial has no result: an error of its setting; or its worker or machine was lost, killed for memory, had no room
-on the disk, or found other files than the sweep was opened on, none of which says anything about the setting."""
+"""Why a trial has no result: its setting's error, or one of its surroundings, which says nothing about the setting."""
 
 
 def reason(error: ValueError) -> str:
