@@ -12,8 +12,8 @@ from meltpoint.sweeps.results.score_words import NOTHING, spread_text
 from meltpoint.tasks.core.score_text import difference_text
 
 NO_DEFAULTS = (
-    "The published setting's finals were not run (`--no-default-finals`, or a sweep of an older version), so that "
-    "nothing can be said of what tuning bought."
+    "The published setting's finals were not run (by default only where they are under a tenth of the runs; "
+    "`--default-finals` asks for them), so that nothing is known of what tuning bought."
 )
 DEFAULTS_COME = "The published setting's finals have not run yet."
 

@@ -49,7 +49,7 @@ class SweepArguments(TypedDict, total=False):
     overrides: Words
     data_dir: PathLike
     max_train_examples: int
-    max_dev_examples: int
+    max_dev_examples: int | Literal["auto", "all"]
     test_from: str
     seed: int
     storage: PathLike
@@ -73,7 +73,7 @@ class SweepArguments(TypedDict, total=False):
 
 LISTS = ("encoder", "mode", "task", "replacing", "overrides")
 PATHS = ("space", "data_dir")
-TEXTS = ("storage", "gpus_per_trial")
+TEXTS = ("storage", "gpus_per_trial", "max_dev_examples")
 EXAMPLES = {
     "encoder": ["bert-base", "minilm"], "mode": ["feature_extraction", "fine_tuning"], "task": "reviews.yaml",
     "replacing": ["bert-base=minilm"], "overrides": ["epochs=3", "dropout=0.1"],

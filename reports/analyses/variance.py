@@ -116,7 +116,9 @@ def scores_of(options: AnalysisOptions, cell: CellSummary, count: int) -> tuple[
     together = [Run(ALL, Seeds.all_of(base + number)) for number in range(1, count)]
     trained = _trained(options, cell, [first, *(one.seeds for one in alone)])
     is_same = trained[first] == cell.best.dev
-    known = {Seeds.all_of(final.seed): final.dev for final in cell.finals if final.seed != base} if is_same else {}
+    known = (
+        {Seeds.all_of(final.seed): final.dev_of_epoch for final in cell.finals if final.seed != base} if is_same else {}
+    )
     trained |= known | _trained(options, cell, [one.seeds for one in together if one.seeds not in known])
     runs = [run for source in (*SOURCES, ALL) for run in (Run(source, first), *_of(source, (*alone, *together)))]
     scores = {one: trained[one.seeds] for one in runs}

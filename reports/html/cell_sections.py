@@ -184,6 +184,10 @@ def best_setting(cell: CellSummary, summary: SweepSummary) -> BestSetting:
     return BestSetting(plain.dump(), command_of(plain, cell, summary.spec, summary.seeds_of(cell)))
 
 
+_DEV = {None: "all", "auto": None}
+"""A sweep's `max_dev_examples` → the value of its option; None where it is the default."""
+
+
 def command_of(space: Space, cell: CellSummary, spec: SweepSpec, seeds: int) -> str:
     """The command that trains a space's only point again, with the seeds of the finals."""
     from meltpoint.sweeps.specification.cells import word_of
@@ -196,7 +200,7 @@ def command_of(space: Space, cell: CellSummary, spec: SweepSpec, seeds: int) -> 
     ]  # fmt: skip
     options = {
         "--data-dir": spec.data_dir, "--max-train-examples": spec.max_train_examples,
-        "--max-dev-examples": spec.max_dev_examples, "--test-from": spec.test_from,
+        "--max-dev-examples": _DEV.get(spec.max_dev_examples, spec.max_dev_examples), "--test-from": spec.test_from,
     }  # fmt: skip
     for option, value in options.items():
         words += [] if value is None else [option, str(value)]

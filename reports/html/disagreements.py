@@ -176,4 +176,4 @@ def _texts(summary: SweepSummary, cell: CellSummary) -> tuple[dict[str, Example]
         return {}, f"The texts are left out: {error}"
     if data.fingerprint != cell.header.data_fingerprint:
         return {}, "The texts are left out: the task's data is not what the sweep was run on."
-    return {example.id: example for example in data.dev}, ""
+    return {example.id: example for example in data.all_dev}, ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -95,6 +96,19 @@ def gpus_of(text: str) -> float | Literal["auto"]:
     if not 0 <= gpus < float("inf"):
         raise ValueError(f"--gpus-per-trial {text!r}: write 0, a share as 0.25, a number of GPUs, or auto.")
     return gpus
+
+
+def dev_examples_of(text: str) -> int | Literal["auto"] | None:
+    """The value of `--max-dev-examples`; None for all of dev.
+
+    Raises:
+        ValueError: neither a number nor `auto` nor `all`.
+    """
+    if text in ("auto", "all"):
+        return "auto" if text == "auto" else None
+    if not re.fullmatch(r"-?\d{1,18}", text):
+        raise ValueError(f"--max-dev-examples {text}: a number of examples, all, or auto.")
+    return int(text)
 
 
 def bytes_of(option: str, text: str) -> int:

@@ -172,12 +172,12 @@ class SweepOptions:
         SearcherName | None, _search_option(help="Who proposes settings; tpe, or as the --spec says.")
     ] = None
     default_finals: Annotated[
-        bool,
+        bool | None,
         _search_option(
             "--default-finals/--no-default-finals",
-            help="Run the published setting with the same seeds too: as many runs again as finals, at most.",
+            help="Run the published setting with the same seeds too; by default where it is under a tenth of the runs.",
         ),
-    ] = True
+    ] = None
     space: Annotated[Path | None, _search_option("--space", help="A space file, in place of the shipped spaces.")] = (
         None
     )
@@ -188,8 +188,12 @@ class SweepOptions:
     data_dir: DataDir = None
     max_train_examples: MaxTrainExamples = None
     max_dev_examples: Annotated[
-        int | None, _search_option("--max-dev-examples", help="Score epochs on a seeded sample of dev of this size.")
-    ] = None
+        str,
+        _search_option(
+            "--max-dev-examples",
+            help="Score epochs on a sample of dev of this size, or on all; auto samples a dev many times train.",
+        ),
+    ] = "auto"
     test_from: Annotated[
         str | None,
         _search_option("--test-from", help="Carve a labelled test off: train[-1000:], dev[:10%]; docs/tasks.md."),

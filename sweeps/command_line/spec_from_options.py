@@ -6,7 +6,13 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from meltpoint.sweeps.command_line.option_values import encoder_name, encoder_names, split_at_commas, task_names
+from meltpoint.sweeps.command_line.option_values import (
+    dev_examples_of,
+    encoder_name,
+    encoder_names,
+    split_at_commas,
+    task_names,
+)
 from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.early_checks import check_overrides, check_spec
@@ -18,6 +24,8 @@ from meltpoint.tasks.core.registry import unknown
 
 TRIALS, SEEDS = 16, 5
 """Defaults of a sweep without a specification file."""
+LARGEST_SHARE_OF_DEFAULTS = 0.1
+"""Of a sweep's runs: finals of the published setting that are fewer are run by default."""
 
 
 def asked_spec(options: SweepOptions) -> SweepSpec:
@@ -30,13 +38,30 @@ def asked_spec(options: SweepOptions) -> SweepSpec:
     Raises:
         ValueError: options that are missing or do not fit the file, or a mistake in the file; one line.
     """
+    asked = _asked(options)
+    wanted = are_cheap(asked.products()) if options.default_finals is None else options.default_finals
+    return asked.model_copy(update={"default_finals": wanted})
+
+
+def are_cheap(blocks: Sequence[Block]) -> bool:
+    """True if the published setting's finals are under a tenth of a sweep's runs, so that they are run by default.
+
+    The search answers one final of each setting. Runs are counted alike: within a cell they take about the same time.
+    """
+    cells = [block for block in blocks for _ in block.keys()]  # noqa: SIM118
+    finals = sum(block.seeds - 1 for block in cells)
+    return LARGEST_SHARE_OF_DEFAULTS * (sum(block.trials for block in cells) + 2 * finals) > finals
+
+
+def _asked(options: SweepOptions) -> SweepSpec:
+    """`asked_spec`, before the published setting's finals are settled."""
     common = SweepSpec(
         name=options.name or "", overrides=tuple(options.overrides or ()),
         space=str(options.space.absolute()) if options.space else None,
         data_dir=str(options.data_dir.absolute()) if options.data_dir else None,
-        max_train_examples=options.max_train_examples, max_dev_examples=options.max_dev_examples,
+        max_train_examples=options.max_train_examples, max_dev_examples=dev_examples_of(options.max_dev_examples),
         test_from=options.test_from, seed=options.seed,
-        searcher="tpe" if options.searcher is None else options.searcher.value, default_finals=options.default_finals,
+        searcher="tpe" if options.searcher is None else options.searcher.value,
     )  # fmt: skip
     if options.spec is None:
         return common.model_copy(update=_product(options))

@@ -25,13 +25,11 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 Role = Literal["search", "final", "default"]
 """A trial of the search; the best setting with one of the finals' seeds; or the published setting with such a seed."""
 FINAL_ROLES: tuple[Role, ...] = ("final", "default")
-"""The roles of trials that are scored on test, in the order in which a cell's are run."""
+"""Those that are scored on test, in the order in which a cell's are run."""
 SuggestedBy = Literal["first", "random", "tpe", "sibling", "grid"]
-"""Where a search trial's setting comes from: the space's published one, a random draw, TPE's model, the best setting of
-a cell with the same encoder, mode and head, or the space's points in order."""
+"""Where a search trial's setting comes from; `sibling`: the best of a cell with the same encoder, mode and head."""
 GPU_TOLERANCE = 0.02
-"""What a score of the same weights may differ by on a GPU: products of trials side by side are rounded by how many they
-are, and one prediction at the edge is a point or two of a small dev split. Other weights differ by more."""
+"""What a score of the same weights may differ by on a GPU, where rounding changes with the trials side by side."""
 ROUNDING = 1e-6
 """What a score may lie beyond its metric's range by: a correlation of 1 may be computed as the number above it."""
 CellKey = tuple[str, ...]
@@ -40,8 +38,7 @@ CELL = ("encoder", "mode", "task", "variant")
 """A key's words, as records, orders and tags name them."""
 Status = Literal["finished", "stopped", "failed"]
 Cause = Literal["setting", "worker", "memory", "disk", "input"]
-"""Why a trial has no result: an error of its setting; or its worker or machine was lost, killed for memory, had no room
-on the disk, or found other files than the sweep was opened on, none of which says anything about the setting."""
+"""Why a trial has no result: its setting's error, or one of its surroundings, which says nothing about the setting."""
 
 
 def reason(error: ValueError) -> str:
@@ -162,8 +159,9 @@ class TrialRecord(TrialDescription):
 
     Attributes:
         status: `finished`; `stopped` early by the space's rule or the time budget; `failed` with an `error`.
-        dev: the task's metric at `best_epoch`, on dev.
-        dev_metrics: every metric at that epoch.
+        dev: the task's metric at `best_epoch`, on dev; of a scored final, on all of dev.
+        dev_metrics: every metric at that epoch, on the same examples.
+        dev_examples: of a scored final whose epochs read a sample of dev: the number of all its examples; else None.
         test: every metric on test, once it is scored; never of a search trial.
         test_fingerprint: of the test split that it was scored on (`locked.TestData`).
         data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `CellFacts`.
@@ -195,6 +193,7 @@ class TrialRecord(TrialDescription):
     metric: str
     dev: Number | None = None
     dev_metrics: dict[str, Number] = Field(default_factory=dict)
+    dev_examples: Count | None = None
     best_epoch: int | None = None
     epochs: list[EpochRecord] = Field(default_factory=list)
     test: dict[str, Number] | None = None
@@ -240,9 +239,15 @@ class TrialRecord(TrialDescription):
                 raise ValueError(f"epoch {epoch.epoch} has a train_loss or learning_rate that is no finite number")
         return self
 
+    @property
+    def dev_of_epoch(self) -> float | None:
+        """The score by which its epoch was chosen: `dev`, or the sample's where a final is scored on all of dev."""
+        best = (epoch.dev[self.metric] for epoch in self.epochs if epoch.epoch == self.best_epoch)
+        return self.dev if self.dev_examples is None else next(best, self.dev)
+
     def is_its_dev(self, found: float) -> bool:
-        """True if a score of saved weights on dev is the recorded one: exactly, or on a GPU within `GPU_TOLERANCE`."""
-        return self.dev is not None and abs(found - self.dev) <= self.dev_tolerance
+        """True if a score of saved weights on what epochs are scored on is the recorded one, on a GPU almost."""
+        return (own := self.dev_of_epoch) is not None and abs(found - own) <= self.dev_tolerance
 
     @property
     def dev_tolerance(self) -> float:

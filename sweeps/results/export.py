@@ -83,6 +83,7 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
         "finals": [
             {
                 "seed": f.seed, "dev": f.dev, "test": f.test, "trial": f.id, "mlflow_run_id": f.mlflow_run_id,
+                **({"dev_of_sample": f.dev_of_epoch} if f.dev_examples is not None else {}),
                 **({"code": f.code_version} if f.code_version != best.code_version else {}),
             }
             for f in cell.finals

@@ -49,8 +49,8 @@ def operations_of(cell: OpenCell) -> Operations:
         if phase.encoder_trains:
             train, dev = 3 * (encoding + scoring), encoding + scoring
         else:
-            once, train, dev = encoding * (cell.train_examples + cell.dev_examples), 3 * scoring, scoring
-        trial += expected_epochs(phase, setting) * (train * cell.train_examples + dev * cell.dev_examples)
+            once, train, dev = encoding * (cell.train_examples + cell.epoch_dev_examples), 3 * scoring, scoring
+        trial += expected_epochs(phase, setting) * (train * cell.train_examples + dev * cell.epoch_dev_examples)
     return Operations(once, trial)
 
 

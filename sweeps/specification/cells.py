@@ -60,6 +60,7 @@ class OpenCell:
         data_fingerprint: of the train and dev split.
         documents_fingerprint: of the grouping of their sentences by document; "" if no trial reads document context.
         train_examples, dev_examples: numbers of examples.
+        epoch_dev_examples: how many of dev each epoch is scored on.
         mean_words: mean number of words per example, for estimates.
         length: the longest input of its trials, and what it cuts.
         notes: notes on the data for tables.
@@ -85,6 +86,7 @@ class OpenCell:
     documents_fingerprint: str
     train_examples: int
     dev_examples: int
+    epoch_dev_examples: int
     mean_words: float
     length: CellLength
     notes: tuple[str, ...]
@@ -187,7 +189,7 @@ def open_cells(spec: SweepSpec) -> list[OpenCell]:
         with within(block):
             product = itertools.product(block.encoders, block.modes, block.tasks)
             cells += [_open(spec, block, key, loaded[key[2]], lengths) for key in product]
-    warnings = {data.task.name: tuple(data_warnings(data)) for data in loaded.values()}
+    warnings = {data.task.name: tuple(data_warnings(replace(data, dev=data.all_dev))) for data in loaded.values()}
     return [replace(cell, warnings=warnings[cell.task_name]) for cell in cells]
 
 
@@ -242,7 +244,7 @@ def _open(
         encoder=name, mode=mode, task=data.task, task_name=data.task.name, head=head, head_source=chosen.source,
         space=space, reference=reference, encoder_fingerprint=encoders.fingerprint(reference),
         data=data_spec(spec, word), data_fingerprint=data.fingerprint, documents_fingerprint=documents,
-        train_examples=len(data.train), dev_examples=len(data.dev),
+        train_examples=len(data.train), dev_examples=len(data.all_dev), epoch_dev_examples=len(data.dev),
         mean_words=words / max(1, len(data.train)), length=length, notes=notes,
         variant=block.variant, trials=block.trials, seeds=block.seeds, searcher=spec.searcher_of(block),
         encoder_word="" if name == encoder else encoder_word(encoder),

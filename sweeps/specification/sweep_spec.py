@@ -70,7 +70,8 @@ class SweepSpec(BaseModel):
         searcher: "tpe", "random" or "grid", of the blocks that name none.
         space: a space file for every cell, or None for the shipped ones.
         overrides: `--set` options.
-        data_dir, max_train_examples, max_dev_examples, test_from: see `tasks.core.task.DataSpec`.
+        data_dir, max_train_examples, max_dev_examples, test_from: see `tasks.core.task.DataSpec`; the third is None in
+            files of older versions.
         seed: of the searchers and of every search trial; finalists have the seeds `seed`, `seed + 1`, ….
         blocks: the blocks of a specification file (`spec_files`), which replace the product above; their heads, trials
             and seeds apply, and their overrides include those of the command line.
@@ -97,7 +98,7 @@ class SweepSpec(BaseModel):
     overrides: tuple[str, ...] = ()
     data_dir: str | None = None
     max_train_examples: int | None = None
-    max_dev_examples: int | None = None
+    max_dev_examples: int | Literal["auto"] | None = None
     test_from: str | None = None
     seed: int = 0
     blocks: tuple[Block, ...] = ()
@@ -169,6 +170,8 @@ class SweepSpec(BaseModel):
         )
         ignored = {"data_dir", "space", "blocks", "replaced", "left_out", "notes", "default_finals"}
         ignored |= {"split"} if self.split == "dev" else set()
+        # Whether the default sample leaves anything out is a matter of the data, whose fingerprint says it.
+        ignored |= {"max_dev_examples"} if {self.max_dev_examples, other.max_dev_examples} == {None, "auto"} else set()
         has_blocks = bool(self.blocks or other.blocks)
         ignored |= {*PRODUCT, "searcher"} if has_blocks else set()
         pairs = [(key, theirs[key], mine[key]) for key in mine if key not in ignored and mine[key] != theirs[key]]
@@ -292,7 +295,7 @@ def check(spec: SweepSpec) -> None:
     if spec.searcher not in SEARCHERS:
         raise unknown(spec.searcher, "searcher", SEARCHERS)
     for word, size in (("train", spec.max_train_examples), ("dev", spec.max_dev_examples)):
-        if size is not None and size < 1:
+        if isinstance(size, int) and size < 1:
             raise ValueError(f"--max-{word}-examples {size}: at least 1.")
 
 

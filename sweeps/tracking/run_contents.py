@@ -145,9 +145,11 @@ def ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
     last = record.epochs[-1] if record.epochs else None
     when = milliseconds(last.finished_at) if last else ended_at(record)
     step = last.step if last else 0
-    values = {"seconds": record.seconds} | ({} if record.dev is None else {"best_dev": record.dev})
+    values = {"seconds": record.seconds} | ({} if record.dev_of_epoch is None else {"best_dev": record.dev_of_epoch})
     values |= cost_metrics(record)
     values |= {f"test/{name}": value for name, value in (record.test or {}).items()}
+    if record.dev is not None and record.dev_examples is not None:  # its epochs, and `best_dev`, are of a sample
+        values["dev_score"] = record.dev
     if record.test:  # empty: scored, and there is no labelled test
         values["test_score"] = record.test[record.metric]
     if record.best_epoch is not None:

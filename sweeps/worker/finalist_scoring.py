@@ -27,7 +27,7 @@ from meltpoint.sweeps.storage.files import StoragePath, local_copy, storage_path
 from meltpoint.sweeps.worker.fitness import elsewhere, unfit
 from meltpoint.sweeps.worker.memory import release_memory
 from meltpoint.sweeps.worker.work_order import Order
-from meltpoint.sweeps.worker.worker import WEIGHTS, training
+from meltpoint.sweeps.worker.worker import WEIGHTS, training, warm_training_data
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.locked import TestData, open_test
 from meltpoint.tasks.core.metrics import needs_probabilities
@@ -43,7 +43,8 @@ def score_finalists(
     Finalists on one frozen encoder are scored together: it reads the test split once for all of them.
 
     Returns:
-        For each {"test": metrics (empty where the test labels are hidden), "fingerprint": of the test split (None where
+        For each {"test": metrics (empty where the test labels are hidden), "found": what its record has of all of dev,
+        where its epochs were scored on a sample, "fingerprint": of the test split (None where
         there is none), "error": None or one line, "again": whether its weights are damaged and it has to be trained
         again}. One that is damaged leaves the others unscored.
     """
@@ -64,14 +65,27 @@ def score_finalists(
         dev = trainer.evaluate_dev()
         for found, record in zip(dev, records, strict=True):
             if not record.is_its_dev(found.metrics[record.metric]):
-                why = f"its weights give dev {found.metrics[record.metric]!r}, its record says {record.dev!r}"
+                why = f"its weights give dev {found.metrics[record.metric]!r}, its record says {record.dev_of_epoch!r}"
                 return [
                     {"test": None, "error": why if one is record else None, "again": one is record} for one in records
                 ]
-            path = predictions_path(folder, name, record, "dev")
-            save_predictions(path, trainer, found, trainer.data.dev_examples)
+        examples, whole = trainer.data.dev_examples, warm_training_data(orders[0].data).all_dev
+        if len(whole) > len(examples):
+            dev, examples = predict(orders[0], trainer, whole, "dev"), whole
+        is_sampled = len(whole) > len(trainer.data.dev_examples)
+        for found, record in zip(dev, records, strict=True):
+            save_predictions(predictions_path(folder, name, record, "dev"), trainer, found, examples)
+        on_dev = [
+            {"dev": one.metrics[record.metric], "dev_metrics": one.metrics, "dev_examples": len(whole)}
+            if is_sampled
+            else {}
+            for one, record in zip(dev, records, strict=True)
+        ]
         scores, fingerprint = _score_test(orders[0], records, trainer, folder, name)
-        return [{"test": score, "fingerprint": fingerprint, "error": None, "again": False} for score in scores]
+        return [
+            {"test": score, "found": found, "fingerprint": fingerprint, "error": None, "again": False}
+            for score, found in zip(scores, on_dev, strict=True)
+        ]
     except Exception as error:  # noqa: BLE001 - whatever broke is said of these finalists; the sweep goes on
         return [{"test": None, "error": f"{type(error).__name__}: {error}", "again": False} for _ in orders]
 
@@ -141,11 +155,16 @@ def test_fingerprint(order: Order, test: TestData) -> str:
 
 def predict_test(order: Order, trainer: Trainer, test: TestData) -> list[Evaluation]:
     """The predictions of restored finalists on an opened test split."""
+    return predict(order, trainer, test.examples, "test")
+
+
+def predict(order: Order, trainer: Trainer, examples: list[Example], name: str) -> list[Evaluation]:
+    """The predictions of restored finalists on all of a split."""
     limit = min(int(order.setting["max_pieces"]), trainer.model.encoder.max_pieces)
     input_format = input_format_of(order.setting, heads.get(order.head).joint_pairs)
     tokenizer = trainer.model.encoder.tokenizer
-    split = encode_split(trainer.data.task.kind, test.examples, tokenizer, limit, input_format)
-    return trainer.evaluate(replace(split, name="test"), test.examples)
+    split = encode_split(trainer.data.task.kind, examples, tokenizer, limit, input_format)
+    return trainer.evaluate(replace(split, name=name), examples)
 
 
 def _write_down(folder: StoragePath, record: TrialRecord) -> None:
@@ -266,7 +285,7 @@ class Scorer:
             if answer["test"] is None and (answer["again"] or answer["error"] is None):
                 self.submitted.discard(record.id)  # sent again with the rest of its cell
             elif answer["error"] is None:
-                found = {"test": answer["test"], "test_fingerprint": answer["fingerprint"]}
+                found = {**answer["found"], "test": answer["test"], "test_fingerprint": answer["fingerprint"]}
                 scored.append(record.model_copy(update=found))
             else:
                 self.troubles[record.id] = answer["error"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -62,6 +62,7 @@ class _Final(BaseModel):
 
     seed: Seed
     dev: float | None = None
+    dev_of_sample: float | None = None
     code: str | None = None
 
 
@@ -71,7 +72,7 @@ class _Data(BaseModel):
     task: str | None = None
     data_dir: str | None = None
     max_train_examples: int | None = Field(default=None, ge=1)
-    max_dev_examples: int | None = Field(default=None, ge=1)
+    max_dev_examples: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
     test_from: str | None = None
     fingerprint: str | None = None
     documents: str | None = None
@@ -115,10 +116,12 @@ def checked_provenance(provenance: Mapping[str, object], path: str) -> dict[str,
 
 
 def recorded_dev(facts: Mapping[str, Any], seed: int) -> float | None:
-    """The dev score that a file records for a seed."""
+    """The dev score that a file records for a seed: of a final on a dev sample, that by which its epoch was chosen."""
     if facts.get("seed") == seed:
         return facts.get("dev")
-    return next((final["dev"] for final in facts.get("finals", []) if final["seed"] == seed), None)
+    final: Mapping[str, Any] = next((one for one in facts.get("finals", []) if one["seed"] == seed), {})
+    sampled: float | None = final.get("dev_of_sample")
+    return final.get("dev") if sampled is None else sampled
 
 
 def recorded_code(facts: Mapping[str, Any], seed: int) -> str | None:

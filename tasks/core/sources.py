@@ -68,7 +68,7 @@ def check(spec: DataSpec) -> TestState:
     task = find(spec)
     sizes = {"--max-train-examples": spec.max_train_examples, "--max-dev-examples": spec.max_dev_examples}
     for option, size in sizes.items():
-        if size is not None and size < 1:
+        if isinstance(size, int) and size < 1:
             raise ValueError(f"{option} is {size}; it takes a whole number of at least 1.")
     folder = _folder(task, spec)
     for split in ("train", "dev"):

@@ -173,7 +173,8 @@ class DataSpec:
         max_train_examples: train on a seeded sample of this size.
         test_from: a part of train or dev (`train[-1000:]`, `{from: dev, fraction: 0.5}`; see `core.carving`) that is
             carved off as the labelled test split, or None for the task's own.
-        max_dev_examples: score epochs on a seeded sample of this size of dev; test is never sampled.
+        max_dev_examples: score epochs on a seeded sample of this size of dev; "auto" for `splits.dev_sample_size`, None
+            for all of dev. Finals are scored on all of it; test is never sampled.
         is_test_closed: whether test stays closed: finals are scored on dev alone.
     """
 
@@ -181,7 +182,7 @@ class DataSpec:
     data_dir: str | None = None
     max_train_examples: int | None = None
     test_from: str | None = None
-    max_dev_examples: int | None = None
+    max_dev_examples: int | Literal["auto"] | None = None
     is_test_closed: bool = False
 
 
@@ -193,6 +194,7 @@ class TrainingData:
         fingerprint: sha256 (hex, 16 characters) over the task's labels and every example of both splits (texts, words
             and label; not ids, groups or paths, so the same data from the hub or from a folder has the same one).
         notes: remarks on this data for the result tables ("1 000 of 6 920 training examples, seed 0").
+        all_dev: all of dev, of which `dev` is what epochs are scored on; finals are scored on all of it.
         whole_train, whole_dev: what train and dev are samples of, where words of documents are labelled: the sentences
             left out are still context of the others; None where nothing was left out, and for other kinds.
     """
@@ -204,3 +206,9 @@ class TrainingData:
     notes: tuple[str, ...] = field(default=())
     whole_train: list[Example] | None = None
     whole_dev: list[Example] | None = None
+    all_dev: list[Example] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """All of dev is `dev`, where nothing was left out."""
+        if not self.all_dev:
+            object.__setattr__(self, "all_dev", self.dev)

@@ -24,6 +24,7 @@ from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.worker import worker
 from meltpoint.sweeps.worker.events import EpochEnded
+from meltpoint.sweeps.worker.recorded import recorded_dev
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 RESOURCES: Mapping[str, tuple[object, set[str]]] = {
@@ -156,3 +157,8 @@ def test_a_first_phase_that_was_trained_for_another_metric_is_trained_again(spec
         short = {**order.setting, "stack_and_finetune.stack_epochs": 1, "epochs": 1}
         found.append(epochs_of(order.model_copy(update={"setting": short})))
     assert found[1] == found[2] != found[0]
+
+
+def test_a_final_on_a_dev_sample_is_compared_with_the_sample_s_score():
+    facts = {"seed": 0, "dev": 0.5, "finals": [{"seed": 1, "dev": 0.7, "dev_of_sample": 0.6}, {"seed": 2, "dev": 0.8}]}
+    assert [recorded_dev(facts, seed) for seed in (0, 1, 2, 3)] == [0.5, 0.6, 0.8, None]

@@ -208,6 +208,7 @@ REASONS = {
     "reference": "where the encoder's files lie; what is in them counts",
     "data": "where the data lie, and which of them; the examples count",
     "train_examples": "counted in the data", "dev_examples": "counted in the data", "mean_words": "for estimates",
+    "epoch_dev_examples": "what epochs are scored on counts, in the data",
     "length": "of the space, which names it; what it cuts is for people and for estimates",
     "head_source": "for people; the head counts",
     "notes": "for people", "warnings": "for people", "trials": "fewer are refused, more are growth",

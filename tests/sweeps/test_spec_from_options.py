@@ -55,7 +55,7 @@ def test_a_plain_command_line_is_the_specification_that_it_always_was():
     plain = asked(None, name="n", **words, head="mlp")
     assert plain == SweepSpec(
         name="n", encoders=("minilm",), modes=("fine_tuning", "feature_extraction"), tasks=("mrpc",), head="mlp",
-        trials=16, seeds=5, default_finals=True,
+        trials=16, seeds=5, max_dev_examples="auto",
     )  # fmt: skip
     assert cells(plain) == ["minilm.fine_tuning.mrpc", "minilm.feature_extraction.mrpc"]
 
@@ -151,7 +151,7 @@ def test_a_set_that_no_cell_of_any_sweep_could_have_is_refused_before_the_blocks
 def test_the_other_options_are_the_sweeps(file, tmp_path):
     spec = asked(
         file, name="other", data_dir=tmp_path, max_train_examples=64, seed=7, searcher=SearcherName.random,
-        space=tmp_path / "s.yaml", test_from="dev[:40]", max_dev_examples=32,
+        space=tmp_path / "s.yaml", test_from="dev[:40]", max_dev_examples="32",
     )  # fmt: skip
     assert (spec.name, spec.data_dir, spec.max_train_examples) == ("other", str(tmp_path), 64)
     assert spec.max_dev_examples == 32
@@ -182,9 +182,11 @@ def test_another_searcher_of_one_block_is_another_specification_and_the_same_wor
     assert other.differences(then) == ["searcher 'tpe' → 'random'"]
 
 
-def test_the_published_settings_finals_are_asked_for_unless_told_otherwise(file):
-    assert asked(file).default_finals
-    assert not asked(file, default_finals=False).default_finals
+@pytest.mark.parametrize(("trials", "seeds", "run"), [(2, 2, False), (16, 5, False), (32, 5, False), (33, 5, True)])
+def test_the_published_settings_finals_are_run_where_they_are_under_a_tenth_or_asked_for(file, trials, seeds, run):
+    assert asked(file, trials=trials, seeds=seeds).default_finals == run
+    assert asked(file, trials=trials, seeds=seeds, default_finals=True).default_finals
+    assert not asked(file, trials=trials, seeds=seeds, default_finals=False).default_finals
 
 
 @pytest.mark.parametrize(

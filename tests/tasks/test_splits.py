@@ -14,7 +14,7 @@ from meltpoint import tasks
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.slices import parse_slice
 from meltpoint.tasks.core.sources import check, read_split
-from meltpoint.tasks.core.splits import fingerprint, load_training_data, sample
+from meltpoint.tasks.core.splits import dev_sample_size, fingerprint, load_training_data, sample
 from meltpoint.tasks.core.task import DataSpec, Example
 
 MANY = [Example(str(number), (f"text {number}",), label=number % 2) for number in range(50)]
@@ -93,7 +93,7 @@ def test_dev_is_sampled_in_its_order_and_neither_train_nor_a_test_that_is_carved
     assert sampled.dev == sorted(sampled.dev, key=whole.dev.index)
     assert len(set(sampled.dev)) == 12
     assert sampled.dev == load_training_data(spec).dev
-    assert sampled.notes == (*whole.notes, "12 of 70 dev examples, seed 0")
+    assert sampled.notes == (*whole.notes, "dev sample of 12 of 70 for epochs, seed 0; finals on all of it")
     assert sampled.fingerprint != whole.fingerprint
     assert open_test(spec).examples == open_test(DataSpec("cola", data_dir, test_from=cut)).examples
 
@@ -212,3 +212,25 @@ def test_a_task_of_files_only_asks_for_the_folder(monkeypatch):
 def test_the_open_door_refuses_the_locked_split(tmp_path):
     with pytest.raises(ValueError, match=r"locked; only tasks/core/locked\.py opens it"):
         read_split(DataSpec("cola", folder(tmp_path)), "test")
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "scored"),
+    [(200, 3250, 500), (200, 750, 750), (200, 751, 500), (1000, 3250, 2000), (2000, 3250, 3250), (6920, 872, 872)],
+)
+def test_epochs_are_scored_on_a_sample_of_a_dev_that_is_many_times_train(train, dev, scored):
+    assert dev_sample_size(train, dev) == scored
+
+
+def test_the_default_dev_sample_has_each_class_s_share_and_all_of_dev_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("meltpoint.tasks.core.splits.FEWEST_SAMPLED", 4)
+    data_dir = folder(tmp_path)
+    whole = load_training_data(DataSpec("cola", data_dir, max_train_examples=10))
+    spec = DataSpec("cola", data_dir, max_train_examples=10, max_dev_examples="auto")
+    sampled = load_training_data(spec)
+    assert (len(sampled.dev), sampled.all_dev, sampled.train) == (20, whole.dev, whole.train)
+    shares = [sum(example.label == 1 for example in split) / len(split) for split in (sampled.dev, whole.dev)]
+    assert abs(shares[0] - shares[1]) <= 1 / 20
+    assert sampled.notes[-1] == "dev sample of 20 of 80 for epochs, stratified, seed 0; finals on all of it"
+    assert sampled.dev == load_training_data(spec).dev
+    assert sampled.fingerprint != whole.fingerprint
