@@ -208,8 +208,11 @@ def show_ensemble(made: Ensemble, sweep: str, console: Console) -> None:
         say(console, note)
 
 
-def show_plan(planned: SweepPlan, console: Console) -> None:
-    """Print a plan: one line per cell, the total, and the estimated time."""
+def show_plan(planned: SweepPlan, console: Console, verbose: bool = True) -> None:
+    """Print a plan: its modes, the total and the estimated time; `verbose`: each cell, what is searched, all notes."""
+    if not verbose:
+        _show_short_plan(planned, console)
+        return
     columns: list[ScreenColumn[PlannedCell]] = [
         mode_column(lambda cell: cell.mode),
         name_column("task", lambda cell: cell.task),
@@ -243,6 +246,33 @@ def show_plan(planned: SweepPlan, console: Console) -> None:
         say(console, line, style="dim")
     for note in (*planned.lengths, *planned.notes):
         say(console, note, style="dim")
+
+
+def _show_short_plan(planned: SweepPlan, console: Console) -> None:
+    """Print a plan in at most 20 lines."""
+    table = new_table()
+    for name in ("mode", "heads", "cells", "search trials", "finals", "one worker"):
+        table.add_column(name, justify="left" if name in ("mode", "heads") else "right", overflow="fold")
+    for mode in dict.fromkeys(cell.mode for cell in planned.cells):
+        own = [cell for cell in planned.cells if cell.mode == mode]
+        heads = list(dict.fromkeys(cell.head for cell in own))
+        table.add_row(
+            f"{symbol(mode)} {mode}", heads[0] if len(heads) == 1 else some(len(heads), "head"), str(len(own)),
+            str(sum(cell.search_trials for cell in own)), str(sum(cell.finals + cell.defaults for cell in own)),
+            duration(sum(cell.estimated_seconds for cell in own)),
+        )  # fmt: skip
+    console.print(table)
+    work = planned_work(len(planned.cells), planned.search_trials, planned.finals, planned.defaults)
+    say(
+        console,
+        f"{work}; the ledger answers {planned.answered}; "
+        f"about {duration(planned.estimated_seconds)} on {some(planned.workers, 'worker')}.",
+    )
+    lines = [*data_lines(planned.cells), *note_lines(planned.cells), *planned.lengths, *planned.notes]
+    for line in lines[:4]:
+        say(console, line, style="dim")
+    more = f"{len(lines) - 4} more notes and " if len(lines) > 4 else ""
+    say(console, f"--verbose has {more}each cell and what is searched.", style="dim")
 
 
 def show_explanation(explanation: Explanation, console: Console) -> None:
