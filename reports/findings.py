@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meltpoint.reports.formats import bounds_text, interval_text, p_text, symbol
+from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.table_values import Delta
 from meltpoint.reports.tuning import NOT_RUN, NOT_YET, TuningGain, ran_nowhere
@@ -21,6 +22,12 @@ DELTA_HEADS = ("encoder", "task", "Δ", "value", "95 % interval", "adjusted p", 
 DELTA_SIDES = "lllrrrrl"
 GAIN_HEADS = ("encoder", "mode", "task", "published setting", "winner − published setting")
 GAIN_SIDES = "lllrl"
+
+
+def advice_lines(recommendations: Sequence[Recommendation]) -> list[str]:
+    """A line for each task: the recommendation and its details, behind the task's name where there are several."""
+    lines = ((one.task, " ".join([one.sentence, *one.details])) for one in recommendations)
+    return [f"{task}: {line}" if len(recommendations) > 1 else line for task, line in lines]
 
 
 def delta_row(delta: Delta) -> list[str]:

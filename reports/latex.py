@@ -8,7 +8,7 @@ _SIGNS = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "–": "--", "±": r"$\pm$", "Δ": r"$\Delta$",
     "≈": r"$\approx$", "×": r"$\times$", "<": r"$<$", ">": r"$>$", "❄": "frozen", "🔥": "tuned",
-    "↳": r"$\hookrightarrow$",
+    "↳": r"$\hookrightarrow$", "★": r"$\star$",
 }  # fmt: skip
 """Replacements of characters that are special in LaTeX or missing from its usual fonts."""
 

@@ -80,7 +80,9 @@ def mode_column(mode: Callable[[Item], str]) -> ScreenColumn[Item]:
 def new_table(heading: str = "") -> Table:
     """An empty table without vertical borders; its heading is left-aligned."""
     title = Text(printable(heading), style="bold") if heading else None
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    return Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True
+    )
 
 
 def width_of(table: Table, console: Console) -> int:

@@ -33,13 +33,14 @@ TUNING_NOTE = (
     "What tuning bought: the winner's finals minus the published setting's, with the same seeds. These intervals are "
     "each for itself."
 )
+STAR_NOTE = "★ marks the recommended mode of each task; its sentence says how certain that is."
 ENOUGH_SEEDS = 6
 """The fewest pairs with which an exact two-sided sign-flip test can be below 0.05: 2 / 2⁶ = 0.031."""
 
 
 def legend(summary: SweepSummary, gains: Sequence[TuningGain]) -> list[str]:
     """The notes of a sweep's table, one line each."""
-    lines = [SPREAD_NOTE, *_errors(summary), DIFFERENCE_NOTE, *searches_note(summary), BOLD_NOTE, HOLM_NOTE]
+    lines = [STAR_NOTE, SPREAD_NOTE, *_errors(summary), DIFFERENCE_NOTE, *searches_note(summary), BOLD_NOTE, HOLM_NOTE]
     lines += [TUNING_NOTE] if gains and not ran_nowhere(gains) else []
     lines += seeds_note(summary)
     return lines + ([ENSEMBLE_NOTE] if summary.ensembles else [])

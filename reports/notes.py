@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from meltpoint.reports.formats import listed, symbol
-from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord, strays_in_words
+from meltpoint.sweeps.ledger.records import CellKey, HardwareRecord, TrialRecord, strays_in_words
 from meltpoint.sweeps.results.code_versions import mixture_in_words
-from meltpoint.sweeps.results.guards import guard_lines
+from meltpoint.sweeps.results.guards import FEW_STEPS, Guard, guard_lines, guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.closing import Closing
 from meltpoint.tasks.core.counts import counted, plural, some
+
+FOLDED = {
+    "baseline": ("do not beat the best baseline on dev", "look at the data, the steps and the trials"),
+    "failed_runs": ("have finals that did not learn", "lower the learning rates, or run more trials"),
+    "few_steps": (f"chose a setting of fewer than {FEW_STEPS} steps", "raise epochs or trials"),
+    "result": ("have a note on their best epoch", "`report --explain` has it"),
+    "edge": ("chose a value at the edge of its range", "widen it with --set or --space"),
+}
+"""Kind of a guard → the words for all of its cells, and the remedy."""
+NAMED = 4
+"""The cells or tasks that a line names."""
 
 SELECTION = (
     "Selection: the best epoch of a trial by dev, the earliest among equals; the best setting of a cell by dev, among "
@@ -33,10 +45,52 @@ def warning_notes(summary: SweepSummary) -> list[str]:
     return [*summary.damaged, *(f"Warning: {line}." for line in guard_lines(summary))]
 
 
+def folded_warnings(summary: SweepSummary) -> list[str]:
+    """The warnings in a line each kind, for a screen: damaged records, guards, trials without a result."""
+    found, several = guards(summary), len({cell.header.encoder for cell in summary.cells}) > 1
+    lines = [*summary.damaged]
+    alike: dict[str, list[Guard]] = {}
+    for guard in found:
+        if guard.kind == "data":  # of other sizes, in the same words
+            alike.setdefault(re.sub(r"[\d ]+", "", guard.text), []).append(guard)
+    for same in alike.values():
+        first, *rest = dict.fromkeys(guard.cell[2] for guard in same)
+        lines.append(f"Warning: {first}: {same[0].text}{f'; likewise {_first(rest)}' if rest else ''}.")
+    for kind, (words, remedy) in FOLDED.items():
+        keys = dict.fromkeys(guard.cell for guard in found if guard.kind == kind)
+        names = [_short(key, several) for key in keys]
+        if names:
+            lines.append(f"Warning: {_of(len(names), summary)} {words} ({_first(names)}): {remedy}.")
+    if lost := [cell for cell in summary.cells if cell.counts["failed"] or cell.failed_finals or cell.failed_defaults]:
+        names = _first([_short(cell.header.key, several) for cell in lost])
+        lines.append(
+            f"Warning: {_of(len(lost), summary)} have trials without a result ({names}): "
+            f"`meltpoint status {summary.name}` says why."
+        )
+    return lines
+
+
+def _of(count: int, summary: SweepSummary) -> str:
+    return f"{count} of {some(len(summary.cells), 'cell')}"
+
+
+def _short(key: CellKey, with_encoder: bool) -> str:
+    """A cell in a line: `🔥 sst2`, with its encoder and variant where they are needed."""
+    encoder, mode, *rest = key
+    return " ".join([*([encoder] if with_encoder else []), symbol(mode), *rest])
+
+
+def _first(names: Sequence[str]) -> str:
+    more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
+    return ", ".join([*names[:NAMED], *more])
+
+
 def task_notes(summary: SweepSummary) -> list[str]:
-    """Changes to the tasks' splits (a sample, a carved test, hidden labels), one line per changed task."""
-    heads = [cell.header for cell in summary.cells if cell.header.notes]
-    return list(dict.fromkeys(f"{head.task}: {'; '.join(head.notes)}" for head in heads))
+    """Changes to the tasks' splits (a sample, a carved test, hidden labels), one line for tasks that share them."""
+    tasks: dict[str, list[str]] = {}
+    for head in (cell.header for cell in summary.cells if cell.header.notes):
+        tasks.setdefault("; ".join(head.notes), []).append(head.task)
+    return [f"{listed(names)}: {words}" for words, names in tasks.items()]
 
 
 def data_notes(summary: SweepSummary) -> list[str]:

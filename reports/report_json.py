@@ -38,6 +38,7 @@ def document(results: SweepResults) -> dict[str, Any]:
     missing = [without_defaults(results)] if results.gains and ran_nowhere(results.gains) else []
     return {
         "version": VERSION, "sweep": summary.name, "state": summary.state, "code_versions": summary.code_versions,
+        "recommendations": [one.as_json() for one in results.recommendations],
         "cells": [_cell(cell, results, gains.get(cell.header.key)) for cell in summary.cells],
         "ensembles": [_ensemble(made) for made in summary.ensembles],
         "baselines": [_baseline(known) for known in summary.baselines.values()],

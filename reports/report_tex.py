@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from meltpoint.reports.findings import delta_lines, gain_lines
+from meltpoint.reports.findings import advice_lines, delta_lines, gain_lines
 from meltpoint.reports.latex import booktabs, latex_text
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
@@ -14,7 +14,13 @@ from meltpoint.sweeps.results.summary import SweepSummary
 def latex(results: SweepResults) -> str:
     """The ❄/🔥 table, also while the sweep is running; footnotes and conclusions are comments below each table."""
     footnotes = [f"{number}: {text}" for number, text in enumerate(results.table.footnotes, 1)]
-    notes = [*footnotes, *delta_lines(results), *gain_lines(results), *results.legend]
+    notes = [
+        *advice_lines(results.recommendations),
+        *footnotes,
+        *delta_lines(results),
+        *gain_lines(results),
+        *results.legend,
+    ]
     head = "% \\usepackage{booktabs}\n"
     return head + "\n".join(_table(block, results.summary, notes) for block in results.table.blocks)
 

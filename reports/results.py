@@ -12,7 +12,7 @@ from meltpoint.reports.paper_comparison import paper_table_of, with_paper_number
 from meltpoint.reports.paper_tables import PaperTable
 from meltpoint.reports.recommendation import Recommendation, recommendations
 from meltpoint.reports.statistics.comparison import MARGIN, Comparer, Comparison
-from meltpoint.reports.table_values import Delta, Matrix
+from meltpoint.reports.table_values import Delta, Matrix, starred
 from meltpoint.reports.tuning import TuningGain, tuning_gains
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
@@ -69,7 +69,8 @@ def results_of(
     shown = with_paper_numbers(summary, beside, comparer)
     gains = tuple(tuning_gains(summary, comparer))
     advice = recommendations(summary, shown.table.deltas, split, margin)
-    return SweepResults(summary, shown.table, paper, shown.notes, gains, advice)
+    table = starred(shown.table, {one.winner.cell.header.key for one in advice})
+    return SweepResults(summary, table, paper, shown.notes, gains, advice)
 
 
 class ComparedOnce(Comparer):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
 from rich.console import Console
@@ -12,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from meltpoint.reports.ensembles import members_text
-from meltpoint.reports.findings import delta_lines, gain_lines
-from meltpoint.reports.formats import duration, listed, marks
+from meltpoint.reports.findings import advice_lines, delta_lines, gain_lines
+from meltpoint.reports.formats import duration, listed, marks, symbol
 from meltpoint.reports.layout import (
     ScreenColumn,
     mode_column,
@@ -26,8 +27,7 @@ from meltpoint.reports.layout import (
     units_apart,
     width_of,
 )
-from meltpoint.reports.legend import BOLD_NOTE
-from meltpoint.reports.notes import task_notes, trial_notes, warning_notes
+from meltpoint.reports.notes import folded_warnings, task_notes, trial_notes, warning_notes
 from meltpoint.reports.plan_view import data_lines, note_lines, space_lines
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
@@ -50,19 +50,59 @@ if TYPE_CHECKING:  # they import torch, which takes seconds and a table does not
     from meltpoint.sweeps.driver.run import Outcome
 
 
-def show_summary(summary: SweepSummary, console: Console, results: SweepResults | None = None) -> None:
-    """Print the ❄/🔥 table: one block per encoder, split to fit the console's width, and what it shows.
+def show_summary(
+    summary: SweepSummary, console: Console, results: SweepResults | None = None, explain: bool = False
+) -> None:  # fmt: skip
+    """Print the recommendations, the ❄/🔥 table of each encoder as wide as the console, the cost and the warnings.
 
     Args:
         results: of the summary, if they are computed already.
+        explain: also every difference, what tuning bought, each warning, and how to read the figures.
     """
     results = results or results_of(summary)
+    for line in advice_lines(results.recommendations):
+        say(console, line, style="bold")
+    if not results.recommendations:
+        done = sum(cell.is_done for cell in summary.cells)
+        say(
+            console,
+            f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done.",
+            style="bold",
+        )
     for block in results.table.blocks:
-        _show_block(f"{summary.name} · {block.encoder}", block, console)
+        say(console, "")
+        _show_block(f"{summary.name} · {block.encoder}", block, console, explain)
     for number, text in enumerate(results.table.footnotes, 1):
-        say(console, f"{marks([number])} {text}")
-    for line in warning_notes(summary):
+        if explain or any(number in notes for notes in _shown_notes(results)):
+            say(console, f"{marks([number])} {text}")
+    say(console, "")
+    for line in (*summary.spec.notes, *task_notes(summary), *_cost_line(summary)):
+        say(console, line)
+    for line in warning_notes(summary) if explain else folded_warnings(summary):
         say(console, line, style="yellow")
+    if explain:
+        _explain(results, console)
+
+
+def _shown_notes(results: SweepResults) -> Iterator[tuple[int, ...]]:
+    """The footnotes of the rows that are shown without `explain`."""
+    for block in results.table.blocks:
+        yield from (entry.notes for row in (*block.modes, *block.ensembles) for entry in row.entries)
+
+
+def _cost_line(summary: SweepSummary) -> list[str]:
+    """`Cost: 43 min of training (❄ 6 min 38 s, 🔥 36 min 22 s), 0.2 GPU-hours.`; nothing before a trial has ended."""
+    modes: dict[str, float] = {}
+    for cell in summary.cells:
+        modes[cell.header.mode] = modes.get(cell.header.mode, 0.0) + cell.cost.seconds
+    total, hours = sum(modes.values()), sum(cell.cost.gpu_hours for cell in summary.cells)
+    if not total:
+        return []
+    each = ", ".join(f"{symbol(mode)} {duration(seconds)}" for mode, seconds in modes.items())
+    return [f"Cost: {duration(total)} of training ({each}){f', {hours:.2g} GPU-hours' if hours else ''}."]
+
+
+def _explain(results: SweepResults, console: Console) -> None:
     for heading, lines in (("What the table shows", delta_lines(results)), ("What tuning bought", gain_lines(results))):
         if lines:
             say(console, "")
@@ -70,14 +110,12 @@ def show_summary(summary: SweepSummary, console: Console, results: SweepResults 
         for line in lines:
             say(console, line)
     say(console, "")
-    for line in (*summary.spec.notes, *task_notes(summary), *trial_notes(summary)):
-        say(console, line)
-    for note in results.legend:
-        if console.is_terminal or note != BOLD_NOTE:  # a pipe has no bold
-            say(console, note, style="dim")
+    for line in (*trial_notes(results.summary), *results.legend):
+        say(console, line, style="dim")
 
 
-def _show_block(heading: str, block: EncoderBlock, console: Console) -> None:
+def _show_block(heading: str, block: EncoderBlock, console: Console, explain: bool) -> None:
+    block = block if explain else replace(block, differences=())
     first = 0
     while first < len(block.tasks):
         size, table = _widest(heading, block, first, console)
@@ -103,7 +141,8 @@ def _matrix_table(heading: str, block: EncoderBlock, tasks: slice, narrow: bool)
         table.add_column(Text(f"{name}\n{metric}"), justify="right", no_wrap=True)
     for row in (*block.modes, *block.ensembles):
         _add_matrix_row(table, row, tasks, narrow)
-    table.add_section()
+    if block.differences:
+        table.add_section()
     for row in block.differences:
         _add_matrix_row(table, row, tasks, narrow)
     return table
@@ -115,13 +154,13 @@ def _add_matrix_row(table: Table, row: TableRow, tasks: slice, narrow: bool) -> 
 
 def _entry(shown: TableEntry, narrow: bool) -> Text:
     label = on_two_lines(shown.label) if narrow else shown.label
-    return Text(label + marks(shown.notes), style="bold" if shown.is_best else "")
+    return Text(label + marks(shown.notes), style="bold" if shown.is_recommended else "")
 
 
 def show_outcome(
     outcome: Outcome, resources: Resources, again: str, console: Console, results: SweepResults | None = None
 ) -> None:  # fmt: skip
-    """Print the result of a sweep: its table, and on standard error its problems and the paths of its files.
+    """Print the result of a sweep: its recommendations and table; on standard error its problems and what comes next.
 
     Args:
         again: the command that resumes the sweep.
@@ -129,27 +168,34 @@ def show_outcome(
     """
     stderr = Screen(stderr=True, soft_wrap=True)
     show_summary(outcome.summary, console, results)
-    for cell in outcome.summary.cells:
-        if cell.closed_early:
-            stderr.print(printable(in_words(cell.header.key, cell.closed_early)))
+    early = [cell for cell in outcome.summary.cells if cell.closed_early]
+    for cell in early[:1]:
+        assert cell.closed_early is not None
+        more = f" (and {some(len(early) - 1, 'other cell')} likewise)" if len(early) > 1 else ""
+        stderr.print(printable(in_words(cell.header.key, cell.closed_early) + more))
     for trouble in outcome.troubles:
         stderr.print(printable(f"! {trouble}"))
     if outcome.state == "stopped":
         why = f" ({outcome.stop})" if outcome.stop is not None and str(outcome.stop) else ""
         stderr.print(f"Stopped{why}; what finished is kept. It goes on with:\n  {again}")
-    stderr.print(f"Tables     {outcome.folder / 'report.md'}")
     if outcome.state == "done":
-        stderr.print(f"Page       {outcome.folder / 'report.html'}")
-    stderr.print(f"Exports    {outcome.folder / 'exports'}")
-    stderr.print(f"Dashboard  {outcome.dashboard or _ui_command(outcome, resources)}")
+        stderr.print(f"Page  {outcome.folder / 'report.html'}")
+    for head, command in zip(("Next ", "     "), _next(outcome, resources), strict=True):
+        stderr.print(f"{head} {command}")
 
 
-def _ui_command(outcome: Outcome, resources: Resources) -> str:
-    """The command that shows a sweep in MLflow's dashboard."""
-    uri = resources.tracking_uri
-    options = [] if uri is None else ["--tracking-uri", redacted(uri)]
-    options += ["--storage", resources.storage] if uri is None or is_database(uri) else []
-    return shlex.join(["meltpoint", "ui", outcome.summary.name, *options])
+def _next(outcome: Outcome, resources: Resources) -> tuple[str, str]:
+    """The commands that use a sweep's model, or show the sweep in MLflow's dashboard, and that explain its table."""
+    name, uri = outcome.summary.name, resources.tracking_uri
+    storage = [] if resources.storage == "runs" else ["--storage", resources.storage]
+    told = [] if uri is None else ["--tracking-uri", redacted(uri)]
+    place = storage if uri is None or is_database(uri) else []
+    first = shlex.join(["meltpoint", "ui", name, *told, *place])
+    if (outcome.folder / "model").is_dir():
+        first = shlex.join(["meltpoint", "predict", name, "FILE", *storage])
+    elif outcome.dashboard:
+        first = outcome.dashboard
+    return first, shlex.join(["meltpoint", "report", name, "--explain", *storage])
 
 
 def show_ensemble(made: Ensemble, sweep: str, console: Console) -> None:
@@ -162,8 +208,11 @@ def show_ensemble(made: Ensemble, sweep: str, console: Console) -> None:
         say(console, note)
 
 
-def show_plan(planned: SweepPlan, console: Console) -> None:
-    """Print a plan: one line per cell, the total, and the estimated time."""
+def show_plan(planned: SweepPlan, console: Console, verbose: bool = True) -> None:
+    """Print a plan: its modes, the total and the estimated time; `verbose`: each cell, what is searched, all notes."""
+    if not verbose:
+        _show_short_plan(planned, console)
+        return
     columns: list[ScreenColumn[PlannedCell]] = [
         mode_column(lambda cell: cell.mode),
         name_column("task", lambda cell: cell.task),
@@ -197,6 +246,33 @@ def show_plan(planned: SweepPlan, console: Console) -> None:
         say(console, line, style="dim")
     for note in (*planned.lengths, *planned.notes):
         say(console, note, style="dim")
+
+
+def _show_short_plan(planned: SweepPlan, console: Console) -> None:
+    """Print a plan in at most 20 lines."""
+    table = new_table()
+    for name in ("mode", "heads", "cells", "search trials", "finals", "one worker"):
+        table.add_column(name, justify="left" if name in ("mode", "heads") else "right", overflow="fold")
+    for mode in dict.fromkeys(cell.mode for cell in planned.cells):
+        own = [cell for cell in planned.cells if cell.mode == mode]
+        heads = list(dict.fromkeys(cell.head for cell in own))
+        table.add_row(
+            f"{symbol(mode)} {mode}", heads[0] if len(heads) == 1 else some(len(heads), "head"), str(len(own)),
+            str(sum(cell.search_trials for cell in own)), str(sum(cell.finals + cell.defaults for cell in own)),
+            duration(sum(cell.estimated_seconds for cell in own)),
+        )  # fmt: skip
+    console.print(table)
+    work = planned_work(len(planned.cells), planned.search_trials, planned.finals, planned.defaults)
+    say(
+        console,
+        f"{work}; the ledger answers {planned.answered}; "
+        f"about {duration(planned.estimated_seconds)} on {some(planned.workers, 'worker')}.",
+    )
+    lines = [*data_lines(planned.cells), *note_lines(planned.cells), *planned.lengths, *planned.notes]
+    for line in lines[:4]:
+        say(console, line, style="dim")
+    more = f"{len(lines) - 4} more notes and " if len(lines) > 4 else ""
+    say(console, f"--verbose has {more}each cell and what is searched.", style="dim")
 
 
 def show_explanation(explanation: Explanation, console: Console) -> None:
@@ -261,17 +337,18 @@ def _value(value: object) -> str:
     return printable(" ".join(str(value).split()))
 
 
-def show_checks(checks: Sequence[Check], console: Console) -> None:
-    """Print the results of `doctor`: one line per check, and a remedy below each failed one."""
+def show_checks(checks: Sequence[Check], console: Console, verbose: bool = False) -> None:
+    """Print the results of `doctor`: a line for each lack, and its remedy; `verbose`: also for what is well."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column()
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    for check in checks:
+    for check in (check for check in checks if verbose or not check.ok):
         mark = Text("✓", style="green") if check.ok else Text("✗", style="bold red")
         grid.add_row(mark, Text(check.name), Text(check.detail))
         if check.remedy:
             grid.add_row("", "", Text(f"→ {check.remedy}", style="yellow"))
-    console.print(grid)
+    if grid.rows:
+        console.print(grid)
     bad = [check.name for check in checks if not check.ok]
     say(console, f"{len(bad)} of {len(checks)} need attention: {listed(bad)}." if bad else "All is well.")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from meltpoint.reports.differences import ModeVariant, RowPair, Split
 from meltpoint.reports.statistics.comparison import Comparison
+from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.score_words import NOTHING
+
+STAR = "★"
+"""Marks the score of a task's recommended mode; a pipe keeps it."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,7 @@ class TableEntry:
         reasons: the reasons why it is not a test score over all seeds, or why a difference has no interval.
         notes: the numbers of the footnotes with these reasons.
         is_best: True if it is better than every other of its column by more than chance (`with_best`).
+        is_recommended: True of the task's recommended cell.
     """
 
     text: str = NOTHING
@@ -29,11 +34,13 @@ class TableEntry:
     reasons: tuple[str, ...] = ()
     notes: tuple[int, ...] = ()
     is_best: bool = False
+    is_recommended: bool = False
 
     @property
     def label(self) -> str:
-        """The score, prefixed with `dev` if it is not a test score."""
-        return f"dev {self.text}" if self.split == "dev" else self.text
+        """The score, prefixed with `dev` if it is not a test score, and with a star if it is recommended."""
+        text = f"dev {self.text}" if self.split == "dev" else self.text
+        return f"{STAR} {text}" if self.is_recommended else text
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,22 @@ def own_columns(columns: Sequence[tuple[str, str]]) -> list[bool]:
     """For each column, whether it is the first of its task: that of the task's own metric."""
     tasks = [task for task, _ in columns]
     return [task not in tasks[:place] for place, task in enumerate(tasks)]
+
+
+def starred(table: Matrix, winners: Collection[CellKey]) -> Matrix:
+    """A table whose recommended cells are marked, in the columns of their tasks' own metrics."""
+
+    def marked(row: TableRow, block: EncoderBlock) -> TableRow:
+        if not isinstance(row.of, ModeVariant) or row.is_paper:
+            return row
+        places = zip(row.entries, block.tasks, own_columns(block.tasks), strict=True)
+        rest = [row.of.variant] if row.of.variant else []
+        keys = [(block.encoder, row.of.mode, task, *rest) if is_own else () for _, (task, _), is_own in places]
+        entries = (replace(shown, is_recommended=key in winners) for shown, key in zip(row.entries, keys, strict=True))
+        return replace(row, entries=tuple(entries))
+
+    blocks = (replace(one, modes=tuple(marked(row, one) for row in one.modes)) for one in table.blocks)
+    return replace(table, blocks=tuple(blocks))
 
 
 def numbered(row: TableRow, footnotes: dict[str, int]) -> TableRow:

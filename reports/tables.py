@@ -14,6 +14,7 @@ from meltpoint.reports.findings import (
     DELTA_SIDES,
     GAIN_HEADS,
     GAIN_SIDES,
+    advice_lines,
     delta_row,
     gain_rows,
     without_defaults,
@@ -42,7 +43,7 @@ COLUMNS = (
     "variant", "task_parameters", "paper_score", "paper_split", "paper_source", "paper_quoted",
     "default_dev_mean", "default_dev_std", "default_test_mean", "default_test_std",
     "gpu_hours", "energy_joules", "peak_memory_bytes", "trained_parameters", "seconds_of_a_final",
-    "tuning_delta", "tuning_low", "tuning_high",
+    "tuning_delta", "tuning_low", "tuning_high", "recommended",
 )  # fmt: skip
 """The columns of `report.csv`, described in docs/tables.md."""
 
@@ -55,7 +56,7 @@ def files_of(results: SweepResults) -> dict[str, str]:
 def markdown(results: SweepResults) -> str:
     """The Markdown report: the ❄/🔥 table, what it shows, the cells, the best settings, and the notes."""
     summary, table = results.summary, results.table
-    parts = [f"# Sweep {_plain(summary.name)}", _state(summary)]
+    parts = [f"# Sweep {_plain(summary.name)}", _bullets(advice_lines(results.recommendations)), _state(summary)]
     for block in table.blocks:
         parts += [f"## {_plain(block.encoder)}", _block(block)]
     parts.append(
@@ -189,8 +190,11 @@ def comma_separated(results: SweepResults) -> str:
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     gains = {gain.cell.header.key: gain for gain in results.gains}
+    winners = {one.winner.cell.header.key: one.certainty for one in results.recommendations}
     for cell in summary.cells:
-        writer.writerow(_line(cell, results) | _gain_columns(gains.get(cell.header.key)))
+        key = cell.header.key
+        more = {**_gain_columns(gains.get(key)), "recommended": winners.get(key, "")}
+        writer.writerow(_line(cell, results) | more)
     for made in summary.ensembles:
         writer.writerow(_ensemble_line(made, summary))
     return text.getvalue()

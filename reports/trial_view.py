@@ -8,6 +8,7 @@ from meltpoint.adapters.hyperparameters import Value
 from meltpoint.reports.formats import duration, searched_names, title, value_text
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.score_text import score_text
 
@@ -32,9 +33,17 @@ def find_trial(records: Sequence[TrialRecord], sweep: str, word: str) -> TrialRe
             "write more."
         )
     raise ValueError(
-        f"No trial '{word}' in sweep '{sweep}'; ids are the names of the files in its trials/, and `meltpoint best "
-        f"{sweep}` prints those of the best."
+        f"No cell or trial '{word}' in sweep '{sweep}', or several; `meltpoint best {sweep}` prints the cells, and ids "
+        "of trials are the names of the files in its trials/."
     )
+
+
+def best_of_cell(summary: SweepSummary, word: str) -> TrialRecord | None:
+    """The best trial of the cell that a word names: `E.M.T`, or parts of it that only one cell has; None otherwise."""
+    names = {cell_name(*cell.header.key): cell for cell in summary.cells}
+    wanted = set(word.split("."))
+    found = [names[word]] if word in names else [cell for name, cell in names.items() if wanted <= {*name.split(".")}]
+    return found[0].best if len(found) == 1 else None
 
 
 def trial_lines(record: TrialRecord, summary: SweepSummary) -> list[str]:

@@ -9,11 +9,14 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from meltpoint.reports.formats import symbol
 from meltpoint.reports.layout import say_lines
 from meltpoint.reports.status_view import show_status
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.machine.terminal import Screen
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.score_text import score_text
 
 INTERVAL_SECONDS = 2.0
@@ -71,17 +74,18 @@ def _in_lines(read: Callable[[], SweepSummary], console: Console, wait: Callable
 
 
 def progress_line(summary: SweepSummary) -> str:
-    """One line about a sweep: `first: running, 1 of 3 cells done, trials 14/48, finals 5/15, best dev 81.2 (sst2)`."""
+    """One line about a sweep: `first: running, 1 of 3 cells done, trials 14/48, finals 5/15, best dev 🔥 sst2 81.2`."""
     cells = summary.cells
     trials = f"{sum(c.counts['finished'] for c in cells)}/{sum(c.counts['planned'] for c in cells)}"
     failed = sum(c.counts["failed"] for c in cells)
     finals = f"{sum(len(c.finals) for c in cells)}/{sum(summary.seeds_of(c) for c in cells)}"
     done = f"{sum(c.is_done for c in cells)} of {some(len(cells), 'cell')} done"
-    best = [
-        f"{c.header.mode}.{c.header.task} {score_text(c.best.dev, c.header.metric)}"
-        for c in cells
-        if c.best and c.best.dev is not None
-    ]
+    leaders: dict[str, TrialRecord] = {}
+    for one in (c.best for c in cells if c.best and c.best.dev is not None):
+        before = leaders.setdefault(one.task, one)
+        if gain(one.metric, one.dev or 0.0) > gain(one.metric, before.dev or 0.0):
+            leaders[one.task] = one
+    best = [f"{symbol(one.mode)} {task} {score_text(one.dev or 0.0, one.metric)}" for task, one in leaders.items()]
     parts = [f"{summary.name}: {summary.state}", done, f"trials {trials}", f"finals {finals}"]
     parts += [f"{failed} failed"] * bool(failed) + [f"best dev {', '.join(best)}"] * bool(best)
     return ", ".join(parts)

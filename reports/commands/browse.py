@@ -17,17 +17,19 @@ from meltpoint.tasks.core.printable import printable
 @exit_on_error()
 def show(
     name: NameArgument,
-    trial: Annotated[str, typer.Argument(help="A trial's id, or its first characters.", show_default=False)],
+    cell: Annotated[str, typer.Argument(help="A cell (E.M.T or M.T), or a trial's id.", show_default=False)],
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """One trial: its setting, epochs, scores, hardware, and what went wrong; --json: its record."""
-    from meltpoint.reports.trial_view import find_trial, trial_lines
+    """A trial: its setting, epochs, scores, hardware, and what went wrong; --json: its record."""
+    from meltpoint.reports.trial_view import best_of_cell, find_trial, trial_lines
     from meltpoint.sweeps.ledger.ledger import Ledger
     from meltpoint.sweeps.storage.files import storage_path
     from meltpoint.sweeps.storage.layout import sweep_folder
 
     summary = read_view(name, storage)
-    record = find_trial(Ledger(sweep_folder(storage_path(storage), name)).records({}), name, trial)
+    record = best_of_cell(summary, cell)
+    if record is None:
+        record = find_trial(Ledger(sweep_folder(storage_path(storage), name)).records({}), name, cell)
     if as_json:
         print_json(record.model_dump(mode="json"))
         return

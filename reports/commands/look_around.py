@@ -37,7 +37,9 @@ def features(
 
 @exit_on_error()
 def list_names(
-    what: Annotated[Listable, typer.Argument(help="Of what to list the names.", show_default=False)],
+    what: Annotated[
+        Listable | None, typer.Argument(help="Of what to list the names; how many there are of each otherwise.")
+    ] = None,
     mode: Annotated[str, typer.Option(help="With spaces: what is tried in this mode …")] = "",
     encoder: Annotated[str, typer.Option(help="… of this encoder …")] = "",
     task: Annotated[str, typer.Option(help="… on this task …")] = "",
@@ -48,15 +50,16 @@ def list_names(
     if what is Listable.sweeps:
         show_sweeps(storage, as_json)
         return
-    from meltpoint.sweeps.command_line.listing import inventory, parameters_of_cell
+    from meltpoint.sweeps.command_line.listing import inventory, overview, parameters_of_cell
 
     if (encoder or task or head) and not mode:
         raise ValueError(
             "--encoder, --task and --head go with --mode, as in: list spaces --mode fine_tuning --encoder minilm."
         )
     if mode and what is not Listable.spaces:
-        raise ValueError(f"--mode goes with spaces, not with {what.value}; see: list spaces --mode {mode}.")
-    rows = parameters_of_cell(mode, encoder or ANY_ENCODER, task, head) if mode else inventory(what.value)
+        raise ValueError(f"--mode goes with spaces, not with {what or 'nothing'}; see: list spaces --mode {mode}.")
+    rows = parameters_of_cell(mode, encoder or ANY_ENCODER, task, head) if mode else inventory(what) if what else []
+    rows = rows if what else [*overview(), sweeps_row(storage)]
     if as_json:
         print_json(rows)
         return
@@ -65,10 +68,19 @@ def list_names(
     show_rows(rows, Screen())
 
 
+def sweeps_row(storage: str) -> dict[str, object]:
+    """The row of a storage's sweeps, where `list` has no word."""
+    from meltpoint.sweeps.storage.files import readable_storage
+
+    names = sorted(path.parent.name for path in readable_storage(storage).glob("*/sweep.json"))
+    return {"list": "sweeps", "count": len(names), "for example": names[:2]}
+
+
 @exit_on_error()
 def doctor(
     storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, data_dir: DataDir = None,
     as_json: AsJson = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Also what is well.")] = False,
 ) -> None:  # fmt: skip
     """What this machine has and lacks, and each node of a cluster (--address), each lack with its remedy."""
     from meltpoint.reports.screen import show_checks
@@ -89,7 +101,7 @@ def doctor(
     if as_json:
         print_json([vars(check) for check in results])
     else:
-        show_checks(results, Screen())
+        show_checks(results, Screen(), verbose)
     if not all(check.ok for check in results):
         raise typer.Exit(FAILED)
 

@@ -109,6 +109,9 @@ def report(
     dashboard: Annotated[
         str | None, typer.Option(help="html: the address of MLflow for links; http://127.0.0.1:5000, as `ui` has it.")
     ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="The tables as text, with every difference and what the figures mean.")
+    ] = False,
 ) -> None:  # fmt: skip
     """The report of a sweep, whatever has finished so far: md, csv, json, tex, or html, a page with everything."""
     if table_format is not TableFormat.html and (watch or dashboard):
@@ -123,11 +126,11 @@ def report(
         renew_page(lambda: read_view(name, storage), place, beside, dashboard, lambda line: tell(line, err=True))
         return
     summary = read_view(name, storage)
-    if table_format is None and out is None and sys.stdout.isatty():
+    if table_format is None and out is None and (explain or sys.stdout.isatty()):
         from meltpoint.reports.results import results_of
         from meltpoint.reports.screen import show_summary
 
-        show_summary(summary, Screen(), results_of(summary, beside))
+        show_summary(summary, Screen(), results_of(summary, beside), explain)
         return
     for line in summary.damaged:  # a CSV file has no room for it
         tell(line, err=True)

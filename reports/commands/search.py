@@ -18,6 +18,7 @@ from meltpoint.sweeps.command_line.options import (
     Name,
     Storage,
     SweepOptions,
+    Verbose,
     with_sweep_options,
 )
 from meltpoint.sweeps.machine.terminal import Screen
@@ -93,7 +94,7 @@ def _show(outcome: Outcome, resources: Resources, rendered: Sequence[SweepResult
 
 @exit_on_error()
 @with_sweep_options()
-def plan(options: SweepOptions, as_json: AsJson = False, explain: Explain = False) -> None:
+def plan(options: SweepOptions, as_json: AsJson = False, explain: Explain = False, verbose: Verbose = False) -> None:
     """Show what `sweep` with the same options would do and cost; trains nothing."""
     from meltpoint.sweeps.command_line.option_values import resources_of
     from meltpoint.sweeps.command_line.spec_from_options import checked_spec
@@ -110,7 +111,7 @@ def plan(options: SweepOptions, as_json: AsJson = False, explain: Explain = Fals
     from meltpoint.reports.screen import show_explanation, show_plan
 
     console = Screen()
-    show_plan(planned, console)
+    show_plan(planned, console, verbose)
     if explanation:
         show_explanation(explanation, console)
 

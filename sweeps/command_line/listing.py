@@ -37,6 +37,12 @@ def inventory(what: str) -> list[Row]:
     return ROWS[what]()
 
 
+def overview() -> list[Row]:
+    """One row for each word that `list` takes: how many there are, and two of them."""
+    found = {word: [str(row["name"]) for row in make()] for word, make in ROWS.items()}
+    return [{"list": word, "count": len(names), "for example": names[:2]} for word, names in found.items()]
+
+
 def parameters_of_cell(mode: str, encoder: str, task: str, head: str = "") -> list[Row]:
     """One row per parameter that the shipped spaces name for a cell: what is tried, in which file, and the source.
 

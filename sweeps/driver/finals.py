@@ -139,7 +139,6 @@ class Finals:
         self.writer.write(record)
         self.planner.end(record)
         self.tracker.end(record)
-        self.progress.scored(record)
         if record.role == "default":
             self.ledger.drop_checkpoint(record.id)
             return

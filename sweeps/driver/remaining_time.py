@@ -39,9 +39,9 @@ class RemainingTime:
         return time_left(work, max(1, self.slots()))
 
     def in_words(self, cells: Iterable[CellProgress]) -> str:
-        """`about 12 min left, by 5 so far`; "" where there is no estimate."""
+        """`about 12 min left`; "" where there is no estimate."""
         found = self.estimate(cells)
-        return "" if found is None else f"{found}, by {found.trials} so far"
+        return "" if found is None else str(found)
 
 
 def left(progress: CellProgress) -> int:

@@ -137,7 +137,9 @@ def test_show_prints_a_failed_trials_error_and_cause(storage: Path) -> None:
     assert "error (memory): killed for memory" in run("show", "first", "lost", "--storage", str(storage))
 
 
-@pytest.mark.parametrize(("word", "part"), [("nothing", "No trial"), ("fine", "begin with"), ("fi", "No trial")])
+@pytest.mark.parametrize(
+    ("word", "part"), [("nothing", "No cell or trial"), ("fine", "begin with"), ("fi", "No cell or trial")]
+)
 def test_a_word_that_names_no_single_trial_is_refused(storage: Path, word: str, part: str) -> None:
     with pytest.raises(ValueError, match=part):
         find_trial(Ledger(storage / "first").records(), "first", word)
@@ -311,8 +313,8 @@ def test_a_watched_sweep_is_shown_until_it_ends_and_a_pipe_gets_a_line_a_change(
         assert "first: done" in out.getvalue()
     else:
         assert out.getvalue().splitlines() == [
-            "first: running, 0 of 1 cell done, trials 1/2, finals 0/2, best dev fine_tuning.sst2 70.0",
-            "first: done, 1 of 1 cell done, trials 2/2, finals 2/2, best dev fine_tuning.sst2 80.0",
+            "first: running, 0 of 1 cell done, trials 1/2, finals 0/2, best dev 🔥 sst2 70.0",
+            "first: done, 1 of 1 cell done, trials 2/2, finals 2/2, best dev 🔥 sst2 80.0",
         ]
 
 

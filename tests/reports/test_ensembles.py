@@ -130,7 +130,7 @@ def test_the_csv_has_a_line_an_ensemble_behind_the_cells(summary: SweepSummary) 
 
 def test_the_terminals_table_has_the_row_and_tells_how_it_came_about(summary: SweepSummary) -> None:
     console = Console(file=io.StringIO(), width=80)
-    show_summary(replace(summary, ensembles=[made()]), console)
+    show_summary(replace(summary, ensembles=[made()]), console, explain=True)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert any(line.split() == ["ensemble", "85.0", "±", "1.4¹", "–"] for line in text.splitlines())

@@ -96,7 +96,7 @@ def test_nothing_is_bold_and_nothing_is_claimed(old: SweepSummary) -> None:
 
 def test_the_terminal_shows_it_too(old: SweepSummary) -> None:
     console = Console(file=io.StringIO(), width=80)
-    show_summary(old, console)
+    show_summary(old, console, explain=True)
     assert isinstance(console.file, io.StringIO)
     text = " ".join(console.file.getvalue().split())
     assert f"cannot be told: {NO_PREDICTIONS}" in text

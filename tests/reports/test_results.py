@@ -57,7 +57,7 @@ def results(make_cell: MakeCell, make_sweep: MakeSweep) -> SweepResults:
 def shown(results: SweepResults, width: int = 80) -> str:
     """The output to a pipe."""
     console = Console(file=io.StringIO(), width=width, highlight=False)
-    show_summary(results.summary, console, results)
+    show_summary(results.summary, console, results, explain=True)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

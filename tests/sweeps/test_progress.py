@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 
 from meltpoint.reports.screen import show_plan
 from meltpoint.sweeps.driver.plan import plan_sweep
-from meltpoint.sweeps.driver.progress import NAMED, QUIET_SECONDS, Progress
+from meltpoint.sweeps.driver.progress import LINE, QUIET_SECONDS, STEPS, Progress
 from meltpoint.sweeps.driver.remaining_time import RemainingTime, left
 from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.search.planner import Planner
@@ -42,14 +43,44 @@ def test_plan_and_progress_count_the_same_trials_in_the_same_words(spec, tmp_pat
     assert [cell["finals"] for cell in plan.as_json()["cells"]] == [2] * modes
 
 
-def test_each_line_counts_search_trials_and_finals_apart(spec, cells, make_record):
-    planner, console = Planner(spec, cells, []), Console(file=io.StringIO(), width=200)
+def end_all(planner: Planner, progress: Progress, make_record) -> int:
+    """Let every trial of a sweep end; how many there were."""
+    ended = 0
+    while not isinstance(trial := planner.next(), str):
+        planner.begin(trial)
+        progress.on_start(trial)
+        planner.end(make_record(trial, seconds=10.0))
+        progress.ended(make_record(trial, seconds=10.0))
+        ended += 1
+    return ended
+
+
+def test_a_pipe_gets_a_short_line_each_eighth_with_counts_time_left_and_the_leader(spec, cells, make_record):
+    planner, console = Planner(spec, cells, []), Console(file=io.StringIO(), width=80)
     progress = Progress(lambda: list(planner.cells.values()), console)
-    trial = planner.next()
-    planner.begin(trial)
-    planner.end(make_record(trial))
-    progress.ended(make_record(trial))
-    assert "trials 1/6, finals 0/4 " in text_of(console)
+    assert end_all(planner, progress, make_record) >= 6
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert 2 <= len(lines) <= STEPS
+    assert all(len(line) <= LINE for line in lines)
+    assert re.fullmatch(r"0:00:0\d  [23]/10 runs, about \d+ s left; best on dev: (❄|🔥) \S+ 75.0", lines[0])
+
+
+def test_a_failed_trial_has_a_line_with_its_error(spec, cells, make_record):
+    planner, console = Planner(spec, cells, []), Console(file=io.StringIO(), width=80)
+    progress = Progress(lambda: list(planner.cells.values()), console)
+    progress.ended(make_record(planner.next(), status="failed", error="the loss is not finite"))
+    assert text_of(console).endswith("trial 1 failed: the loss is not finite")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_has_a_bar_and_the_leader_of_each_task(spec, cells, make_record, width):
+    planner = Planner(spec, cells, [])
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    with Progress(lambda: list(planner.cells.values()), console) as progress:
+        end_all(planner, progress, make_record)
+    assert re.search(r"━ \d+/10 runs 0:00:0\d", text_of(console))
+    assert "75.0 best on dev so far" in text_of(console)
 
 
 def epoch_of(metric: str, number: int, dev: float) -> EpochRecord:
@@ -62,23 +93,18 @@ def epoch_of(metric: str, number: int, dev: float) -> EpochRecord:
 def test_a_piped_sweep_that_said_nothing_for_long_says_what_runs_and_how_far_it_is(spec, cells):
     planner, console, seconds = Planner(spec, cells, []), Console(file=io.StringIO(), width=300), [0.0]
     progress = Progress(lambda: list(planner.cells.values()), console, clock=lambda: seconds[0])
-    running = []
-    for _ in range(NAMED + 1):
-        trial = planner.next()
-        planner.begin(trial)
-        progress.on_start(trial)
-        running.append(trial)
-    metric = running[0].cell.task.metric
-    progress.epoch(running[0], epoch_of(metric, 4, 0.75))
+    trial = planner.next()
+    progress.on_start(trial)
+    metric = trial.cell.task.metric
+    progress.epoch(trial, epoch_of(metric, 4, 0.75))
     seconds[0] = QUIET_SECONDS
     progress.refresh()
     assert text_of(console) == ""
     seconds[0] += 1
     progress.refresh()
     progress.refresh()
-    named = f"{running[0].cell.name} trial 1: epoch 4, dev {metric} 75.0; "
-    assert text_of(console).startswith(f"0:02:01 trials 0/6, finals 0/4 running: {named}")
-    assert text_of(console).endswith("; 1 more")
+    named = f"{trial.cell.name} trial 1: epoch 4, dev {metric} 75.0"
+    assert text_of(console) == f"0:05:01 0/10 runs; running: {named}"
     assert text_of(console).count("running") == 1, "it was said just now"
 
 
@@ -112,7 +138,7 @@ def test_the_time_that_is_left_is_that_of_the_trials_that_ended(spec, cells, mak
     found = remaining.estimate(own)
     assert found is not None
     assert found.seconds == pytest.approx(expected)
-    assert remaining.in_words(own).endswith("left, by 1 so far")
+    assert remaining.in_words(own).endswith(" left")
 
 
 def test_trials_that_trained_together_share_their_seconds_and_those_that_failed_say_nothing(
@@ -140,4 +166,4 @@ def test_a_closed_search_has_only_finals_left(two_cells):
 def test_an_estimate_is_said_in_one_unit(seconds, words, two_cells):
     key = two_cells[0].cell.key
     remaining = RemainingTime(measured={key: (1, seconds / left(two_cells[0]))})
-    assert remaining.in_words(two_cells[:1]) == f"about {words} left, by 1 so far"
+    assert remaining.in_words(two_cells[:1]) == f"about {words} left"
