@@ -164,7 +164,7 @@ def dashboard(storage: Path) -> Iterator[str]:
 
 
 def links(storage: Path, server: str, sweep: str) -> dict[str, str]:
-    """View → its address; `Dashboard` is the one that `meltpoint ui SWEEP` prints, the others are in its list of views."""
+    """View → its address; `Dashboard` is the one that `meltpoint ui SWEEP` prints."""
     first, *others = view_fragments(default_uri(storage), sweep).items()
     return {name: f"{server.rstrip('/')}/{part}" for name, part in (("Dashboard", first[1]), *others)}
 
