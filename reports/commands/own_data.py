@@ -16,12 +16,15 @@ from meltpoint.sweeps.machine.terminal import show, tell
 def new_task(
     files: Annotated[list[str], typer.Argument(help="Files of examples, or a folder of them.", show_default=False)],
     out: Annotated[Path | None, typer.Option("--out", help="The task file to write; else it is printed.")] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", help="The column of documents or authors, whose examples stay together.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Look at files of examples and write the task file that reads them, for you to correct."""
     from meltpoint.tasks.inspection import new_task as inspection
 
-    made = inspection.new_task(files, out)
+    made = inspection.new_task(files, out, group)
     if as_json:
         print_json(made.document())
     elif out is None:

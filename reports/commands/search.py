@@ -65,6 +65,9 @@ def _run(spec: SweepSpec, resources: Resources) -> None:
         rendered.append(results_of(summary))
         return kept_files(rendered[-1])
 
+    def note(summary: SweepSummary) -> str:
+        return "\n\n".join(f"**{one.sentence}**" for one in rendered[-1].recommendations)
+
     def leave(outcome: Outcome) -> None:
         _show(outcome, resources, rendered)
         end_now(outcome.exit_status)
@@ -76,7 +79,8 @@ def _run(spec: SweepSpec, resources: Resources) -> None:
         from meltpoint.sweeps.driver.run import Writers
         from meltpoint.sweeps.driver.run import sweep as run_sweep
 
-        outcome = run_sweep(spec, resources, console, Writers(render, partial(cell_card, form="model")), cluster, leave)
+        writers = Writers(render, partial(cell_card, form="model"), note)
+        outcome = run_sweep(spec, resources, console, writers, cluster, leave)
     if outcome.state == "done":  # the workers, which had the cache open, are gone now
         trim(resources)
     _show(outcome, resources, rendered)

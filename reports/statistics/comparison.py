@@ -223,7 +223,7 @@ class Comparer:
             raise UnreadableError(str(problem)) from None
         if ahead.digest != behind.digest:
             raise Problem("they are scored on different examples")
-        units, prior = ahead.examples, self._prior(plain.split, plain.metric)
+        units, prior = ahead.units, self._prior(plain.split, plain.metric)
         sides = [
             Side(one.observed, one.resampled, prior.moderated(one.observed, plain.metric)) for one in (ahead, behind)
         ]
@@ -272,7 +272,7 @@ def _models(upper: FinalsScores, ahead: ResampledScores, lower: FinalsScores, be
     columns = [_exported(one, scores) for one, scores in ((upper, ahead), (lower, behind))]
     return of_models(
         float(ahead.observed[columns[0]]), float(behind.observed[columns[1]]), ahead.resampled[:, columns[0]],
-        behind.resampled[:, columns[1]], ahead.examples,
+        behind.resampled[:, columns[1]], ahead.units,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from meltpoint.reports.statistics.example_statistics import scorer
-from meltpoint.reports.statistics.resampling import resampled
+from meltpoint.reports.statistics.resampling import resampled, units_of
 from meltpoint.sweeps.ledger.predictions import predictions_path
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples, read_scored
@@ -67,6 +67,7 @@ class ResampledScores:
         resampled: (resamples, seeds).
         examples: examples of the split.
         digest: of the examples.
+        units: what was resampled: groups where the task has a column of them, else examples. N of a variance.
     """
 
     seeds: tuple[int, ...]
@@ -74,6 +75,7 @@ class ResampledScores:
     resampled: Floats
     examples: int
     digest: str
+    units: int
 
 
 class StoredScores:
@@ -109,10 +111,14 @@ class StoredScores:
         first = runs[0]
         if any(run.digest != first.digest for run in runs):
             raise Problem("its seeds are scored on different examples")
+        units = units_of(first.count, first.groups)
+        if units == 1 < first.count:
+            raise Problem(f"all {first.count} examples are of one group")
         name = f"{finals.cell.header.task} {split}"
         return ResampledScores(
             tuple(final.seed for final in scored), np.array([recorded[final.seed] for final in scored]),
-            resampled(scorer(metric, runs), first.count, self.resamples, name), first.count, first.digest,
+            resampled(scorer(metric, runs), first.count, self.resamples, name, first.groups), first.count, first.digest,
+            units,
         )  # fmt: skip
 
     def _run(self, cell: CellSummary, final: TrialRecord, split: Split) -> ScoredExamples:

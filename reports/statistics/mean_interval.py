@@ -82,7 +82,7 @@ def run_interval(run: ScoredExamples, metric: str, observed: float, name: str) -
         check_score(run, metric, observed, "the kept model")
     except Problem as problem:
         return MeanInterval(observed, None, None, None, 1, run.count, str(problem))
-    scores = resampled(scorer(metric, [run]), run.count, RESAMPLES, name)[:, 0]
+    scores = resampled(scorer(metric, [run]), run.count, RESAMPLES, name, run.groups)[:, 0]
     low, high = np.quantile(scores, (TAIL, 1 - TAIL))
     low, high = _within_scale(float(low), float(high), metric)
     return MeanInterval(observed, None, low, high, 1, run.count)
@@ -94,6 +94,6 @@ def _within_scale(low: float, high: float, metric: str) -> tuple[float, float]:
 
 def _bounds(found: ResampledScores) -> tuple[float, float]:
     if len(found.seeds) > 1:
-        return parts(found.observed, found.resampled, found.examples).interval()
+        return parts(found.observed, found.resampled, found.units).interval()
     low, high = np.quantile(found.resampled[:, 0], (TAIL, 1 - TAIL))
     return float(low), float(high)

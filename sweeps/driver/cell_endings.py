@@ -17,7 +17,7 @@ from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking.cell_ending import CellEnding
 from meltpoint.sweeps.tracking.labels import mode_symbol, searched
-from meltpoint.sweeps.tracking.views import PLACE
+from meltpoint.sweeps.tracking.views import ORDER, PLACE
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.score_text import unit_text
@@ -81,21 +81,22 @@ def place_tags(summary: SweepSummary) -> dict[CellKey, dict[str, str]]:
 
 def _tags(cell: CellSummary, rivals: list[CellSummary]) -> dict[str, str]:
     scores = {"test": cell.test, "dev": cell.dev, "default test": cell.default_test}
+    place, of_task = _place(cell, rivals)
     return {
-        PLACE: _place(cell, rivals),
+        PLACE: place,
+        ORDER: f"{cell.header.task} {of_task:04d}",
         **{name: spread_text(over, cell.header.metric) for name, over in scores.items() if over},
     }
 
 
-def _place(cell: CellSummary, rivals: list[CellSummary]) -> str:
-    """`mrpc · 1 of 3`, by the mean on test; by dev where any cell of the task has no test score (yet)."""
+def _place(cell: CellSummary, rivals: list[CellSummary]) -> tuple[str, int]:
+    """`1/3 ★` and 1, by the mean on test; by dev where any cell of the task has no test score (yet)."""
     known = [rival for rival in rivals if rival.best is not None]
     on_test = all(rival.test is not None for rival in known)
     if cell not in known:
-        return f"{cell.header.task} · {NOTHING}"
+        return NOTHING, len(rivals)
     place = 1 + sum(_score(rival, on_test) > _score(cell, on_test) for rival in known)
-    width = len(str(len(rivals)))  # so that places sort as texts
-    return f"{cell.header.task} · {place:0{width}d} of {len(rivals)}{'' if on_test else ' (dev)'}"
+    return f"{place}/{len(rivals)}{' ★' if place == 1 else ''}{'' if on_test else ' dev'}", place
 
 
 def _score(cell: CellSummary, on_test: bool) -> float:

@@ -85,10 +85,12 @@ class Writers:
     Attributes:
         files: from the results to the files that show them: file name → text.
         card: from the results and one cell to the model card of its best finalist; None where there is none.
+        note: from the results to the sentences with which the experiment's note in MLflow begins; called after `files`.
     """
 
     files: Callable[[SweepSummary], Mapping[str, str]]
     card: Callable[[SweepSummary, CellSummary], str | None]
+    note: Callable[[SweepSummary], str]
 
 
 def sweep(
@@ -273,6 +275,7 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, writers: Writ
     with finalist_models(ledger, summary, wanted, writers.card) as (models, without_model):
         # A page has megabytes, and each cell's run would have a copy of it.
         artifacts = {name: text for name, text in tables.items() if not name.endswith(".html")}
+        tracker.describe(writers.note(summary))
         _tell_mlflow(driver, tracker, summary, artifacts, done, models)
         troubles += without_model
     troubles += [f"{trial}: not scored on test: {why}" for trial, why in driver.finals.scorer.troubles.items()]

@@ -47,6 +47,7 @@ class Predictions:
         gold: label ids, (examples,) int64.
         predicted: label ids, (examples,) int64.
         probabilities: (examples, labels) float64, each rounded to six digits when it was stored.
+        groups: of the examples, where the task has a column of groups (`Task.is_grouped`).
     """
 
     path: StoragePath
@@ -55,6 +56,7 @@ class Predictions:
     gold: NDArray[np.int64]
     predicted: NDArray[np.int64]
     probabilities: NDArray[np.float64]
+    groups: tuple[str, ...] | None = None
 
 
 def read_predictions(path: StoragePath) -> Predictions:
@@ -72,15 +74,28 @@ def read_predictions(path: StoragePath) -> Predictions:
             np.array([places[document.gold] for document in documents], dtype=np.int64),
             np.array([places[document.prediction] for document in documents], dtype=np.int64),
             np.array([[d.probabilities[label] for label in labels] for d in documents], dtype=np.float64),
+            groups_of(documents),
         )  # fmt: skip
     except KeyError as error:
         raise ValueError(f"{path}: the label {error} is not one of {', '.join(labels)}; restore the file.") from None
 
 
-class _Example(BaseModel):
-    """A line: an example with its gold label, and what was predicted."""
+class StoredExample(BaseModel):
+    """The fields that a line has of every kind of task; `group` where the task is grouped (`Task.is_grouped`)."""
 
     id: str
+    group: str | None = None
+
+
+def groups_of(lines: Sequence[StoredExample]) -> tuple[str, ...] | None:
+    """The group of each example; None where a line has none, as in files of tasks without groups."""
+    groups = [line.group for line in lines if line.group is not None]
+    return tuple(groups) if len(groups) == len(lines) else None
+
+
+class _Example(StoredExample):
+    """A line: an example with its gold label, and what was predicted."""
+
     gold: str
     prediction: str
     probabilities: dict[str, FiniteFloat] = Field(min_length=1)

@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field, FiniteFloat, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
-from meltpoint.sweeps.ledger.predictions import read_lines, read_predictions
+from meltpoint.sweeps.ledger.predictions import StoredExample, groups_of, read_lines, read_predictions
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core.kind import Target
@@ -32,7 +32,8 @@ class ScoredExamples:
             labels, 0 or 1 for each, (examples, labels).
         lengths: the words of each sentence, for labelling, (sentences,); ones for the other kinds, (examples,).
         probabilities: of each label, (examples, labels) float64, where the file has them; else None.
-        digest: of the examples' ids and gold labels in their order: equal where two files may be paired.
+        groups: the number of the group that each example belongs to, from 0, (examples,); None where the task has none.
+        digest: of the examples' ids, gold labels and groups in their order: equal where two files may be paired.
     """
 
     kind: Kind
@@ -42,6 +43,7 @@ class ScoredExamples:
     lengths: NDArray[np.int64]
     digest: str = ""
     probabilities: NDArray[np.float64] | None = None
+    groups: NDArray[np.int64] | None = None
 
     @property
     def count(self) -> int:
@@ -71,6 +73,7 @@ class ScoredExamples:
         return replace(
             self, gold=self.gold[places], predicted=self.predicted[places], lengths=self.lengths[drawn], digest="",
             probabilities=None if self.probabilities is None else self.probabilities[drawn],
+            groups=None if self.groups is None else self.groups[drawn],
         )  # fmt: skip
 
     def nested(self, values: Numbers) -> list[Any]:
@@ -89,18 +92,16 @@ def read_scored(path: StoragePath, kind: Kind) -> ScoredExamples:
     return READERS[kinds.get(kind).target](path, kind)
 
 
-class _Regressed(BaseModel):
+class _Regressed(StoredExample):
     """A line of a regression task."""
 
-    id: str
     gold: FiniteFloat
     prediction: FiniteFloat
 
 
-class _Labelled(BaseModel):
+class _Labelled(StoredExample):
     """A line of a labelling task: a tag for each word of a sentence."""
 
-    id: str
     gold: tuple[str, ...]
     prediction: tuple[str, ...]
 
@@ -114,15 +115,14 @@ class _Labelled(BaseModel):
 def _classified(path: StoragePath, kind: Kind) -> ScoredExamples:
     read = read_predictions(path)
     gold, predicted = read.gold.astype(np.int32), read.predicted.astype(np.int32)
-    digest = _digest(read.ids, [read.labels[label] for label in gold])
-    lengths = np.ones(len(gold), dtype=np.int64)
-    return ScoredExamples(kind, read.labels, gold, predicted, lengths, digest, read.probabilities)
+    digest = _digest(read.ids, [read.labels[label] for label in gold], read.groups)
+    lengths, numbers = np.ones(len(gold), dtype=np.int64), _numbered(read.groups)
+    return ScoredExamples(kind, read.labels, gold, predicted, lengths, digest, read.probabilities, numbers)
 
 
-class _Several(BaseModel):
+class _Several(StoredExample):
     """A line of a task with any number of labels an example."""
 
-    id: str
     gold: tuple[str, ...]
     prediction: tuple[str, ...]
     probabilities: dict[str, FiniteFloat] = Field(min_length=1)
@@ -138,15 +138,17 @@ def _with_labels(path: StoragePath, kind: Kind) -> ScoredExamples:
         for side in ([one.gold for one in lines], [one.prediction for one in lines])
     )
     shares = np.array([[one.probabilities[label] for label in labels] for one in lines], dtype=np.float64)
-    digest = _digest([one.id for one in lines], [one.gold for one in lines])
-    return ScoredExamples(kind, labels, gold, predicted, np.ones(len(lines), dtype=np.int64), digest, shares)
+    groups, ones = groups_of(lines), np.ones(len(lines), dtype=np.int64)
+    digest = _digest([one.id for one in lines], [one.gold for one in lines], groups)
+    return ScoredExamples(kind, labels, gold, predicted, ones, digest, shares, _numbered(groups))
 
 
 def _regressed(path: StoragePath, kind: Kind) -> ScoredExamples:
     lines = read_lines(path, _Regressed, "gold and prediction")
     gold, predicted = np.array([one.gold for one in lines]), np.array([one.prediction for one in lines])
-    digest = _digest([one.id for one in lines], gold.tolist())
-    return ScoredExamples(kind, (), gold, predicted, np.ones(len(gold), dtype=np.int64), digest)
+    groups, ones = groups_of(lines), np.ones(len(lines), dtype=np.int64)
+    digest = _digest([one.id for one in lines], gold.tolist(), groups)
+    return ScoredExamples(kind, (), gold, predicted, ones, digest, groups=_numbered(groups))
 
 
 def _labelled(path: StoragePath, kind: Kind) -> ScoredExamples:
@@ -156,8 +158,9 @@ def _labelled(path: StoragePath, kind: Kind) -> ScoredExamples:
     gold = np.array([places[tag] for one in lines for tag in one.gold], dtype=np.int32)
     predicted = np.array([places[tag] for one in lines for tag in one.prediction], dtype=np.int32)
     lengths = np.array([len(one.gold) for one in lines], dtype=np.int64)
-    digest = _digest([one.id for one in lines], [one.gold for one in lines])
-    return ScoredExamples(kind, labels, gold, predicted, lengths, digest)
+    groups = groups_of(lines)
+    digest = _digest([one.id for one in lines], [one.gold for one in lines], groups)
+    return ScoredExamples(kind, labels, gold, predicted, lengths, digest, groups=_numbered(groups))
 
 
 READERS: Mapping[Target, Callable[[StoragePath, Kind], ScoredExamples]] = {
@@ -170,5 +173,14 @@ READERS: Mapping[Target, Callable[[StoragePath, Kind], ScoredExamples]] = {
 }
 
 
-def _digest(ids: Sequence[str], gold: Sequence[object]) -> str:
-    return hashlib.sha256(repr((tuple(ids), tuple(gold))).encode()).hexdigest()
+def _numbered(groups: Sequence[str] | None) -> NDArray[np.int64] | None:
+    """Each group's number, in the order in which the groups occur."""
+    if groups is None:
+        return None
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    return np.array([numbers[group] for group in groups], dtype=np.int64)
+
+
+def _digest(ids: Sequence[str], gold: Sequence[object], groups: Sequence[str] | None) -> str:
+    parts = (tuple(ids), tuple(gold)) if groups is None else (tuple(ids), tuple(gold), tuple(groups))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()

@@ -25,7 +25,7 @@ from meltpoint.sweeps.tracking.run_contents import (
 )
 from meltpoint.sweeps.tracking.run_files import RunFiles
 from meltpoint.sweeps.tracking.run_writer import RunWriter
-from meltpoint.sweeps.tracking.views import FINAL_OF, IS_BEST, PLACE, ROLE, cell_view, cells_view, finals_view
+from meltpoint.sweeps.tracking.views import FINAL_OF, IS_BEST, ORDER, ROLE, cell_view, cells_view, finals_view
 
 MODEL = "model"
 """The folder of a run's files that holds its model."""
@@ -95,7 +95,7 @@ class CellRuns:
 
     def _create(self, cell: OpenCell, now: int, role: str = "cell") -> Run:
         tags = cell_tags(self.sweep, cell, trial="", role=role, status="running")
-        tags |= {COLOUR: colour(cell.mode), PLACE: cell.task_name}
+        tags |= {COLOUR: colour(cell.mode), ORDER: cell.task_name}
         run: Run = self.client.create_run(
             self.experiment, start_time=now, tags=tags, run_name=self.labels[cell.name]
         )  # fmt: skip

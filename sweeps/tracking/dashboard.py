@@ -93,7 +93,7 @@ def _root(uri: str) -> str:
 
 
 def where(uri: str, server: str, name: str | None, end: str = "") -> list[str]:
-    """The lines that say where the dashboard is: the views of one sweep; or the root, and the newest sweeps.
+    """The lines that say where the dashboard is: the cells of one sweep; or the root, and the newest sweeps.
 
     Args:
         uri: the store's URI.
@@ -110,8 +110,7 @@ def where(uri: str, server: str, name: str | None, end: str = "") -> list[str]:
     pages = [(title, f"{server.rstrip('/')}/{part}") for title, part in found]
     if name is None:
         return [f"Dashboard  {server}{end}", *(f"{title}  {page}" for title, page in pages[:NEWEST])]
-    (_, first), *others = pages
-    return [f"Dashboard  {first}{end}", *(f"{title}  {page}" for title, page in others)]
+    return [f"Dashboard  {pages[0][1]}{end}"]
 
 
 def check_store(uri: str) -> None:

@@ -32,6 +32,7 @@ from meltpoint.sweeps.tracking.run_contents import (
     DRIVER_ATTEMPT,
     FINISHED,
     LAST_METRIC,
+    NOTE,
     OF_ATTEMPT,
     STATUS,
     Key,
@@ -372,6 +373,10 @@ class Runs:
         """
         if trial in self.runs:
             self.writer.kill(self.runs[trial], milliseconds(at))
+
+    def describe(self, note: str) -> None:
+        """Set the experiment's note."""
+        self.client.set_experiment_tag(self.experiment, NOTE, note)
 
     def close(
         self,

@@ -143,6 +143,11 @@ class Tracker:
         self._do(lambda runs: self._end_lost(kept))
         self.flush()
 
+    def describe(self, note: str) -> None:
+        """Set the experiment's note, in Markdown, above the tables of its runs."""
+        if note:
+            self._do(lambda runs: runs.describe(note))
+
     def close(
         self,
         cells: Iterable[tuple[CellKey, dict[str, float]]],

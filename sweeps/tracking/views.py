@@ -9,11 +9,11 @@ from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.tracking.labels import axis, cell_labels, mode_symbol, searched, setting_label
 from meltpoint.sweeps.tracking.saved_views import Chart, Column, LineChart, ParallelChart, View
 
-CELL, ROLE, FINAL_OF, IS_BEST, PLACE = (
-    "meltpoint.cell", "meltpoint.role", "meltpoint.final_of", "meltpoint.is_best", "place",
+CELL, ROLE, FINAL_OF, IS_BEST, PLACE, ORDER = (
+    "meltpoint.cell", "meltpoint.role", "meltpoint.final_of", "meltpoint.is_best", "place", "meltpoint.order",
 )  # fmt: skip
 """Tags by which the views choose, fold and sort: the cell's name, what a run is, the row of a final's seeds, whether a
-trial is the best one of its cell, and a cell's place among those of its task."""
+trial is the best one of its cell, a cell's place among those of its task, and the order of cells by task and place."""
 
 CURVES, SETTINGS = "Learning curves", "Hyperparameters"
 BEST = Column("metrics", "best_dev", 90)
@@ -30,12 +30,13 @@ def cells_view(cells: Sequence[OpenCell]) -> View:
     """One row a cell, those of a task together, the best on test first."""
     several = [word for word in ("encoder", "variant") if len({getattr(cell, word) for cell in cells}) > 1]
     columns = (
-        Column("tags", PLACE, TEXT), Column("tags", "test", TEXT), Column("tags", "dev", TEXT),
-        Column("tags", "default test", TEXT), BEST, *(Column("params", word, TEXT) for word in several),
-        Column("params", "mode", TEXT), Column("params", "task", 100), Column("params", "head", 80),
-        Column("metrics", "seeds", 60), Column("metrics", "gpu_hours", 90), Column("metrics", "train_hours", 90),
+        Column("tags", PLACE, 80), Column("params", "task", 100), Column("tags", "test", TEXT),
+        Column("tags", "dev", TEXT), Column("tags", "default test", TEXT), BEST,
+        *(Column("params", word, TEXT) for word in several),
+        Column("params", "mode", TEXT), Column("params", "head", 80), Column("metrics", "seeds", 60),
+        Column("metrics", "gpu_hours", 90), Column("metrics", "train_hours", 90),
     )  # fmt: skip
-    return View("cells", "Cells", f"tags.`{ROLE}` = 'cell'", Column("tags", PLACE), ascending=True, columns=columns)
+    return View("cells", "Cells", f"tags.`{ROLE}` = 'cell'", Column("tags", ORDER), ascending=True, columns=columns)
 
 
 def curves_view(cells: Sequence[OpenCell]) -> View:

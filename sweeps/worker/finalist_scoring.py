@@ -174,7 +174,7 @@ def _write_down(folder: StoragePath, record: TrialRecord) -> None:
 
 
 def save_predictions(path: StoragePath, trainer: Trainer, result: Evaluation, examples: list[Example]) -> None:
-    """One JSON line an example: id, gold, prediction, and for classification the probabilities."""
+    """One JSON line an example: id, gold, prediction, its group if it has one, and the probabilities of labels."""
     task = trainer.data.task
     lines, exact = [], needs_probabilities(task)
     for index, (example, predicted) in enumerate(zip(examples, result.predictions, strict=True)):
@@ -183,6 +183,8 @@ def save_predictions(path: StoragePath, trainer: Trainer, result: Evaluation, ex
             "gold": named(task, example.label),
             "prediction": named(task, predicted),
         }
+        if task.is_grouped:
+            line["group"] = example.group
         if result.probabilities:
             shares = zip(task.labels, result.probabilities[index], strict=True)
             line["probabilities"] = {label: share if exact else round(share, 6) for label, share in shares}

@@ -8,7 +8,7 @@ stratified, so that each class has its share.
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -36,6 +36,7 @@ class Draw:
         fraction: the part of the split, between 0 and 1; None for a fold.
         fold, of: which fold, from 0, of how many; every example is in one of them. None for a fraction.
         asked_by: the option or the key that has the drawing, for messages.
+        by_group: True if whole groups are drawn, each with the class that most of its examples have.
     """
 
     split: Literal["train", "dev"]
@@ -45,6 +46,7 @@ class Draw:
     fold: int | None
     of: int | None
     asked_by: str = TEST_FROM
+    by_group: bool = False
 
     def positions(self, examples: Sequence[Example]) -> list[int]:
         """The positions of the drawn examples, ascending.
@@ -53,16 +55,18 @@ class Draw:
             ValueError: nothing or everything is drawn, or examples without classes are to be stratified.
         """
         is_stratified = self._is_stratified(examples)
+        units = _groups(examples) if self.by_group else [[position] for position in range(len(examples))]
+        drawn_from = [_commonest([examples[position] for position in unit]) for unit in units]
         if self.fraction is None:
             assert self.fold is not None
-            chosen = _in_turn(examples, self.seed, is_stratified)[self.fold :: self.of]
+            chosen = _in_turn(drawn_from, self.seed, is_stratified)[self.fold :: self.of]
         else:
-            chosen = _fraction(examples, self.fraction, self.seed, is_stratified)
-        if not chosen or len(chosen) == len(examples):
+            chosen = _fraction(drawn_from, self.fraction, self.seed, is_stratified)
+        if not chosen or len(chosen) == len(units):
             problem = "draws nothing" if not chosen else "leaves nothing of the split"
-            has = some(len(examples), "example")
+            has = some(len(examples), "example") + (f" in {some(len(units), 'group')}" if self.by_group else "")
             raise ValueError(f"{self.asked_by} {problem}: {self.split} has {has}. Choose another part.")
-        return sorted(chosen)
+        return sorted(position for unit in chosen for position in units[unit])
 
     def note(self, examples: Sequence[Example]) -> str:
         """The drawing for the tables, such as `10 % of train, stratified, seed 0`."""
@@ -70,8 +74,8 @@ class Draw:
             part = f"fold {self.fold} (of 0 to {(self.of or 0) - 1})"
         else:
             part = f"{self.fraction * 100:.6g} %"
-        stratified = ", stratified" if self._is_stratified(examples) else ""
-        return f"{part} of {self.split}{stratified}, seed {self.seed}"
+        how = ", stratified" * self._is_stratified(examples) + ", whole groups" * self.by_group
+        return f"{part} of {self.split}{how}, seed {self.seed}"
 
     def _is_stratified(self, examples: Sequence[Example]) -> bool:
         has_classes = all(isinstance(example.label, int) for example in examples)
@@ -81,6 +85,20 @@ class Draw:
 
 
 Cut = Slice | Draw
+
+
+def _groups(examples: Sequence[Example]) -> list[list[int]]:
+    """The positions of each group's examples, in the order in which the groups occur."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for position, example in enumerate(examples):
+        places[example.group].append(position)
+    return list(places.values())
+
+
+def _commonest(group: Sequence[Example]) -> Example:
+    """The first example of the label that most of a group have."""
+    most = Counter(example.label for example in group).most_common(1)[0][0]
+    return next(example for example in group if example.label == most)
 
 
 def _in_turn(examples: Sequence[Example], seed: int, is_stratified: bool) -> list[int]:

@@ -14,6 +14,8 @@ each word, of spans, or a class for each word; each has a loss in `adapters/obje
 
 INPUT_COLUMNS: dict[Input, tuple[str, ...]] = {"sentence": ("text",), "pair": ("text_a", "text_b"), "words": ("words",)}
 TAGS, LABEL = "tags", "label"
+GROUP, DOCUMENT = "group", "document"
+"""The key of an example's group in `columns`, for every kind, and its value for column files."""
 
 
 @dataclass(frozen=True)

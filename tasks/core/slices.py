@@ -25,6 +25,7 @@ class Slice:
         split: the split that is sliced.
         start, stop: the ends as written; "" where there is none.
         asked_by: the option or the key that has the slice, for messages.
+        by_group: True if the examples of a group have to stay on one side.
     """
 
     text: str
@@ -32,12 +33,13 @@ class Slice:
     start: str
     stop: str
     asked_by: str = TEST_FROM
+    by_group: bool = False
 
     def positions(self, examples: Sequence[Example]) -> list[int]:
         """The positions of the slice's examples, ascending.
 
         Raises:
-            ValueError: the slice is empty, or covers the whole split.
+            ValueError: the slice is empty, covers the whole split, or cuts a group apart.
         """
         count = len(examples)
         first, last, _ = slice(_position(self.start, count), _position(self.stop, count)).indices(count)
@@ -45,6 +47,11 @@ class Slice:
             problem = "is empty" if last <= first else "leaves nothing of the split"
             has = some(count, "example")
             raise ValueError(f"{self.asked_by} {self.text} {problem}: {self.split} has {has}. Choose other ends.")
+        inside = {example.group for example in examples[first:last]} if self.by_group else set()
+        both = next((one.group for one in (*examples[:first], *examples[last:]) if one.group in inside), None)
+        if both is not None:
+            remedy = f"Write {{from: {self.split}, fraction: 0.1}}, which keeps groups whole"
+            raise ValueError(f"{self.asked_by} {self.text} cuts the group '{both[:40]}' apart. {remedy}.")
         return list(range(first, last))
 
     def carve(self, examples: list[Example]) -> tuple[list[Example], list[Example]]:

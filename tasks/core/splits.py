@@ -6,7 +6,7 @@ import hashlib
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from meltpoint.tasks.core.carving import Cut, Draw, carve, carve_train, parse_cut
@@ -98,9 +98,12 @@ def cuts(spec: DataSpec, task: Task) -> tuple[Cut | None, Cut | None]:
         ValueError: a part is not in the grammar of `carving`.
     """
     dev = parse_cut(task.dev_from, "dev_from") if task.dev_from else None
+    test = parse_cut(task.test_from, "test_from") if task.test_from else None
     if spec.test_from:
-        return dev, parse_cut(spec.test_from)
-    return dev, parse_cut(task.test_from, "test_from") if task.test_from else None
+        test = parse_cut(spec.test_from)
+    if task.is_grouped:
+        dev, test = (cut and replace(cut, by_group=True) for cut in (dev, test))
+    return dev, test
 
 
 def left_out(split: str, examples: Sequence[Example]) -> list[str]:
@@ -167,7 +170,8 @@ def fingerprint(task: Task, *splits: Sequence[Example]) -> str:
     digest = hashlib.sha256()
     parts: list[object] = [task.kind, task.labels, task.label_range, [len(split) for split in splits]]
     parts += [task.class_weights] if task.class_weights else []
-    parts += [[example.texts, example.words, example.label] for split in splits for example in split]
+    for example in (example for split in splits for example in split):
+        parts.append([example.texts, example.words, example.label, *([example.group] if task.is_grouped else [])])
     for part in parts:
         digest.update(json.dumps(part).encode())
         digest.update(b"\n")

@@ -30,7 +30,8 @@ class Example:
         words: the words of a sentence to label; empty for the other kinds.
         label: a class id (an index into `Task.labels`), a score in `Task.label_range`, one label id per
             word, 0 or 1 for each of several labels, or None if the label is hidden.
-        group: the source's grouping: a document (CoNLL-2003), a genre (MultiNLI), a domain (CoLA), or "".
+        group: the source's grouping: a document (CoNLL-2003), a genre (MultiNLI), a domain (CoLA), a task file's
+            column `group`, or "".
     """
 
     id: str
@@ -127,6 +128,7 @@ class Task:
             of `core.carving`; None where the split has files of its own. `DataSpec.test_from` goes before the latter.
         class_weights: a weight a label, for settings with `class_weights: task`; () for none.
         conll_columns: the columns of words and of tags where the files are column files, for `predict`; else None.
+        is_grouped: examples of a group depend on each other: they are carved and resampled together.
     """
 
     name: str
@@ -151,6 +153,7 @@ class Task:
     test_from: str | None = None
     class_weights: tuple[float, ...] = ()
     conll_columns: tuple[int, int] | None = None
+    is_grouped: bool = False
 
     @property
     def of_kind(self) -> TaskKind:
@@ -192,7 +195,8 @@ class TrainingData:
 
     Attributes:
         fingerprint: sha256 (hex, 16 characters) over the task's labels and every example of both splits (texts, words
-            and label; not ids, groups or paths, so the same data from the hub or from a folder has the same one).
+            and label, and group where the task is grouped; not ids or paths, so the same data from the hub or from a
+            folder has the same one).
         notes: remarks on this data for the result tables ("1 000 of 6 920 training examples, seed 0").
         all_dev: all of dev, of which `dev` is what epochs are scored on; finals are scored on all of it.
         whole_train, whole_dev: what train and dev are samples of, where words of documents are labelled: the sentences

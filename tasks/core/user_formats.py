@@ -11,7 +11,7 @@ from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.arrow_rows import ClassName, Row, with_class_names
 from meltpoint.tasks.core.conll import ConllLayout, read_conll, to_iob2
 from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.kind import LABEL
+from meltpoint.tasks.core.kind import GROUP, LABEL
 from meltpoint.tasks.core.paths import matching
 from meltpoint.tasks.core.readers import Record
 from meltpoint.tasks.core.task import Example, ReadExamples
@@ -64,6 +64,9 @@ def notes_of(left_out: LeftOut) -> list[str]:
 
 def _conll(paths: list[Path], layout: UserFileLayout) -> ReadExamples:
     files = [read_conll(path, layout.labels, conll_layout(layout)) for path in paths]
+    for path, examples in zip(paths, files, strict=True):
+        if GROUP in layout.columns and not any(one.group for one in examples):
+            raise ValueError(f"{path} has no -DOCSTART- and no # newdoc. Mark its documents, or remove columns.group.")
     if len(files) == 1:
         return files[0]
     joined = [
@@ -126,11 +129,26 @@ def labelled_example(
         left_out[EMPTY if layout.empty == "skip" else KEPT] += 1
         if layout.empty == "skip":
             return None
+    group = _group(record, layout)
     if layout.label_range is not None:
-        return Example(name, texts, label=label.score(LABEL, layout.label_range))
+        return Example(name, texts, label=label.score(LABEL, layout.label_range), group=group)
     if layout.of_kind.has_labels:
-        return Example(name, texts, label=_indicators(label, layout))
-    return Example(name, texts, label=_class(label, LABEL, layout.labels))
+        return Example(name, texts, label=_indicators(label, layout), group=group)
+    return Example(name, texts, label=_class(label, LABEL, layout.labels), group=group)
+
+
+def _group(record: Record, layout: UserFileLayout) -> str:
+    """The group of an example, "" where the task has none.
+
+    Raises:
+        ValueError: its cell is empty.
+    """
+    if GROUP not in layout.columns:
+        return ""
+    group = record.cell(GROUP).strip()
+    if not group:
+        raise record.problem(GROUP, "the group is empty. Fill it in, or remove the row.")
+    return group
 
 
 def label_spellings(record: Record, layout: UserFileLayout) -> Sequence[str]:
@@ -223,7 +241,10 @@ def tagged_example(
     ids = [_class(Record(path, line, [tag], {tags_column: 0}), tags_column, layout.labels) for tag in tags]
     if layout.tag_scheme == "iob1":
         ids = [layout.labels[tag] for tag in to_iob2(cells, "iob1")]
-    return Example(name, words=tuple(tokens), label=tuple(ids))
+    column = layout.columns.get(GROUP)
+    cell = [cell_text(path, line, row, column[0], takes_null=True)] if column else []
+    group = _group(Record(path, line, cell, {GROUP: 0}), layout)
+    return Example(name, words=tuple(tokens), label=tuple(ids), group=group)
 
 
 def hub_example(

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.conll import TagScheme
-from meltpoint.tasks.core.kind import LABEL, TaskKind
+from meltpoint.tasks.core.kind import DOCUMENT, GROUP, LABEL, TaskKind
 from meltpoint.tasks.core.metrics import METRICS
 from meltpoint.tasks.core.patterns import check_groups
 from meltpoint.tasks.core.user_layout import (
@@ -81,7 +81,10 @@ class Hub(_Strict):
 
 
 class Columns(_Strict):
-    """The columns by name, or by number from 0; a text may be joined of several, and several labels have one each."""
+    """The columns by name, or by number from 0; a text may be joined of several, and several labels have one each.
+
+    `group` holds the document, author or conversation that an example belongs to.
+    """
 
     text: Names | None = None
     text_a: Names | None = None
@@ -89,6 +92,7 @@ class Columns(_Strict):
     words: str | None = None
     tags: str | None = None
     label: Names | None = None
+    group: str | None = None
 
     def given(self) -> dict[str, tuple[str, ...]]:
         """The columns that are named."""
@@ -292,7 +296,7 @@ class UserTask(_Strict):
         given = self.columns.given()
         if self.label_files is not None and LABEL in given:
             raise ValueError("columns: label is in label_files already. Remove one of the two.")
-        for name in set(given).difference(needed):
+        for name in set(given).difference({*needed, GROUP}):
             raise ValueError(f"columns: '{name}' does not fit {self.kind}, which takes {', '.join(needed)}.")
         if self.format == "lines":
             self._check_pattern(needed, given)
@@ -302,9 +306,17 @@ class UserTask(_Strict):
         for name in needed:
             if name not in given and self.format not in {"conll", "lines", "folders"}:
                 raise ValueError(f"columns: '{name}' is missing; {self.kind} needs {', '.join(needed)}.")
+        self._check_group()
         for name, columns in given.items():
-            if self.format == "conll" and not re.fullmatch(r"-?\d+", columns[0]):
+            if self.format == "conll" and name != GROUP and not re.fullmatch(r"-?\d+", columns[0]):
                 raise ValueError(f"columns: {name} of a conll file is a position counted from 0, not '{columns[0]}'.")
+
+    def _check_group(self) -> None:
+        if self.format == "conll" and self.columns.group not in (None, DOCUMENT):
+            raise ValueError(
+                f"columns: group of a conll file is '{DOCUMENT}', its -DOCSTART- and # newdoc, "
+                f"not '{self.columns.group}'."
+            )
 
     def _check_label_columns(self) -> None:
         columns = self.columns.label or ()
@@ -321,7 +333,7 @@ class UserTask(_Strict):
     def _check_pattern(self, needed: tuple[str, ...], given: Mapping[str, tuple[str, ...]]) -> None:
         if self.pattern is None:
             raise ValueError(f"pattern is missing; {WANTED['pattern']}.")
-        groups = [group for name in needed for group in given.get(name, (name,))]
+        groups = [group for name in (*needed, *given.keys() & {GROUP}) for group in given.get(name, (name,))]
         check_groups(self.pattern, [*groups, self.split_column] if self.split_column else groups)
 
     def _check_metrics(self) -> None:

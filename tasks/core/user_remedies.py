@@ -44,7 +44,7 @@ WANTED = {
     "test_from": f"write {FORMS}",
     "format": f"write one of {', '.join(FORMATS)}",
     "columns": "write a mapping, as in columns: {text: sentence, label: label}",
-    **{f"columns.{name}": COLUMNS_REMEDY for name in ("text", "text_a", "text_b", "words", "tags", "label")},
+    **{f"columns.{name}": COLUMNS_REMEDY for name in ("text", "text_a", "text_b", "words", "tags", "label", "group")},
     "joiner": 'write the text between two columns, as in joiner: " "',
     "label_files": "write files with one label a line, as in label_files: {train: train.gold.txt, dev: dev.gold.txt}",
     **{f"label_files.{name}": FILE_REMEDY.replace("files", "label_files") for name in ("train", "dev", "test")},

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from meltpoint.tasks.core.arrow_rows import Row, dataset_rows, parquet_rows
 from meltpoint.tasks.core.bounded import parse_json
-from meltpoint.tasks.core.kind import LABEL
+from meltpoint.tasks.core.kind import GROUP, LABEL
 from meltpoint.tasks.core.patterns import compiled, matched
 from meltpoint.tasks.core.readers import (
     Record,
@@ -142,7 +142,7 @@ def as_record(path: Path, line: int, row: Row, names: Mapping[str, str], layout:
     cells = [
         label_list(path, line, row, column)
         if name == LABEL and layout.of_kind.has_labels
-        else cell_text(path, line, row, column, takes_null=takes_null, is_label=name == LABEL)
+        else cell_text(path, line, row, column, takes_null=takes_null or name == GROUP, is_label=name == LABEL)
         for name, column in names.items()
     ]
     return Record(path, line, cells, {name: position for position, name in enumerate(names)})

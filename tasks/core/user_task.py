@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from meltpoint.tasks.core import mistakes, registry
 from meltpoint.tasks.core.bounded import MOST_YAML_BYTES, TextLoader, parse_yaml
 from meltpoint.tasks.core.conll import TagScheme
-from meltpoint.tasks.core.kind import LABEL
+from meltpoint.tasks.core.kind import GROUP, LABEL
 from meltpoint.tasks.core.metrics import default
 from meltpoint.tasks.core.paths import expanded
 from meltpoint.tasks.core.readers import read_text
@@ -108,6 +108,7 @@ def _task(user_task: UserTask, folder: Path) -> Task:
         class_weights=_weights(user_task),
         notes=() if scheme == "iob2" else (f"tags are {scheme} in the files, and converted to IOB2",),
         conll_columns=None if columns is None else (columns.word, columns.tag),
+        is_grouped=GROUP in layout.columns,
     )
 
 

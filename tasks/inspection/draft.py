@@ -12,9 +12,10 @@ from pathlib import Path
 
 from meltpoint import tasks
 from meltpoint.tasks import kinds
+from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.compressed import without_suffix
 from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.kind import LABEL
+from meltpoint.tasks.core.kind import DOCUMENT, GROUP, LABEL
 from meltpoint.tasks.core.readers import shown
 from meltpoint.tasks.core.task import SPLITS, Kind, Split
 from meltpoint.tasks.core.user_layout import UserFileLayout
@@ -50,13 +51,14 @@ class Draft:
         self.remarks.setdefault(key, []).append(text)
 
 
-def draft_of(paths: Sequence[Path], relative_to: Path, named: str = "") -> Draft:
+def draft_of(paths: Sequence[Path], relative_to: Path, named: str = "", group: str | None = None) -> Draft:
     """Look at files and guess the task file that reads them.
 
     Args:
         paths: files and folders.
         relative_to: the folder that the task file will lie in.
         named: the task file's own name, without its ending; "" where there is none yet.
+        group: the column of the examples' groups.
 
     Raises:
         ValueError: a file is missing or of no format that is read, or has no texts or no labels.
@@ -70,6 +72,8 @@ def draft_of(paths: Sequence[Path], relative_to: Path, named: str = "") -> Draft
     draft.keys |= {"name": _name(named, first), "kind": roles.kind}
     _add_files(draft, split_places, labels, roles, relative_to)
     _add_format(draft, shape, roles)
+    if group is not None:
+        _add_group(draft, shape, group)
     for remark in remarks:
         draft.remark("files", remark)
     layout = _layout(draft, shape, roles)
@@ -161,6 +165,15 @@ def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
         draft.keys["label_separator"] = roles.label_separator
     if any(isinstance(value, list) for key, value in columns.items() if key != LABEL):
         draft.keys["joiner"] = " "
+
+
+def _add_group(draft: Draft, shape: FileShape, group: str) -> None:
+    known = [DOCUMENT] if shape.format == "conll" else list(shape.names)
+    if group not in known:
+        raise ValueError(f"--group: {registry.unknown(group, 'column', known)}")
+    columns = draft.keys.get("columns", {})
+    assert isinstance(columns, dict)
+    draft.keys["columns"] = {**columns, GROUP: group}
 
 
 def _layout(draft: Draft, shape: FileShape, roles: Roles) -> UserFileLayout:

@@ -44,7 +44,7 @@ class NewTask:
         }  # fmt: skip
 
 
-def new_task(files: Sequence[str], out: Path | None = None) -> NewTask:
+def new_task(files: Sequence[str], out: Path | None = None, group: str | None = None) -> NewTask:
     """Look at files and draft the task file that reads them; with `out`, write it there.
 
     Raises:
@@ -52,7 +52,7 @@ def new_task(files: Sequence[str], out: Path | None = None) -> NewTask:
     """
     if out is not None and out.exists():
         raise ValueError(f"{out} is there already. Name another file with --out, or remove it.")
-    draft = draft_of([Path(name) for name in files], out.parent if out else Path(), out.stem if out else "")
+    draft = draft_of([Path(name) for name in files], out.parent if out else Path(), out.stem if out else "", group)
     made = NewTask(yaml_text(draft, files), draft)
     if out is not None:
         # "x": another command may have written it since the look above.

@@ -76,7 +76,7 @@ def test_the_first_place_of_a_task_in_mlflow_has_the_lowest_error(metric, places
         for mode, score in (("fine_tuning", 0.5), ("feature_extraction", 0.2))
     ]  # fmt: skip
     tags = place_tags(SimpleNamespace(cells=cells))
-    assert [tags[cell.header.key][PLACE].split(" · ")[1][0] for cell in cells] == list(places)
+    assert [tags[cell.header.key][PLACE][0] for cell in cells] == list(places)
 
 
 def test_the_pareto_set_has_the_lower_errors():

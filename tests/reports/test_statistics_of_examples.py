@@ -80,3 +80,35 @@ def test_resamples_in_chunks_are_as_many_as_asked_for():
     sizes = [len(chunk) for chunk in counts_of(300_000, 10, "large")]
     assert sizes == [3, 3, 3, 1]
     assert resampled(lambda counts: counts[:, :2], 400_000, 5, "large").shape == (5, 2)
+
+
+def test_groups_are_drawn_whole_as_a_cluster_bootstrap_written_out_draws_them():
+    draw = np.random.default_rng(3)
+    right, groups = draw.random(60) < 0.7, np.repeat(np.arange(12), draw.multinomial(48, [1 / 12] * 12) + 1)
+    gold = np.ones(60, dtype=np.int32)
+    run = ScoredExamples(
+        "sentence_classification", ("a", "b"), gold, right.astype(np.int32), np.ones(60, dtype=np.int64)
+    )
+    found = resampled(scorer("accuracy", [run]), 60, 4000, "a test", groups)[:, 0]
+    members = [right[groups == group] for group in range(12)]
+    written = [np.concatenate([members[at] for at in draw.integers(12, size=12)]).mean() for _ in range(4000)]
+    assert found.mean() == pytest.approx(np.mean(written), abs=0.006)
+    assert found.std() == pytest.approx(np.std(written), rel=0.05)
+    counts = next(counts_of(60, 10, "a test", groups))
+    assert all((counts[:, groups == group] == counts[:, groups == group][:, :1]).all() for group in range(12))
+    assert (counts[:, np.unique(groups, return_index=True)[1]].sum(axis=1) == 12).all()
+
+
+def test_rows_that_occur_five_times_give_no_narrower_interval_where_they_are_a_group():
+    draw = np.random.default_rng(5)
+    single = (draw.random(80) < 0.7).astype(np.int32)
+
+    def spread(predicted, groups):
+        ones = np.ones(len(predicted), dtype=np.int64)
+        run = ScoredExamples("sentence_classification", ("a", "b"), ones.astype(np.int32), predicted, ones)
+        return resampled(scorer("accuracy", [run]), len(predicted), 4000, "a test", groups)[:, 0].std()
+
+    alone, copied = spread(single, None), spread(np.repeat(single, 5), None)
+    grouped = spread(np.repeat(single, 5), np.repeat(np.arange(80), 5))
+    assert copied == pytest.approx(alone / 5**0.5, rel=0.06), "five copies pass for five times the evidence"
+    assert grouped == pytest.approx(alone, rel=0.06)

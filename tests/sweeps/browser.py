@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from meltpoint.sweeps.specification.tracking_uri import default_uri
-from meltpoint.sweeps.tracking.dashboard import where
+from meltpoint.sweeps.tracking.deep_links import view_fragments
 from meltpoint.tests.sweeps import made_up_sweep
 from meltpoint.tests.sweeps.mlflow_server import MlflowServer
 
@@ -164,9 +164,9 @@ def dashboard(storage: Path) -> Iterator[str]:
 
 
 def links(storage: Path, server: str, sweep: str) -> dict[str, str]:
-    """View → the address that `meltpoint ui SWEEP` prints of it."""
-    lines = where(default_uri(storage), server, sweep)
-    return dict(line.rsplit("  ", 1) for line in lines)
+    """View → its address; `Dashboard` is the one that `meltpoint ui SWEEP` prints."""
+    first, *others = view_fragments(default_uri(storage), sweep).items()
+    return {name: f"{server.rstrip('/')}/{part}" for name, part in (("Dashboard", first[1]), *others)}
 
 
 def without_assistant(page: Browser, server: str) -> None:

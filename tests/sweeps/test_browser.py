@@ -32,7 +32,7 @@ def questions(page: Browser, pages: Mapping[str, str], folder: Path, name: str) 
         page.picture(folder / f"{name}-{question.replace(' ', '-')}.png")
 
     page.open(first)
-    page.sees("cola · 1 of 3", "default test")
+    page.sees("1/3 ★", "default test")
     answered("who wins")
     page.click("❄ mrpc")
     page.sees("Best setting", "learning_rate", "Learning curves and hyperparameters")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -188,3 +189,64 @@ def test_carving_leaves_the_rest_in_order():
     rest, part = carve(parse_cut("{from: train, fraction: 0.5, stratified: false}"), many)
     assert sorted(rest + part, key=lambda one: int(one.id)) == many
     assert [int(one.id) for one in rest] == sorted(int(one.id) for one in rest)
+
+
+AUTHORS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=4, max_size=60)
+
+
+def by_author(rows):
+    return [
+        Example(str(number), ("text",), label=label, group=str(author)) for number, (author, label) in enumerate(rows)
+    ]
+
+
+@given(AUTHORS, SEEDS, st.integers(2, 4))
+def test_folds_of_groups_cut_no_group_and_hold_each_example_once(rows, seed, of):
+    assume(len({author for author, _ in rows}) > of)
+    folds = [replace(draw(fold=fold, of=of, seed=seed), by_group=True).positions(by_author(rows)) for fold in range(of)]
+    assert sorted(position for fold in folds for position in fold) == list(range(len(rows)))
+    authors = [{rows[position][0] for position in fold} for fold in folds]
+    assert sum(map(len, authors)) == len(set().union(*authors))
+
+
+def test_a_slice_that_cuts_a_group_is_refused_with_the_remedy():
+    rows = by_author([(0, 0), (0, 1), (1, 0), (1, 1)])
+    assert replace(parse_cut("train[-2:]"), by_group=True).positions(rows) == [2, 3]
+    with pytest.raises(ValueError, match=r"cuts the group '1' apart\. Write \{from: train, fraction: 0\.1\}"):
+        replace(parse_cut("train[-1:]"), by_group=True).positions(rows)
+
+
+GROUPED = """
+name: reviews
+kind: sentence_classification
+files: {train: train.csv}
+dev_from: {from: train, fraction: 0.25, seed: 0}
+test_from: {from: train, fraction: 0.25, seed: 1}
+format: csv
+labels: [bad, good]
+columns: {text: text, label: label, group: author}
+"""
+
+
+def test_a_task_with_groups_keeps_each_on_one_side_and_another_column_is_other_data(tmp_path):
+    rows = "".join(f"text {row},{('bad', 'good')[row % 2]},a{row // 5},b{row // 5 % 7}\n" for row in range(100))
+    (tmp_path / "train.csv").write_text(f"text,label,author,other\n{rows}", encoding="utf-8")
+    prints = []
+    for columns in ("group: author", "group: other", ""):
+        text = GROUPED.replace(", group: author", f", {columns}" if columns else "")
+        (tmp_path / "task.yaml").write_text(text, encoding="utf-8")
+        spec = DataSpec(str(tmp_path / "task.yaml"))
+        data, test = load_training_data(spec), open_test(spec)
+        prints.append(data.fingerprint)
+        if columns:
+            sides = [{one.group for one in side} for side in (data.train, data.dev, test.examples)]
+            assert sum(map(len, sides)) == len(set().union(*sides)) == (20 if "author" in columns else 7)
+            assert "whole groups" in " ".join(data.notes)
+    assert len(set(prints)) == 3
+
+
+def test_an_empty_group_is_refused_with_its_line(tmp_path):
+    (tmp_path / "train.csv").write_text("text,label,author\na,bad,x\nb,good,\n", encoding="utf-8")
+    (tmp_path / "task.yaml").write_text(GROUPED, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"line 3.*the group is empty"):
+        load_training_data(DataSpec(str(tmp_path / "task.yaml")))
