@@ -32,7 +32,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
 FROM ${BASE}
 LABEL org.opencontainers.image.title="meltpoint" \
     org.opencontainers.image.description="Hyperparameter search for adapting pretrained encoders" \
-    org.opencontainers.image.version="0.1.0" \
+    org.opencontainers.image.version="0.2.0" \
     org.opencontainers.image.licenses="Apache-2.0 AND BSD-3-Clause"
 # The caches and runs/ are made here, so that a fresh volume mounted over them belongs to the user.
 RUN useradd --create-home --uid 10001 meltpoint \

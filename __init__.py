@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from meltpoint.reports.loaded_sweep import LoadedSweep
     from meltpoint.reports.python_api import SweepFailedError, load_model, load_sweep, plan, sweep
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["LoadedSweep", "SweepFailedError", "__version__", "load_model", "load_sweep", "plan", "sweep"]
 
 

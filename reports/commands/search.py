@@ -21,7 +21,7 @@ from meltpoint.sweeps.command_line.options import (
     Verbose,
     with_sweep_options,
 )
-from meltpoint.sweeps.machine.terminal import Screen
+from meltpoint.sweeps.machine.terminal import Screen, tell
 
 if TYPE_CHECKING:
     from meltpoint.reports.results import SweepResults
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from meltpoint.sweeps.driver.run import Outcome
     from meltpoint.sweeps.results.summary import SweepSummary
     from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+    from meltpoint.sweeps.storage.files import StoragePath
 
 
 @exit_on_error(goes_on=True)
@@ -52,8 +53,8 @@ def sweep(options: SweepOptions) -> None:
     _run(spec, asked_to_grow(spec, resources))
 
 
-def _run(spec: SweepSpec, resources: Resources) -> None:
-    """Run a sweep, show its table, and end with its status."""
+def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
+    """Run a sweep, show its table, and end with its status; its results where that is 0."""
     console = Screen(stderr=True)
     from meltpoint.sweeps.driver.early_start import head_start
     from meltpoint.sweeps.machine.signals import end_now, stoppable
@@ -86,6 +87,22 @@ def _run(spec: SweepSpec, resources: Resources) -> None:
     _show(outcome, resources, rendered)
     if outcome.exit_status != DONE:
         raise typer.Exit(outcome.exit_status)
+    return rendered[-1]
+
+
+def _keep_model(results: SweepResults, storage: str) -> StoragePath:
+    """Write the recommended model of the sweep's first task into the sweep's folder."""
+    from meltpoint.reports.cards.cell_card import cell_card
+    from meltpoint.sweeps.ledger.ledger import Ledger
+    from meltpoint.sweeps.results.finalist_export import KEPT, export_finalist
+    from meltpoint.sweeps.specification.cells import cell_name
+    from meltpoint.sweeps.storage.files import storage_path
+    from meltpoint.sweeps.storage.layout import sweep_folder
+
+    cell, summary = results.recommendations[0].winner.cell, results.summary
+    ledger = Ledger(sweep_folder(storage_path(storage), summary.name))
+    card = cell_card(summary, cell, "model")
+    return export_finalist(ledger, summary, cell_name(*cell.header.key), ledger.folder, card=card, name=KEPT)
 
 
 def _show(outcome: Outcome, resources: Resources, rendered: Sequence[SweepResults]) -> None:
@@ -131,12 +148,23 @@ def demo(
     storage: Storage = "runs", name: Name = "demo", cpus_per_trial: CpusPerTrial = 1.0,
     gpus_per_trial: GpusPerTrial = "auto", mix_code_versions: MixCode = False,
 ) -> None:  # fmt: skip
-    """A small sweep on the embedded encoder and four small tasks of every kind; no network, a few minutes."""
-    from meltpoint.sweeps.command_line.demo import demo_spec
+    """A small sweep offline: freeze or fine-tune? It recommends one, keeps the model and predicts with it.
+
+    Two modes of the embedded encoder on a generated task of sentence similarity; about two minutes.
+    """
+    from meltpoint.sweeps.command_line.demo import PAIR, demo_spec, refuse_other
     from meltpoint.sweeps.command_line.option_values import resources_of
 
     options = SweepOptions(
         storage=storage, cpus_per_trial=cpus_per_trial, gpus_per_trial=gpus_per_trial,
         mix_code_versions=mix_code_versions,
     )  # fmt: skip
-    _run(demo_spec(name), resources_of(options))
+    resources, spec = resources_of(options), demo_spec(name)
+    refuse_other(spec, storage)
+    folder = _keep_model(_run(spec, resources), storage)
+    from meltpoint.adapters.exported_model import load_folder
+
+    (score,) = load_folder(str(folder)).predict([PAIR])
+    tell(f"Prediction  {score:.1f} of 5: how similar are “{PAIR[0]}” and “{PAIR[1]}”")
+    tell(f"Next        meltpoint predict {folder} FILE")
+    tell("            meltpoint sweep --help")

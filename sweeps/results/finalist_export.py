@@ -23,14 +23,18 @@ WORDS: Mapping[Form, str] = {
 }  # fmt: skip
 CARD = "README.md"
 """The model card, by the hub's name for it."""
+KEPT = "model"
+"""The folder of a sweep's recommended model, in the sweep's folder."""
 
 
 def export_finalist(
-    ledger: Ledger, summary: SweepSummary, cell: str, out: StoragePath, form: Form = "model", card: str | None = None
+    ledger: Ledger, summary: SweepSummary, cell: str, out: StoragePath, form: Form = "model", card: str | None = None,
+    name: str = "",
 ) -> StoragePath:  # fmt: skip
     """Write a cell's best finalist as a folder, `OUT/E.M.T.FORM`.
 
     Args:
+        name: another name for the folder.
         cell: its name (E.M.T).
         form: `adapters.exported_model`, `adapters.exported_transformers` or `adapters.exported_onnx`.
         card: the text of its model card; None for none.
@@ -40,7 +44,7 @@ def export_finalist(
             transformers has no class for its head, the extra `onnx` is not installed, or the scores differ.
     """
     final, order, trainer = _finalist(ledger, summary, cell)
-    folder = out / f"{cell}.{form}"
+    folder = out / (name or f"{cell}.{form}")
     with storing_folder(folder) as local:
         try:
             _save(local, form, order, trainer, _facts(summary, final))
