@@ -20,7 +20,6 @@ from meltpoint.sweeps.results.export import best_space
 from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.score_words import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.score_text import score_text
@@ -72,8 +71,9 @@ class BestSetting:
 class CellSection:
     """Everything that the page shows of a cell."""
 
-    name: str
+    task: str
     title: str
+    headline: str
     facts: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
     seeds: tuple[Seed, ...]
@@ -86,7 +86,7 @@ class CellSection:
 
     def as_json(self) -> dict[str, Any]:
         """The object that the page's scripts read."""
-        return {"name": self.name, "residuals": self.errors.residuals, **self.trials.as_json()}
+        return {"title": self.title, "task": self.task, "residuals": self.errors.residuals, **self.trials.as_json()}
 
 
 def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> CellSection:
@@ -99,7 +99,7 @@ def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> Ce
     importance, missing = _importance(cell, trials)
     guards = cell_guards(cell, summary.baselines.get(cell.header.task))
     return CellSection(
-        cell_name(*cell.header.key), _title(cell), tuple(_facts(cell, summary)), tuple(one.text for one in guards),
+        cell.header.task, _title(cell), _headline(cell), tuple(_facts(cell, summary)), tuple(one.text for one in guards),
         tuple(_seeds(cell)), importance, missing, best_setting(cell, summary), errors_of(cell, summary.folder),
         _classes(cell, summary), trials,
     )  # fmt: skip
@@ -108,6 +108,13 @@ def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> Ce
 def _title(cell: CellSummary) -> str:
     head = cell.header
     return " · ".join(part for part in (head.task, title(head.mode), head.encoder, head.variant) if part)
+
+
+def _headline(cell: CellSummary) -> str:
+    """`test 89.0 ± 2.1, 3 of 3 trials`: what a closed section shows."""
+    split, score = ("test", cell.test) if cell.test else ("dev", cell.dev)
+    scored = [f"{split} {spread_text(score, cell.header.metric)}"] if score else []
+    return ", ".join([*scored, f"trials {trials_text(cell.counts)}"])
 
 
 def _classes(cell: CellSummary, summary: SweepSummary) -> tuple[tuple[str, ...], ...]:

@@ -9,13 +9,13 @@ const SMALLEST_RANGE = 1e-12;
 
 function drawChart(node, data, look) {
   const kind = node.dataset.kind;
-  const subject = kind === "tuning" || kind === "cost" ? data[kind][node.dataset.place] : data.cells[node.dataset.place];
+  const subject = ["tuning", "cost", "history"].includes(kind) ? data[kind][node.dataset.place] : data.cells[node.dataset.place];
   const ink = look.dark ? "#d5dae1" : "#30363d";
   const paint = {
     ...look, ink, rule: look.dark ? "#3a424d" : "#d5dae1", quiet: look.dark ? "#8c97a5" : "#7a8591",
     best: look.dark ? "#ffb454" : "#c2410c", point: look.dark ? "#6b9fe6" : "#3b76c4",
   };
-  const { height, option } = { tuning, cost, parallel, scatter, learning, residuals }[kind](subject, paint);
+  const { height, option } = { tuning, cost, history: (one, look) => history(one, look, data.cells), parallel, scatter, learning, residuals }[kind](subject, paint);
   node.style.minHeight = "0";
   node.style.height = `${height}px`;
   const chart = echarts.init(node, null, { width: look.width, height, devicePixelRatio: look.printing ? 2 : undefined });
@@ -38,6 +38,20 @@ function numberAxis(paint, name, more = {}) {
     axisLine: { show: true, lineStyle: { color: paint.quiet } }, splitLine: { lineStyle: { color: paint.rule } },
     axisLabel: { color: paint.ink, hideOverlap: true, formatter: short }, ...more,
   };
+}
+/* An axis that ends at round numbers (1, 2, 5 × 10^k), and never past the ends that its metric has. */
+function roundAxis(values, [low = null, high = null] = []) {
+  const known = values.filter(Number.isFinite);
+  if (!known.length) return {};
+  const [least, most] = [Math.min(...known), Math.max(...known)];
+  const rough = (most - least || Math.abs(most) / 10 || 1) / 4;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const interval = [1, 2, 5, 10].find((step) => rough <= step * power * (1 + 1e-9)) * power;
+  const below = Math.floor(least / interval + 1e-9) * interval;
+  const above = Math.ceil(most / interval - 1e-9) * interval;
+  const min = Math.max(low ?? -Infinity, below === above ? below - interval : below);
+  const max = Math.min(high ?? Infinity, below === above ? above + interval : above);
+  return { min: Number(min.toPrecision(12)), max: Number(max.toPrecision(12)), interval };
 }
 const scoreAxis = (paint, name, more = {}) => numberAxis(paint, name, { nameGap: 40, ...more });
 
@@ -73,7 +87,6 @@ function tuning(subject, paint) {
     });
   });
   const ends = subject.lines.flatMap((line) => line.bands.flat().flatMap(([, low, high]) => [low, high]).concat(line.points.map(([, y]) => y)));
-  const margin = (Math.max(...ends) - Math.min(...ends)) * 0.03 || 1;
   const over = withLegend(paint, subject.lines.map((line) => line.name));
   const last = Math.max(...subject.lines.map((line) => line.points[line.points.length - 1][0]));
   return {
@@ -81,9 +94,61 @@ function tuning(subject, paint) {
     option: {
       legend: over.legend, grid: { left: 56, right: 16, top: over.top, bottom: 44 },
       xAxis: numberAxis(paint, subject.x, { min: 1, max: last, minInterval: 1, axisLabel: { ...withoutEnds(paint), showMinLabel: true } }),
-      yAxis: scoreAxis(paint, subject.y, { min: Math.floor(Math.min(...ends) - margin), max: Math.ceil(Math.max(...ends) + margin), axisLabel: withoutEnds(paint) }),
+      yAxis: scoreAxis(paint, subject.y, roundAxis(ends, subject.limits)),
       tooltip: { renderMode: "richText", confine: true, trigger: "axis", valueFormatter: (value) => short(value) },
       series,
+    },
+  };
+}
+
+/* The next of 1, 2 and 5 × 10^k, below or above. */
+function roundTo(value, side) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  const steps = [1, 2, 5, 10].map((step) => Number((step * power).toPrecision(12)));
+  return side > 0 ? steps.find((step) => step >= value) : steps.filter((step) => step <= value).at(-1);
+}
+function logTicks(paint, low, high) {
+  const values = [];
+  const some = Math.log10(high / low) > 3 ? [1] : [1, 2, 5];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) {
+    for (const step of some) values.push(Number((step * 10 ** power).toPrecision(12)));
+  }
+  const customValues = values.filter((value) => value >= low && value <= high);
+  return { axisLabel: { color: paint.ink, hideOverlap: true, formatter: short, customValues }, axisTick: { customValues } };
+}
+
+/* Points are the trials of the cells' tables; the best so far is of all trials. */
+function history(subject, paint, cells) {
+  const series = [];
+  const shown = [];
+  let last = 2;
+  for (const line of subject.lines) {
+    const { rows } = cells[line.place];
+    const color = MODES[line.mode] ?? paint.point;
+    const all = rows.dev.flatMap((dev, row) => (dev === null ? [] : [row]));
+    const point = (row) => [rows.number[row], subject.scale * rows.dev[row]];
+    all.forEach((row) => shown.push(subject.scale * rows.dev[row]));
+    last = Math.max(last, ...line.best.map(([number]) => number));
+    series.push({
+      type: "line", name: line.name, step: "end", showSymbol: false, color, lineStyle: { width: 2 },
+      data: line.best.map(([number, dev]) => [number, subject.scale * dev]), silent: true,
+    }, {
+      type: "scatter", name: line.name, symbolSize: all.length > 300 ? 3 : 7, color, data: all.map(point),
+      itemStyle: { opacity: all.length > 300 ? 0.4 : 0.8 },
+    });
+    const stopped = all.filter((row) => rows.status[row] === "stopped");
+    if (stopped.length) {
+      series.at(-1).data = all.filter((row) => rows.status[row] !== "stopped").map(point);
+      series.push({ type: "scatter", name: line.name, symbolSize: 6, data: stopped.map(point), itemStyle: { color: "transparent", borderColor: color } });
+    }
+  }
+  const over = withLegend(paint, subject.lines.map((line) => line.name));
+  return {
+    height: 250 + over.top,
+    option: {
+      legend: over.legend, grid: { left: 56, right: 16, top: over.top, bottom: 44 }, series,
+      xAxis: numberAxis(paint, "trial", { min: 1, max: last, minInterval: 1 }), yAxis: scoreAxis(paint, subject.y, roundAxis(shown, subject.limits)),
+      tooltip: { renderMode: "richText", confine: true, formatter: (item) => `${item.seriesName}, trial ${item.value[0]}: dev ${short(item.value[1])}` },
     },
   };
 }
@@ -108,14 +173,14 @@ function cost(subject, paint) {
     }
   });
   const seconds = subject.groups.flatMap((group) => group.points.map((point) => point.seconds));
-  const [low, high] = [Math.min(...seconds) / 1.5, Math.max(...seconds) * 1.5];
+  const [low, high] = [roundTo(Math.min(...seconds) / 1.1, -1), roundTo(Math.max(...seconds) * 1.1, 1)];
   const over = withLegend(paint, series.map((one) => one.name));
   return {
     height: 290 + over.top,
     option: {
       legend: over.legend, grid: { left: 56, right: 24, top: over.top, bottom: 44 },
-      xAxis: numberAxis(paint, "seconds of one run", { type: "log", min: low, max: high, ...withLabels(paint, logAxis(low, high)) }),
-      yAxis: scoreAxis(paint, subject.y, { boundaryGap: ["5%", "5%"] }), series,
+      xAxis: numberAxis(paint, "seconds of one run", { type: "log", min: low, max: high, ...logTicks(paint, low, high) }),
+      yAxis: scoreAxis(paint, subject.y, roundAxis(subject.groups.flatMap((group) => group.points.map((point) => point.score)), subject.limits)), series,
       tooltip: { renderMode: "richText", confine: true, formatter: (item) => `${item.seriesName}\n${short(item.value[1])} in ${short(item.value[0])} s` },
     },
   };
@@ -151,7 +216,7 @@ function parallel(cell, paint) {
     dim: at, name: axis.name, ...searchedAxis(axis, rows.settings[at], paint), axisLine: line, axisTick: line,
   }));
   each.push({
-    dim: axes.length, name: cell.score, type: "value", scale: true, axisLine: line, axisTick: line,
+    dim: axes.length, name: cell.score, type: "value", scale: true, ...roundAxis(scores, cell.limits), axisLine: line, axisTick: line,
     axisLabel: { color: paint.ink, formatter: short },
   });
   if (!vertical) [each[0].nameTextStyle, each.at(-1).nameTextStyle] = [{ align: "left" }, { align: "right" }];  // not past the edges
@@ -189,7 +254,7 @@ function scatter(cell, paint) {
     const each = (across - gap - 24) / (found.data?.length || 1);
     const label = found.data && found.data.length <= MOST_WHOLE ? { interval: 0, width: each - 4, overflow: "truncate" } : { hideOverlap: true, formatter: short };
     option.xAxis.push({ ...numberAxis(paint, axis.name), ...found, gridIndex: at, axisLabel: { ...found.axisLabel, ...label } });
-    option.yAxis.push(scoreAxis(paint, column === 0 ? cell.score : "", { gridIndex: at, nameGap: 34 }));
+    option.yAxis.push(scoreAxis(paint, column === 0 ? cell.score : "", { gridIndex: at, nameGap: 34, ...roundAxis(cell.points.map((one) => cell.scale * rows.dev[one]), cell.limits) }));
     const drawn = cell.points.filter((one) => rows.settings[at][one] !== null);
     const value = (one) => [rows.settings[at][one], cell.scale * rows.dev[one], rows.number[one]];
     option.series.push({
@@ -216,7 +281,7 @@ function learning(cell, paint) {
     height: 320,
     option: {
       grid: { left: 56, right: 24, top: 14, bottom: 44 }, series,
-      xAxis: numberAxis(paint, "epoch", { min: last > 1 ? 1 : 0, max: Math.max(2, last), minInterval: 1 }), yAxis: scoreAxis(paint, cell.score),
+      xAxis: numberAxis(paint, "epoch", { min: last > 1 ? 1 : 0, max: Math.max(2, last), minInterval: 1 }), yAxis: scoreAxis(paint, cell.score, roundAxis(series.flatMap((one) => one.data.map(([, y]) => y)), cell.limits)),
       tooltip: { renderMode: "richText", confine: true, formatter: (item) => `${item.seriesName}, epoch ${item.value[0]}: dev ${short(item.value[1])}` },
     },
   };

@@ -1,51 +1,90 @@
-"""The front of the page as values: the verdict of each task in words, and the ❄/🔥 table with a row for each task."""
+"""The front of the page as values: the recommendation of each task with its bars, the warnings, and the ❄/🔥 table."""
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from meltpoint.reports.findings import delta_row
+from meltpoint.reports.differences import ModeVariant
 from meltpoint.reports.formats import marks, p_text
+from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.results import SweepResults
-from meltpoint.reports.statistics.comparison import ALPHA
-from meltpoint.reports.table_values import Delta, EncoderBlock, TableEntry, TableRow
-from meltpoint.sweeps.results.score_words import NOTHING
+from meltpoint.reports.table_values import Delta, EncoderBlock, TableEntry, TableRow, own_columns
+from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.results.guards import Kind, guards
+from meltpoint.sweeps.results.score_words import spread_text
 from meltpoint.sweeps.results.summary import SweepSummary
+from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.tasks import kinds
 from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.metrics import limits
+from meltpoint.tasks.core.score_text import in_points, scale, score_text
+
+BASELINE = "baseline"
+EXAMPLES = {"sentence": '"a text"', "pair": '("a text", "another text")', "words": '["Words", "of", "a", "sentence"]'}
+"""Input of a kind of task → an argument of `predict`, as Python."""
+WARNINGS: dict[Kind, str] = {
+    "data": "the data cannot tell close settings apart, or are faulty",
+    "baseline": "the encoder adds nothing to a baseline",
+    "failed_runs": "finals did not learn",
+    "few_steps": "the encoder was trained for few steps",
+    "result": "a result is less than its mode says",
+    "edge": "the best value lies at the end of its range",
+}
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A difference of the table in words.
+class Bar:
+    """A candidate of a task as a bar.
 
     Attributes:
-        words: the conclusion.
-        encoder, title: of the difference: `minilm`, `Δ 🔥 − ❄`.
-        figures: as in the table of differences of the other formats: `+8.2 [+6.5, +9.9], adjusted p 0.004`.
-        is_claimed: True if the adjusted p-value allows to claim it.
+        name: `🔥`, with encoder and variant where there are several; or `baseline`.
+        detail: the mode's name, or which baseline.
+        text: the score with its ± over seeds.
+        left, width: of the bar, in percent of the axis.
+        low, high: the ends of its whisker, in percent; None of a single score.
+        mode: the mode; "" of a baseline.
+        place: of its cell on the page; None of a baseline.
+        is_recommended: True for the winner.
     """
 
-    words: str
-    encoder: str
-    title: str
-    figures: str
-    is_claimed: bool
+    name: str
+    detail: str
+    text: str
+    left: float
+    width: float
+    low: float | None
+    high: float | None
+    mode: str = ""
+    place: int | None = None
+    is_recommended: bool = False
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The differences of one task.
+class Card:
+    """The recommendation of one task.
 
     Attributes:
-        findings: one for each difference of the table by the task's own metric.
-        missing: why there are none; "" where there are.
+        metric: of the scores, with `on dev` where they are not of test.
+        sentence: the recommendation, or why there is none yet.
+        certainty: `sure`, `provisional`, `level`; "" without a recommendation.
+        bars: the baseline, then the candidates, the best first.
+        ticks: (text, place in percent) of the bars' axis.
+        commands, python: how the recommended model is used.
     """
 
     task: str
     metric: str
-    findings: tuple[Finding, ...]
-    missing: str
+    sentence: str
+    certainty: str = ""
+    details: tuple[str, ...] = ()
+    bars: tuple[Bar, ...] = ()
+    ticks: tuple[tuple[str, float], ...] = ()
+    commands: str = ""
+    python: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,6 +96,7 @@ class FrontEntry:
     p: str = ""
     is_best: bool = False
     is_paper: bool = False
+    is_recommended: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,49 +108,141 @@ class FrontTable:
     rows: tuple[tuple[str, tuple[FrontEntry, ...]], ...]
 
 
-def verdicts(results: SweepResults) -> list[Verdict]:
-    """The verdict of every task of a sweep, in the order of its cells."""
+def cards(results: SweepResults) -> list[Card]:
+    """A card for every task of a sweep, in the order of its cells."""
+    known = {one.task: one for one in results.recommendations}
     metrics = {cell.header.task: cell.header.metric for cell in results.summary.cells}
-    found = []
-    for task, metric in metrics.items():
-        findings = tuple(_finding(delta) for delta in results.family if delta.task == task)
-        found.append(Verdict(task, metric, findings, "" if findings else _missing(results.summary, task)))
-    return found
-
-
-def _finding(delta: Delta) -> Finding:
-    encoder, _, title, value, interval, p, chance, words = delta_row(delta)
-    parts = [value if interval == NOTHING else f"{value} {interval}"]
-    parts += [f"adjusted p {p}"] * (p != NOTHING) + [f"P(A > B) {chance}"] * (chance != NOTHING)
-    holm = delta.comparison.p_holm
-    return Finding(words, encoder, title, ", ".join(parts), holm is not None and holm < ALPHA)
+    return [
+        _card(known[task], results.summary) if task in known else Card(task, metric, _missing(results.summary, task))
+        for task, metric in metrics.items()
+    ]
 
 
 def _missing(summary: SweepSummary, task: str) -> str:
     cells = [cell for cell in summary.cells if cell.header.task == task]
     done = sum(cell.dev is not None for cell in cells)
-    if len(cells) < 2:
-        return "One mode was searched: there is nothing to compare."
-    return f"No comparison yet: {done} of {some(len(cells), 'cell')} have finals."
+    return f"No recommendation yet: {done} of {some(len(cells), 'cell')} have finals."
+
+
+def _card(known: Recommendation, summary: SweepSummary) -> Card:
+    baseline = summary.baselines.get(known.task)
+    based = baseline is not None and baseline.metric == known.metric
+    scores = [one.score.mean + (one.score.std or 0.0) for one in known.standings]
+    scores += [baseline.best[1]] if baseline and based else []
+    least = min(*scores, *(one.score.mean - (one.score.std or 0.0) for one in known.standings))
+    low, high, ticks = _bar_axis(known.metric, least, max(scores))
+
+    def share(score: float) -> float:
+        return round(100 * (min(max(score, low), high) - low) / (high - low), 2)
+
+    def bar(name: str, detail: str, text: str, score: float, std: float | None, *more: object) -> Bar:
+        ends = (None, None) if std is None else (share(score - std), share(score + std))
+        origin = share(0.0)
+        return Bar(name, detail, text, min(origin, share(score)), abs(share(score) - origin), *ends, *more)  # type: ignore[arg-type]
+
+    keys = [cell.header.key for cell in summary.cells]
+    bars = [
+        bar(known.name(one), one.mode, spread_text(one.score, known.metric), one.score.mean, one.score.std, one.mode,
+            keys.index(one.cell.header.key), one.is_recommended)
+        for one in known.standings
+    ]  # fmt: skip
+    if baseline and based:
+        name, score = baseline.best
+        on_dev = "" if known.split == "dev" else ", on dev"
+        bars.append(bar(BASELINE, f"{name}{on_dev}", score_text(score, known.metric), score, None))
+    shown = tuple((f"{scale(known.metric) * tick:g}".replace("-", "−"), share(tick)) for tick in ticks)
+    metric = known.metric + (" on dev" if known.split == "dev" else "")
+    commands, python = use_of(known, summary)
+    return Card(
+        known.task, metric, known.sentence, known.certainty, known.details, tuple(bars), shown, commands, python
+    )
+
+
+def _bar_axis(metric: str, least: float, most: float) -> tuple[float, float, list[float]]:
+    """The ends of an axis of bars and its ticks: from 0 to where the metric ends, or to a round number of errors."""
+    if in_points(metric):
+        low = limits(metric)[0] if least < 0 else 0.0
+        return low, 1.0, [low + (1.0 - low) * part / 4 for part in (0, 2, 4)]
+    step = rounded_up(max(most, 1e-9) / 2)
+    return 0.0, 2 * step, [0.0, step, 2 * step]
+
+
+def rounded_up(value: float) -> float:
+    """The next of 1, 2 and 5 × 10^k."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 5, 10) if value <= step * power * (1 + 1e-9))
+
+
+def use_of(known: Recommendation, summary: SweepSummary) -> tuple[str, str]:
+    """The commands, and the lines of Python, that predict with the recommended model."""
+    head = known.winner.cell.header
+    name, kept = summary.spec.name, None if summary.folder is None else summary.folder / "model"
+    example = EXAMPLES[kinds.get(head.kind).input]
+    storage = "runs" if summary.folder is None else str(summary.folder.parent)
+    if storage == str(Path("runs").absolute()):
+        storage = "runs"
+    where = [] if storage == "runs" else ["--storage", storage]
+    new = "new.conll" if kinds.get(head.kind).labels_words else "new.csv"
+    if kept is not None and kept.exists():
+        folder = f"{storage}/{name}/model"
+        commands = shlex.join(["meltpoint", "predict", name, new, *where])
+    else:
+        folder = f"models/{cell_name(*head.key)}.model"
+        export = ["meltpoint", "export", name, "--cell", cell_name(*head.key), "--model", "--out", "models", *where]
+        commands = f"{shlex.join(export)}\n{shlex.join(['meltpoint', 'predict', folder, new])}"
+    python = f'import meltpoint as mp\nmodel = mp.load_model("{folder}")\nprint(model.predict([{example}]))'
+    return commands, python
+
+
+def warnings_by_kind(summary: SweepSummary) -> list[tuple[str, list[str]]]:
+    """A headline for each kind of warning, with its lines; equal warnings of several cells share one."""
+    found: dict[Kind, dict[str, list[str]]] = {}
+    for guard in guards(summary):
+        name = guard.cell[2] if guard.kind == "data" else cell_name(*guard.cell)
+        found.setdefault(guard.kind, {}).setdefault(guard.text, []).append(name)
+    grouped = []
+    for kind, texts in found.items():
+        names = list(dict.fromkeys(name for each in texts.values() for name in each))
+        noun = "task" if kind == "data" else "cell"
+        lines = [f"{', '.join(dict.fromkeys(each))}: {text}." for text, each in texts.items()]
+        grouped.append((f"{some(len(names), noun)}: {WARNINGS[kind]}", lines))
+    return grouped
 
 
 def front_tables(results: SweepResults) -> list[FrontTable]:
     """The tables of all encoders."""
-    return [_table(block, results.table.deltas) for block in results.table.blocks]
+    winners = [one.winner.cell.header.key for one in results.recommendations]
+    return [_table(block, results.table.deltas, winners) for block in results.table.blocks]
 
 
-def _table(block: EncoderBlock, deltas: Sequence[Delta]) -> FrontTable:
+def _table(block: EncoderBlock, deltas: Sequence[Delta], winners: Sequence[CellKey]) -> FrontTable:
     columns = (*block.modes, *block.ensembles, *block.differences)
     p_values = {
         (delta.task, delta.comparison.metric, delta.title): p_text(delta.comparison.p_holm)
         for delta in deltas if delta.encoder == block.encoder and delta.comparison.p_holm is not None
     }  # fmt: skip
+    won = {(key[2], *key[1:2], *key[3:]) for key in winners if key[0] == block.encoder}
+    first = own_columns(block.tasks)
     rows = []
     for place, (task, metric) in enumerate(block.tasks):
-        entries = (_entry(row, row.entries[place], p_values.get((task, metric, row.title), "")) for row in columns)
+        entries = (
+            _entry(
+                row,
+                row.entries[place],
+                p_values.get((task, metric, row.title), ""),
+                first[place]
+                and (
+                    isinstance(row.of, ModeVariant)
+                    and not row.is_paper
+                    and (task, row.of.mode, *([row.of.variant] if row.of.variant else [])) in won
+                ),
+            )
+            for row in columns
+        )
         rows.append((f"{task} ({metric})" if metric else task, tuple(entries)))
     return FrontTable(block.encoder, tuple((row.title, row.head) for row in columns), tuple(rows))
 
 
-def _entry(row: TableRow, entry: TableEntry, p: str) -> FrontEntry:
-    return FrontEntry(entry.label, marks(entry.notes), p, entry.is_best, row.is_paper and entry.split is not None)
+def _entry(row: TableRow, entry: TableEntry, p: str, is_recommended: bool) -> FrontEntry:
+    is_paper = row.is_paper and entry.split is not None
+    return FrontEntry(entry.label, marks(entry.notes), p, entry.is_best, is_paper, is_recommended)

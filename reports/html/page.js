@@ -12,7 +12,7 @@
     if (width) plots.set(node, drawChart(node, data, { dark: dark.matches && !printing, width, printing }));
   }
   function fill(node) {
-    if (!tables.has(node)) tables.set(node, trialTable(node, data.cells[node.dataset.place], data.dashboard));
+    if (!tables.has(node)) tables.set(node, trialTable(node, data.cells, data.dashboard));
   }
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) {

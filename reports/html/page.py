@@ -18,18 +18,15 @@ from meltpoint.reports.class_tables import CLASS_HEADS
 from meltpoint.reports.findings import GAIN_HEADS, gain_rows, without_defaults
 from meltpoint.reports.formats import duration, marks, percent
 from meltpoint.reports.html.cell_sections import CellSection, cell_section
-from meltpoint.reports.html.curves import Chart, cost_charts, tuning_charts
+from meltpoint.reports.html.curves import Chart, cost_charts, history_charts, tuning_charts
 from meltpoint.reports.html.disagreements import Disagreements, disagreements
-from meltpoint.reports.html.front import FrontTable, Verdict, front_tables, verdicts
+from meltpoint.reports.html.front import Card, FrontTable, cards, front_tables, warnings_by_kind
 from meltpoint.reports.html.trials import MOST_ROWS
 from meltpoint.reports.notes import notes
 from meltpoint.reports.report_json import finite
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.statistics.cost import cost_notes, cost_rows, pareto_rows
-from meltpoint.reports.tables import trials_text
 from meltpoint.reports.tuning import ran_nowhere
-from meltpoint.sweeps.results.guards import guard_lines
-from meltpoint.sweeps.results.score_words import best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.tasks.core.counts import some
 
@@ -47,16 +44,18 @@ class Page:
     """Everything that the page shows, before it is rendered.
 
     Attributes:
-        tuning, cost: the charts of the front.
+        warnings: (headline, lines) of each kind.
+        tuning, history, cost: the charts of the front.
         curve_notes: the cells' valid ranges of tuning curves, or why there is none.
         data: what the scripts read: the cells' trials and the charts' points.
     """
 
     results: SweepResults
-    verdicts: list[Verdict]
+    cards: list[Card]
     tables: list[FrontTable]
-    warnings: list[str]
+    warnings: list[tuple[str, list[str]]]
     tuning: list[Chart]
+    history: list[Chart]
     cost: list[Chart]
     curve_notes: list[str]
     cells: list[CellSection]
@@ -67,7 +66,7 @@ class Page:
         """The object that the page's scripts read."""
         return {
             "tuning": [chart.data for chart in self.tuning], "cost": [chart.data for chart in self.cost],
-            "cells": [cell.as_json() for cell in self.cells],
+            "history": [chart.data for chart in self.history], "cells": [cell.as_json() for cell in self.cells],
         }  # fmt: skip
 
 
@@ -78,8 +77,8 @@ def page_of(results: SweepResults) -> Page:
     shares = row_shares([len(cell.search) for cell in summary.cells])
     cells = [cell_section(cell, summary, share) for cell, share in zip(summary.cells, shares, strict=True)]
     return Page(
-        results, verdicts(results), front_tables(results), guard_lines(summary), tuning, cost_charts(summary.cells),
-        curve_notes, cells, disagreements(summary),
+        results, cards(results), front_tables(results), warnings_by_kind(summary), tuning, history_charts(summary),
+        cost_charts(summary.cells), curve_notes, cells, disagreements(summary),
     )  # fmt: skip
 
 
@@ -105,7 +104,7 @@ def html(results: SweepResults, dashboard: str = DASHBOARD, renewed: bool = Fals
     data = embedded(page.data | {"dashboard": dashboard.rstrip("/")})
     style, scripts = asset("page.css"), [asset("vendor/echarts.min.js"), *map(asset, SCRIPTS)]
     text = _environment().get_template("page.html.jinja").render(
-        page=page, summary=results.summary, state=_state(results.summary), overview=_overview(results.summary),
+        page=page, summary=results.summary, state=_state(results.summary),
         gains=_gains(results), cost_rows=cost_rows(results.summary), cost_notes=cost_notes(results.summary),
         pareto_rows=pareto_rows(results.summary), footnotes=list(enumerate(results.table.footnotes, 1)),
         legend=results.legend, notes=notes(results.summary), dashboard=dashboard.rstrip("/"),
@@ -182,20 +181,6 @@ def _state(summary: SweepSummary) -> str:
         f"State: {summary.state}; {done} of {some(len(summary.cells), 'cell')} done; {some(trials, 'search trial')} "
         f"ended; {duration(seconds)} of training."
     )
-
-
-def _overview(summary: SweepSummary) -> list[list[str]]:
-    """A row for each cell: its scores, beside the link to its section."""
-    rows = []
-    for cell in summary.cells:
-        best = cell.best
-        rows.append([
-            cell.header.head, trials_text(cell.counts),
-            best_dev_text(best),
-            spread_text(cell.dev, cell.header.metric), spread_text(cell.test, cell.header.metric),
-            duration(cell.seconds),
-        ])  # fmt: skip
-    return rows
 
 
 def _gains(results: SweepResults) -> dict[str, Any]:

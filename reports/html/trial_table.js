@@ -1,22 +1,24 @@
 "use strict";
-/* The table of a cell's trials: sorted by its headings, filtered by text and status, a page at a time. */
-function trialTable(place, cell, dashboard) {
+/* The table of all trials: sorted by its headings, filtered by cell, text and status, a page at a time. */
+function trialTable(place, cells, dashboard) {
   const PAGE = 25;
   const PRINTED = 25;
-  const rows = cell.rows;
+  const rows = together(cells);
   const count = rows.id.length;
-  const shown = (score) => (cell.scale * score).toFixed(cell.scale === 1 ? 3 : 1).replace("-", "−");
+  const shown = (row) => (rows.scale[row] * rows.dev[row]).toFixed(rows.scale[row] === 1 ? 3 : 1).replace("-", "−");
   const columns = [
+    { head: "rank in its task", values: rows.rank, figure: true },
+    { head: "cell", values: rows.cell, show: (row) => cells[rows.cell[row]].title },
     { head: "trial", values: rows.number, figure: true, descends: false },
     { head: "status", values: rows.status, show: (row) => (rows.error[row] ? `${rows.status[row]}: ${rows.error[row]}` : rows.status[row]) },
     { head: "from", values: rows.from },
-    { head: "dev", values: rows.dev, figure: true, descends: cell.scale !== 1, show: (row) => shown(rows.dev[row]) },
+    { head: "dev", values: rows.dev, figure: true, descends: true, show: shown },
     { head: "best epoch", values: rows.epoch, figure: true, show: (row) => `${rows.epoch[row]} of ${rows.epochs[row]}` },
     { head: "seconds", values: rows.seconds, figure: true },
-    ...cell.axes.map((axis, at) => ({ head: axis.name, values: rows.settings[at], figure: !axis.values.length, axis })),
+    { head: "setting", values: rows.setting, long: true },
     { head: "id", values: rows.id },
   ];
-  const state = { column: 3, descends: cell.scale !== 1, page: 0, text: "", status: "" };
+  const state = { column: 0, descends: false, page: 0, text: "", status: "", cell: "" };
   const make = (tag, attributes = {}, ...children) => {
     const node = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
@@ -34,6 +36,8 @@ function trialTable(place, cell, dashboard) {
   const filter = make("input", { type: "search", "aria-label": `Filter the trials of ${place.dataset.title}` });
   const status = make("select", { "aria-label": `Status of the trials of ${place.dataset.title}` }, make("option", { value: "" }, "all"));
   for (const known of new Set(rows.status)) status.append(make("option", { value: known }, known));
+  const chosen = make("select", { "aria-label": "Cell of the trials" }, make("option", { value: "" }, "all"));
+  cells.forEach((cell, at) => chosen.append(make("option", { value: at }, cell.title)));
   const before = make("button", { type: "button" }, "Previous");
   const after = make("button", { type: "button" }, "Next");
   const said = make("span", { role: "status" });
@@ -57,17 +61,16 @@ function trialTable(place, cell, dashboard) {
   let order = [];
   let printing = false;
   const compare = (a, b) => {
-    const { values, axis } = columns[state.column];
+    const { values } = columns[state.column];
     const one = values[a];
     const other = values[b];
     const lacks = (value) => value === null || value === "";
     if (lacks(one) || lacks(other)) return lacks(one) - lacks(other) || a - b;
-    const key = (value) => (axis && axis.values.length ? axis.values.indexOf(value) : value);
-    const [left, right] = [key(one), key(other)];
-    const rank = left < right ? -1 : left > right ? 1 : 0;
+    const rank = one < other ? -1 : one > other ? 1 : 0;
     return (state.descends ? -rank : rank) || a - b;
   };
   const matches = (row) =>
+    (state.cell === "" || rows.cell[row] === Number(state.cell)) &&
     (!state.status || rows.status[row] === state.status) &&
     (!state.text || texts(row).join(" ").toLowerCase().includes(state.text));
 
@@ -94,23 +97,45 @@ function trialTable(place, cell, dashboard) {
   }
   function rowOf(row) {
     const node = make("tr");
-    columns.forEach((column) => node.append(make("td", column.figure ? { class: "figure" } : {}, text(column, row))));
+    columns.forEach((column) => node.append(make("td", column.figure ? { class: "figure" } : column.long ? { class: "long" } : {}, text(column, row))));
     const run = rows.run[row];
-    const label = `MLflow run of trial ${rows.number[row]}`;
+    const label = `MLflow run of trial ${rows.number[row]}, ${cells[rows.cell[row]].title}`;
     node.append(make("td", {}, run ? make("a", { href: `${dashboard}/#/runs/${run}`, "aria-label": label }, "run") : "–"));
     return node;
   }
 
   filter.addEventListener("input", () => { state.text = filter.value.trim().toLowerCase(); state.page = 0; show(); });
   status.addEventListener("change", () => { state.status = status.value; state.page = 0; show(); });
+  chosen.addEventListener("change", () => { state.cell = chosen.value; state.page = 0; show(); });
   before.addEventListener("click", () => { state.page -= 1; showPage(); });
   after.addEventListener("click", () => { state.page += 1; showPage(); });
   const printed = make("p", { class: "only-print footnote" });
   const region = make("div", { class: "wide", role: "region", tabindex: "0", "aria-label": `Trials of ${place.dataset.title}` },
     make("table", columns.length > 10 ? { class: "many" } : {}, make("thead", {}, head), body));
   place.append(
-    make("div", { class: "controls" }, make("label", {}, "Filter", filter), make("label", {}, "Status", status), before, after, said),
+    make("div", { class: "controls" }, make("label", {}, "Filter", filter), make("label", {}, "Cell", chosen), make("label", {}, "Status", status), before, after, said),
     region, printed);
   show();
   return { print: (is) => { printing = is; showPage(); } };
+}
+
+/* The trials of all cells as columns, each with its cell, its setting in words, and its rank among those of its task. */
+function together(cells) {
+  const names = ["number", "id", "status", "from", "dev", "epoch", "epochs", "seconds", "run", "error"];
+  const all = Object.fromEntries([...names, "cell", "scale", "setting", "rank"].map((name) => [name, []]));
+  cells.forEach((cell, at) => cell.rows.id.forEach((_, row) => {
+    for (const name of names) all[name].push(cell.rows[name][row]);
+    all.cell.push(at);
+    all.scale.push(cell.scale);
+    const values = cell.axes.map((axis, place) => [axis.name, cell.rows.settings[place][row]]);
+    all.setting.push(values.filter(([, value]) => value !== null).map(([name, value]) => `${name} ${short(value)}`).join(", "));
+    all.rank.push(null);
+  }));
+  const tasks = Map.groupBy(all.id.keys(), (row) => cells[all.cell[row]].task);
+  for (const rows of tasks.values()) {
+    const scored = rows.filter((row) => all.dev[row] !== null);
+    scored.sort((a, b) => (all.scale[a] === 1 ? all.dev[a] - all.dev[b] : all.dev[b] - all.dev[a]));
+    scored.forEach((row, at) => { all.rank[row] = at && all.dev[row] === all.dev[scored[at - 1]] ? all.rank[scored[at - 1]] : at + 1; });
+  }
+  return all;
 }

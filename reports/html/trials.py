@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.reports.formats import searched_names
+from meltpoint.reports.html.curves import ends
 from meltpoint.reports.statistics.importance import space_of
 from meltpoint.search_spaces.ranges import Choice, Integer, Range, Real, active
 from meltpoint.sweeps.ledger.records import TrialRecord
@@ -76,7 +77,7 @@ class TrialRows:
         ]  # fmt: skip
         return {
             "axes": axes, "rows": self.columns, "lines": self.lines, "points": self.points, "curves": self.curves,
-            "scale": scale(self.metric), "score": f"dev {axis_name(self.metric)}",
+            "scale": scale(self.metric), "limits": ends(self.metric), "score": f"dev {axis_name(self.metric)}",
         }  # fmt: skip
 
 
