@@ -67,6 +67,19 @@ class ExportedModel:
     facts: Mapping[str, Any]
     device: torch.device = CPU
 
+    def __repr__(self) -> str:
+        """The cell and the labels; without the layers."""
+        labels = ", ".join(self.task.labels[:10]) + (", …" if len(self.task.labels) > 10 else "")
+        return (
+            f"ExportedModel({self.facts['encoder_family']}, {self.facts['mode']}, {self.facts['head']}, "
+            f"{self.task.name}: {labels or self.task.of_kind.words}; on {self.device})"
+        )
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels' names, in the order of `predict_proba`'s columns; scikit-learn's name for them."""
+        return np.array(self.task.labels)
+
     @property
     def gives_probabilities(self) -> bool:
         """True if it classifies texts."""
