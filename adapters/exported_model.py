@@ -111,6 +111,19 @@ class ExportedModel:
         """
         return self.predict_both(texts)[1]
 
+    def score(self, texts: Sequence[Text], labels: Sequence[str]) -> float:
+        """The share of texts whose label is predicted.
+
+        Raises:
+            ValueError: as `predict`, another number of labels, or a model that does not give each text one label.
+        """
+        if not (self.task.of_kind.has_distribution or self.task.of_kind.target == "grade"):
+            raise ValueError(f"score is of models that give each text one label, not of {self.task.of_kind.words}.")
+        if len(texts) != len(labels):
+            raise ValueError(f"score takes a label for each text: {len(texts)} texts, {len(labels)} labels.")
+        pairs = zip(self.predict(texts), labels, strict=True)
+        return float(np.mean([found == str(label) for found, label in pairs]))
+
     def predict_both(self, texts: Sequence[Text]) -> tuple[list[Any], NDArray[np.float64]]:
         """The results of `predict` and of `predict_proba`, from one pass.
 
