@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from meltpoint.reports.loaded_sweep import LoadedSweep
-    from meltpoint.reports.python_api import SweepFailedError, load_model, load_sweep, plan, sweep
+    from meltpoint.reports.python_api import SweepFailedError, load_model, load_sweep, plan, sweep, tune
 
 __version__ = "0.2.0"
-__all__ = ["LoadedSweep", "SweepFailedError", "__version__", "load_model", "load_sweep", "plan", "sweep"]
+__all__ = ["LoadedSweep", "SweepFailedError", "__version__", "load_model", "load_sweep", "plan", "sweep", "tune"]
 
 
 def __getattr__(name: str) -> Any:

@@ -67,6 +67,19 @@ class ExportedModel:
     facts: Mapping[str, Any]
     device: torch.device = CPU
 
+    def __repr__(self) -> str:
+        """The cell and the labels; without the layers."""
+        labels = ", ".join(self.task.labels[:10]) + (", …" if len(self.task.labels) > 10 else "")
+        return (
+            f"ExportedModel({self.facts['encoder_family']}, {self.facts['mode']}, {self.facts['head']}, "
+            f"{self.task.name}: {labels or self.task.of_kind.words}; on {self.device})"
+        )
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels' names, in the order of `predict_proba`'s columns; scikit-learn's name for them."""
+        return np.array(self.task.labels)
+
     @property
     def gives_probabilities(self) -> bool:
         """True if it classifies texts."""
@@ -97,6 +110,19 @@ class ExportedModel:
             ValueError: as `predict`.
         """
         return self.predict_both(texts)[1]
+
+    def score(self, texts: Sequence[Text], labels: Sequence[str]) -> float:
+        """The share of texts whose label is predicted.
+
+        Raises:
+            ValueError: as `predict`, another number of labels, or a model that does not give each text one label.
+        """
+        if not (self.task.of_kind.has_distribution or self.task.of_kind.target == "grade"):
+            raise ValueError(f"score is of models that give each text one label, not of {self.task.of_kind.words}.")
+        if len(texts) != len(labels):
+            raise ValueError(f"score takes a label for each text: {len(texts)} texts, {len(labels)} labels.")
+        pairs = zip(self.predict(texts), labels, strict=True)
+        return float(np.mean([found == str(label) for found, label in pairs]))
 
     def predict_both(self, texts: Sequence[Text]) -> tuple[list[Any], NDArray[np.float64]]:
         """The results of `predict` and of `predict_proba`, from one pass.

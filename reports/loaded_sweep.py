@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from meltpoint.reports.best_settings import best_json, chosen_cells
 from meltpoint.reports.formats import searched_names
+from meltpoint.reports.recommendation import MARGIN, Recommendation
 from meltpoint.reports.table_values import EncoderBlock, TableEntry
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
@@ -15,10 +18,13 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summaris
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import readable_storage
 from meltpoint.sweeps.storage.layout import sweep_folder
+from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.metrics import gain
 
 if TYPE_CHECKING:  # it takes half a second to import
     import pandas
 
+    from meltpoint.adapters.exported_model import ExportedModel
     from meltpoint.reports.results import SweepResults
     from meltpoint.reports.sweep_comparison import SweepDifference
 
@@ -30,20 +36,22 @@ class LoadedSweep:
     Attributes:
         place: its folder, or the address of one in an object store.
         summary: its results.
+        margin: modes closer than this are level; a fraction.
     """
 
     place: str
-    summary: SweepSummary
+    summary: SweepSummary = field(repr=False)
+    margin: float = MARGIN
 
     @classmethod
-    def at(cls, place: str) -> LoadedSweep:
+    def at(cls, place: str, margin: float = MARGIN) -> LoadedSweep:
         """The sweep of a folder.
 
         Raises:
             ValueError: there is no sweep, or one of its files is damaged.
         """
         storage, _, name = place.rstrip("/").rpartition("/")
-        return cls(place, summarise(Ledger(sweep_folder(readable_storage(storage or "."), name))))
+        return cls(place, summarise(Ledger(sweep_folder(readable_storage(storage or "."), name))), margin)
 
     @property
     def name(self) -> str:
@@ -59,11 +67,76 @@ class LoadedSweep:
     def _results(self) -> SweepResults:
         from meltpoint.reports.results import results_of
 
-        return results_of(self.summary)
+        return results_of(self.summary, margin=self.margin)
+
+    @property
+    def recommendations(self) -> Mapping[str, Recommendation]:
+        """Task → its recommendation; a task whose finals have not ended has none."""
+        return {one.task: one for one in self._results.recommendations}
+
+    @property
+    def recommendation(self) -> Recommendation:
+        """The recommendation of a sweep of one task.
+
+        Raises:
+            ValueError: it has several tasks, or no finals yet.
+        """
+        found = self.recommendations
+        tasks = {cell.header.task for cell in self.summary.cells}
+        if len(tasks) > 1:
+            raise ValueError(
+                f"{self.name} has {len(tasks)} tasks; take .recommendations[TASK], of {', '.join(sorted(tasks))}."
+            )
+        if not found:
+            raise ValueError(f"{self.name} has no recommendation yet: no finals have ended.")
+        return next(iter(found.values()))
+
+    def leaderboard(self) -> pandas.DataFrame:
+        """One row a search trial, the best first: task by task, then by the rank of its cell, then by dev.
+
+        `rank` is the cell's within its task. The finals' scores over seeds stand with the cell's best trial, whose
+        setting they have. Scores are fractions.
+        """
+        import pandas
+
+        winners = {id(one.winner.cell) for one in self._results.recommendations}
+        places = {id(one.cell): place for each in self._results.recommendations
+                  for place, one in enumerate(each.standings)}  # fmt: skip
+        rows: dict[str, dict[str, Any]] = {}
+        for task in dict.fromkeys(cell.header.task for cell in self.summary.cells):
+            cells = [cell for cell in self.summary.cells if cell.header.task == task]
+            cells.sort(key=lambda cell: (places.get(id(cell), len(cells)), -_dev_gain(cell.best)))
+            for rank, cell in enumerate(cells, 1):
+                for record in sorted(cell.search, key=_dev_gain, reverse=True):
+                    rows[record.id] = _board_row(rank, id(cell) in winners, cell, record)
+        return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("trial")
+
+    def best_model(self, task: str | None = None) -> ExportedModel:
+        """The recommended finalist of a task (the only one where none is named), ready to predict.
+
+        Raises:
+            ValueError: there are several tasks and none is named, no finals yet, or its weights were deleted.
+        """
+        from meltpoint.adapters.exported_model import load_folder
+        from meltpoint.reports.cards.cell_card import cell_card
+        from meltpoint.sweeps.results.finalist_export import export_finalist
+        from meltpoint.tasks.core.registry import unknown
+
+        found = self.recommendations
+        if task is not None and task not in found:
+            raise unknown(task, "task with a recommendation", list(found))
+        cell = (self.recommendation if task is None else found[task]).winner.cell
+        storage, _, name = self.place.rstrip("/").rpartition("/")
+        ledger = Ledger(sweep_folder(readable_storage(storage or "."), name))
+        out, named = ledger.folder / "exports", cell_name(*cell.header.key)
+        folder = out / f"{named}.model"
+        if not (folder / "meltpoint.json").exists():
+            folder = export_finalist(ledger, self.summary, named, out, "model", cell_card(self.summary, cell, "model"))
+        return load_folder(str(folder))
 
     def refreshed(self) -> LoadedSweep:
         """The sweep as it is now."""
-        return LoadedSweep.at(self.place)
+        return LoadedSweep.at(self.place, self.margin)
 
     @property
     def cells(self) -> pandas.DataFrame:
@@ -124,14 +197,20 @@ class LoadedSweep:
         return report(self.summary, form)
 
     def _repr_html_(self) -> str:
-        """The report's tables, for notebooks."""
-        from markdown_it import MarkdownIt
+        """The recommendations and the ❄/🔥 table, for notebooks; `report("html")` is the whole page."""
+        from html import escape
 
-        from meltpoint.reports.tables import markdown
+        said = "".join(
+            f"<p>{escape(one.task)}: <b>{escape(one.sentence)}</b></p>" for one in self._results.recommendations
+        )
+        return f"<h4>{escape(repr(self).splitlines()[0])}</h4>{said}{self.table().to_html(na_rep='')}"
 
-        # Raw HTML is escaped, since names and notes come from users.
-        rendered: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(self._results))
-        return rendered
+    def __repr__(self) -> str:
+        """The state and the recommendations, at most 16 lines."""
+        lines = [f"{one.task}: {one.sentence}" for one in self._results.recommendations]
+        more = [f"… and {len(lines) - 14} more tasks"] if len(lines) > 14 else []
+        cells = some(len(self.summary.cells), "cell")
+        return "\n".join([f"Sweep {self.name}, {self.state}: {cells} ({self.place})", *lines[:14], *more])
 
 
 def _cell_row(cell: CellSummary) -> dict[str, Any]:
@@ -143,6 +222,23 @@ def _cell_row(cell: CellSummary) -> dict[str, Any]:
         "dev_mean": cell.dev and cell.dev.mean, "dev_std": cell.dev and cell.dev.std,
         "test_mean": cell.test and cell.test.mean, "test_std": cell.test and cell.test.std,
         "train_seconds": cell.seconds,
+    }  # fmt: skip
+
+
+def _dev_gain(record: TrialRecord | None) -> float:
+    """A trial's dev score, the higher the better; failed trials come last."""
+    return -inf if record is None or record.dev is None else gain(record.metric, record.dev)
+
+
+def _board_row(rank: int, is_recommended: bool, cell: CellSummary, record: TrialRecord) -> dict[str, Any]:
+    head, is_best = cell.header, cell.best is not None and cell.best.id == record.id
+    dev, test = (cell.dev, cell.test) if is_best else (None, None)
+    return {
+        "task": head.task, "rank": rank, "recommended": is_recommended and is_best, "encoder": head.encoder,
+        "mode": head.mode, "variant": head.variant, "head": head.head, "metric": head.metric, "dev": record.dev,
+        "test_mean": test and test.mean, "test_std": test and test.std, "dev_mean": dev and dev.mean,
+        "seeds": len(cell.finals) if is_best else 0, "status": record.status, "seconds": record.seconds,
+        **{name: record.setting.get(name) for name in searched_names(head)},
     }  # fmt: skip
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from enum import StrEnum
 from numbers import Number
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
 from meltpoint.reports.loaded_sweep import LoadedSweep
 from meltpoint.sweeps.command_line.errors import BAD_INPUT, DONE
@@ -26,49 +27,7 @@ if TYPE_CHECKING:  # torch, which takes seconds
 
 Words = str | Sequence[str]
 PathLike = str | Path
-
-
-class SweepArguments(TypedDict, total=False):
-    """The options of the command `sweep`, by its names with `_` for `-`; `replacing` is `--with`, `overrides` `--set`.
-
-    `meltpoint sweep --help` explains each. One word or a list of words where an option repeats.
-    """
-
-    name: str
-    encoder: Words
-    mode: Words
-    task: Words
-    spec: str
-    replacing: Words
-    head: str
-    trials: int
-    seeds: int
-    searcher: Literal["tpe", "random", "grid"]
-    default_finals: bool
-    space: PathLike
-    overrides: Words
-    data_dir: PathLike
-    max_train_examples: int
-    max_dev_examples: int | Literal["auto", "all"]
-    test_from: str
-    seed: int
-    storage: PathLike
-    tracking_uri: str
-    address: str
-    cpus_per_trial: float
-    gpus_per_trial: float | str
-    max_workers: int
-    time_budget: str
-    retry_failed: bool
-    cache_budget: str
-    cache_dir: str
-    cache_overflow: Literal["on_the_fly", "bf16"]
-    cache_keep: str
-    mix_code_versions: bool
-    grow: bool
-    new_test_round: bool
-    no_epoch_checkpoints: bool
-    register: bool
+P, R = ParamSpec("P"), TypeVar("R")
 
 
 LISTS = ("encoder", "mode", "task", "replacing", "overrides")
@@ -76,7 +35,7 @@ PATHS = ("space", "data_dir")
 TEXTS = ("storage", "gpus_per_trial", "max_dev_examples")
 EXAMPLES = {
     "encoder": ["bert-base", "minilm"], "mode": ["feature_extraction", "fine_tuning"], "task": "reviews.yaml",
-    "replacing": ["bert-base=minilm"], "overrides": ["epochs=3", "dropout=0.1"],
+    "replacing": ["bert-base=minilm"], "overrides": {"epochs": 3, "dropout": {"uniform": [0.0, 0.3]}},
     "test_from": "{from: train, fraction: 0.1, seed: 0}",
 }  # fmt: skip
 """What to write for arguments that are given as tables or mappings."""
@@ -98,8 +57,48 @@ class SweepFailedError(RuntimeError):
         self.exit_status, self.sweep = exit_status, found
 
 
-def sweep(**arguments: Unpack[SweepArguments]) -> LoadedSweep:
-    """Run `meltpoint sweep` and load its result; the same call again goes on where it was cut off.
+def sweep(
+    *,
+    name: str | None = None,
+    encoder: Words | None = None,
+    mode: Words | None = None,
+    task: Words | PathLike | None = None,
+    spec: str | None = None,
+    replacing: Words | None = None,
+    head: str | None = None,
+    trials: int | None = None,
+    seeds: int | None = None,
+    searcher: Literal["tpe", "random", "grid"] | None = None,
+    default_finals: bool = True,
+    space: PathLike | None = None,
+    overrides: Mapping[str, Any] | Words | None = None,
+    data_dir: PathLike | None = None,
+    max_train_examples: int | None = None,
+    max_dev_examples: int | None = None,
+    test_from: str | None = None,
+    seed: int = 0,
+    storage: PathLike = "runs",
+    tracking_uri: str | None = None,
+    address: str | None = None,
+    cpus_per_trial: float = 1.0,
+    gpus_per_trial: float | str = "auto",
+    max_workers: int | None = None,
+    time_budget: str | None = None,
+    retry_failed: bool = False,
+    cache_budget: str = "50GB",
+    cache_dir: str | None = None,
+    cache_overflow: Literal["on_the_fly", "bf16"] = "on_the_fly",
+    cache_keep: str = "200MB",
+    mix_code_versions: bool = False,
+    grow: bool = False,
+    new_test_round: bool = False,
+    no_epoch_checkpoints: bool = False,
+    register: bool = False,
+) -> LoadedSweep:
+    """Run `meltpoint sweep` and load its result; the same call again resumes it where it was cut off.
+
+    The arguments are the command's options, which `meltpoint sweep --help` explains; `replacing` is `--with`,
+    `overrides` is `--set`: `{"epochs": 3}`.
 
     The search runs in a process of its own, so that Ray, signals and memory are not the notebook's. Its progress comes
     on standard error. An interrupt (the notebook's stop button, Ctrl-C) stops it cleanly: what finished is kept.
@@ -109,19 +108,37 @@ def sweep(**arguments: Unpack[SweepArguments]) -> LoadedSweep:
         SweepFailedError: it ended with status 1 or by a signal; `error.sweep` has what finished.
         KeyboardInterrupt: it was interrupted.
     """
-    options = options_of(arguments)
-    last = _run([sys.executable, *PYTHON[1:], "sweep", *as_words(options)])
-    place = Path(options.storage) / str(options.name) if "://" not in options.storage else None
-    where = str(place) if place is not None else f"{options.storage.rstrip('/')}/{options.name}"
+    options = options_of(locals())
+    return _run_sweep(["sweep", *as_words(options)], options.storage, str(options.name))
+
+
+def _run_sweep(words: Sequence[str], storage: str, name: str) -> LoadedSweep:
+    """Run a command that runs a sweep, and load it."""
+    last = _run([sys.executable, *PYTHON[1:], *words])
+    place = f"{storage.rstrip('/')}/{name}"
     if last.status == BAD_INPUT:
         raise ValueError(last.message)
     if last.status != DONE:
-        found = load_sweep(where) if place is None or (place / "sweep.json").exists() else None
-        raise SweepFailedError(last.message or f"the sweep ended with status {last.status}", last.status, found)
-    return load_sweep(where)
+        is_there = "://" in storage or (Path(place) / "sweep.json").exists()
+        message = last.message or f"the sweep ended with status {last.status}"
+        raise SweepFailedError(message, last.status, load_sweep(place) if is_there else None)
+    return load_sweep(place)
 
 
-def plan(**arguments: Unpack[SweepArguments]) -> SweepPlan:
+def _takes_arguments_of(other: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """Decorator of a function of `**arguments` that takes those of another one: `help` and mypy show each by name."""
+
+    def decorate(function: Callable[..., R]) -> Callable[P, R]:
+        own = inspect.signature(function)
+        signature = inspect.signature(other).replace(return_annotation=own.return_annotation)
+        cast(Any, function).__signature__ = signature
+        return cast(Callable[P, R], function)
+
+    return decorate
+
+
+@_takes_arguments_of(sweep)
+def plan(**arguments: Any) -> SweepPlan:
     """The plan of the sweep that the same arguments run: cells, trials, what the ledger answers, cost; trains nothing.
 
     Raises:
@@ -133,6 +150,58 @@ def plan(**arguments: Unpack[SweepArguments]) -> SweepPlan:
 
     options = options_of(arguments)
     return plan_sweep(checked_spec(options), resources_of(options))
+
+
+def tune(
+    data: Any,
+    *,
+    text: Words | None = None,
+    label: str | None = None,
+    test: Any = None,
+    dev: Any = None,
+    name: str | None = None,
+    encoder: Words | None = None,
+    mode: Words | None = None,
+    trials: int | None = None,
+    seeds: int | None = None,
+    time_budget: str | None = None,
+    margin: float = 1.0,
+    storage: PathLike = "runs",
+) -> LoadedSweep:
+    """Run `meltpoint tune` on data, and load its result; the same call again resumes it.
+
+    Args:
+        data: a pandas frame, a `datasets.Dataset`, a pair (texts, labels), a path, or a dict of splits of these; data
+            that are no file are written to `STORAGE/NAME`.
+        text: the column of the texts, two for pairs; found where it is not named.
+        label: the column of the labels; found where it is not named.
+        test, dev: these splits, where `data` has none; otherwise they are carved off train.
+        name: the training file's name, or one that only the same data have.
+        time_budget: `90s`, `10m`, `2h`.
+        margin: points within which modes are level; the cheapest is then recommended.
+
+    Raises:
+        ValueError: bad input, as the command refuses it.
+        SweepFailedError: it ended with status 1 or by a signal; `error.sweep` has what finished.
+        KeyboardInterrupt: it was interrupted.
+    """
+    from meltpoint.reports.tuning_data import name_of, splits_of, write_splits
+
+    parts, place = splits_of(data, test, dev), str(storage)
+    named = name or name_of(parts)
+    if "://" in place:
+        raise ValueError(f"storage {place}: tune keeps its data in a folder; write them there and use mp.sweep.")
+    files = write_splits(parts, Path(place) / named)
+    words = ["tune", str(files["train"]), *([str(files["test"])] if "test" in files else [])]
+    words += [f"--dev={files['dev']}"] if "dev" in files else []
+    words += [f"--text={column}" for column in ([text] if isinstance(text, str) else text or [])]
+    words += [] if label is None else [f"--label={label}"]
+    common = options_of({
+        "name": named, "encoder": encoder, "mode": mode, "trials": trials, "seeds": seeds, "time_budget": time_budget,
+        "storage": storage,
+    })  # fmt: skip
+    words += [*as_words(common), *([] if margin == 1.0 else [f"--margin={margin:g}"])]
+    return LoadedSweep.at(_run_sweep(words, place, named).place, margin / 100)
 
 
 def load_sweep(place: PathLike) -> LoadedSweep:
@@ -172,6 +241,8 @@ def options_of(arguments: Mapping[str, Any]) -> SweepOptions:
 
 
 def _value(name: str, value: Any) -> Any:
+    if name == "overrides" and isinstance(value, Mapping):
+        return [f"{key}={_yaml(each)}" for key, each in value.items()]
     if name in LISTS and isinstance(value, list | tuple):
         return [str(_one(name, word)) for word in value]
     _one(name, value)
@@ -189,6 +260,16 @@ def _value(name: str, value: Any) -> Any:
     return value
 
 
+def _yaml(value: Any) -> str:
+    """A value on one line, as `--set` reads it."""
+    import yaml
+
+    from meltpoint.search_spaces.documents import Writer
+
+    text: str = yaml.dump(value, Dumper=Writer, default_flow_style=True, width=float("inf"))
+    return text.removesuffix("...\n").strip()
+
+
 def _one(name: str, value: Any) -> Any:
     """A text, path, number or truth value; a table or a mapping would give the names of its columns or keys.
 
@@ -198,8 +279,9 @@ def _one(name: str, value: Any) -> Any:
     if isinstance(value, str | os.PathLike | bool | Number):
         return value
     listed = "a word or a list of words" if name in LISTS else "one word or number"
+    listed = "a dict" if name == "overrides" else listed
     example = f", as in {name}={EXAMPLES[name]!r}" if name in EXAMPLES else ""
-    data = "; data go into a file, which `meltpoint new-task train.csv --out reviews.yaml` makes a task of"
+    data = "; data go to mp.tune(data), or into a file that `meltpoint new-task train.csv --out reviews.yaml` reads"
     raise ValueError(f"{name} is a {type(value).__name__}; write {listed}{example}{data if name == 'task' else ''}.")
 
 

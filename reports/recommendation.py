@@ -13,7 +13,7 @@ Three certainties, decided per task on the split that the table shows (docs/stat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from meltpoint.reports.difference_rows import place_of
@@ -49,7 +49,7 @@ class Standing:
         seconds: to train its best setting once (`CellCost.seconds_of_a_final`); None where that is unknown.
     """
 
-    cell: CellSummary
+    cell: CellSummary = field(repr=False)
     score: Spread
     is_recommended: bool
     seconds: float | None
@@ -87,6 +87,10 @@ class Recommendation:
     untold: tuple[Standing, ...] = ()
     margin: float = MARGIN
     several: bool = False
+
+    def __repr__(self) -> str:
+        """The task and the sentence; without the trials of each candidate."""
+        return f"Recommendation({self.task}: {self.sentence})"
 
     @property
     def winner(self) -> Standing:
@@ -240,9 +244,9 @@ def recommendations(
     tested = [(field, rival, p) for field in raced for rival, p in field.within_margin()]
     passed = holm([p for *_, p in tested])
     level: dict[str, Standing] = {}
-    for (field, rival, _), p in zip(tested, passed, strict=True):  # of a task the cheapest comes first
+    for (raced_field, rival, _), p in zip(tested, passed, strict=True):  # of a task the cheapest comes first
         if p < ALPHA:
-            level.setdefault(field.task, rival)
+            level.setdefault(raced_field.task, rival)
     return tuple(field.recommendation(level.get(field.task)) for field in raced)
 
 

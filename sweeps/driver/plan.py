@@ -119,6 +119,13 @@ class SweepPlan:
     left_out: tuple[str, ...] = ()
     kept: Mapping[str, int] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """Its counts; `cells` has a plan for each."""
+        return (
+            f"SweepPlan(cells={len(self.cells)}, trials={self.trials}, finals={self.finals}, answered={self.answered}, "
+            f"workers={self.workers}, estimated_seconds={self.estimated_seconds:.0f})"
+        )
+
     @property
     def trials(self) -> int:
         """Of all cells."""

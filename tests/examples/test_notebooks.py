@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,6 @@ import pytest
 
 import meltpoint
 from meltpoint.reports.loaded_sweep import LoadedSweep
-from meltpoint.reports.python_api import SweepArguments
 
 nbformat = pytest.importorskip("nbformat", reason='nbclient is not installed (the extra "dev")')
 pytest.importorskip("ipykernel", reason='ipykernel is not installed (the extra "dev")')
@@ -77,7 +77,7 @@ def test_the_options_of_the_sweep_are_those_of_the_command() -> None:
         node.value for tree in trees(NOTEBOOKS[0]) for node in ast.walk(tree)
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "options"
     ]  # fmt: skip
-    assert set(ast.literal_eval(options)) <= set(SweepArguments.__annotations__)
+    assert set(ast.literal_eval(options)) <= set(inspect.signature(meltpoint.sweep).parameters)
 
 
 def texts_of(notebook: Any) -> str:

@@ -219,7 +219,7 @@ def prior_of(cells: Sequence[Sequence[float]]) -> tuple[float, float, float]:
     share = sum(best - score > 0.08 for score, best in runs) / len(runs)
     sound = [scores for scores in cells if len(scores) > 1 and max(scores) - min(scores) <= 0.08]
     weighted = [((len(scores) - 1) * statistics.variance(scores), len(scores) - 1) for scores in sound]
-    value = (3 * 0.01**2 + sum(one for one, _ in weighted)) / (3 + sum(more for _, more in weighted))
+    value = (4 * 0.015**2 + sum(one for one, _ in weighted)) / (4 + sum(more for _, more in weighted))
     varied = [(math.log(one / more), more / 2) for one, more in weighted if one > 0]
     if len(varied) < 6:
         return value, 4.0, share

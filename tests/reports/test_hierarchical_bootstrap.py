@@ -212,7 +212,7 @@ def test_a_failed_run_is_found_first_and_never_pooled():
 def test_two_cells_rest_on_the_recorded_prior_and_thirty_on_their_own():
     draw = np.random.default_rng(0)
     few, many = (prior_of([draw.normal(0.8, 0.003, 2) for _ in range(count)]) for count in (2, 300))
-    assert few.value == pytest.approx(RECORDED * 3 / 5, rel=0.1)
+    assert few.value == pytest.approx(RECORDED * 4 / 6, rel=0.1)
     assert many.value == pytest.approx(0.003**2, rel=0.5)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
+import datasets
 import numpy
 import pandas
 import pytest
@@ -14,8 +17,9 @@ import pytest
 import meltpoint
 from meltpoint.reports import python_api
 from meltpoint.reports.loaded_sweep import LoadedSweep
-from meltpoint.reports.python_api import SweepArguments, SweepFailedError, options_of
+from meltpoint.reports.python_api import SweepFailedError, options_of
 from meltpoint.sweeps.command_line.options import SearcherName, SweepOptions, as_words
+from meltpoint.sweeps.driver.plan import SweepPlan
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep
 
@@ -54,7 +58,55 @@ def test_a_name_that_is_not_there_is_refused_with_those_that_are() -> None:
 
 
 def test_the_arguments_are_the_options_of_the_command() -> None:
-    assert list(SweepArguments.__annotations__) == [field.name for field in fields(SweepOptions)]
+    for function in (meltpoint.sweep, meltpoint.plan):
+        given = inspect.signature(function).parameters
+        wanted = {one.name: one.default for one in fields(SweepOptions)}
+        assert {name: one.default for name, one in given.items()} == wanted
+        assert all(one.kind is one.KEYWORD_ONLY and "Any" not in str(one.annotation).replace("[str, Any]", "")
+                   for one in given.values())  # fmt: skip
+
+
+FRAME = pandas.DataFrame({"text": ["a b", "c\nd"], "label": ["x", "y"]})
+FEATURES = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["x", "y"])})
+DATASET = datasets.Dataset.from_dict({"text": ["a b", "c\nd"], "label": [0, 1]}, features=FEATURES)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        FRAME, {"train": FRAME}, DATASET, datasets.DatasetDict({"train": DATASET, "validation": DATASET}),
+        (["a b", "c\nd"], ["x", "y"]), {"text": ["a b", "c\nd"], "label": ["x", "y"]},
+    ],
+    ids=["frame", "splits", "Dataset", "DatasetDict", "lists", "columns"],
+)  # fmt: skip
+def test_data_of_every_kind_are_the_same_lines_for_tune(
+    data: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python_api, "_run", lambda words: ran.extend(words) or python_api._Ended())
+    ran: list[str] = []
+    storage = folder.parent
+    meltpoint.tune(data, name="first", test="new.csv", label="label", margin=2, storage=storage)
+    train = storage / "first" / "train.jsonl"
+    dev = [f"--dev={storage / 'first' / 'dev.jsonl'}"] if isinstance(data, datasets.DatasetDict) else []
+    assert train.read_text() == '{"text":"a b","label":"x"}\n{"text":"c\\nd","label":"y"}\n'
+    common = ["--label=label", "--name=first", f"--storage={storage}", "--margin=2"]
+    assert ran[ran.index("tune") :] == ["tune", str(train), "new.csv", *dev, *common]
+    with pytest.raises(ValueError, match="holds other data"):
+        meltpoint.tune((["e"], ["x"]), name="first", storage=storage)
+
+
+def test_data_of_another_form_are_refused_with_those_that_are_taken() -> None:
+    for data, words in ((["a"], "train is a list; give a pandas frame"), ({"test": FRAME}, "no split train")):
+        with pytest.raises(ValueError, match=words):
+            meltpoint.tune(data)
+    with pytest.raises(ValueError, match="test is given twice"):
+        meltpoint.tune({"train": FRAME, "test": FRAME}, test=FRAME)
+
+
+def test_overrides_are_a_dict_or_words() -> None:
+    values = {"epochs": 3, "learning_rate": 1e-5, "dropout": {"uniform": [0.0, 0.3]}, "gradual_unfreezing": True}
+    words = ["epochs=3", "learning_rate=1.0e-05", "dropout={uniform: [0.0, 0.3]}", "gradual_unfreezing=true"]
+    assert options_of({"overrides": values}).overrides == words == options_of({"overrides": words}).overrides
 
 
 def test_words_lists_paths_and_numbers_become_the_words_of_the_command(tmp_path: Path) -> None:
@@ -84,7 +136,9 @@ def test_an_unknown_argument_is_refused_with_its_near_miss() -> None:
 )  # fmt: skip
 def test_tables_and_mappings_are_no_words_and_the_line_says_what_is(value: object) -> None:
     for name in (field.name for field in fields(SweepOptions)):
-        wanted = rf"^{name} is a \w+; write (a word or a list of words|one word or number)"
+        if name == "overrides" and isinstance(value, dict):
+            continue
+        wanted = rf"^{name} is a \w+; write (a word or a list of words|one word or number|a dict)"
         with pytest.raises(ValueError, match=wanted) as refused:
             options_of({name: value})
         assert "\n" not in str(refused.value)
@@ -179,9 +233,40 @@ def test_table_best_compare_report_and_html_are_those_of_the_commands(folder: Pa
     assert loaded.best("minilm.fine_tuning.sst2")["setting"]["epochs"] == 3
     assert all(cell.delta == 0 for cell in loaded.compare(loaded.refreshed()).cells)
     assert loaded.report("csv").startswith("sweep,encoder")
-    assert "<table>" in loaded._repr_html_()
+    assert "<table" in loaded._repr_html_()
     with pytest.raises(ValueError, match="Did you mean html"):
         loaded.report("htm")
+
+
+def test_the_leaderboard_ranks_cells_and_their_trials_in_numbers(folder: Path) -> None:
+    loaded = meltpoint.load_sweep(folder)
+    board = loaded.leaderboard()
+    assert list(board["mode"].unique()) == ["fine_tuning", "feature_extraction"]
+    assert board["rank"].is_monotonic_increasing
+    assert board.iloc[0]["recommended"]
+    assert board["recommended"].sum() == 1
+    assert board.iloc[0]["test_mean"] == pytest.approx(0.79)
+    assert all(pandas.api.types.is_numeric_dtype(board[name]) for name in ("dev", "test_mean", "test_std", "seconds"))
+    assert loaded.recommendation.winner.mode == "fine_tuning"
+    assert loaded.recommendation is loaded.recommendations["sst2"]
+
+
+def test_a_sweep_of_several_tasks_asks_which_recommendation(make_cell, make_sweep) -> None:
+    loaded = LoadedSweep("runs/first", make_sweep(make_cell(task="sst2"), make_cell(task="mrpc")))
+    with pytest.raises(ValueError, match=r"2 tasks; take \.recommendations\[TASK\], of mrpc, sst2"):
+        _ = loaded.recommendation
+    with pytest.raises(ValueError, match="no finals have ended"):
+        _ = LoadedSweep("runs/first", make_sweep(make_cell())).recommendation
+
+
+def test_what_is_shown_at_the_end_of_a_cell_is_under_twenty_lines(folder: Path, make_cell, make_sweep) -> None:
+    loaded = meltpoint.load_sweep(folder)
+    planned = SweepPlan([], 2, 12.4)
+    many = LoadedSweep("r", make_sweep(*(make_cell(task=f"t{n}", finals=[(0.8, 0.8)]) for n in range(30))))
+    for shown in (loaded, loaded.recommendation, loaded.recommendation.winner, planned, many):
+        assert len(repr(shown).splitlines()) < 20
+        assert len(repr(shown)) < 2500
+    assert loaded.recommendation.sentence in repr(loaded)
 
 
 def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
@@ -191,7 +276,7 @@ def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_sweep_from_python_gives_a_table_and_the_same_call_again_its_ledgers_answer(tmp_path: Path) -> None:
-    arguments: SweepArguments = {
+    arguments: dict[str, Any] = {
         "name": "small", "encoder": "minilm", "mode": "feature_extraction", "task": "demo_sentiment",
         "head": "linear", "trials": 1, "seeds": 2, "max_train_examples": 40, "storage": tmp_path,
     }  # fmt: skip
