@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from meltpoint.reports.best_settings import best_json, chosen_cells
 from meltpoint.reports.formats import searched_names
-from meltpoint.reports.recommendation import MARGIN, Recommendation
+from meltpoint.reports.recommendation import Recommendation
+from meltpoint.reports.statistics.comparison import MARGIN
 from meltpoint.reports.table_values import EncoderBlock, TableEntry
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord

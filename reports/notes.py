@@ -62,9 +62,9 @@ def folded_warnings(summary: SweepSummary) -> list[str]:
         if names:
             lines.append(f"Warning: {_of(len(names), summary)} {words} ({_first(names)}): {remedy}.")
     if lost := [cell for cell in summary.cells if cell.counts["failed"] or cell.failed_finals or cell.failed_defaults]:
-        names = _first([_short(cell.header.key, several) for cell in lost])
+        shown = _first([_short(cell.header.key, several) for cell in lost])
         lines.append(
-            f"Warning: {_of(len(lost), summary)} have trials without a result ({names}): "
+            f"Warning: {_of(len(lost), summary)} have trials without a result ({shown}): "
             f"`meltpoint status {summary.name}` says why."
         )
     return lines

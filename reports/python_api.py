@@ -27,7 +27,8 @@ if TYPE_CHECKING:  # torch, which takes seconds
 
 Words = str | Sequence[str]
 PathLike = str | Path
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 LISTS = ("encoder", "mode", "task", "replacing", "overrides")

@@ -236,7 +236,7 @@ class Comparer:
                 replace(known, reason=ONE_SEED, seeds_error=error, seeds_freedom=freedom,
                         examples_error=float(models.deviations.std())), 1,
             )  # fmt: skip
-        found = estimate(*sides, units)
+        found = estimate(sides[0], sides[1], units)
         worse = behind if gain(plain.metric, found.delta) > 0 else ahead
         behind_other = _behind(found.replicates, plain.metric, self.margin)
         compared = replace(

@@ -36,8 +36,8 @@ from meltpoint.tasks.core.metric import Floats
 from meltpoint.tasks.core.score_text import in_points
 
 RECORDED = 0.015**2
-"""The variance over seeds of recorded finals: in the tables of docs/results and of the demo (261 cells, failed runs left
-out) the root mean square of the deviations is 1.4 points, their median 0.8."""
+"""The variance over seeds of recorded finals: in the tables of docs/results and of the demo (261 cells, failed runs
+left out) the root mean square of the deviations is 1.4 points, their median 0.8."""
 RECORDED_FREEDOM = 4.0
 MOST_FREEDOM, LEAST_FREEDOM = 4.0, 1.0
 ENOUGH_CELLS = 6
