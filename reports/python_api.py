@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from meltpoint.reports.loaded_sweep import LoadedSweep
 from meltpoint.sweeps.command_line.errors import BAD_INPUT, DONE
 from meltpoint.sweeps.command_line.options import Overflow, SearcherName, SweepOptions, as_words
+from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.command_line.submission import PYTHON
 from meltpoint.sweeps.machine.terminal import show
 from meltpoint.tasks.core.registry import unknown
@@ -52,6 +53,7 @@ class SweepArguments(TypedDict, total=False):
     max_dev_examples: int
     test_from: str
     seed: int
+    margin: float
     storage: PathLike
     tracking_uri: str
     address: str
@@ -110,9 +112,10 @@ def sweep(**arguments: Unpack[SweepArguments]) -> LoadedSweep:
         KeyboardInterrupt: it was interrupted.
     """
     options = options_of(arguments)
+    name = options.name or asked_spec(options).name
     last = _run([sys.executable, *PYTHON[1:], "sweep", *as_words(options)])
-    place = Path(options.storage) / str(options.name) if "://" not in options.storage else None
-    where = str(place) if place is not None else f"{options.storage.rstrip('/')}/{options.name}"
+    place = Path(options.storage) / name if "://" not in options.storage else None
+    where = str(place) if place is not None else f"{options.storage.rstrip('/')}/{name}"
     if last.status == BAD_INPUT:
         raise ValueError(last.message)
     if last.status != DONE:
