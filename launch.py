@@ -20,11 +20,11 @@ from meltpoint.reports.commands.jobs import logs, stop, submit
 from meltpoint.reports.commands.look_around import doctor, features, list_names, ui
 from meltpoint.reports.commands.own_data import new_task
 from meltpoint.reports.commands.results import analyse, ensemble, export, predict, report, status, train
-from meltpoint.reports.commands.search import demo, plan, sweep
+from meltpoint.reports.commands.search import demo, plan, sweep, tune
 from meltpoint.sweeps.command_line.errors import DONE, accept_any_character, forget_no_columns
 
 COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
-    "Search": {"sweep": sweep, "plan": plan, "demo": demo},
+    "Search": {"tune": tune, "sweep": sweep, "plan": plan, "demo": demo},
     "A sweep on a cluster": {"submit": submit, "logs": logs, "stop": stop},
     "Results": {
         "status": status, "show": show, "best": best, "compare": compare, "report": report, "export": export,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 from meltpoint.reports.loaded_sweep import LoadedSweep
 from meltpoint.sweeps.command_line.errors import BAD_INPUT, DONE
 from meltpoint.sweeps.command_line.options import Overflow, SearcherName, SweepOptions, as_words
+from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.command_line.submission import PYTHON
 from meltpoint.sweeps.machine.terminal import show
 from meltpoint.tasks.core.registry import unknown
@@ -78,6 +79,7 @@ def sweep(
     max_dev_examples: int | None = None,
     test_from: str | None = None,
     seed: int = 0,
+    margin: float = 1.0,
     storage: PathLike = "runs",
     tracking_uri: str | None = None,
     address: str | None = None,
@@ -110,7 +112,8 @@ def sweep(
         KeyboardInterrupt: it was interrupted.
     """
     options = options_of(locals())
-    return _run_sweep(["sweep", *as_words(options)], options.storage, str(options.name))
+    name = options.name or asked_spec(options).name
+    return _run_sweep(["sweep", *as_words(options)], options.storage, name)
 
 
 def _run_sweep(words: Sequence[str], storage: str, name: str) -> LoadedSweep:

@@ -12,18 +12,22 @@ from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.storage.files import StoragePath, write
 
 
-def report(summary: SweepSummary, form: str, beside: str | None = None, dashboard: str | None = None) -> str:
+def report(
+    summary: SweepSummary, form: str, beside: str | None = None, dashboard: str | None = None,
+    margin: float | None = None,
+) -> str:  # fmt: skip
     """The text of `meltpoint report`.
 
     Args:
         form: `md`, `html`, `csv`, `json` or `tex`.
         beside: the paper's table to compare with; None for the one of the sweep's specification file, if any.
         dashboard: the address of MLflow's dashboard for the links of a page; None for that of `meltpoint ui`.
+        margin: of the recommendation, as a fraction; None for the sweep's own.
 
     Raises:
         ValueError: the table is unknown, or the dashboard's address is none.
     """
-    results = results_of(summary, beside)
+    results = results_of(summary, beside, margin=margin)
     if form == "html":
         from meltpoint.reports.html.page import DASHBOARD, html  # SciPy and Jinja take a second to import
 

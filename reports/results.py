@@ -11,7 +11,7 @@ from meltpoint.reports.legend import legend
 from meltpoint.reports.paper_comparison import paper_table_of, with_paper_numbers
 from meltpoint.reports.paper_tables import PaperTable
 from meltpoint.reports.recommendation import Recommendation, recommendations
-from meltpoint.reports.statistics.comparison import MARGIN, Comparer, Comparison
+from meltpoint.reports.statistics.comparison import Comparer, Comparison
 from meltpoint.reports.table_values import Delta, Matrix, starred
 from meltpoint.reports.tuning import TuningGain, tuning_gains
 from meltpoint.sweeps.ledger.records import CellKey
@@ -50,20 +50,21 @@ class SweepResults:
 
 
 def results_of(
-    summary: SweepSummary, beside: str | None = None, comparer: Comparer | None = None, margin: float = MARGIN
+    summary: SweepSummary, beside: str | None = None, comparer: Comparer | None = None, margin: float | None = None
 ) -> SweepResults:
     """Compute a sweep's results, also while it is running.
 
     Args:
         beside: the paper's table to compare with; None for the one of the sweep's specification file, if any.
         comparer: None for one of the sweep's stored predictions.
-        margin: of the recommendations, as a fraction.
+        margin: of the recommendations, as a fraction; None for the sweep's own.
 
     Raises:
         ValueError: the paper's table is unknown.
     """
     paper = paper_table_of(summary.spec, beside)
     split = paper.split if paper else "test"
+    margin = summary.spec.margin if margin is None else margin
     comparer = ComparedOnce(comparer or Comparer(summary.folder, margin=margin, cells=summary.cells))
     compare_by_task(summary, comparer, split)
     shown = with_paper_numbers(summary, beside, comparer)

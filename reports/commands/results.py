@@ -106,6 +106,9 @@ def report(
     watch: Annotated[
         bool, typer.Option("--watch", help="html: written again until the sweep ends; to --out, or its report.html.")
     ] = False,
+    margin: Annotated[
+        float | None, typer.Option(help="Points within which modes are level; the sweep's own otherwise.")
+    ] = None,
     dashboard: Annotated[
         str | None, typer.Option(help="html: the address of MLflow for links; http://127.0.0.1:5000, as `ui` has it.")
     ] = None,
@@ -118,9 +121,11 @@ def report(
         raise ValueError(f"{'--watch' if watch else '--dashboard'} is for pages alone; write --format html.")
     from meltpoint.reports.report import renew_page
     from meltpoint.reports.report import report as make
+    from meltpoint.sweeps.command_line.option_values import margin_of
     from meltpoint.sweeps.storage.files import readable_storage, write
     from meltpoint.sweeps.storage.layout import sweep_folder
 
+    level = None if margin is None else margin_of(margin)
     if watch:
         place = out or sweep_folder(readable_storage(storage), name) / "report.html"
         renew_page(lambda: read_view(name, storage), place, beside, dashboard, lambda line: tell(line, err=True))
@@ -130,11 +135,11 @@ def report(
         from meltpoint.reports.results import results_of
         from meltpoint.reports.screen import show_summary
 
-        show_summary(summary, Screen(), results_of(summary, beside), explain)
+        show_summary(summary, Screen(), results_of(summary, beside, margin=level), explain)
         return
     for line in summary.damaged:  # a CSV file has no room for it
         tell(line, err=True)
-    text = make(summary, (table_format or TableFormat.md).value, beside, dashboard)
+    text = make(summary, (table_format or TableFormat.md).value, beside, dashboard, level)
     if out is None:
         show(text)
         return
@@ -240,7 +245,9 @@ def analyse(
 
 @exit_on_error()
 def predict(
-    model: Annotated[Path, typer.Argument(help="A folder of `export --model`.", show_default=False)],
+    model: Annotated[
+        str, typer.Argument(help="A sweep that `tune` ran, or a folder of `export --model`.", show_default=False)
+    ],
     file: Annotated[Path, typer.Argument(help="Texts: csv, tsv, jsonl, parquet, txt or conll.", show_default=False)],
     out: Annotated[Path | None, typer.Option(help="A file of one of these formats; else JSON lines, printed.")] = None,
     text: Annotated[
@@ -248,8 +255,10 @@ def predict(
     ] = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for each label's too.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:0.")] = "cpu",
+    storage: Storage = "runs",
 ) -> None:  # fmt: skip
     """Predict each row of a file with a finalist; its columns are kept, the prediction stands behind them."""
+    from meltpoint.sweeps.results.finalist_export import model_folder
     from meltpoint.sweeps.results.prediction_files import format_of
 
     for named in (file, *([out] if out else [])):
@@ -257,13 +266,14 @@ def predict(
     if not exists(file):
         raise ValueError(f"{file} is missing.")
     regular(file)
+    folder = model_folder(model, storage)
     from meltpoint.adapters.exported_model import load_folder  # torch, which takes seconds
     from meltpoint.sweeps.results.predicting import predict_file
 
     def told(done: int) -> None:
         tell(f"{done} rows", err=True)
 
-    rows = predict_file(load_folder(model, device), file, out, text or (), probabilities, tell=told)
+    rows = predict_file(load_folder(folder, device), file, out, text or (), probabilities, tell=told)
     tell(f"{rows} rows → {out or 'standard output'}", err=True)
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meltpoint.reports.formats import symbol
 from meltpoint.sweeps.command_line.errors import DONE, again, exit_on_error, print_json
+from meltpoint.sweeps.command_line.growth_question import asked_to_grow
 from meltpoint.sweeps.command_line.options import (
     AsJson,
     CpusPerTrial,
@@ -22,15 +28,20 @@ from meltpoint.sweeps.command_line.options import (
     with_sweep_options,
 )
 from meltpoint.sweeps.machine.terminal import Screen, tell
+from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.task import Split
+
+TUNED_TRIALS, TUNED_SEEDS = 4, 3
+"""Defaults of `tune`, for an answer within minutes on small data; `sweep` takes more of both."""
 
 if TYPE_CHECKING:
+    from meltpoint.sweeps.storage.files import StoragePath
     from meltpoint.reports.results import SweepResults
     from meltpoint.reports.statistics.explanation import Explanation
     from meltpoint.sweeps.driver.plan import SweepPlan
     from meltpoint.sweeps.driver.run import Outcome
     from meltpoint.sweeps.results.summary import SweepSummary
     from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
-    from meltpoint.sweeps.storage.files import StoragePath
 
 
 @exit_on_error(goes_on=True)
@@ -44,13 +55,102 @@ def sweep(options: SweepOptions) -> None:
     Example: meltpoint sweep --name first --encoder minilm --mode feature_extraction,fine_tuning --task sst2,mrpc
     A paper's whole experiment: meltpoint sweep --spec to_tune_or_not --with elmo=FOLDER --data-dir DATA
     """
-    from meltpoint.sweeps.command_line.growth_question import asked_to_grow
     from meltpoint.sweeps.command_line.option_values import resources_of
     from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 
     resources = resources_of(options)
     spec = asked_spec(options)
     _run(spec, asked_to_grow(spec, resources))
+
+
+@exit_on_error(goes_on=True)
+@with_sweep_options(
+    without=("task", "spec", "replacing", "default_finals", "data_dir", "test_from", "new_test_round", "register")
+)
+def tune(
+    options: SweepOptions,
+    train: Annotated[Path, typer.Argument(help="Your examples: csv, tsv, jsonl, parquet, conll.", show_default=False)],
+    test: Annotated[
+        Path | None, typer.Argument(help="Test examples; else a part of TRAIN is locked away.", show_default=False)
+    ] = None,
+    dev: Annotated[Path | None, typer.Option("--dev", help="Examples to choose by; else a part of TRAIN.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Option("--text", help="The texts' column, twice for pairs; else it is found.")
+    ] = None,
+    label: Annotated[str, typer.Option("--label", help="The labels' column; else it is found.", show_default=False)] = (
+        ""
+    ),
+    kind: Annotated[
+        str, typer.Option("--kind", help="A kind of task, as pair_classification; else found.", show_default=False)
+    ] = "",
+) -> None:
+    """Say whether to freeze or fine-tune for your file of examples, and keep the better model.
+
+    It drafts the task, searches every mode, tests once, recommends one, and keeps its model for `predict NAME`. Cut
+    off, the same command goes on. `--time-budget 10m` is for all of it: trials are cut to fit.
+
+    Example: meltpoint tune questions.csv --time-budget 10m
+    """
+    began = time.monotonic()
+    from meltpoint.sweeps.command_line.option_values import resources_of
+    from meltpoint.sweeps.command_line.spec_from_options import checked_spec, default_encoder
+    from meltpoint.sweeps.ledger.ledger import DATA, TASK
+    from meltpoint.sweeps.specification.sweep_spec import check_name
+    from meltpoint.sweeps.storage.files import is_object_store, storage_path
+    from meltpoint.tasks import kinds
+    from meltpoint.tasks.inspection.new_task import as_read, keep, split_sizes, tuned_draft
+    from meltpoint.tasks.inspection.roles import Asked
+
+    if is_object_store(options.storage):
+        raise ValueError(f"--storage {options.storage}: tune keeps its task in a folder; use new-task and sweep there.")
+    if kind:
+        kinds.get(kind)
+    encoder = options.encoder or [default_encoder()]
+    files: dict[Split, Path] = {"train": train}
+    files |= {split: path for split, path in (("dev", dev), ("test", test)) if path is not None}  # type: ignore[misc]
+    draft = tuned_draft(files, options.name or "", Asked(tuple(text or ()), label, kind))
+    name = options.name or str(draft.keys["name"])
+    check_name(name)
+    folder = storage_path(options.storage) / name
+    assert isinstance(folder, Path)
+    words = [str(path) for path in (train, *([test] if test else []))]
+    words += [f"--dev={dev}"] if dev else []
+    words += [f"--text={column}" for column in text or ()] + ([f"--label={label}"] if label else [])
+    words += [f"--kind={kind}"] if kind else []
+    read, sizes = as_read(draft), split_sizes(draft)
+    task = keep(draft, files, folder, TASK, DATA, words)
+    asked = replace(
+        options, name=name, task=[str(task)], encoder=encoder, default_finals=False,
+        trials=TUNED_TRIALS if options.trials is None else options.trials,
+        seeds=TUNED_SEEDS if options.seeds is None else options.seeds,
+    )  # fmt: skip
+    resources = replace(resources_of(asked), budget_began=began)
+    spec = checked_spec(asked)
+    budget = f"at most {options.time_budget}" if options.time_budget else "no --time-budget"
+    tell(f"Read    {train}: {read}", err=True)
+    tell(f"Splits  {sizes}", err=True)
+    tell(
+        f"Search  {', '.join(spec.encoders)} × {' '.join(map(symbol, spec.modes))}; {some(spec.trials, 'trial')} and "
+        f"{some(spec.seeds, 'seed')} each; {budget}. The task: {task}",
+        err=True,
+    )
+    _keep_model(_run(spec, asked_to_grow(spec, resources)), folder)
+
+
+def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:
+    """Write the recommended model of the sweep's first task into the sweep's folder, and say how to use it."""
+    from meltpoint.reports.cards.cell_card import cell_card
+    from meltpoint.sweeps.ledger.ledger import Ledger
+    from meltpoint.sweeps.results.finalist_export import KEPT, export_finalist
+    from meltpoint.sweeps.specification.cells import cell_name
+
+    cell, summary = results.recommendations[0].winner.cell, results.summary
+    card = cell_card(summary, cell, "model")
+    kept = export_finalist(Ledger(folder), summary, cell_name(*cell.header.key), folder, card=card, name=KEPT)
+    storage = [] if str(folder.parent) in ("runs", str(Path("runs").absolute())) else ["--storage", str(folder.parent)]
+    tell(f"Model      {kept}", err=True)
+    tell(f"Predict    {shlex.join(['meltpoint', 'predict', summary.name, 'new.csv', *storage])}", err=True)
+    return kept
 
 
 def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
@@ -88,21 +188,6 @@ def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
     if outcome.exit_status != DONE:
         raise typer.Exit(outcome.exit_status)
     return rendered[-1]
-
-
-def _keep_model(results: SweepResults, storage: str) -> StoragePath:
-    """Write the recommended model of the sweep's first task into the sweep's folder."""
-    from meltpoint.reports.cards.cell_card import cell_card
-    from meltpoint.sweeps.ledger.ledger import Ledger
-    from meltpoint.sweeps.results.finalist_export import KEPT, export_finalist
-    from meltpoint.sweeps.specification.cells import cell_name
-    from meltpoint.sweeps.storage.files import storage_path
-    from meltpoint.sweeps.storage.layout import sweep_folder
-
-    cell, summary = results.recommendations[0].winner.cell, results.summary
-    ledger = Ledger(sweep_folder(storage_path(storage), summary.name))
-    card = cell_card(summary, cell, "model")
-    return export_finalist(ledger, summary, cell_name(*cell.header.key), ledger.folder, card=card, name=KEPT)
 
 
 def _show(outcome: Outcome, resources: Resources, rendered: Sequence[SweepResults]) -> None:
@@ -154,6 +239,8 @@ def demo(
     """
     from meltpoint.sweeps.command_line.demo import PAIR, demo_spec, refuse_other
     from meltpoint.sweeps.command_line.option_values import resources_of
+    from meltpoint.sweeps.storage.files import storage_path
+    from meltpoint.sweeps.storage.layout import sweep_folder
 
     options = SweepOptions(
         storage=storage, cpus_per_trial=cpus_per_trial, gpus_per_trial=gpus_per_trial,
@@ -161,10 +248,10 @@ def demo(
     )  # fmt: skip
     resources, spec = resources_of(options), demo_spec(name)
     refuse_other(spec, storage)
-    folder = _keep_model(_run(spec, resources), storage)
+    results = _run(spec, resources)
+    folder = _keep_model(results, sweep_folder(storage_path(storage), name))
     from meltpoint.adapters.exported_model import load_folder
 
     (score,) = load_folder(str(folder)).predict([PAIR])
     tell(f"Prediction  {score:.1f} of 5: how similar are “{PAIR[0]}” and “{PAIR[1]}”")
-    tell(f"Next        meltpoint predict {folder} FILE")
-    tell("            meltpoint sweep --help")
+    tell("Next        meltpoint tune train.csv")

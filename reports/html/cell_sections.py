@@ -100,7 +100,8 @@ def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> Ce
     guards = cell_guards(cell, summary.baselines.get(cell.header.task))
     return CellSection(
         cell.header.task, _title(cell), _headline(cell), tuple(_facts(cell, summary)),
-        tuple(one.text for one in guards), tuple(_seeds(cell)), importance, missing, best_setting(cell, summary), errors_of(cell, summary.folder),
+        tuple(one.text for one in guards), tuple(_seeds(cell)), importance, missing, best_setting(cell, summary),
+        errors_of(cell, summary.folder),
         _classes(cell, summary), trials,
     )  # fmt: skip
 
@@ -191,9 +192,6 @@ def best_setting(cell: CellSummary, summary: SweepSummary) -> BestSetting:
     return BestSetting(plain.dump(), command_of(plain, cell, summary.spec, summary.seeds_of(cell)))
 
 
-"""A sweep's `max_dev_examples` → the value of its option; None where it is the default."""
-
-
 def command_of(space: Space, cell: CellSummary, spec: SweepSpec, seeds: int) -> str:
     """The command that trains a space's only point again, with the seeds of the finals."""
     from meltpoint.sweeps.specification.cells import word_of
@@ -206,7 +204,8 @@ def command_of(space: Space, cell: CellSummary, spec: SweepSpec, seeds: int) -> 
     ]  # fmt: skip
     options = {
         "--data-dir": spec.data_dir, "--max-train-examples": spec.max_train_examples,
-        "--max-dev-examples": "all" if spec.max_dev_examples is None else spec.max_dev_examples, "--test-from": spec.test_from,
+        "--max-dev-examples": "all" if spec.max_dev_examples is None else spec.max_dev_examples,
+        "--test-from": spec.test_from,
     }  # fmt: skip
     for option, value in options.items():
         words += [] if value is None else [option, str(value)]

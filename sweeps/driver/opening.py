@@ -42,7 +42,8 @@ def settle_specification(
     ledger.create()
     # Cells of an encoder that was left out before; finals of the published setting, which older files do not name; or
     # another folder of an encoder with a short name.
-    is_changed = any(getattr(then.spec, one) != getattr(spec, one) for one in ("blocks", "default_finals", "encoders"))
+    own = ("blocks", "default_finals", "encoders", "margin")
+    is_changed = any(getattr(then.spec, one) != getattr(spec, one) for one in own)
     added = spec.growth(then.spec)
     base = now if is_changed or added else then
     grown = Growth(at=time.time(), changes=added, opened=len(opened_trials(ledger)))

@@ -29,13 +29,16 @@ class RemainingTime:
             count, seconds = self.measured.get(record.cell, (0, 0.0))
             self.measured[record.cell] = count + 1, seconds + taken
 
-    def estimate(self, cells: Iterable[CellProgress]) -> TimeLeft | None:
+    def estimate(self, cells: Iterable[CellProgress], is_searching: bool = True) -> TimeLeft | None:
         """The time until the last final is trained; None while nothing has ended, and where nothing is left.
 
         Args:
             cells: the progress of every cell.
+            is_searching: False for the time if no search trial began any more.
         """
-        work = [CellWork(*self.measured.get(one.cell.key, (0, 0.0)), left(one), one.work) for one in cells]
+        work = [
+            CellWork(*self.measured.get(one.cell.key, (0, 0.0)), left(one, is_searching), one.work) for one in cells
+        ]
         return time_left(work, max(1, self.slots()))
 
     def in_words(self, cells: Iterable[CellProgress]) -> str:
@@ -44,9 +47,9 @@ class RemainingTime:
         return "" if found is None else str(found)
 
 
-def left(progress: CellProgress) -> int:
+def left(progress: CellProgress, is_searching: bool = True) -> int:
     """The number of a cell's trials that a worker has still to run: of the search, unless it is cut off, and finals."""
-    search = 0 if progress.cut else max(0, progress.target - len(progress.search))
+    search = 0 if progress.cut or not is_searching else max(0, progress.target - len(progress.search))
     defaults = sum(proposal.id in progress.defaults for proposal in progress.wanted_defaults)
     return (
         search

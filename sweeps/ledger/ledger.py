@@ -43,7 +43,9 @@ WRONG_CLOCK_SECONDS = 26 * 3600.0
 """A heartbeat may be younger than its time says by this much: clocks are wrong by hours where a time zone is."""
 DRIVERS = "drivers"
 EMPTY_SWEEP = {LOCK, DRIVERS, "trials", "started"}
-"""The files and folders that a sweep's folder may contain before `sweep.json` is written."""
+"""The files and folders that a sweep's folder may contain before `sweep.json` is written, if they are empty."""
+TASK, DATA = "task.yaml", "data"
+"""The task that `tune` drafted, and the files that it reads; they are there before `sweep.json`."""
 
 
 class Ledger:
@@ -387,4 +389,4 @@ def _is_of_an_empty_sweep(path: StoragePath) -> bool:
     """True if a sweep that was interrupted before it wrote `sweep.json` may have left this file or folder."""
     is_half_written = path.name.startswith(".") and path.name.endswith(".tmp")
     is_empty = path.name == DRIVERS or not (path.is_dir() and any(path.iterdir()))
-    return is_half_written or (path.name in EMPTY_SWEEP and is_empty)
+    return is_half_written or path.name in (TASK, DATA) or (path.name in EMPTY_SWEEP and is_empty)

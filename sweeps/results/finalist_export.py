@@ -27,6 +27,25 @@ KEPT = "model"
 """The folder of a sweep's recommended model, in the sweep's folder."""
 
 
+def model_folder(word: str, storage: str) -> Path:
+    """The folder of the model that a word names: a sweep whose model was kept, or the folder itself.
+
+    Raises:
+        ValueError: it is neither; the message has the models that there are.
+    """
+    sweep = Path(storage, word)
+    found = [path for path in (Path(word), sweep / KEPT) if (path / "meltpoint.json").is_file()]
+    if found:
+        return found[0]
+    if (sweep / "sweep.json").is_file():
+        exported = [str(path) for path in sorted(sweep.glob("exports/*.model"))]
+        others = f" or name one of {', '.join(exported)};" if exported else ""
+        raise ValueError(f"The sweep {word} has kept no model;{others} `meltpoint export {word} --model` writes each.")
+    kept = sorted(path.parent.parent.name for path in Path(storage).glob(f"*/{KEPT}/meltpoint.json"))
+    there = f"There is: {', '.join(kept)}." if kept else f"`meltpoint tune` keeps one in {storage}/NAME/{KEPT}."
+    raise ValueError(f"{word} is no folder of a model, and no sweep in {storage} that has kept one. {there}")
+
+
 def export_finalist(
     ledger: Ledger, summary: SweepSummary, cell: str, out: StoragePath, form: Form = "model", card: str | None = None,
     name: str = "",

@@ -82,6 +82,7 @@ class SweepSpec(BaseModel):
         default_finals: whether the published setting is run with the finals' seeds too, and scored on test; False in
             files of older versions.
         split: "dev" to leave test closed: finals are scored on dev alone, as in a paper's table that is of dev.
+        margin: modes within it are level for the recommendation; a fraction.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -108,6 +109,7 @@ class SweepSpec(BaseModel):
     notes: tuple[str, ...] = ()
     default_finals: bool = False
     split: Literal["dev", "test"] = "test"
+    margin: float = 0.01
 
     def products(self) -> tuple[Block, ...]:
         """The blocks that make up the matrix; for a plain command line, its product as the only block."""
@@ -159,7 +161,8 @@ class SweepSpec(BaseModel):
 
         Paths are not compared: data, and encoders with short names, are compared by their fingerprints, and spaces by
         their contents. Finals of the published setting may be asked for later, or no longer: no other trial depends on
-        them. Test may be closed later, and not opened later: finals that were scored without it are not scored again.
+        them, nor on the margin. Test may be closed later, and not opened later: finals that were scored without it
+        are not scored again.
 
         Args:
             other: the earlier one.
@@ -168,7 +171,7 @@ class SweepSpec(BaseModel):
         mine, theirs = (
             {**spec.model_dump(), "encoders": tuple(map(short_name, spec.encoders))} for spec in (self, other)
         )
-        ignored = {"data_dir", "space", "blocks", "replaced", "left_out", "notes", "default_finals"}
+        ignored = {"data_dir", "space", "blocks", "replaced", "left_out", "notes", "default_finals", "margin"}
         ignored |= {"split"} if self.split == "dev" else set()
         # Whether the default sample leaves anything out is a matter of the data, whose fingerprint says it.
         ignored |= {"max_dev_examples"} if {self.max_dev_examples, other.max_dev_examples} == {None, "auto"} else set()
@@ -242,6 +245,8 @@ class Resources:
         cpus, gpus: resources of one trial; a GPU can be shared by fractions. "auto" is 0 if Ray has no GPU, otherwise a
             measured share per cell (`placement`).
         time_budget_seconds: time limit of the search, or None.
+        budget_began: `time.monotonic()` from which the limit counts, and then for finals and test too; None: it is of
+            the search alone, from its first trial.
         retry_failed: whether failed trials run again.
         cache_bytes, cache_overflow: largest size of the feature cache, and the alternative for states that do not fit
             (`features.budget.Budget`).
@@ -261,6 +266,7 @@ class Resources:
     cpus: float = 1.0
     gpus: float | Literal["auto"] = "auto"
     time_budget_seconds: float | None = None
+    budget_began: float | None = None
     retry_failed: bool = False
     cache_bytes: int = CACHE_BYTES
     cache_overflow: Overflow = "on_the_fly"

@@ -23,13 +23,16 @@ from meltpoint.tasks.inspection.counts import SplitCounts, counted_rows
 from meltpoint.tasks.inspection.file_shape import FileShape, shape_of
 from meltpoint.tasks.inspection.names import NO_LABELS
 from meltpoint.tasks.inspection.places import SPLIT_WORDS, Place, by_split, places_of, split_word
-from meltpoint.tasks.inspection.roles import Roles, roles_of
+from meltpoint.tasks.inspection.roles import GUESS, Asked, Roles, roles_of
 from meltpoint.tasks.inspection.text_shape import is_number
 
 NO_NAMES = {"data", "text", "texts", "gold", "label", "labels", "all", "full", "set", "task"}
 """Words of a file's name that do not name a task."""
-SMALL = 50
-"""Fewer training examples than this are halved where dev has to be carved; of more, a tenth is dev."""
+FEWEST = 100
+"""Examples to choose by, and to test on, where the data have them."""
+
+
+NONE: Mapping[Split, Path] = {}
 
 
 @dataclass
@@ -51,7 +54,10 @@ class Draft:
         self.remarks.setdefault(key, []).append(text)
 
 
-def draft_of(paths: Sequence[Path], relative_to: Path, named: str = "", group: str | None = None) -> Draft:
+def draft_of(
+    paths: Sequence[Path], relative_to: Path, named: str = "", group: str | None = None, asked: Asked = GUESS,
+    given: Mapping[Split, Path] = NONE,
+) -> Draft:  # fmt: skip
     """Look at files and guess the task file that reads them.
 
     Args:
@@ -59,15 +65,22 @@ def draft_of(paths: Sequence[Path], relative_to: Path, named: str = "", group: s
         relative_to: the folder that the task file will lie in.
         named: the task file's own name, without its ending; "" where there is none yet.
         group: the column of the examples' groups.
+        asked: the columns and the kind that are not to be guessed.
+        given: split → its file, in place of `paths`; a test split is carved off train where none is given.
 
     Raises:
         ValueError: a file is missing or of no format that is read, or has no texts or no labels.
     """
-    labels, places = _label_files(places_of(paths))
-    split_places, remarks = by_split(places)
+    labels: dict[Split, Place] = {}
+    remarks: list[str] = []
+    if given:
+        split_places = {split: [Place(path, "file", split)] for split, path in given.items()}
+    else:
+        labels, places = _label_files(places_of(paths))
+        split_places, remarks = by_split(places)
     first = split_places["train"][0]
     shape = shape_of(first)
-    roles = _roles(first, shape, has_label_file=bool(labels))
+    roles = _roles(first, shape, asked, has_label_file=bool(labels))
     draft = Draft()
     draft.keys |= {"name": _name(named, first), "kind": roles.kind}
     _add_files(draft, split_places, labels, roles, relative_to)
@@ -79,7 +92,7 @@ def draft_of(paths: Sequence[Path], relative_to: Path, named: str = "", group: s
     layout = _layout(draft, shape, roles)
     _count(draft, split_places, labels, layout)
     _add_labels(draft, roles.kind)
-    _add_parts(draft)
+    _add_parts(draft, carves_test=bool(given))
     return draft
 
 
@@ -96,17 +109,22 @@ def _label_files(places: Sequence[Place]) -> tuple[dict[Split, Path], list[Place
     return (found, others) if is_complete else ({}, list(places))
 
 
-def _roles(place: Place, shape: FileShape, *, has_label_file: bool) -> Roles:
+def _roles(place: Place, shape: FileShape, asked: Asked, *, has_label_file: bool) -> Roles:
     if shape.format == "folders":
         return Roles("sentence_classification", {})
     if shape.roles is not None:
+        if asked:
+            raise ValueError(
+                f"{place.path} has columns of words and tags, which are found by themselves; leave --text, --label and "
+                "--kind out, or write a task file (docs/tasks.md)."
+            )
         return shape.roles
     names, rows = list(shape.names), list(shape.rows)
     if has_label_file:
         # Any label will do to find the texts beside it.
         names, rows = [*names, LABEL], [{**row, LABEL: str(number % 2)} for number, row in enumerate(rows)]
     try:
-        return roles_of(names, rows)
+        return roles_of(names, rows, asked)
     except ValueError as error:
         raise ValueError(f"{place.path} ({shape.format}): {error}") from None
 
@@ -311,11 +329,22 @@ def _by_split(draft: Draft, field_name: str) -> str:
     return ", ".join(f"{split} {getattr(counts, field_name)}" for split, counts in draft.counts.items())
 
 
-def _add_parts(draft: Draft) -> None:
-    """Carve dev where there is none, and say what a test would need."""
-    if "dev" not in draft.counts:
-        size = draft.counts["train"].examples if "train" in draft.counts else 0
-        draft.keys["dev_from"] = {"from": "train", "fraction": 0.1 if size >= SMALL else 0.5, "seed": 0}
-        draft.remark("dev_from", "there is no dev split; this part of train is, each class with its share")
-    if "test" not in draft.counts:
+def _add_parts(draft: Draft, *, carves_test: bool) -> None:
+    """Carve dev where there is none, and test if asked to; else say what a test would need."""
+    left = draft.counts["train"].examples if "train" in draft.counts else 0
+    if "test" not in draft.counts and carves_test:
+        test = _part(left, left // 4)
+        draft.keys["test_from"] = {"from": "train", "fraction": round(test / max(1, left), 4), "seed": 0}
+        draft.remark("test_from", "there is no test split; this part of train is, locked until the finals")
+        left -= test
+    elif "test" not in draft.counts:
         draft.remark("", "no test split: finalists need one, as in test_from: {from: train, fraction: 0.1, seed: 0}")
+    if "dev" not in draft.counts:
+        dev = _part(left, left // 2)
+        draft.keys["dev_from"] = {"from": "train", "fraction": round(dev / left, 4) if left > 1 else 0.5, "seed": 0}
+        draft.remark("dev_from", "there is no dev split; this part of train is, each class with its share")
+
+
+def _part(size: int, most: int) -> int:
+    """The size of a part of so many examples: a tenth, but at least `FEWEST` of them where `most` allows it."""
+    return max(1, min(most, max(FEWEST, size // 10)))

@@ -8,6 +8,7 @@ from statistics import mean
 
 from meltpoint.tasks.core.arrow_rows import Row
 from meltpoint.tasks.core.kind import LABEL
+from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.task import Kind
 from meltpoint.tasks.inspection import names as known
 from meltpoint.tasks.inspection.conll_shape import TAG, scheme_of
@@ -47,6 +48,25 @@ class Roles:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """The columns and the kind that a person names; what is empty is guessed.
+
+    Attributes:
+        texts: the column of the texts, or the two of pairs.
+    """
+
+    texts: tuple[str, ...] = ()
+    label: str = ""
+    kind: Kind = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.texts or self.label or self.kind)
+
+
+GUESS = Asked()
+
+
+@dataclass(frozen=True)
 class Column:
     """A column and what its first values are like."""
 
@@ -75,12 +95,17 @@ class Column:
         return bool(self.values) and all(map(is_number, filter(None, self.values)))
 
 
-def roles_of(names: Sequence[str], rows: Sequence[Row]) -> Roles:
-    """Guess what the columns are for.
+def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) -> Roles:
+    """Guess what the columns are for, where it is not asked for.
 
     Raises:
-        ValueError: there is no column of texts, or none of labels; without the file.
+        ValueError: there is no column of texts, or none of labels, or not the one asked for; without the file.
     """
+    for name in (*asked.texts, *filter(None, [asked.label])):
+        if name not in names:
+            raise unknown(name, "column", names)
+    if asked.texts and asked.label:
+        names = [name for name in names if name in {*asked.texts, asked.label} or name.lower() in known.SPLIT_NAMES]
     tagged = _tagged(names, rows)
     if tagged is not None:
         return tagged
@@ -89,10 +114,13 @@ def roles_of(names: Sequence[str], rows: Sequence[Row]) -> Roles:
     columns = [Column(name, tuple(_text(row.get(name)) for row in rows)) for name in names if _is_scalar(name, rows)]
     split = next((column.name for column in columns if _is_split(column)), "")
     columns = [column for column in columns if column.name != split]
-    indicators = _indicators(columns)
+    indicators = [] if asked.label else _indicators(columns)
     columns = [column for column in columns if column not in indicators]
-    label = next((column for column in columns if column.name == listed_labels), None) or _label(columns)
-    texts = _texts([column for column in columns if column is not label])
+    by_name = {column.name: column for column in columns}
+    others = [column for column in columns if column.name not in asked.texts]
+    label = by_name.get(asked.label or listed_labels) or _label(others if asked.texts else columns)
+    texts = [by_name[name] for name in asked.texts if name in by_name]
+    texts = texts or _texts([column for column in columns if column is not label])
     listed = ", ".join(names)
     if not texts:
         raise ValueError(f"no column of texts is found among {listed}. Write the task file by hand; see docs/tasks.md.")
@@ -105,21 +133,24 @@ def roles_of(names: Sequence[str], rows: Sequence[Row]) -> Roles:
             f"no column of labels is found among {listed}. Write the task file by hand; see docs/tasks.md."
         )
     keys: dict[str, str | list[str]] = {}
-    is_pair = len(texts) == 2 and not _is_one_text(*texts)
+    is_pair = len(texts) == 2 and (
+        asked.kind.startswith("pair") if asked.kind else bool(asked.texts) or not _is_one_text(*texts)
+    )
     if is_pair:
         keys |= {"text_a": texts[0].name, "text_b": texts[1].name}
     else:
         keys["text"] = texts[0].name if len(texts) == 1 else [column.name for column in texts]
     keys["label"] = label.name
-    others = [column.name for column in columns if column not in texts and column is not label]
-    remarks = [f"columns that are not read: {', '.join(others)}"] if others else []
-    if len(texts) == 2 and not _is_named_pair(*texts):
+    unread = [column.name for column in columns if column not in texts and column is not label]
+    remarks = [f"columns that are not read: {', '.join(unread)}"] if unread else []
+    if len(texts) == 2 and not asked.texts and not _is_named_pair(*texts):
         numbers = ", ".join(column.name for column in texts)
         as_one = f"one text is kind: sentence_classification and columns: {{text: [{numbers}], label: {label.name}}}"
         as_two = f"a pair is kind: pair_classification and columns: {{text_a: {texts[0].name}, text_b: {texts[1].name}"
         remarks.append(f"two columns of texts; {as_one}" if is_pair else f"two columns of texts; {as_two}, …}}")
     several = label.name == listed_labels or (not is_pair and _separator(label.values) != "")
     kind = "multi_label_classification" if several and not is_pair else _kind(label, is_pair=is_pair)
+    kind, several = asked.kind or kind, (several and not asked.kind) or asked.kind.startswith("multi_label")
     separator = _separator(label.values) if several and not listed_labels else ""
     return Roles(kind, keys, split, tuple(remarks), separator)
 
