@@ -35,13 +35,13 @@ TUNED_TRIALS, TUNED_SEEDS = 4, 3
 """Defaults of `tune`, for an answer within minutes on small data; `sweep` takes more of both."""
 
 if TYPE_CHECKING:
-    from meltpoint.sweeps.storage.files import StoragePath
     from meltpoint.reports.results import SweepResults
     from meltpoint.reports.statistics.explanation import Explanation
     from meltpoint.sweeps.driver.plan import SweepPlan
     from meltpoint.sweeps.driver.run import Outcome
     from meltpoint.sweeps.results.summary import SweepSummary
     from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+    from meltpoint.sweeps.storage.files import StoragePath
 
 
 @exit_on_error(goes_on=True)

@@ -71,7 +71,7 @@ def draft_of(
     Raises:
         ValueError: a file is missing or of no format that is read, or has no texts or no labels.
     """
-    labels: dict[Split, Place] = {}
+    labels: dict[Split, Path] = {}
     remarks: list[str] = []
     if given:
         split_places = {split: [Place(path, "file", split)] for split, path in given.items()}
