@@ -78,7 +78,7 @@ def history_charts(summary: SweepSummary) -> list[Chart]:
     several = len({cell.header.encoder for cell in summary.cells}) > 1
     charts = []
     for (task, metric), cells in tasks.items():
-        lines = [
+        lines: list[dict[str, Any]] = [
             {"name": _name(cell, several), "mode": cell.header.mode, "place": place, "best": _running_best(cell)}
             for place, cell in cells
         ]

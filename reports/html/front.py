@@ -138,7 +138,7 @@ def _card(known: Recommendation, summary: SweepSummary) -> Card:
     def bar(name: str, detail: str, text: str, score: float, std: float | None, *more: object) -> Bar:
         ends = (None, None) if std is None else (share(score - std), share(score + std))
         origin = share(0.0)
-        return Bar(name, detail, text, min(origin, share(score)), abs(share(score) - origin), *ends, *more)  # type: ignore[arg-type]
+        return Bar(name, detail, text, min(origin, share(score)), abs(share(score) - origin), *ends, *more)
 
     keys = [cell.header.key for cell in summary.cells]
     bars = [

@@ -7,7 +7,7 @@ function trialTable(place, cells, dashboard) {
   const count = rows.id.length;
   const shown = (row) => (rows.scale[row] * rows.dev[row]).toFixed(rows.scale[row] === 1 ? 3 : 1).replace("-", "−");
   const columns = [
-    { head: "rank in its task", values: rows.rank, figure: true },
+    { head: "rank", values: rows.rank, figure: true },
     { head: "cell", values: rows.cell, show: (row) => cells[rows.cell[row]].title },
     { head: "trial", values: rows.number, figure: true, descends: false },
     { head: "status", values: rows.status, show: (row) => (rows.error[row] ? `${rows.status[row]}: ${rows.error[row]}` : rows.status[row]) },
