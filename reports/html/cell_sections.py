@@ -100,8 +100,8 @@ def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> Ce
     guards = cell_guards(cell, summary.baselines.get(cell.header.task))
     return CellSection(
         cell.header.task, _title(cell), _headline(cell), tuple(_facts(cell, summary)),
-        tuple(one.text for one in guards), tuple(_seeds(cell)), importance, missing, best_setting(cell, summary), errors_of(cell, summary.folder),
-        _classes(cell, summary), trials,
+        tuple(one.text for one in guards), tuple(_seeds(cell)), importance, missing, best_setting(cell, summary),
+        errors_of(cell, summary.folder), _classes(cell, summary), trials,
     )  # fmt: skip
 
 

@@ -111,7 +111,7 @@ function trialTable(place, cells, dashboard) {
   after.addEventListener("click", () => { state.page += 1; showPage(); });
   const printed = make("p", { class: "only-print footnote" });
   const region = make("div", { class: "wide", role: "region", tabindex: "0", "aria-label": `Trials of ${place.dataset.title}` },
-    make("table", columns.length > 10 ? { class: "many" } : {}, make("thead", {}, head), body));
+    make("table", { class: "many" }, make("thead", {}, head), body));
   place.append(
     make("div", { class: "controls" }, make("label", {}, "Filter", filter), make("label", {}, "Cell", chosen), make("label", {}, "Status", status), before, after, said),
     region, printed);
