@@ -53,10 +53,9 @@ def terminal(shown: Browser, sweep: Path) -> bytes:
 
 
 def front(shown: Browser, page: Path) -> bytes:
-    """The front of the page, until the section on costs."""
+    """The front of the page, until the table."""
     shown.show(page, WIDTH)
-    shown.wait_for("[...document.querySelectorAll('#tuning ~ .charts .plot')].every((n) => n.querySelector('canvas'))")
-    end = shown.run("return document.getElementById('cost').getBoundingClientRect().top + scrollY")
+    end = shown.run("return document.getElementById('table').getBoundingClientRect().top + scrollY")
     return shown.picture(WIDTH, 0, int(end) - 20)
 
 

@@ -101,8 +101,12 @@ def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> Ce
     return CellSection(
         cell.header.task, _title(cell), _headline(cell), tuple(_facts(cell, summary)),
         tuple(one.text for one in guards), tuple(_seeds(cell)), importance, missing, best_setting(cell, summary),
+<<<<<<< HEAD
         errors_of(cell, summary.folder),
         _classes(cell, summary), trials,
+=======
+        errors_of(cell, summary.folder), _classes(cell, summary), trials,
+>>>>>>> w-page
     )  # fmt: skip
 
 

@@ -78,10 +78,16 @@ def history_charts(summary: SweepSummary) -> list[Chart]:
     several = len({cell.header.encoder for cell in summary.cells}) > 1
     charts = []
     for (task, metric), cells in tasks.items():
+<<<<<<< HEAD
         curves = [_running_best(cell) for _, cell in cells]
         lines = [
             {"name": _name(cell, several), "mode": cell.header.mode, "place": place, "best": curve}
             for (place, cell), curve in zip(cells, curves, strict=True)
+=======
+        lines: list[dict[str, Any]] = [
+            {"name": _name(cell, several), "mode": cell.header.mode, "place": place, "best": _running_best(cell)}
+            for place, cell in cells
+>>>>>>> w-page
         ]
         data = {"lines": lines, "y": f"dev {axis_name(metric)}", "limits": ends(metric), "scale": scale(metric)}
         text = "; ".join(

@@ -7,7 +7,7 @@ function trialTable(place, cells, dashboard) {
   const count = rows.id.length;
   const shown = (row) => (rows.scale[row] * rows.dev[row]).toFixed(rows.scale[row] === 1 ? 3 : 1).replace("-", "−");
   const columns = [
-    { head: "rank in its task", values: rows.rank, figure: true },
+    { head: "rank", values: rows.rank, figure: true },
     { head: "cell", values: rows.cell, show: (row) => cells[rows.cell[row]].title },
     { head: "trial", values: rows.number, figure: true, descends: false },
     { head: "status", values: rows.status, show: (row) => (rows.error[row] ? `${rows.status[row]}: ${rows.error[row]}` : rows.status[row]) },
@@ -111,7 +111,7 @@ function trialTable(place, cells, dashboard) {
   after.addEventListener("click", () => { state.page += 1; showPage(); });
   const printed = make("p", { class: "only-print footnote" });
   const region = make("div", { class: "wide", role: "region", tabindex: "0", "aria-label": `Trials of ${place.dataset.title}` },
-    make("table", columns.length > 10 ? { class: "many" } : {}, make("thead", {}, head), body));
+    make("table", { class: "many" }, make("thead", {}, head), body));
   place.append(
     make("div", { class: "controls" }, make("label", {}, "Filter", filter), make("label", {}, "Cell", chosen), make("label", {}, "Status", status), before, after, said),
     region, printed);

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from meltpoint.reports.findings import delta_row
+from meltpoint.reports.formats import p_text
 from meltpoint.reports.html import page
 from meltpoint.reports.html.cell_sections import best_setting, cell_section
-from meltpoint.reports.html.front import front_tables, verdicts
+from meltpoint.reports.html.front import cards, front_tables, rounded_up, warnings_by_kind
 from meltpoint.reports.html.page import breakable, embedded, html, page_of, prose
 from meltpoint.reports.report import kept_files, renew_page, report
 from meltpoint.reports.results import SweepResults, results_of
@@ -100,26 +100,39 @@ def test_the_table_has_every_text_and_mark_of_the_other_formats_in_turned_order(
         shown = [row.entries[place] for row in rows]
         assert [entry.text for entry in entries] == [one.label for one in shown]
         assert [entry.is_best for entry in entries] == [one.is_best for one in shown]
-    assert [entry.p for entry in table.rows[0][1]] == ["", "", "", "0.004", "1.000"]
+    adjusted = [p_text(one.comparison.p_holm or 0.0) for one in results.family if one.task == "sst2"]
+    assert [entry.p for entry in table.rows[0][1]] == ["", "", "", *adjusted]
 
 
-def test_verdicts_have_the_words_and_figures_of_the_table_of_differences(results: SweepResults) -> None:
-    found = verdicts(results)
+def test_each_task_opens_with_its_recommendation_and_its_bars(results: SweepResults) -> None:
+    found = cards(results)
     assert [one.task for one in found] == ["sst2", "mrpc"]
-    for verdict in found:
-        rows = [delta_row(delta) for delta in results.family if delta.task == verdict.task]
-        assert [(one.title, one.words) for one in verdict.findings] == [(row[2], row[7]) for row in rows]
-        for finding, row in zip(verdict.findings, rows, strict=True):
-            assert finding.figures == f"{row[3]} {row[4]}, adjusted p {row[5]}, P(A > B) {row[6]}"
-    assert [one.is_claimed for one in found[0].findings] == [True, False]
+    for card, known in zip(found, results.recommendations, strict=True):
+        assert (card.sentence, card.certainty, card.details) == (known.sentence, known.certainty, known.details)
+        assert [bar.mode for bar in card.bars] == [one.mode for one in known.standings]
+        assert [bar.width for bar in card.bars] == [pytest.approx(100 * one.score.mean) for one in known.standings]
+        assert [bar.mode for bar in card.bars if bar.is_recommended] == [known.winner.mode]
+        assert [text for text, _ in card.ticks] == ["0", "50", "100"], "no score is above 100"
+        assert f"--cell minilm.{known.winner.mode}.{card.task} --model" in card.commands
+    assert sum(entry.is_recommended for entry in front_tables(results)[0].rows[0][1]) == 1
 
 
-def test_a_task_without_a_comparison_says_why(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    ice, fire = make_cell(MODES[0], finals=[(0.8, 0.8)] * 2), make_cell(MODES[1], search=())
-    both = verdicts(results_of(make_sweep(ice, fire), comparer=FixedComparer()))
-    assert both[0].missing == "No comparison yet: 1 of 2 cells have finals."
-    alone = verdicts(results_of(make_sweep(ice), comparer=FixedComparer()))
-    assert alone[0].missing == "One mode was searched: there is nothing to compare."
+@pytest.mark.parametrize(("value", "next_one"), [(0.013, 0.02), (1.0, 1.0), (3.0, 5.0), (70.0, 100.0)])
+def test_ticks_are_round(value: float, next_one: float) -> None:
+    assert rounded_up(value) == pytest.approx(next_one)
+
+
+def test_a_task_without_finals_says_so(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    (card,) = cards(results_of(make_sweep(make_cell(search=())), comparer=FixedComparer()))
+    assert card.sentence == "No recommendation yet: 0 of 1 cell have finals."
+    assert card.bars == ()
+
+
+def test_warnings_of_a_kind_share_a_headline(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cells = [make_cell(MODES[0], task, search=(0.8,)) for task in ("sst2", "mrpc")]
+    warned = [replace(cell, header=cell.header.model_copy(update={"warnings": ("dev is small",)})) for cell in cells]
+    found = dict(warnings_by_kind(make_sweep(*warned)))
+    assert found["2 tasks: the data cannot tell close settings apart, or are faulty"] == ["sst2, mrpc: dev is small."]
 
 
 def test_the_page_has_the_figures_of_the_markdown_report(stored: SweepSummary) -> None:
