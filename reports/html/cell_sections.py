@@ -101,12 +101,7 @@ def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> Ce
     return CellSection(
         cell.header.task, _title(cell), _headline(cell), tuple(_facts(cell, summary)),
         tuple(one.text for one in guards), tuple(_seeds(cell)), importance, missing, best_setting(cell, summary),
-<<<<<<< HEAD
-        errors_of(cell, summary.folder),
-        _classes(cell, summary), trials,
-=======
         errors_of(cell, summary.folder), _classes(cell, summary), trials,
->>>>>>> w-page
     )  # fmt: skip
 
 
@@ -208,8 +203,7 @@ def command_of(space: Space, cell: CellSummary, spec: SweepSpec, seeds: int) -> 
     ]  # fmt: skip
     options = {
         "--data-dir": spec.data_dir, "--max-train-examples": spec.max_train_examples,
-        "--max-dev-examples": "all" if spec.max_dev_examples is None else spec.max_dev_examples,
-        "--test-from": spec.test_from,
+        "--max-dev-examples": spec.max_dev_examples, "--test-from": spec.test_from,
     }  # fmt: skip
     for option, value in options.items():
         words += [] if value is None else [option, str(value)]

@@ -78,21 +78,14 @@ def history_charts(summary: SweepSummary) -> list[Chart]:
     several = len({cell.header.encoder for cell in summary.cells}) > 1
     charts = []
     for (task, metric), cells in tasks.items():
-<<<<<<< HEAD
-        curves = [_running_best(cell) for _, cell in cells]
-        lines = [
-            {"name": _name(cell, several), "mode": cell.header.mode, "place": place, "best": curve}
-            for (place, cell), curve in zip(cells, curves, strict=True)
-=======
         lines: list[dict[str, Any]] = [
             {"name": _name(cell, several), "mode": cell.header.mode, "place": place, "best": _running_best(cell)}
             for place, cell in cells
->>>>>>> w-page
         ]
         data = {"lines": lines, "y": f"dev {axis_name(metric)}", "limits": ends(metric), "scale": scale(metric)}
         text = "; ".join(
-            f"{_name(cell, several)}: best {score_text(curve[-1][1], metric)} of {some(len(cell.search), 'trial')}"
-            for curve, (_, cell) in zip(curves, cells, strict=True)
+            f"{line['name']}: best {score_text(line['best'][-1][1], metric)} of {some(len(cell.search), 'trial')}"
+            for line, (_, cell) in zip(lines, cells, strict=True)
         )
         charts.append(Chart(f"{task} ({metric})", data, f"Dev score of each trial in order: {text}."))
     return charts
