@@ -81,7 +81,7 @@ def test_differences_are_of_test_where_its_size_is_declared_and_of_dev_with_a_no
     known, unknown = explain(cells).differences
     assert (known.split, known.examples) == ("test", 1821)
     assert known.words == (
-        "sst2: 5 seeds and 1 821 test examples: two modes have to differ by about 3.1 points. So many examples never "
+        "sst2: 5 seeds and 1 821 test examples: two modes have to differ by about 2.8 points. So many examples never "
         "show less than 2.1 points, whatever the seeds; two points take more than 1 963 examples."
     )
     assert (unknown.split, unknown.examples) == ("dev", 872)
@@ -91,13 +91,13 @@ def test_differences_are_of_test_where_its_size_is_declared_and_of_dev_with_a_no
 
 def test_large_tests_are_told_how_many_seeds_show_two_points():
     (few,) = explain([planned(test_examples=9815, searcher="grid")]).differences
-    assert few.seeds_for_two_points == 8
-    assert few.words.endswith("Two points would take about 8 seeds.")
+    assert few.seeds_for_two_points == 6
+    assert few.words.endswith("Two points would take about 6 seeds.")
     (enough,) = explain([planned(test_examples=9815, finals=8, searcher="grid")]).differences
     assert "would take" not in enough.words
     (one,) = explain([planned(test_examples=9815, finals=1, searcher="grid")]).differences
     assert one.smallest_difference is None
-    assert "no difference can be shown with one seed. Two points would take about 8 seeds." in one.words
+    assert "no difference can be shown with one seed. Two points would take about 6 seeds." in one.words
 
 
 def test_the_screen_has_a_heading_for_each_part_and_the_assumptions():
