@@ -30,4 +30,4 @@ def new_task(
     elif out is None:
         show(made.text)
     if out is not None:
-        tell(f"{out}: guesses; correct what is wrong, then: meltpoint plan --task {out} …", err=True)
+        tell(f"{out}: guesses; correct what is wrong, then: meltpoint plan --task {out}", err=True)

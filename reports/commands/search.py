@@ -148,8 +148,8 @@ def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:
     card = cell_card(summary, cell, "model")
     kept = export_finalist(Ledger(folder), summary, cell_name(*cell.header.key), folder, card=card, name=KEPT)
     storage = [] if str(folder.parent) in ("runs", str(Path("runs").absolute())) else ["--storage", str(folder.parent)]
-    tell(f"Model      {kept}", err=True)
-    tell(f"Predict    {shlex.join(['meltpoint', 'predict', summary.name, 'new.csv', *storage])}", err=True)
+    tell(f"Model {kept}", err=True)
+    tell(f"      {shlex.join(['meltpoint', 'predict', summary.name, 'new.csv', *storage])}", err=True)
     return kept
 
 

@@ -30,7 +30,7 @@ def yaml_text(draft: Draft, asked: Sequence[str]) -> str:
     """
     lines = [
         f"# Written by: meltpoint new-task {shlex.join(asked)}",
-        "# These are guesses from the files. Correct what is wrong, then try: meltpoint plan --task THIS_FILE …",
+        "# These are guesses from the files. Correct what is wrong, then try: meltpoint plan --task THIS_FILE",
     ]
     lines += [f"# {remark}" for remark in draft.remarks.get("", ())]
     for key, value in draft.keys.items():

