@@ -183,8 +183,8 @@ def test_plan_prices_a_sweep_trains_nothing_and_is_the_document_of_the_contract(
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert set(document) == {"cells", "trials", "defaults", "answered", "estimated_seconds"}
-    assert document["trials"] == 2 * (4 + 2 + 2)
-    assert document["defaults"] == 2 * 2
+    assert document["trials"] == 2 * (4 + 2)
+    assert document["defaults"] == 0, "the published setting's finals would be more than a tenth of the runs"
     assert document["answered"] == 0
     assert document["estimated_seconds"] > 0
     assert {"encoder", "mode", "task", "head", "trials", "answered"} <= set(document["cells"][0])
@@ -366,7 +366,7 @@ def test_a_mistake_in_a_specification_is_refused_with_file_block_and_key(tmp_pat
 
 
 def test_without_a_specification_what_is_missing_is_named(tmp_path):
-    refused(["sweep", "--name", "n", "--mode", "fine_tuning", "--task", "mrpc"], "--encoder is missing", "--spec")
+    refused(["sweep", "--name", "n", "--mode", "fine_tuning"], "--task is missing", "--spec")
 
 
 def test_a_paper_that_nobody_knows_cannot_stand_beside(tmp_path):
