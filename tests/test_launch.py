@@ -366,7 +366,7 @@ def test_a_mistake_in_a_specification_is_refused_with_file_block_and_key(tmp_pat
 
 
 def test_without_a_specification_what_is_missing_is_named(tmp_path):
-    refused(["sweep", "--name", "n", "--mode", "fine_tuning", "--task", "mrpc"], "--encoder is missing", "--spec")
+    refused(["sweep", "--name", "n", "--mode", "fine_tuning"], "--task is missing", "--spec")
 
 
 def test_a_paper_that_nobody_knows_cannot_stand_beside(tmp_path):
