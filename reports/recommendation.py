@@ -344,7 +344,7 @@ class _Field:
 
 
 def _cost(one: Standing) -> tuple[float, int]:
-    """What a mode costs to train; where that is unknown, the papers' order, ❄ first."""
+    """Seconds to train a mode; where they are unknown, the papers' order, ❄ first."""
     return (one.seconds or 0.0, place_of(one.mode))
 
 

@@ -19,7 +19,9 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = ("*.md", "docs/**/*.md", "deploy/**/*.md", "benchmarks/*.md", "examples/*.md")
-LINK = re.compile(r"\]\(([^)#\s:]+)[^)]*\)")
+LINK = re.compile(r"\]\(([^)#\s:]+)[^)]*\)|^\[\w+\]: ([^\s:]+)$", re.MULTILINE)
+REMOTE = "https://raw.githubusercontent.com/meltpoint/meltpoint/main/"
+"""README names its picture by an absolute address, for the package's page; the site has the file."""
 
 sys.path.insert(0, str(Path(__file__).parent))
 from options_page import OPTIONS, options_page  # noqa: E402 – a hook is no module of a package
@@ -41,6 +43,11 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     return config
 
 
+def on_page_markdown(markdown: str, **others: Any) -> str:
+    """A page's text with the repository's own files in place of their addresses."""
+    return markdown.replace(REMOTE, "")
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the documents, what they link to, and the page of every option."""
     guides = [guide for pattern in GUIDES for guide in sorted(ROOT.glob(pattern))]
@@ -54,7 +61,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def linked_files(guide: Path) -> Iterator[Path]:
     """The pictures and other files of the repository that a document links to."""
-    for link in LINK.findall(guide.read_text(encoding="utf-8")):
-        path = (guide.parent / link).resolve()
+    for inline, reference in LINK.findall(guide.read_text(encoding="utf-8").replace(REMOTE, "")):
+        path = (guide.parent / (inline or reference)).resolve()
         if path.suffix != ".md" and path.is_file() and path.is_relative_to(ROOT):
             yield path

@@ -41,7 +41,7 @@ ONE_SEED = "one seed says nothing of another run"
 
 @dataclass(frozen=True)
 class Behind:
-    """How far a cell may be behind the other one of a comparison.
+    """The distance by which a cell may be behind the other one of a comparison.
 
     Attributes:
         p: one-sided p-value of "behind by the margin or more"; None without an interval.
@@ -120,7 +120,7 @@ class Comparison:
     failed_runs: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     def behind(self, cell: CellKey) -> Behind:
-        """How far this one of the two cells may be behind the other."""
+        """The distance by which this one of the two cells may be behind the other."""
         return self.upper_behind if cell == self.upper else self.lower_behind
 
     @property
@@ -288,7 +288,7 @@ def _model_difference(models: Replicates) -> ModelDifference:
 
 
 def _behind(found: Replicates, metric: str, margin: float) -> tuple[Behind, Behind]:
-    """How far the upper and the lower cell may be behind; of scores in points alone, for which there is a margin."""
+    """The distances of the upper and the lower cell; of scores in points alone, for which there is a margin."""
     if not in_points(metric):
         return Behind(), Behind()
     low, high = found.interval(ALPHA)
