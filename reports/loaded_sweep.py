@@ -86,7 +86,8 @@ class LoadedSweep:
         tasks = {cell.header.task for cell in self.summary.cells}
         if len(tasks) > 1:
             raise ValueError(
-                f"{self.name} has {some(len(tasks), 'task')}; take .recommendations[TASK], of {', '.join(sorted(tasks))}."
+                f"{self.name} has {some(len(tasks), 'task')}; take .recommendations[TASK], "
+                f"of {', '.join(sorted(tasks))}."
             )
         if not found:
             raise ValueError(f"{self.name} has no recommendation yet: no finals have ended.")
