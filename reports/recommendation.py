@@ -159,7 +159,7 @@ class Recommendation:
         verdict = "cannot be told apart" if low <= 0 <= high else "sure" if known.p < ALPHA else "cannot be told apart"
         interval = f"{difference_text(delta, self.metric)} {bounds_text(low, high, self.metric)}"
         pair = f"{self.name(self.winner)} − {self.name(self.against)}"
-        return f"These two models, whatever another run gives: {pair} {interval}: {verdict}."
+        return f"The two exported models, over examples alone: {pair} {interval}: {verdict}."
 
     def name(self, standing: Standing) -> str:
         """`🔥`, with the variant and the encoder where there are several."""

@@ -229,7 +229,7 @@ def test_table_best_compare_report_and_html_are_those_of_the_commands(folder: Pa
     loaded = meltpoint.load_sweep(str(folder) + "/")
     table = loaded.table()
     assert isinstance(table, pandas.DataFrame)
-    assert table.loc[("minilm", "🔥 fine_tuning"), "sst2 (accuracy)"] == "79.0 ± 1.4"
+    assert table.loc[("minilm", "🔥 fine_tuning"), "sst2 (accuracy)"] == "★ 79.0 ± 1.4"
     assert loaded.best("minilm.fine_tuning.sst2")["setting"]["epochs"] == 3
     assert all(cell.delta == 0 for cell in loaded.compare(loaded.refreshed()).cells)
     assert loaded.report("csv").startswith("sweep,encoder")

@@ -30,7 +30,7 @@ def test_the_latex_table_has_a_line_a_row_and_as_many_cells_as_columns(summary):
     sides = re.search(r"\\begin\{tabular\}\{(\w+)\}", table).group(1)
     lines = [line for line in table.split("\n") if line.endswith(r"\\")]
     assert sides == "llrr"
-    assert len(lines) == 1 + 3 + 2, "heads, modes, differences"
+    assert len(lines) == 1 + 3 + 3, "heads, modes, differences"
     assert all(len(re.split(r"(?<!\\)&", line)) == len(sides) for line in lines)
     assert table.count(r"\midrule") == 2
     assert r"\textbf{90.0 $\pm$ 1.4}" not in table, "no leader where one cell shows dev"

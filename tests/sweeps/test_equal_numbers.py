@@ -75,7 +75,7 @@ SPECIFICATION = {
     "head": "head", "trials": "trials", "seeds": "seeds", "searcher": "searcher", "space": "space",
     "overrides": "overrides", "data_dir": "data_dir", "max_train_examples": "max_train_examples",
     "max_dev_examples": "max_dev_examples", "test_from": "test_from", "seed": "seed",
-    "default_finals": "default_finals",
+    "default_finals": "default_finals", "margin": "margin",
 }  # fmt: skip
 MACHINE = {
     "storage": "storage", "tracking_uri": "tracking_uri", "address": "address", "cpus_per_trial": "cpus",
