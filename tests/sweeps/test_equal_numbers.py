@@ -34,6 +34,7 @@ RESOURCES: Mapping[str, tuple[object, set[str]]] = {
     "cpus": (2.0, {"cpus"}),
     "gpus": (0.5, {"gpus"}),
     "time_budget_seconds": (60.0, set()),
+    "budget_began": (1.0, set()),
     "retry_failed": (True, set()),
     "cache_bytes": (1, {"cache_bytes"}),
     "cache_overflow": ("bf16", {"cache_overflow"}),
@@ -93,7 +94,7 @@ def test_the_tables_have_every_option_every_resource_and_every_field_of_an_order
     assert set(SPECIFICATION.values()) <= set(SweepSpec.model_fields), (
         "each is in the table of test_identity_of_searches"
     )
-    assert set(MACHINE.values()) == set(RESOURCES) == {field.name for field in fields(Resources)}
+    assert set(MACHINE.values()) | {"budget_began"} == set(RESOURCES) == {field.name for field in fields(Resources)}
     assert set(ORDER) == set(Order.model_fields)
 
 

@@ -35,7 +35,7 @@ DRAWN: dict[str, Any] = {
     "cache_dir": st.none() | TEXTS, "cache_keep": TEXTS,
     "mix_code_versions": st.booleans(), "max_workers": st.none() | st.integers(-1, 99),
     "no_epoch_checkpoints": st.booleans(), "register": st.booleans(), "grow": st.booleans(),
-    "new_test_round": st.booleans(),
+    "new_test_round": st.booleans(), "margin": st.floats(0, 100),
 }  # fmt: skip
 OPTIONS = st.builds(SweepOptions, **DRAWN)
 

@@ -99,9 +99,11 @@ def test_no_task_and_no_adapter_imports_the_locked_room():
             assert not any(name.endswith("core.locked") for name in imported(path)), path
 
 
-def test_only_the_command_new_task_imports_what_looks_at_test_files():
+def test_only_new_task_and_tune_import_what_looks_at_test_files():
     users = {path for path, _ in modules() if any("tasks.inspection" in name for name in imported(path))}
-    assert {path for path in users if path.parts[1] != "inspection"} == {Path("reports/commands/own_data.py")}
+    commands = {Path("reports/commands/own_data.py"), Path("reports/commands/search.py")}
+    names_of_splits = Path("reports/tuning_data.py")  # the words for splits alone
+    assert {path for path in users if path.parts[1] != "inspection"} == {*commands, names_of_splits}
 
 
 def test_training_data_of_a_users_task_open_no_test_file(tmp_path):
