@@ -28,6 +28,7 @@ from meltpoint.sweeps.command_line.options import (
 from meltpoint.sweeps.jobs import ADDRESS
 from meltpoint.sweeps.machine.terminal import Screen, show, tell
 from meltpoint.tasks.core.bounded import regular
+from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.paths import exists
 
 if TYPE_CHECKING:
@@ -172,7 +173,6 @@ def export(
                 f"--optuna writes one journal of all cells and nothing else; leave out {', '.join(ignored)}."
             )
         from meltpoint.reports.optuna_journal import write_journal
-        from meltpoint.tasks.core.counts import some
 
         count = write_journal(read_summary(name, storage), optuna)
         tell(f"{some(count, 'trial')}; open with: optuna-dashboard {optuna}", err=True)
@@ -271,10 +271,10 @@ def predict(
     from meltpoint.sweeps.results.predicting import predict_file
 
     def told(done: int) -> None:
-        tell(f"{done} rows", err=True)
+        tell(some(done, 'row'), err=True)
 
     rows = predict_file(load_folder(folder, device), file, out, text or (), probabilities, tell=told)
-    tell(f"{rows} rows → {out or 'standard output'}", err=True)
+    tell(f"{some(rows, 'row')} → {out or 'standard output'}", err=True)
 
 
 @exit_on_error()
