@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from meltpoint.reports.cards.cell_card import cell_card
+from meltpoint.reports.recommendation import Recommendation
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.finalist_export import Form, export_finalist
+from meltpoint.sweeps.results.finalist_export import KEPT, Form, export_finalist
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
@@ -16,6 +17,17 @@ def asked_forms(model: bool, transformers: bool, onnx: bool) -> list[Form]:
     """The forms that the options of `export` ask for."""
     asked: dict[Form, bool] = {"model": model, "transformers": transformers, "onnx": onnx}
     return [form for form, is_asked in asked.items() if is_asked]
+
+
+def export_recommended(ledger: Ledger, known: Recommendation, summary: SweepSummary) -> StoragePath:
+    """Write the recommended finalist of a task into the sweep's folder, where `predict NAME` finds it.
+
+    Raises:
+        ValueError: its weights were deleted or are damaged.
+    """
+    cell = known.winner.cell
+    card = cell_card(summary, cell, "model")
+    return export_finalist(ledger, summary, cell_name(*cell.header.key), ledger.folder, card=card, name=KEPT)
 
 
 def export_finalists(

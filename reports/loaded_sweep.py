@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from meltpoint.reports.best_settings import best_json, chosen_cells
 from meltpoint.reports.formats import searched_names
 from meltpoint.reports.recommendation import Recommendation
-from meltpoint.reports.statistics.comparison import MARGIN
 from meltpoint.reports.table_values import EncoderBlock, TableEntry
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
@@ -37,22 +36,20 @@ class LoadedSweep:
     Attributes:
         place: its folder, or the address of one in an object store.
         summary: its results.
-        margin: modes closer than this are level; a fraction.
     """
 
     place: str
     summary: SweepSummary = field(repr=False)
-    margin: float = MARGIN
 
     @classmethod
-    def at(cls, place: str, margin: float = MARGIN) -> LoadedSweep:
+    def at(cls, place: str) -> LoadedSweep:
         """The sweep of a folder.
 
         Raises:
             ValueError: there is no sweep, or one of its files is damaged.
         """
         storage, _, name = place.rstrip("/").rpartition("/")
-        return cls(place, summarise(Ledger(sweep_folder(readable_storage(storage or "."), name))), margin)
+        return cls(place, summarise(Ledger(sweep_folder(readable_storage(storage or "."), name))))
 
     @property
     def name(self) -> str:
@@ -68,7 +65,7 @@ class LoadedSweep:
     def _results(self) -> SweepResults:
         from meltpoint.reports.results import results_of
 
-        return results_of(self.summary, margin=self.margin)
+        return results_of(self.summary)
 
     @property
     def recommendations(self) -> Mapping[str, Recommendation]:
@@ -120,25 +117,20 @@ class LoadedSweep:
             ValueError: there are several tasks and none is named, no finals yet, or its weights were deleted.
         """
         from meltpoint.adapters.exported_model import load_folder
-        from meltpoint.reports.cards.cell_card import cell_card
-        from meltpoint.sweeps.results.finalist_export import export_finalist
+        from meltpoint.reports.finalist_folders import export_recommended
         from meltpoint.tasks.core.registry import unknown
 
         found = self.recommendations
         if task is not None and task not in found:
             raise unknown(task, "task with a recommendation", list(found))
-        cell = (self.recommendation if task is None else found[task]).winner.cell
+        known = self.recommendation if task is None else found[task]
         storage, _, name = self.place.rstrip("/").rpartition("/")
         ledger = Ledger(sweep_folder(readable_storage(storage or "."), name))
-        out, named = ledger.folder / "exports", cell_name(*cell.header.key)
-        folder = out / f"{named}.model"
-        if not (folder / "meltpoint.json").exists():
-            folder = export_finalist(ledger, self.summary, named, out, "model", cell_card(self.summary, cell, "model"))
-        return load_folder(str(folder))
+        return load_folder(str(export_recommended(ledger, known, self.summary)))
 
     def refreshed(self) -> LoadedSweep:
         """The sweep as it is now."""
-        return LoadedSweep.at(self.place, self.margin)
+        return LoadedSweep.at(self.place)
 
     @property
     def cells(self) -> pandas.DataFrame:

@@ -205,7 +205,7 @@ def tune(
         "storage": storage,
     })  # fmt: skip
     words += [*as_words(common), *([] if margin == 1.0 else [f"--margin={margin:g}"])]
-    return LoadedSweep.at(_run_sweep(words, place, named).place, margin / 100)
+    return _run_sweep(words, place, named)
 
 
 def load_sweep(place: PathLike) -> LoadedSweep:

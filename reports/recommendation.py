@@ -145,7 +145,7 @@ class Recommendation:
         if not self.untold:
             return ""
         names = " and ".join(f"{self.name(one)} ({self._score(one)})" for one in self.untold)
-        return f"{names} cannot be told from {self.name(self.winner)}."
+        return f"{names} cannot be told apart from {self.name(self.winner)}."
 
     @property
     def of_these_models(self) -> str:

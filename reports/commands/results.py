@@ -271,7 +271,7 @@ def predict(
     from meltpoint.sweeps.results.predicting import predict_file
 
     def told(done: int) -> None:
-        tell(some(done, 'row'), err=True)
+        tell(some(done, "row"), err=True)
 
     rows = predict_file(load_folder(folder, device), file, out, text or (), probabilities, tell=told)
     tell(f"{some(rows, 'row')} → {out or 'standard output'}", err=True)

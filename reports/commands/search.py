@@ -139,17 +139,13 @@ def tune(
 
 def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:
     """Write the recommended model of the sweep's first task into the sweep's folder, and say how to use it."""
-    from meltpoint.reports.cards.cell_card import cell_card
+    from meltpoint.reports.finalist_folders import export_recommended
     from meltpoint.sweeps.ledger.ledger import Ledger
-    from meltpoint.sweeps.results.finalist_export import KEPT, export_finalist
-    from meltpoint.sweeps.specification.cells import cell_name
 
-    cell, summary = results.recommendations[0].winner.cell, results.summary
-    card = cell_card(summary, cell, "model")
-    kept = export_finalist(Ledger(folder), summary, cell_name(*cell.header.key), folder, card=card, name=KEPT)
+    kept = export_recommended(Ledger(folder), results.recommendations[0], results.summary)
     storage = [] if str(folder.parent) in ("runs", str(Path("runs").absolute())) else ["--storage", str(folder.parent)]
     tell(f"Model {kept}", err=True)
-    tell(f"      {shlex.join(['meltpoint', 'predict', summary.name, 'new.csv', *storage])}", err=True)
+    tell(f"      {shlex.join(['meltpoint', 'predict', results.summary.name, 'new.csv', *storage])}", err=True)
     return kept
 
 

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from meltpoint.reports.differences import ModeVariant
 from meltpoint.reports.formats import marks, p_text
+from meltpoint.reports.notes import FOLDED
 from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.results import SweepResults
-from meltpoint.reports.table_values import Delta, EncoderBlock, TableEntry, TableRow, own_columns
-from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.reports.table_values import Delta, EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.results.guards import Kind, guards
 from meltpoint.sweeps.results.score_words import spread_text
 from meltpoint.sweeps.results.summary import SweepSummary
@@ -26,14 +25,10 @@ from meltpoint.tasks.core.score_text import in_points, scale, score_text
 BASELINE = "baseline"
 EXAMPLES = {"sentence": '"a text"', "pair": '("a text", "another text")', "words": '["Words", "of", "a", "sentence"]'}
 """Input of a kind of task → an argument of `predict`, as Python."""
-WARNINGS: dict[Kind, str] = {
+WARNINGS: dict[str, str] = {
     "data": "the data cannot tell close settings apart, or are faulty",
-    "baseline": "the encoder adds nothing to a baseline",
-    "failed_runs": "finals did not learn",
-    "few_steps": "the encoder was trained for few steps",
-    "result": "a result is less than its mode says",
-    "edge": "the best value lies at the end of its range",
-}
+    **{kind: words for kind, (words, _) in FOLDED.items()},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -211,38 +206,22 @@ def warnings_by_kind(summary: SweepSummary) -> list[tuple[str, list[str]]]:
 
 def front_tables(results: SweepResults) -> list[FrontTable]:
     """The tables of all encoders."""
-    winners = [one.winner.cell.header.key for one in results.recommendations]
-    return [_table(block, results.table.deltas, winners) for block in results.table.blocks]
+    return [_table(block, results.table.deltas) for block in results.table.blocks]
 
 
-def _table(block: EncoderBlock, deltas: Sequence[Delta], winners: Sequence[CellKey]) -> FrontTable:
+def _table(block: EncoderBlock, deltas: Sequence[Delta]) -> FrontTable:
     columns = (*block.modes, *block.ensembles, *block.differences)
     p_values = {
         (delta.task, delta.comparison.metric, delta.title): p_text(delta.comparison.p_holm)
         for delta in deltas if delta.encoder == block.encoder and delta.comparison.p_holm is not None
     }  # fmt: skip
-    won = {(key[2], *key[1:2], *key[3:]) for key in winners if key[0] == block.encoder}
-    first = own_columns(block.tasks)
     rows = []
     for place, (task, metric) in enumerate(block.tasks):
-        entries = (
-            _entry(
-                row,
-                row.entries[place],
-                p_values.get((task, metric, row.title), ""),
-                first[place]
-                and (
-                    isinstance(row.of, ModeVariant)
-                    and not row.is_paper
-                    and (task, row.of.mode, *([row.of.variant] if row.of.variant else [])) in won
-                ),
-            )
-            for row in columns
-        )
+        entries = (_entry(row, row.entries[place], p_values.get((task, metric, row.title), "")) for row in columns)
         rows.append((f"{task} ({metric})" if metric else task, tuple(entries)))
     return FrontTable(block.encoder, tuple((row.title, row.head) for row in columns), tuple(rows))
 
 
-def _entry(row: TableRow, entry: TableEntry, p: str, is_recommended: bool) -> FrontEntry:
+def _entry(row: TableRow, entry: TableEntry, p: str) -> FrontEntry:
     is_paper = row.is_paper and entry.split is not None
-    return FrontEntry(entry.label, marks(entry.notes), p, entry.is_best, is_paper, is_recommended)
+    return FrontEntry(entry.label, marks(entry.notes), p, entry.is_best, is_paper, entry.is_recommended)

@@ -70,17 +70,15 @@ def score_finalists(
                     {"test": None, "error": why if one is record else None, "again": one is record} for one in records
                 ]
         examples, whole = trainer.data.dev_examples, warm_training_data(orders[0].data).all_dev
-        if len(whole) > len(examples):
+        on_dev: list[dict[str, Any]] = [{} for _ in records]
+        if len(whole) > len(examples):  # the epochs were scored on a sample
             dev, examples = predict(orders[0], trainer, whole, "dev"), whole
-        is_sampled = len(whole) > len(trainer.data.dev_examples)
+            on_dev = [
+                {"dev": one.metrics[record.metric], "dev_metrics": one.metrics, "dev_examples": len(whole)}
+                for one, record in zip(dev, records, strict=True)
+            ]
         for found, record in zip(dev, records, strict=True):
             save_predictions(predictions_path(folder, name, record, "dev"), trainer, found, examples)
-        on_dev = [
-            {"dev": one.metrics[record.metric], "dev_metrics": one.metrics, "dev_examples": len(whole)}
-            if is_sampled
-            else {}
-            for one, record in zip(dev, records, strict=True)
-        ]
         scores, fingerprint = _score_test(orders[0], records, trainer, folder, name)
         return [
             {"test": score, "found": found, "fingerprint": fingerprint, "error": None, "again": False}

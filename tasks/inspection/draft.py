@@ -32,9 +32,6 @@ FEWEST = 100
 """Examples to choose by, and to test on, where the data have them."""
 
 
-NONE: Mapping[Split, Path] = {}
-
-
 @dataclass
 class Draft:
     """A task file in the making.
@@ -56,7 +53,7 @@ class Draft:
 
 def draft_of(
     paths: Sequence[Path], relative_to: Path, named: str = "", group: str | None = None, asked: Asked = GUESS,
-    given: Mapping[Split, Path] = NONE,
+    given: Mapping[Split, Path] | None = None,
 ) -> Draft:  # fmt: skip
     """Look at files and guess the task file that reads them.
 
