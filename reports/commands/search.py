@@ -231,7 +231,7 @@ def demo(
 ) -> None:  # fmt: skip
     """A small sweep offline: freeze or fine-tune? It recommends one, keeps the model and predicts with it.
 
-    Two modes of the embedded encoder on a generated task of sentence similarity; about two minutes.
+    Two modes of the embedded encoder on a generated task of sentence similarity; a few minutes.
     """
     from meltpoint.sweeps.command_line.demo import PAIR, demo_spec, refuse_other
     from meltpoint.sweeps.command_line.option_values import resources_of

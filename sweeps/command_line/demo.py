@@ -1,4 +1,4 @@
-"""The sweep of `meltpoint demo`: offline, two minutes on two cores; and two sentences for its model."""
+"""The sweep of `meltpoint demo`: offline, a few minutes on two cores; and two sentences for its model."""
 
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.sweep_file import read_sweep
