@@ -176,7 +176,7 @@ def tune(
 
     Args:
         data: a pandas frame, a `datasets.Dataset`, a pair (texts, labels), a path, or a dict of splits of these; data
-            that are no file are written to `STORAGE/NAME`.
+            that are no file are written to `STORAGE/NAME/data`.
         text: the column of the texts, two for pairs; found where it is not named.
         label: the column of the labels; found where it is not named.
         test, dev: these splits, where `data` has none; otherwise they are carved off train.
@@ -190,12 +190,13 @@ def tune(
         KeyboardInterrupt: it was interrupted.
     """
     from meltpoint.reports.tuning_data import name_of, splits_of, write_splits
+    from meltpoint.sweeps.ledger.ledger import DATA
 
     parts, place = splits_of(data, test, dev), str(storage)
     named = name or name_of(parts)
     if "://" in place:
         raise ValueError(f"storage {place}: tune keeps its data in a folder; write them there and use mp.sweep.")
-    files = write_splits(parts, Path(place) / named)
+    files = write_splits(parts, Path(place) / named / DATA)
     words = ["tune", str(files["train"]), *([str(files["test"])] if "test" in files else [])]
     words += [f"--dev={files['dev']}"] if "dev" in files else []
     words += [f"--text={column}" for column in ([text] if isinstance(text, str) else text or [])]

@@ -88,6 +88,10 @@ class Recommendation:
     margin: float = MARGIN
     several: bool = False
 
+    def __str__(self) -> str:
+        """The sentence."""
+        return self.sentence
+
     def __repr__(self) -> str:
         """The task and the sentence; without the trials of each candidate."""
         return f"Recommendation({self.task}: {self.sentence})"

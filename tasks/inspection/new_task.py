@@ -107,7 +107,8 @@ def keep(draft: Draft, files: Mapping[Split, Path], folder: Path, task: str, dat
         return place
     (folder / data).mkdir(parents=True, exist_ok=True)
     for split, path in files.items():
-        shutil.copyfile(path, folder / names[split])
+        if path.absolute() != (folder / names[split]).absolute():  # `mp.tune` writes its data there
+            shutil.copyfile(path, folder / names[split])
     place.write_text(text, encoding="utf-8")
     return place
 

@@ -86,8 +86,8 @@ def test_data_of_every_kind_are_the_same_lines_for_tune(
     ran: list[str] = []
     storage = folder.parent
     meltpoint.tune(data, name="first", test="new.csv", label="label", margin=2, storage=storage)
-    train = storage / "first" / "train.jsonl"
-    dev = [f"--dev={storage / 'first' / 'dev.jsonl'}"] if isinstance(data, datasets.DatasetDict) else []
+    train = storage / "first" / "data" / "train.jsonl"
+    dev = [f"--dev={storage / 'first' / 'data' / 'dev.jsonl'}"] if isinstance(data, datasets.DatasetDict) else []
     assert train.read_text() == '{"text":"a b","label":"x"}\n{"text":"c\\nd","label":"y"}\n'
     common = ["--label=label", "--name=first", f"--storage={storage}", "--margin=2"]
     assert ran[ran.index("tune") :] == ["tune", str(train), "new.csv", *dev, *common]
@@ -286,3 +286,21 @@ def test_a_sweep_from_python_gives_a_table_and_the_same_call_again_its_ledgers_a
     again = meltpoint.sweep(**arguments)
     assert list(again.trials.index) == list(first.trials.index)
     assert meltpoint.plan(**arguments).answered == meltpoint.plan(**arguments).trials
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_frame_is_tuned_to_a_model_that_predicts_and_the_same_call_resumes(tmp_path: Path) -> None:
+    words = {"good": ("fine", "great", "lovely"), "bad": ("poor", "dull", "awful")}
+    rows = [(f"the {noun} was {word} .", label) for label, said in words.items() for word in said
+            for noun in ("film", "plot", "cast", "end", "score", "joke", "song", "cut", "light", "scene")]  # fmt: skip
+    frame = pandas.DataFrame(rows, columns=["text", "label"])
+    asked = {"name": "frame", "mode": "feature_extraction", "trials": 1, "seeds": 1, "storage": tmp_path}
+    found = meltpoint.tune(frame, **asked)
+    model = found.best_model()
+    assert set(model.classes_) == {"bad", "good"}
+    assert set(model.predict(["the film was great ."])) <= {"bad", "good"}
+    assert model.predict_proba(["the film was great ."]).shape == (1, 2)
+    assert 0 <= model.score(frame.text.tolist(), frame.label.tolist()) <= 1
+    assert str(found.recommendation).startswith("Freeze it: ❄ ")
+    assert len(meltpoint.tune(frame, **asked).trials) == len(found.trials)
