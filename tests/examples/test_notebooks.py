@@ -106,8 +106,8 @@ def test_both_run_from_a_clean_kernel_one_after_the_other(
         resources = {"metadata": {"path": str(work)}}
         NotebookClient(notebook, timeout=800, kernel_name="python3", resources=resources).execute()
         said.append(texts_of(notebook))
-    progress = [line for line in said[0].splitlines() if "dev" in line]
-    assert any("fine_tuning" in line for line in progress), "the sweep's progress is shown in the notebook"
+    progress = [line for line in said[0].splitlines() if "best on dev: " in line]
+    assert any("🔥" in line for line in progress), "the sweep's progress is shown in the notebook"
     assert len(said[0].splitlines()) < 500, "and does not flood it"
     assert "'done'" in said[0]
     assert "feature_extraction" in said[1]
