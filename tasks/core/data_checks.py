@@ -11,7 +11,9 @@ from meltpoint.tasks.core.kind import TaskKind
 from meltpoint.tasks.core.task import Example, TrainingData
 
 WIDEST_POINTS = 5.0
-"""A dev split whose scores are known less exactly than ± so many points is named: fewer than 385 examples."""
+"""A dev split that tells two settings apart less exactly than this is named: fewer than 154 examples."""
+USUAL_DISAGREEMENT = 0.1
+"""The share of examples on which two settings of one cell disagree; theirs is a paired comparison."""
 LEAST_SHARED = 0.01
 """A share of dev that stands in train is named from here on; a smaller one moves a score by less than a point."""
 NORMAL_95 = 1.959964
@@ -63,11 +65,11 @@ def _missing_classes(data: TrainingData) -> Iterator[str]:
 
 
 def _small_dev(data: TrainingData) -> Iterator[str]:
-    """The interval of a share of one half (Wald): the widest; for other metrics a rough figure."""
+    """The interval of a difference of two settings on the same examples (McNemar); other metrics: a rough figure."""
     count = max(1, len(data.dev))
-    points = 100 * NORMAL_95 * math.sqrt(0.25 / count)
+    points = 100 * NORMAL_95 * math.sqrt(USUAL_DISAGREEMENT / count)
     if points > WIDEST_POINTS:
         yield (
-            f"dev has {some(len(data.dev), 'example')}: a score there is known to about ± {points:.0f} points, and "
-            "settings that differ by less are chosen by chance"
+            f"dev has {some(len(data.dev), 'example')}: settings that differ there by less than about "
+            f"{points:.0f} points are chosen by chance"
         )
