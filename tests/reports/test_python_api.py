@@ -58,6 +58,8 @@ def test_a_name_that_is_not_there_is_refused_with_those_that_are() -> None:
 
 
 def test_the_arguments_are_the_options_of_the_command() -> None:
+    tuned = inspect.signature(meltpoint.tune).parameters
+    assert {name for name, one in tuned.items() if "Any" in str(one.annotation)} == {"data", "test", "dev", "overrides"}
     for function in (meltpoint.sweep, meltpoint.plan):
         given = inspect.signature(function).parameters
         wanted = {one.name: one.default for one in fields(SweepOptions)}
@@ -85,11 +87,13 @@ def test_data_of_every_kind_are_the_same_lines_for_tune(
     monkeypatch.setattr(python_api, "_run", lambda words: ran.extend(words) or python_api._Ended())
     ran: list[str] = []
     storage = folder.parent
-    meltpoint.tune(data, name="first", test="new.csv", label="label", margin=2, storage=storage)
+    more = {"kind": "sentence_classification", "group": "author", "overrides": {"epochs": {"int": [2, 4]}}}
+    meltpoint.tune(data, name="first", test="new.csv", label="label", margin=2, storage=storage, **more)
     train = storage / "first" / "data" / "train.jsonl"
     dev = [f"--dev={storage / 'first' / 'data' / 'dev.jsonl'}"] if isinstance(data, datasets.DatasetDict) else []
     assert train.read_text() == '{"text":"a b","label":"x"}\n{"text":"c\\nd","label":"y"}\n'
-    common = ["--label=label", "--name=first", f"--storage={storage}", "--margin=2"]
+    common = ["--label=label", "--kind=sentence_classification", "--group=author", "--name=first",
+              "--set=epochs={int: [2, 4]}", "--margin=2", f"--storage={storage}"]  # fmt: skip
     assert ran[ran.index("tune") :] == ["tune", str(train), "new.csv", *dev, *common]
     with pytest.raises(ValueError, match="holds other data"):
         meltpoint.tune((["e"], ["x"]), name="first", storage=storage)
