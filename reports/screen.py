@@ -154,7 +154,7 @@ def _add_matrix_row(table: Table, row: TableRow, tasks: slice, narrow: bool) -> 
 
 def _entry(shown: TableEntry, narrow: bool) -> Text:
     label = on_two_lines(shown.label) if narrow else shown.label
-    return Text(label + marks(shown.notes), style="bold" if shown.is_recommended else "")
+    return Text(label + marks(shown.notes))
 
 
 def show_outcome(

@@ -34,7 +34,7 @@ def recommend(make_cell: Any, make_sweep: Any) -> Any:
                 comparison = Comparison(
                     upper.header.key, lower.header.key, "test", "accuracy", delta, delta - 0.02, delta + 0.02, **known
                 )
-                deltas.append(Delta("", comparison, is_shown=True, in_family=True))
+                deltas.append(Delta("", comparison, in_family=True))
         (found,) = recommendations(make_sweep(*cells), deltas)
         return found
 
