@@ -242,7 +242,7 @@ class SweepOptions:
     ] = False
     new_test_round: Annotated[
         bool,
-        _machine_option("--new-test-round", help="Search on where test was opened, in a round that tables tell."),
+        _machine_option("--new-test-round", help="Search on where test was opened, in a round that tables name."),
     ] = False
     no_epoch_checkpoints: NoEpochCheckpoints = False
     register: Annotated[
