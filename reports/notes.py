@@ -16,10 +16,10 @@ from meltpoint.sweeps.search.closing import Closing
 from meltpoint.tasks.core.counts import counted, plural, some
 
 FOLDED = {
-    "baseline": ("do not beat the best baseline on dev", "look at the data, the steps and the trials"),
-    "failed_runs": ("have finals that did not learn", "lower the learning rates, or run more trials"),
+    "baseline": ("did not beat the best baseline on dev", "look at the data, the steps and the trials"),
+    "failed_runs": ("had finals that did not learn", "lower the learning rates, or run more trials"),
     "few_steps": (f"chose a setting of fewer than {FEW_STEPS} steps", "raise the epochs or the trials"),
-    "result": ("have a note on their best epoch", "`report --explain` has it"),
+    "result": ("got a note on the best epoch", "`report --explain` has it"),
     "edge": ("chose a value at the edge of its range", "widen it with --set or --space"),
 }
 """Kind of a guard → the words for all of its cells, and the remedy."""
@@ -63,7 +63,7 @@ def folded_warnings(summary: SweepSummary) -> list[str]:
     lost = [cell for cell in summary.cells if cell.counts["failed"] or cell.failed_finals or cell.failed_defaults]
     for cells, words, remedy in (
         (early, "ended the search early", "another --name searches on, or --new-test-round, which tables name"),
-        (lost, "have trials without a result", f"`meltpoint status {summary.name}` says why"),
+        (lost, "had trials without a result", f"`meltpoint status {summary.name}` says why"),
     ):
         lines += _folded([_short(cell.header.key, several) for cell in cells], words, remedy, summary)
     return lines

@@ -19,9 +19,11 @@ from meltpoint.reports import python_api
 from meltpoint.reports.loaded_sweep import LoadedSweep
 from meltpoint.reports.python_api import SweepFailedError, options_of
 from meltpoint.sweeps.command_line.options import SearcherName, SweepOptions, as_words
-from meltpoint.sweeps.driver.plan import SweepPlan
+from meltpoint.sweeps.command_line.spec_from_options import asked_spec
+from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep
+from meltpoint.sweeps.specification.lengths import CellLength
 
 
 @pytest.fixture
@@ -265,9 +267,18 @@ def test_a_sweep_of_several_tasks_asks_which_recommendation(make_cell, make_swee
 
 def test_what_is_shown_at_the_end_of_a_cell_is_under_twenty_lines(folder: Path, make_cell, make_sweep) -> None:
     loaded = meltpoint.load_sweep(folder)
-    planned = SweepPlan([], 2, 12.4)
+    cell = PlannedCell(
+        "minilm", "fine_tuning", "sst2", "linear", "a paper", "", 9, 2, 0, 1, 12.4,
+        CellLength(32, 32, "measured", 9, 0.0, 0.0, 32, 8.0, ("a note",) * 30), "accuracy", "tpe", 872, 1821,
+        searched={f"parameter_{n}": "uniform [0.0, 0.3]" for n in range(30)},
+    )  # fmt: skip
+    planned = SweepPlan([cell] * 30, 2, 12.4)
     many = LoadedSweep("r", make_sweep(*(make_cell(task=f"t{n}", finals=[(0.8, 0.8)]) for n in range(30))))
-    for shown in (loaded, loaded.recommendation, loaded.recommendation.winner, planned, many):
+    paper = asked_spec(SweepOptions(name="first", spec="to_tune_or_not"))
+    for shown in (
+        loaded, loaded.recommendation, loaded.recommendation.winner, planned, cell, many, many.summary,
+        many.summary.cells[0], many.summary.spec, paper,
+    ):  # fmt: skip
         assert len(repr(shown).splitlines()) < 20
         assert len(repr(shown)) < 2500
     assert loaded.recommendation.sentence in repr(loaded)
