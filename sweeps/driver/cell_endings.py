@@ -119,7 +119,8 @@ def _note(cell: CellSummary, opened: OpenCell, place: str) -> Iterator[str]:
     ranges = searched(opened.space)
     found = [f"{name} {value_text(best.setting[name])}" for name in ranges if name in best.setting]
     scores = f"test {spread_text(cell.test, head.metric)}, dev {spread_text(cell.dev, head.metric)}"
-    yield f"**{place}** on {head.task}: **{scores}** ({head.metric} {unit_text(head.metric)})  "
+    yield f"**{place}** on {head.task}: **{scores}** ({head.metric} {unit_text(head.metric)})"
+    yield ""
     yield f"**Best setting** (trial {best.number + 1} of {head.planned}): {', '.join(found) or 'nothing was searched'}"
     yield ""
     variant = f" ({head.variant})" if head.variant else ""
