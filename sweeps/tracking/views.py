@@ -33,7 +33,7 @@ def cells_view(cells: Sequence[OpenCell]) -> View:
     """One row a cell, those of a task together, the best on test first."""
     several = [word for word in ("encoder", "variant") if len({getattr(cell, word) for cell in cells}) > 1]
     columns = (
-        Column("tags", PLACE, 80), Column("params", "task", 100), Column("tags", "test", TEXT),
+        Column("tags", PLACE, 80), Column("params", "task", TEXT), Column("tags", "test", TEXT),
         Column("tags", "dev", TEXT), Column("tags", "default test", TEXT), BEST,
         *(Column("params", word, TEXT) for word in several),
         Column("params", "mode", TEXT), Column("params", "head", 80), Column("metrics", "seeds", 60),
