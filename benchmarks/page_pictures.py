@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import tempfile
 from pathlib import Path
 
@@ -49,7 +50,8 @@ def terminal(shown: Browser, sweep: Path) -> bytes:
         page = Path(folder) / "terminal.html"
         page.write_text(TERMINAL % "\n".join(lines[:end]).strip(), encoding="utf-8")
         shown.show(page, WIDTH)
-        return shown.picture(int(shown.run("return Math.ceil(document.body.getBoundingClientRect().width)")))
+        size = shown.run("const box = document.body.getBoundingClientRect(); return [box.width, box.height]")
+        return shown.picture(math.ceil(size[0]), 0, math.ceil(size[1]))
 
 
 def front(shown: Browser, page: Path) -> bytes:

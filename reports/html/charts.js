@@ -59,7 +59,8 @@ const scoreAxis = (paint, name, more = {}) => numberAxis(paint, name, { nameGap:
 function withLegend(paint, names) {
   const width = [...new Set(names)].reduce((sum, name) => sum + 7 * name.length + 45, 0);
   const lines = Math.ceil(width / Math.max(200, paint.width - 40));
-  return { legend: { top: 0, left: 0, right: 0, textStyle: { color: paint.ink }, data: [...new Set(names)] }, top: 14 + 26 * lines };
+  const legend = { top: 0, left: 0, right: 0, icon: "circle", textStyle: { color: paint.ink }, data: [...new Set(names)] };
+  return { legend, top: 14 + 26 * lines };
 }
 
 /* A log axis needs decades for its labels: a narrower one says its ends. */

@@ -8,11 +8,11 @@ function trialTable(place, cells, dashboard) {
   const shown = (row) => (rows.scale[row] * rows.dev[row]).toFixed(rows.scale[row] === 1 ? 3 : 1).replace("-", "−");
   const columns = [
     { head: "rank", values: rows.rank, figure: true },
+    { head: "dev", values: rows.dev, figure: true, descends: true, show: shown },
     { head: "cell", values: rows.cell, show: (row) => cells[rows.cell[row]].title },
     { head: "trial", values: rows.number, figure: true, descends: false },
     { head: "status", values: rows.status, show: (row) => (rows.error[row] ? `${rows.status[row]}: ${rows.error[row]}` : rows.status[row]) },
     { head: "from", values: rows.from },
-    { head: "dev", values: rows.dev, figure: true, descends: true, show: shown },
     { head: "best epoch", values: rows.epoch, figure: true, show: (row) => `${rows.epoch[row]} of ${rows.epochs[row]}` },
     { head: "seconds", values: rows.seconds, figure: true },
     { head: "setting", values: rows.setting, long: true },

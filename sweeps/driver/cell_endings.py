@@ -38,20 +38,21 @@ def cell_endings(
         is_done: whether the sweep has come to its end, so that no best setting changes any more.
         models: the MLflow models of some cells' finalists.
     """
+    places, models = place_tags(summary), models or {}
     return {
-        cell.header.key: _ending(summary, cell, cells[cell.header.key], is_done, (models or {}).get(cell.header.key))
-        for cell in summary.cells if cell.best is not None and cell.header.key in cells
+        key: _ending(summary, cell, cells[key], places[key][PLACE], is_done, models.get(key))
+        for cell in summary.cells if cell.best is not None and (key := cell.header.key) in cells
     }  # fmt: skip
 
 
 def _ending(
-    summary: SweepSummary, cell: CellSummary, opened: OpenCell, is_done: bool, model: Path | None
+    summary: SweepSummary, cell: CellSummary, opened: OpenCell, place: str, is_done: bool, model: Path | None
 ) -> CellEnding:  # fmt: skip
     assert cell.best is not None, "of cells that have one"
     current = {record.id for record in cell.finals}
     former = [record.id for record in cell.records if record.role == "final" and record.id not in current]
     return CellEnding(
-        setting=cell.best.setting if is_done else {}, note="\n".join(_note(cell, opened)), best=cell.best.id,
+        setting=cell.best.setting if is_done else {}, note="\n".join(_note(cell, opened, place)), best=cell.best.id,
         former=tuple(former), files={} if summary.folder is None else _files(summary.folder, cell), model=model,
         finalist=cell.kept.id if cell.kept is not None else "", card=described(model) if model is not None else "",
     )  # fmt: skip
@@ -111,13 +112,16 @@ def _score(cell: CellSummary, on_test: bool) -> float:
 # The description.
 
 
-def _note(cell: CellSummary, opened: OpenCell) -> Iterator[str]:
-    """The description, the best setting first: MLflow shows three lines of it before a reader asks for more."""
+def _note(cell: CellSummary, opened: OpenCell, place: str) -> Iterator[str]:
+    """The description, scores and best setting first: MLflow shows a few lines of it until you ask for more."""
     head, best = cell.header, cell.best
     assert best is not None, "of cells that have one"
     ranges = searched(opened.space)
     found = [f"{name} {value_text(best.setting[name])}" for name in ranges if name in best.setting]
-    yield f"**Best setting** (trial {best.number + 1} of {head.planned}): {', '.join(found) or 'nothing was searched'}."
+    scores = f"test {spread_text(cell.test, head.metric)}, dev {spread_text(cell.dev, head.metric)}"
+    yield f"**{place}** on {head.task}: **{scores}** ({head.metric} {unit_text(head.metric)})"
+    yield ""
+    yield f"**Best setting** (trial {best.number + 1} of {head.planned}): {', '.join(found) or 'nothing was searched'}"
     yield ""
     variant = f" ({head.variant})" if head.variant else ""
     yield f"{mode_symbol(head.mode)} **{head.mode}** of {head.encoder} on **{head.task}**{variant}, head {head.head}."

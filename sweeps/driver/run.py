@@ -352,17 +352,17 @@ def cell_tags(cell: CellSummary, summary: SweepSummary) -> dict[str, str]:
 
 
 def cell_figures(cell: CellSummary) -> dict[str, float]:
-    """A cell's figures for its MLflow run, by which the dashboard sorts."""
-    figures = {"trials_finished": float(cell.counts["finished"]), "train_hours": cell.seconds / 3600}
-    figures["seeds"] = float(len(cell.finals))
-    if cell.best is not None and cell.best.dev is not None:
-        figures["best_dev"] = cell.best.dev
-    scores = {"dev": cell.dev, "test": cell.test, "default_dev": cell.default_dev, "default_test": cell.default_test}
+    """A cell's figures for its MLflow run, the scores first: a run's page shows them in this order."""
+    scores = {"test": cell.test, "dev": cell.dev, "default_test": cell.default_test, "default_dev": cell.default_dev}
+    figures = {}
     for name, over in scores.items():
         if over is not None:
             figures[f"{name}_mean"] = over.mean
             figures |= {} if over.std is None else {f"{name}_std": over.std}
-    return figures | cost_figures(cell.cost)
+    if cell.best is not None and cell.best.dev is not None:
+        figures["best_dev"] = cell.best.dev
+    figures |= {"seeds": float(len(cell.finals)), "trials_finished": float(cell.counts["finished"])}
+    return figures | {"train_hours": cell.seconds / 3600} | cost_figures(cell.cost)
 
 
 def cost_figures(cost: CellCost) -> dict[str, float]:

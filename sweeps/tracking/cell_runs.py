@@ -256,12 +256,13 @@ class CellRuns:
                 self.client.set_tag(runs[trial], FINAL_OF, former_label(self.labels[cell.name]))
 
     def _note(self, key: CellKey, run_id: str, ending: CellEnding, runs: Mapping[str, str]) -> list[RunTag]:
-        """The description of a cell's run: links, then the text."""
+        """The description: scores, links, the rest. MLflow's fold covers links that begin a third line."""
         if not ending.note:
             return []
         best = runs.get(ending.best)
         links = [f"[{name}]({address})" for name, address in self._links(self.cells[key], run_id, best, ending)]
-        return [RunTag(NOTE, f"{' · '.join(links)}\n\n{ending.note}")]
+        scores, _, rest = ending.note.partition("\n\n")
+        return [RunTag(NOTE, f"{scores}  \n{' · '.join(links)}\n\n{rest}")]
 
     def _links(
         self, cell: OpenCell, run_id: str, best: str | None, ending: CellEnding

@@ -11,6 +11,9 @@ from meltpoint.sweeps.tracking.runs import SPECIFICATION, configure_client, open
 from meltpoint.sweeps.tracking.saved_views import TAG, fragment, is_verified, named_fragments
 from meltpoint.sweeps.tracking.views import cells_view
 
+OF_SWEEPS = {SPECIFICATION, "meltpoint.specification"}
+"""Tags of experiments that are sweeps: today's, and the one of versions up to 0.1."""
+
 
 def sweep_fragments(uri: str) -> dict[str, str]:
     """Sweep → the address of its cells, behind the server's; the newest sweep first.
@@ -46,7 +49,7 @@ def _sweeps(uri: str) -> dict[str, Experiment]:
     except (MlflowException, OSError) as error:
         reason = redacted((str(error).strip() or type(error).__name__).splitlines()[0])
         raise ValueError(f"MLflow at {redacted(uri)} does not answer ({reason}); see `meltpoint doctor`.") from None
-    return {experiment.name: experiment for experiment in found if SPECIFICATION in experiment.tags}
+    return {experiment.name: experiment for experiment in found if OF_SWEEPS & experiment.tags.keys()}
 
 
 def cells_fragment(experiment: Experiment, version: str) -> str:

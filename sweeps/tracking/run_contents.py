@@ -14,7 +14,7 @@ from meltpoint.sweeps.ledger.records import CELL, EpochRecord, TrialRecord, cell
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.tracking.labels import axis, colour, is_logarithmic, searched, setting_label
-from meltpoint.sweeps.tracking.views import FINAL_OF
+from meltpoint.sweeps.tracking.views import FINAL_OF, curve
 
 Key = tuple[str, ...]
 """What MLflow should have one run of: a cell's key, or (a trial's id, the version of the code that runs it)."""
@@ -117,11 +117,12 @@ def trial_tags(sweep: str, proposal: Proposal, code: str, label: str) -> dict[st
     return tags | ({} if is_search else {FINAL_OF: setting_label(label, proposal.role)})
 
 
-def epoch_metrics(epoch: EpochRecord) -> list[Metric]:
-    """An epoch's MLflow metrics: `train/loss`, `dev/…`, `train/…` if they were computed, learning rate, times."""
+def epoch_metrics(epoch: EpochRecord, cell: OpenCell) -> list[Metric]:
+    """An epoch's MLflow metrics: `train/loss`, `dev/…`, the task's curve, `train/…`, learning rate, times."""
     values: dict[str, Any] = {"train/loss": epoch.train_loss, "learning_rate_now": epoch.learning_rate}
     values |= {f"train/{name}": value for name, value in epoch.train.items()}
     values |= {f"dev/{name}": value for name, value in epoch.dev.items()}
+    values |= {curve(cell.task_name): epoch.dev[cell.task.metric]} if cell.task.metric in epoch.dev else {}
     values |= {"epoch": epoch.epoch, "train_seconds": epoch.train_seconds, LAST_METRIC: epoch.dev_seconds}
     when = milliseconds(epoch.finished_at)
     return [Metric(name, float(value), when, epoch.step) for name, value in values.items()]

@@ -50,8 +50,8 @@ from meltpoint.sweeps.tracking.run_writer import RunWriter
 from meltpoint.sweeps.tracking.saved_views import tags_of
 from meltpoint.sweeps.tracking.views import IS_BEST, every_view
 
-SPECIFICATION = "meltpoint.specification"
-"""The tag by which an experiment is known to be a sweep."""
+SPECIFICATION = "mlflow.meltpoint.specification"
+"""The tag by which an experiment is known to be a sweep; the dashboard shows no tag that begins with `mlflow.`."""
 STORE_CODES = {401, 403, 408, 429}
 """The HTTP statuses below 500 that say nothing about the request: the sign-in, time-outs, and rate limits."""
 
@@ -132,8 +132,10 @@ class Runs:
         known: (trial id, version of the code) → run id; a run is of one version of the code.
         runs: trial id → run id, of the version that began last.
         doubtful: keys as in `known` of runs whose creation has failed, and may have succeeded without an answer.
+        cell_of: trial id → its cell.
         logged: trial id → the steps of the epochs that MLflow has.
-        without_params, without_data: trial id → the trial, where MLflow does not have its parameters, or its data set.
+        without_params: trial id → the trial, where MLflow does not have its parameters.
+        without_data: the ids of trials whose data set MLflow does not have.
     """
 
     def __init__(self, sweep: str, uri: str, storage: StoragePath, driver_attempt: int = 0) -> None:
@@ -147,9 +149,10 @@ class Runs:
         self.known: dict[Key, str] = {}
         self.runs: dict[str, str] = {}
         self.doubtful: set[Key] = set()
+        self.cell_of: dict[str, OpenCell] = {}
         self.logged: dict[str, set[int]] = {}
         self.without_params: dict[str, Proposal] = {}
-        self.without_data: dict[str, Proposal] = {}
+        self.without_data: set[str] = set()
 
     # The experiment and the cells' runs.
 
@@ -297,6 +300,7 @@ class Runs:
         """
         key = (proposal.id, code)
         self.logged.pop(proposal.id, None)
+        self.cell_of[proposal.id] = proposal.cell
         run_id = self.known.get(key) or (self._find_doubtful(key) if key in self.doubtful else None)
         if run_id is None:
             run_id = self._create(proposal, code, milliseconds(started_at))
@@ -325,7 +329,8 @@ class Runs:
 
     def _unsent(self, proposal: Proposal) -> None:
         """Remember that a run gets its setting and its data set with its first metrics."""
-        self.without_params[proposal.id] = self.without_data[proposal.id] = proposal
+        self.without_params[proposal.id] = proposal
+        self.without_data.add(proposal.id)
 
     def _reopen(self, proposal: Proposal, run_id: str) -> None:
         """Set a trial's run to RUNNING, and look up what it already contains, so that only the rest is written."""
@@ -348,11 +353,11 @@ class Runs:
             epochs: its epochs; those that MLflow already has are skipped.
             record: the trial's record if it ended, else None.
         """
-        run_id, logged = self.runs[trial], self.logged.setdefault(trial, set())
+        run_id, cell, logged = self.runs[trial], self.cell_of[trial], self.logged.setdefault(trial, set())
         if trial in self.without_data:  # before the setting, the mark of a whole run
-            self.client.log_inputs(run_id, [DatasetInput(*data_input(self.without_data[trial].cell))])
-            del self.without_data[trial]
-        metrics = [metric for epoch in epochs if epoch.step not in logged for metric in epoch_metrics(epoch)]
+            self.client.log_inputs(run_id, [DatasetInput(*data_input(cell))])
+            self.without_data.discard(trial)
+        metrics = [metric for epoch in epochs if epoch.step not in logged for metric in epoch_metrics(epoch, cell)]
         values, tags = ([], []) if record is None else ending(record)
         if record is not None and self.cells.is_best_so_far(record):
             tags.append(RunTag(IS_BEST, "true"))

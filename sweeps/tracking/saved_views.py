@@ -31,7 +31,7 @@ MAX_TAG_LENGTH = 5000
 """MLflow's limit for the value of an experiment's tag."""
 
 Kind = Literal["metrics", "params", "tags", "attributes"]
-FOLDED_SECTIONS = ("dev", "train", "test", "Model metrics", "System metrics")
+FOLDED_SECTIONS = ("dev", "curve", "train", "test", "Model metrics", "System metrics")
 """Sections into which the front end puts a chart of each metric that has none; they are there, and closed."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -16,6 +17,8 @@ CELL, ROLE, FINAL_OF, IS_BEST, PLACE, ORDER = (
 trial is the best one of its cell, a cell's place among those of its task, and the order of cells by task and place."""
 
 CURVES, SETTINGS = "Learning curves", "Hyperparameters"
+MOST_CURVES = 40
+"""Number of tasks with an open chart: a view has to fit into a tag. The charts of further tasks are folded."""
 BEST = Column("metrics", "best_dev", 90)
 TEXT = 130
 """Pixels of a column with words."""
@@ -30,7 +33,7 @@ def cells_view(cells: Sequence[OpenCell]) -> View:
     """One row a cell, those of a task together, the best on test first."""
     several = [word for word in ("encoder", "variant") if len({getattr(cell, word) for cell in cells}) > 1]
     columns = (
-        Column("tags", PLACE, 80), Column("params", "task", 100), Column("tags", "test", TEXT),
+        Column("tags", PLACE, 80), Column("params", "task", TEXT), Column("tags", "test", TEXT),
         Column("tags", "dev", TEXT), Column("tags", "default test", TEXT), BEST,
         *(Column("params", word, TEXT) for word in several),
         Column("params", "mode", TEXT), Column("params", "head", 80), Column("metrics", "seeds", 60),
@@ -49,10 +52,15 @@ def curves_view(cells: Sequence[OpenCell]) -> View:
 
 
 def _curves(cells: Iterable[OpenCell]) -> tuple[Chart, ...]:
-    """Dev in each of the cells' metrics, and the training loss."""
-    metrics = dict.fromkeys(cell.task.metric for cell in cells)
-    dev = [LineChart(CURVES, f"dev/{metric}", f"dev {metric} over steps") for metric in metrics]
+    """A chart of each task's dev scores, and one of the training loss."""
+    tasks = list({cell.task_name: cell.task.metric for cell in cells}.items())[:MOST_CURVES]
+    dev = [LineChart(CURVES, curve(task), f"{task}: dev {metric} over steps") for task, metric in tasks]
     return (*dev, LineChart(CURVES, "train/loss", "training loss over steps"))
+
+
+def curve(task: str) -> str:
+    """The metric of a task's learning curves: MLflow draws a chart for each metric, so each task has its own."""
+    return "curve/" + re.sub(r"[^\w.:/ -]", " ", task)  # MLflow refuses the `+` of `mnli:fiction+slate`
 
 
 def _settings_views(cells: Sequence[OpenCell]) -> list[View]:

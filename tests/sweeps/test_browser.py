@@ -35,13 +35,13 @@ def questions(page: Browser, pages: Mapping[str, str], folder: Path, name: str) 
     page.sees("1/3 ★", "default test")
     answered("who wins")
     page.click("❄ mrpc")
-    page.sees("Best setting", "learning_rate", "Learning curves and hyperparameters")
+    page.sees("1/3 ★ on mrpc: test ", "Best setting", "learning_rate", "Learning curves and hyperparameters")
     answered("best setting")
     page.click("Learning curves and hyperparameters")
     page.sees("dev/f1", "train/loss", "16 matching runs")
     answered("all trials of a cell")
     page.open(curves)
-    page.sees("dev/f1", "❄ mrpc · trial")  # the loss is further down, where it is drawn once one scrolls to it
+    page.sees("curve/sst2", "curve/mrpc")  # the others are further down, and drawn once you scroll to them
     answered("learning curves")
     page.open(first)
     page.click("❄ mrpc")
@@ -66,6 +66,8 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_reader_finds_winners_settings_curves_and_the_model_in_few_actions(storage: Path, tmp_path: Path) -> None:
     with dashboard(storage) as server, browser() as page:
         without_assistant(page, server)
+        page.sees(*SIZES)
+        assert "meltpoint" not in page.text(), "the home page shows no raw tag"
         page.errors()
         for name, (cells, _) in SIZES.items():
             counts = questions(page, links(storage, server, name), tmp_path, name)

@@ -79,6 +79,16 @@ def test_a_trial_has_its_name_its_colour_its_data_and_the_logarithms_of_what_is_
     assert run.info.end_time - run.info.start_time == 3000, "as the record says"
 
 
+@pytest.mark.parametrize("task", ["tiny_reviews", "mnli:fiction+slate"])
+def test_a_trials_dev_scores_are_its_tasks_learning_curve_too(runs, proposal, make_record, task):
+    record = make_record(proposal, dev=(0.5, 0.75))
+    runs.begin(proposal, code_version(), BEGAN)
+    runs.cell_of[proposal.id] = replace(proposal.cell, task_name=task)
+    runs.write(proposal.id, record.epochs, record)
+    history = runs.client.get_metric_history(runs.runs[proposal.id], f"curve/{task.replace('+', ' ')}")
+    assert [(point.step, point.value) for point in history] == [(4, 0.5), (8, 0.75)]
+
+
 def test_a_cell_shows_its_best_score_while_the_sweep_runs_and_one_trial_is_marked(runs, cell, proposal, make_record):
     for trial, dev in zip([proposal, *others(proposal, "a", "b", "c")], (0.5, 0.75, 0.6, 0.75), strict=True):
         train(runs, trial, make_record(trial, dev=(dev,)))
@@ -110,12 +120,13 @@ def test_at_the_end_a_cell_has_the_winning_setting_the_files_and_a_description_w
     file.write_text("learning_rate: 1", encoding="utf-8")
     missing = storage / "not there"
     files = {"best.yaml": file, "predictions/seed0.test.jsonl": file, "none": missing}
-    close(runs, cell, CellEnding(proposal.setting, "**Best setting** …", proposal.id, files=files))
+    close(runs, cell, CellEnding(proposal.setting, "**1/2 ★** …\n\nMore.", proposal.id, files=files))
     run = cell_run(runs, cell)
     assert run.data.params["learning_rate"] == str(proposal.setting["learning_rate"])
     assert run.data.params["task"] == "tiny_reviews"
     note = run.data.tags["mlflow.note.content"]
-    assert note.endswith("\n\n**Best setting** …")
+    assert note.startswith("**1/2 ★** …  \n[")
+    assert note.endswith("\n\nMore.")
     assert f"[best trial](#/experiments/{runs.experiment}/runs/{runs.runs[proposal.id]}?" in note
     folder = storage / "mlartifacts" / runs.sweep / run.info.run_id / "artifacts"
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
@@ -145,7 +156,7 @@ def test_a_sweep_that_grew_has_its_new_winner_in_the_cells_one_run_with_all_tria
     close(runs, cell, CellEnding(better.setting, "two", better.id, former=(former.id,)))
     run = cell_run(runs, cell)
     assert run.data.params["learning_rate"] == "0.123"
-    assert run.data.tags["mlflow.note.content"].endswith("two")
+    assert run.data.tags["mlflow.note.content"].startswith("two")
     assert run.info.start_time == before.info.start_time
     below = runs.client.search_runs([runs.experiment], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
     assert {one.data.tags["meltpoint.trial"] for one in below} == {proposal.id, former.id, better.id}
@@ -234,6 +245,15 @@ def test_the_views_are_written_once_and_their_addresses_are_found_by_the_sweeps_
     assert sweep_fragments(runs.uri)[runs.sweep] == pages["Cells"]
     with pytest.raises(ValueError, match=r"has no sweep 'other'. There is: .*test_the_views"):
         view_fragments(runs.uri, "other")
+
+
+def test_an_experiment_shows_no_tag_and_one_of_an_older_version_is_found_too(runs):
+    """MLflow's pages show the tags that do not begin with `mlflow.`."""
+    tags = runs.client.get_experiment(runs.experiment).tags
+    assert tags
+    assert all(tag.startswith("mlflow.") for tag in tags)
+    older = runs.client.create_experiment(f"{runs.sweep} older", tags={"meltpoint.specification": "{}"})
+    assert f"#/experiments/{older}/" in sweep_fragments(runs.uri)[f"{runs.sweep} older"]
 
 
 def test_views_that_are_there_are_not_written_again(runs, monkeypatch):

@@ -78,7 +78,7 @@ def test_the_named_views_of_an_experiment_are_found_newest_first_and_damaged_tag
     assert list(found.values()) == [fragment("7", view, VERSION) for view in views]
 
 
-@pytest.mark.parametrize("count", [12, 100])
+@pytest.mark.parametrize("count", [12, 100, 300])
 def test_every_view_of_a_sweep_fits_into_a_tag(count: int) -> None:
     cells = cells_of(count)
     tags = tags_of(every_view(cells), 0, VERSION)
@@ -115,9 +115,15 @@ def test_the_parallel_coordinates_of_a_cell_have_what_is_searched_and_logarithms
     assert len(chart["selectedParams"]) == len(searched(cell.space)) < len(cell.space.parameters)
     assert chart["selectedMetrics"] == ["best_dev"]
     lines = [chart["metricKey"] for chart in state["compareRunCharts"] if chart["type"] == "LINE"]
-    assert lines == ["dev/accuracy", "train/loss"]
+    assert lines == [f"curve/{cell.task_name}", "train/loss"]
     shown = {section["uuid"] for section in state["compareRunSections"] if section["display"]}
     assert {chart["metricSectionId"] for chart in state["compareRunCharts"]} == shown
+
+
+def test_each_task_has_a_chart_of_its_learning_curves() -> None:
+    (curves,) = (view for view in sweep_views(cells_of(12)) if view.id == "curves")
+    lines = [chart["metricKey"] for chart in saved_views.state_of(curves)["compareRunCharts"]]
+    assert lines == ["curve/sst2", "curve/mrpc", "curve/cola", "curve/stsb", "train/loss"]
 
 
 def test_a_sweep_that_searches_nothing_has_no_view_of_hyperparameters() -> None:
