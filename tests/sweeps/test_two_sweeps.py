@@ -126,11 +126,17 @@ class Driver:
 
     def __init__(self):
         self.orders, self.other, self.said = [WorkOrder(orders=(order(number),)) for number in range(2)], None, []
+        self.running = 0
 
     def next_order(self):
-        return self.orders.pop(0) if self.orders and not self.has_enough() else "wait" if self.orders else "done"
+        if self.running or self.has_enough():
+            return "wait"
+        self.running = len(self.orders[:1])
+        return self.orders.pop(0) if self.orders else "done"
 
-    def on_event(self, event): self.said.append(f"trial {event.trial}")
+    def on_event(self, event):
+        self.running = 0
+        self.said.append(f"trial {event.trial}")
 
     def has_enough(self):
         return len(self.said) == 1
