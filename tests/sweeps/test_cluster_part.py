@@ -20,7 +20,7 @@ from meltpoint.sweeps.on_ray.room import LOOK_SECONDS
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
-from meltpoint.tests.sweeps.test_sharing import Cluster
+from meltpoint.tests.sweeps.test_room import Cluster
 
 
 @pytest.mark.parametrize(
